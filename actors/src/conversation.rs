@@ -1,0 +1,239 @@
+//! What is said: messages, content parts, calls, ids, stop reasons and usage.
+//!
+//! The shapes are those of the OpenAI Chat Completions protocol; adapters translate at the edge.
+//! Knows no provider and no tool.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Wraps a string that is already unique where it is used.
+            pub fn new(id: impl Into<Arc<str>>) -> $name {
+                $name(id.into())
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// One conversation with one user. Outlives crashes, restarts and the terminal.
+    SessionId
+);
+id!(
+    /// One run of the agent loop, from prompt or hand-off to final answer.
+    InvocationId
+);
+id!(
+    /// One tool call. Minted by the runtime; what the model called it is kept beside it.
+    CallId
+);
+id!(
+    /// One question to a human.
+    QuestionId
+);
+id!(
+    /// One message that a user sent while an invocation was running.
+    MessageId
+);
+
+/// One entry of the history that a model sees.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub enum Message {
+    /// Instructions of the runtime and the agent.
+    System {
+        /// The text.
+        content: String,
+    },
+    /// What the user said.
+    User {
+        /// Text and images, in order.
+        content: Vec<ContentPart>,
+    },
+    /// What the model said.
+    Assistant(AssistantMessage),
+    /// What a tool answered.
+    #[serde(rename_all = "camelCase")]
+    Tool {
+        /// Which call this answers.
+        tool_call_id: CallId,
+        /// The tool's name.
+        name: String,
+        /// Text and images, in order.
+        content: Vec<ContentPart>,
+        /// Whether the tool failed, or was not allowed to run.
+        is_error: bool,
+    },
+}
+
+/// One reply of the model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssistantMessage {
+    /// The visible text, if there was any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// What the model thought aloud, with what its provider needs to accept it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
+    /// The tools it wants, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+}
+
+/// A model's thinking.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reasoning {
+    /// The readable part.
+    pub text: String,
+    /// The field of the reply it came in (such as `reasoning_content`), and goes back in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// Provider-only data that must be sent back unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opaque: Option<serde_json::Value>,
+}
+
+/// A piece of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ContentPart {
+    /// Text.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// An image, by address or as a `data:` URL.
+    ImageUrl {
+        /// `https:` or `data:` URL.
+        url: String,
+        /// How closely the model should look: `auto`, `low` or `high`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+    },
+}
+
+impl ContentPart {
+    /// A text part.
+    pub fn text(text: impl Into<String>) -> ContentPart {
+        ContentPart::Text { text: text.into() }
+    }
+}
+
+/// The text of `parts`, images left out, joined by newlines.
+pub fn text_of(parts: &[ContentPart]) -> String {
+    let mut text = String::new();
+    for part in parts {
+        if let ContentPart::Text { text: piece } = part {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(piece);
+        }
+    }
+    text
+}
+
+/// A tool call as the model wrote it. Nothing in it has been checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolCall {
+    /// The runtime's id, unique in the session.
+    pub id: CallId,
+    /// What the model called it, if that differs: models repeat ids and leave them empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// The tool it wants.
+    pub name: String,
+    /// The arguments: JSON text, perhaps broken.
+    pub arguments: String,
+}
+
+/// Why the model stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It had nothing more to say.
+    EndTurn,
+    /// It wants tools: exactly when there is at least one call.
+    ToolUse,
+    /// It ran out of output tokens.
+    MaxTokens,
+    /// The provider withheld the reply.
+    ContentFilter,
+    /// The reply made no sense.
+    Error,
+}
+
+/// Tokens of one reply, as the provider counted them. `None` is unknown, not zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Usage {
+    /// Tokens read, cached ones included.
+    pub input_tokens: Option<u64>,
+    /// Tokens written, thinking included.
+    pub output_tokens: Option<u64>,
+    /// Tokens read from the provider's cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_input_tokens: Option<u64>,
+    /// Tokens of thinking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_tokens: Option<u64>,
+}
+
+impl Usage {
+    /// Adds up what is known: a figure is unknown only as long as nobody has given one.
+    pub fn add(&mut self, other: &Usage) {
+        fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+            match (a, b) {
+                (Some(a), Some(b)) => Some(a.saturating_add(b)),
+                (known, None) | (None, known) => known,
+            }
+        }
+        self.input_tokens = sum(self.input_tokens, other.input_tokens);
+        self.output_tokens = sum(self.output_tokens, other.output_tokens);
+        self.cached_input_tokens = sum(self.cached_input_tokens, other.cached_input_tokens);
+        self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
+    }
+}
+
+/// What a user asks for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prompt {
+    /// Text and images, in order.
+    pub content: Vec<ContentPart>,
+}
+
+impl Prompt {
+    /// A prompt of one text.
+    pub fn text(text: impl Into<String>) -> Prompt {
+        Prompt { content: vec![ContentPart::text(text)] }
+    }
+}

@@ -1,0 +1,519 @@
+//! What observers may see: one enum of everything that happens, with the dotted names of the
+//! product contract.
+//!
+//! A *durable* event is also a record in the journal and is announced only after it was written.
+//! An ephemeral one (a delta) may be coalesced or lost; what it said comes again in a durable one.
+
+mod subscription;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::conversation::{
+    AssistantMessage, CallId, ContentPart, InvocationId, MessageId, QuestionId, SessionId,
+    StopReason, Usage,
+};
+use crate::record::RecordId;
+
+pub use subscription::Subscription;
+pub(crate) use subscription::{Feed, Publisher};
+
+/// Version of the event and journal format.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Something that happened in a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
+pub enum Event {
+    /// The first record of a session.
+    #[serde(rename = "session.started")]
+    SessionStarted {
+        /// Version of posse.
+        posse: String,
+        /// The working directory.
+        cwd: String,
+        /// Agent, provider profile and model of the main invocation.
+        agent: String,
+        /// The provider profile.
+        provider: String,
+        /// The model.
+        model: String,
+        /// `single-agent` or `multi-agent`.
+        mode: String,
+    },
+    /// A stored session goes on.
+    #[serde(rename = "session.resumed")]
+    SessionResumed {
+        /// How many records there were.
+        records: u64,
+    },
+    /// The session stopped itself and waits for the user.
+    #[serde(rename = "session.parked")]
+    SessionParked {
+        /// What happened, and what to do.
+        cause: String,
+    },
+    /// The last line of every stream.
+    #[serde(rename = "session.ended")]
+    SessionEnded {
+        /// `completed`, `failed`, `interrupted`, `limit`, `parked`, `provider`, `permission`.
+        reason: String,
+        /// The exit code of a headless run.
+        exit_code: i32,
+        /// Tokens, as far as they are known.
+        usage: Usage,
+        /// Money, as far as it is known.
+        cost_usd: Option<f64>,
+        /// Model replies.
+        turns: u32,
+        /// The last answer.
+        result: Option<String>,
+    },
+
+    /// The user asked for something.
+    #[serde(rename = "user.message")]
+    UserMessage {
+        /// Text and images.
+        content: Vec<ContentPart>,
+        /// Where it came from, if it had waited.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message_id: Option<MessageId>,
+    },
+    /// A message waits for the next safe point.
+    #[serde(rename = "message.queued")]
+    MessageQueued {
+        /// Its id.
+        message_id: MessageId,
+        /// `steer` enters after the calls in flight; `follow_up` after the final answer.
+        kind: MessageKind,
+        /// Text and images.
+        content: Vec<ContentPart>,
+    },
+    /// A queued message entered the history.
+    #[serde(rename = "message.delivered")]
+    MessageDelivered {
+        /// Its id.
+        message_id: MessageId,
+    },
+
+    /// An invocation begins.
+    #[serde(rename = "agent.invocation.started")]
+    InvocationStarted {
+        /// The provider profile.
+        provider: String,
+        /// The model.
+        model: String,
+        /// Names of the tools it sees.
+        tools: Vec<String>,
+        /// The last record that its history contains.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<u64>,
+    },
+    /// An invocation gave its final answer.
+    #[serde(rename = "agent.invocation.completed")]
+    InvocationCompleted {
+        /// The answer.
+        result: String,
+        /// Model replies.
+        turns: u32,
+        /// Tokens.
+        usage: Usage,
+    },
+    /// An invocation ended without an answer.
+    #[serde(rename = "agent.invocation.failed")]
+    InvocationFailed {
+        /// The class: `provider`, `limit`, `crashed`, `content_filter`, `loop`.
+        class: String,
+        /// What happened.
+        cause: String,
+        /// Model replies.
+        turns: u32,
+        /// Tokens.
+        usage: Usage,
+    },
+    /// An invocation was interrupted.
+    #[serde(rename = "agent.invocation.cancelled")]
+    InvocationCancelled {
+        /// Model replies.
+        turns: u32,
+        /// Tokens.
+        usage: Usage,
+    },
+
+    /// A request goes to a model.
+    #[serde(rename = "model.request")]
+    ModelRequest {
+        /// Which reply of this invocation this will be, from 1.
+        turn: u32,
+        /// The provider profile.
+        provider: String,
+        /// The model.
+        model: String,
+        /// Messages in the history.
+        messages: usize,
+    },
+    /// A piece of visible text. Ephemeral.
+    #[serde(rename = "model.text.delta")]
+    TextDelta {
+        /// The piece.
+        text: String,
+    },
+    /// A piece of thinking. Ephemeral.
+    #[serde(rename = "model.thinking.delta")]
+    ThinkingDelta {
+        /// The piece.
+        text: String,
+    },
+    /// A whole reply.
+    #[serde(rename = "model.text")]
+    ModelReply {
+        /// Which reply of this invocation, from 1.
+        turn: u32,
+        /// The reply.
+        message: AssistantMessage,
+        /// Why it ended.
+        stop_reason: StopReason,
+        /// The model that answered, if it says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
+    },
+    /// What had arrived of a reply that a fault or the user cut off. Not part of the history.
+    #[serde(rename = "model.text.partial")]
+    ModelPartial {
+        /// Which reply of this invocation, from 1.
+        turn: u32,
+        /// The text so far.
+        text: String,
+        /// Why it ended.
+        cause: String,
+    },
+    /// What a reply cost.
+    #[serde(rename = "model.usage")]
+    ModelUsage {
+        /// Which reply of this invocation, from 1.
+        turn: u32,
+        /// Tokens.
+        usage: Usage,
+    },
+    /// The provider withheld a reply.
+    #[serde(rename = "model.content_filter")]
+    ContentFilter {
+        /// Which reply of this invocation, from 1.
+        turn: u32,
+    },
+
+    /// An attempt failed and is made again after a wait.
+    #[serde(rename = "provider.retry")]
+    ProviderRetry {
+        /// The provider profile.
+        provider: String,
+        /// The attempt that failed, from 1.
+        attempt: u32,
+        /// Why it failed.
+        cause: String,
+        /// The class of the failure.
+        class: String,
+        /// How long until the next attempt.
+        wait_ms: u64,
+    },
+    /// A wait of more than a moment began: what a user may want to look at. Ephemeral.
+    #[serde(rename = "provider.waiting")]
+    ProviderWaiting {
+        /// The provider profile.
+        provider: String,
+        /// How long this wait is.
+        wait_ms: u64,
+        /// How much patience is left after it.
+        patience_left_ms: u64,
+    },
+
+    /// The model asked for a call.
+    #[serde(rename = "tool.requested")]
+    ToolRequested {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        name: String,
+        /// JSON text, as the model wrote it.
+        arguments: String,
+    },
+    /// A call starts: the intent, written before any effect.
+    #[serde(rename = "tool.started")]
+    ToolStarted {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        name: String,
+        /// What it will do, in one line.
+        summary: String,
+        /// Hash of exactly what was judged.
+        digest: String,
+        /// Whether it changes anything outside posse.
+        effect: bool,
+        /// Arguments that were converted to the declared type.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        coerced: Vec<String>,
+    },
+    /// Output of a running call. Ephemeral.
+    #[serde(rename = "tool.output.delta")]
+    ToolOutputDelta {
+        /// The call.
+        call_id: CallId,
+        /// The piece.
+        text: String,
+    },
+    /// A call ended well: the outcome.
+    #[serde(rename = "tool.completed")]
+    ToolCompleted {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        name: String,
+        /// What the model gets to read.
+        content: Vec<ContentPart>,
+        /// What a program gets to read: exit code, diff, counts.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        metadata: Value,
+        /// How long it ran.
+        duration_ms: u64,
+    },
+    /// A call ended badly, or was not allowed to start: the outcome.
+    #[serde(rename = "tool.failed")]
+    ToolFailed {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        name: String,
+        /// What the model gets to read.
+        content: Vec<ContentPart>,
+        /// `invalid`, `denied`, `failed`, `cancelled`, `crashed`, `skipped`, `unknown_tool`.
+        class: String,
+        /// What a program gets to read.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        metadata: Value,
+        /// How long it ran.
+        duration_ms: u64,
+    },
+    /// A call had started and nobody knows how it ended. The model is told.
+    #[serde(rename = "tool.outcome_unknown")]
+    ToolOutcomeUnknown {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        name: String,
+        /// What the model gets to read.
+        content: Vec<ContentPart>,
+    },
+    /// What really confines a process, as the kernel answered.
+    #[serde(rename = "sandbox.enforced")]
+    SandboxEnforced {
+        /// The call.
+        call_id: CallId,
+        /// `none`, `reduced` or `full`.
+        tier: String,
+        /// Details of the report.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        report: Value,
+    },
+
+    /// A human has to decide.
+    #[serde(rename = "permission.requested")]
+    PermissionRequested {
+        /// Answer with this id.
+        request_id: QuestionId,
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        tool: String,
+        /// One line.
+        summary: String,
+        /// The whole command or diff.
+        detail: String,
+        /// Why it is asked.
+        reason: String,
+        /// Scopes that an answer may have.
+        scopes: Vec<Scope>,
+        /// Hash of what is asked about.
+        digest: String,
+    },
+    /// A question was answered with yes.
+    #[serde(rename = "permission.granted")]
+    PermissionGranted {
+        /// The question.
+        request_id: QuestionId,
+        /// `user` or `--yes`.
+        by: String,
+        /// How far the answer reaches.
+        scope: Scope,
+        /// What else it covers, if it covers more than the one call.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grant: Option<Grant>,
+    },
+    /// A question was answered with no, or there was nobody to ask.
+    #[serde(rename = "permission.denied")]
+    PermissionDenied {
+        /// The question.
+        request_id: QuestionId,
+        /// `user` or `nobody`.
+        by: String,
+        /// What the model is told.
+        reason: String,
+        /// The rule in the user's configuration that would allow it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+    },
+    /// A question is moot: the call that asked is gone.
+    #[serde(rename = "permission.withdrawn")]
+    PermissionWithdrawn {
+        /// The question.
+        request_id: QuestionId,
+        /// Why.
+        reason: String,
+    },
+
+    /// An actor crashed.
+    #[serde(rename = "actor.crashed")]
+    ActorCrashed {
+        /// Its kind.
+        actor: String,
+        /// The panic or error.
+        cause: String,
+    },
+    /// A crashed actor runs again.
+    #[serde(rename = "actor.restarted")]
+    ActorRestarted {
+        /// Its kind.
+        actor: String,
+        /// Restarts within the window, this one included.
+        restarts: u32,
+    },
+    /// A bound of `Limits` ended or cut something.
+    #[serde(rename = "limit.reached")]
+    LimitReached {
+        /// The limit's name in the configuration.
+        limit: String,
+        /// Its value.
+        value: u64,
+    },
+    /// Something that deserves one line.
+    #[serde(rename = "warning")]
+    Warning {
+        /// The line.
+        message: String,
+    },
+
+    /// A type that a later version writes.
+    #[serde(rename = "unknown", other)]
+    Unknown,
+}
+
+impl Event {
+    /// Whether this is also a record in the journal.
+    pub fn is_durable(&self) -> bool {
+        !matches!(
+            self,
+            Event::TextDelta { .. }
+                | Event::ThinkingDelta { .. }
+                | Event::ToolOutputDelta { .. }
+                | Event::ProviderWaiting { .. }
+        )
+    }
+}
+
+/// How a message that arrives during a run enters it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageKind {
+    /// After the calls in flight, before the next request.
+    Steer,
+    /// After what would have been the final answer.
+    FollowUp,
+}
+
+/// How far an answer reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// This call.
+    Once,
+    /// Until the session ends.
+    Session,
+    /// In this project, until it expires.
+    Project,
+    /// Everywhere, until it expires.
+    Global,
+}
+
+/// An allowance the user gave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Grant {
+    /// The operation it covers, such as `write`.
+    pub operation: String,
+    /// Where, such as a directory relative to its root; everything below is covered.
+    pub target: String,
+    /// How far it reaches.
+    pub scope: Scope,
+}
+
+/// Which invocation an event belongs to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// The invocation.
+    pub invocation_id: InvocationId,
+    /// The one that delegated to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_invocation_id: Option<InvocationId>,
+    /// Its agent.
+    pub agent: String,
+    /// The agents from the root to it, separated by `/`.
+    pub agent_path: String,
+}
+
+/// An event with its place in the stream of one process: one line of `stream-json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Announcement {
+    /// [`FORMAT_VERSION`].
+    pub v: u32,
+    /// Position in the event stream of this process, from 1.
+    pub seq: u64,
+    /// Position in the journal, from 1; absent on ephemeral events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<u64>,
+    /// Milliseconds since 1970.
+    pub ts: u64,
+    /// The session.
+    pub session_id: SessionId,
+    /// The invocation, if it is about one.
+    #[serde(flatten)]
+    pub origin: Option<Arc<Origin>>,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// A durable event with its place in the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredRecord {
+    /// [`FORMAT_VERSION`].
+    pub v: u32,
+    /// Position in the journal, from 1.
+    pub record: u64,
+    /// Milliseconds since 1970.
+    pub ts: u64,
+    /// Minted by the sender, so that one who asks twice is stored once.
+    pub id: RecordId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The invocation, if it is about one.
+    #[serde(flatten)]
+    pub origin: Option<Arc<Origin>>,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}

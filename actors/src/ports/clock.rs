@@ -1,0 +1,40 @@
+//! Time and ids, so that tests can advance the one and predict the other.
+
+use std::time::Duration;
+
+use crate::conversation::{CallId, InvocationId, MessageId, QuestionId};
+use crate::ports::PortFuture;
+use crate::record::RecordId;
+
+/// What time it is. Deadlines use the monotonic half, records the wall half.
+pub trait Clock: Send + Sync + 'static {
+    /// Time since some fixed moment; never goes back.
+    fn monotonic(&self) -> Duration;
+
+    /// Milliseconds since 1970, as the user's clock has it.
+    fn wall_ms(&self) -> u64;
+
+    /// Resolves when `duration` has passed. Dropping it stops the wait.
+    fn sleep(&self, duration: Duration) -> PortFuture<()>;
+
+    /// A number in `0.0..1.0` to spread retries with.
+    fn jitter(&self) -> f64;
+}
+
+/// New ids.
+pub trait Ids: Send + Sync + 'static {
+    /// A call.
+    fn call(&self) -> CallId;
+
+    /// An invocation.
+    fn invocation(&self) -> InvocationId;
+
+    /// A question to a human.
+    fn question(&self) -> QuestionId;
+
+    /// A queued message.
+    fn message(&self) -> MessageId;
+
+    /// A record.
+    fn record(&self) -> RecordId;
+}

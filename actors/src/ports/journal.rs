@@ -1,0 +1,90 @@
+//! Where records go. The implementation owns its thread; nothing here blocks.
+
+use std::sync::Arc;
+
+use crate::event::StoredRecord;
+use crate::ports::{BoxError, PortFuture};
+use crate::record::Durability;
+
+/// Opens the journal of one session, again after a crash of its writer if need be.
+///
+/// Whoever holds a store holds the session's lock.
+pub trait JournalStore: Send + Sync + 'static {
+    /// Reads the whole tail, keeps the longest valid prefix, moves a damaged rest aside, and
+    /// opens for appending. A journal that an earlier call opened must not append any more.
+    fn open(&self) -> PortFuture<Result<Opened, JournalError>>;
+
+    /// Reads records `from..=to` back, for an observer that lagged.
+    fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>>;
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Opened {
+    /// Appends.
+    pub journal: Box<dyn Journal>,
+    /// Number of the last record, 0 if there is none.
+    pub last_record: u64,
+    /// Ids of the last records, newest last: enough to recognise one that is sent again.
+    pub recent_ids: Vec<crate::record::RecordId>,
+    /// What was moved aside, in one line for the user.
+    pub repaired: Option<String>,
+}
+
+/// Appends batches, in the order of submission.
+pub trait Journal: Send + Sync + std::fmt::Debug + 'static {
+    /// Queues a batch. Returns at once; `batch.done` is called from any thread, in order.
+    fn submit(&self, batch: JournalBatch);
+}
+
+/// Told how a batch ended.
+pub type JournalDone = Box<dyn FnOnce(Result<Committed, JournalError>) + Send>;
+
+/// Records to append together.
+pub struct JournalBatch {
+    /// In order, with consecutive numbers.
+    pub records: Vec<Arc<StoredRecord>>,
+    /// What `done` waits for.
+    pub durability: Durability,
+    /// Called once.
+    pub done: JournalDone,
+}
+
+impl std::fmt::Debug for JournalBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournalBatch").field("records", &self.records.len()).finish_non_exhaustive()
+    }
+}
+
+/// A batch is as durable as it was asked to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// Number of the last record that is this durable.
+    pub last_record: u64,
+}
+
+/// Why a record is not in the journal. Nothing may be announced and no side effect may start.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The disk is full or fails; the file may end in a torn line.
+    #[error("the journal cannot be written")]
+    Write {
+        /// For the user and the log.
+        source: BoxError,
+    },
+    /// Another process owns this session.
+    #[error("the session is in use by another process")]
+    Locked {
+        /// Who, as far as it is known.
+        owner: String,
+    },
+    /// What is stored cannot be continued.
+    #[error("the journal is damaged: {what}")]
+    Damaged {
+        /// Where and how.
+        what: String,
+    },
+    /// The writer is gone.
+    #[error("the journal is closed")]
+    Closed,
+}

@@ -1,0 +1,65 @@
+//! What the journal keeps: durable facts on their way to the `TranscriptWriter`, and the history
+//! rebuilt from them.
+
+mod replay;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::event::{Event, Origin};
+
+pub use replay::{OpenCall, Replayed, replay};
+
+/// Identifies a record before it has a number. Whoever asks for it twice gets it stored once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordId {
+    /// Drawn at random by each process.
+    pub process: u32,
+    /// Counted up within the process.
+    pub count: u32,
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}-{:x}", self.process, self.count)
+    }
+}
+
+impl Serialize for RecordId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RecordId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RecordId, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        let halves = text.split_once('-').and_then(|(process, count)| {
+            let process = u32::from_str_radix(process, 16).ok()?;
+            Some(RecordId { process, count: u32::from_str_radix(count, 16).ok()? })
+        });
+        halves.ok_or_else(|| serde::de::Error::custom("a record id is `<hex>-<hex>`"))
+    }
+}
+
+/// A durable event that does not have a number yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Minted by the sender.
+    pub id: RecordId,
+    /// The invocation it is about, if it is about one.
+    pub origin: Option<Arc<Origin>>,
+    /// What happened.
+    pub event: Event,
+}
+
+/// How sure the sender wants to be before it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Handed to the operating system: survives `kill -9` of posse.
+    Written,
+    /// On the disk: survives a power cut.
+    Synced,
+}

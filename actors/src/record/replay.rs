@@ -1,0 +1,9 @@
+//! Stub.
+/// Stub.
+#[derive(Debug)]
+pub struct OpenCall;
+/// Stub.
+#[derive(Debug)]
+pub struct Replayed;
+/// Stub.
+pub fn replay() {}

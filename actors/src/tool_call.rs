@@ -1,0 +1,7 @@
+//! One tool call, from the model's wish to its recorded outcome.
+
+mod review;
+
+#[cfg(any(test, feature = "testing"))]
+pub use review::permit_for_test;
+pub use review::PermittedCall;

@@ -1,0 +1,108 @@
+//! The only door between a model's wish and a running tool.
+//!
+//! Nothing outside this file can make a [`PermittedCall`], and nothing can change one.
+
+use std::any::Any;
+
+use crate::conversation::ToolCall;
+use crate::ports::{Action, Confinement, Policy, Prepared, Question, Situation, Verdict};
+
+/// A call that may run. Tools accept nothing else, and only the review can make one:
+///
+/// ```compile_fail
+/// use posse_actors::ports::{Confinement, Prepared};
+/// use posse_actors::conversation::ToolCall;
+/// use posse_actors::tool_call::PermittedCall;
+///
+/// fn forge(call: ToolCall, prepared: Prepared, confinement: Confinement) -> PermittedCall {
+///     PermittedCall { call, prepared, confinement }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct PermittedCall {
+    call: ToolCall,
+    prepared: Prepared,
+    confinement: Confinement,
+}
+
+impl PermittedCall {
+    /// The call, as the model wrote it.
+    pub fn call(&self) -> &ToolCall {
+        &self.call
+    }
+
+    /// What was judged.
+    pub fn action(&self) -> &crate::ports::Action {
+        &self.prepared.action
+    }
+
+    /// What to run it within.
+    pub fn confinement(&self) -> &Confinement {
+        &self.confinement
+    }
+
+    /// The tool's own half of what it prepared.
+    pub fn into_payload(self) -> Box<dyn Any + Send> {
+        self.prepared.payload
+    }
+}
+
+/// The outcome of a review.
+#[derive(Debug)]
+pub(crate) enum Review {
+    Permitted(PermittedCall),
+    Pending(PendingCall),
+    Denied { reason: String, rule: String },
+}
+
+/// A call that waits for a human. Approving it is the only other way to a [`PermittedCall`].
+#[derive(Debug)]
+pub(crate) struct PendingCall {
+    call: ToolCall,
+    prepared: Prepared,
+    question: Question,
+}
+
+impl PendingCall {
+    pub(crate) fn question(&self) -> &Question {
+        &self.question
+    }
+
+    pub(crate) fn action(&self) -> &Action {
+        &self.prepared.action
+    }
+
+    /// Permits `prepared`, made again after the answer, if it is still what was asked about.
+    pub(crate) fn approve(self, prepared: Prepared) -> Result<PermittedCall, Prepared> {
+        if prepared.action.digest != self.prepared.action.digest {
+            return Err(prepared);
+        }
+        let confinement = self.question.confinement;
+        Ok(PermittedCall { call: self.call, prepared, confinement })
+    }
+}
+
+pub(crate) fn review(
+    call: ToolCall,
+    prepared: Prepared,
+    policy: &dyn Policy,
+    situation: &Situation<'_>,
+) -> Review {
+    match policy.judge(&prepared.action, situation) {
+        Verdict::Allow(confinement) => {
+            Review::Permitted(PermittedCall { call, prepared, confinement })
+        }
+        Verdict::Ask(question) => Review::Pending(PendingCall { call, prepared, question }),
+        Verdict::Deny { reason, rule } => Review::Denied { reason, rule },
+    }
+}
+
+/// Permits a call without a review, so that a tool can be tested alone.
+#[cfg(any(test, feature = "testing"))]
+pub fn permit_for_test(
+    call: ToolCall,
+    prepared: Prepared,
+    confinement: Confinement,
+) -> PermittedCall {
+    PermittedCall { call, prepared, confinement }
+}

@@ -1,0 +1,152 @@
+//! The one shape of an error that a person sees, and the exit codes.
+
+use std::fmt;
+
+/// Exit codes of the product contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// The task failed.
+    Failed = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// Configuration, agent file or credentials are invalid.
+    Configuration = 3,
+    /// A permission was needed and nobody could be asked.
+    Permission = 4,
+    /// The provider was away for longer than the patience allowed.
+    Provider = 5,
+    /// A limit was reached.
+    Limit = 6,
+    /// The sandbox is not as required.
+    Sandbox = 7,
+    /// The session is locked or damaged.
+    Session = 8,
+    /// A bug.
+    Internal = 70,
+    /// The overall time limit.
+    Timeout = 124,
+    /// Hang-up.
+    HangUp = 129,
+    /// Interrupt.
+    Interrupt = 130,
+    /// Terminate.
+    Terminate = 143,
+}
+
+/// An error for a person: `error[CODE]: what`, then `where:`, `why:` and `fix:`.
+///
+/// Texts that come from files or servers are escaped when it is displayed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// `CFG001`, …
+    pub code: &'static str,
+    /// What is wrong, in one line.
+    pub what: String,
+    /// `file:line:column`, or a flag.
+    pub place: Option<String>,
+    /// Why it matters, where that helps.
+    pub why: Option<String>,
+    /// The exact next step.
+    pub fix: Option<String>,
+    /// How the process ends because of it.
+    pub exit: Exit,
+}
+
+impl Failure {
+    /// An error with nothing but its first line.
+    pub fn new(code: &'static str, exit: Exit, what: impl Into<String>) -> Failure {
+        Failure { code, what: what.into(), place: None, why: None, fix: None, exit }
+    }
+
+    /// Adds the place.
+    #[must_use]
+    pub fn at(mut self, place: impl Into<String>) -> Failure {
+        self.place = Some(place.into());
+        self
+    }
+
+    /// Adds the reason.
+    #[must_use]
+    pub fn because(mut self, why: impl Into<String>) -> Failure {
+        self.why = Some(why.into());
+        self
+    }
+
+    /// Adds the next step.
+    #[must_use]
+    pub fn fix(mut self, fix: impl Into<String>) -> Failure {
+        self.fix = Some(fix.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.code, printable(&self.what))?;
+        for (label, text) in [("where", &self.place), ("why", &self.why), ("fix", &self.fix)] {
+            if let Some(text) = text {
+                write!(f, "\n  {label}: {}", printable(text))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// `text` with control characters and direction overrides escaped, so that it cannot draw on a
+/// terminal. Newlines become `\n`, tabs stay.
+pub fn printable(text: &str) -> String {
+    escape(text, false)
+}
+
+/// Like [`printable`], for text of several lines: newlines stay.
+pub fn printable_lines(text: &str) -> String {
+    escape(text, true)
+}
+
+fn escape(text: &str, newlines: bool) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\t' => safe.push(c),
+            '\n' if newlines => safe.push(c),
+            c if c.is_control() || is_invisible(c) => safe.extend(c.escape_default()),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// Characters that reorder or hide what a person reads: bidirectional controls, zero-width
+/// characters, and the tag block.
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}'
+        | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_every_part_on_a_line_of_its_own() {
+        let failure = Failure::new("CFG002", Exit::Configuration, "unknown key \"modle\"")
+            .at("config.json:3:5")
+            .fix("did you mean \"model\"?");
+        insta::assert_snapshot!(failure, @r#"
+        error[CFG002]: unknown key "modle"
+          where: config.json:3:5
+          fix: did you mean "model"?
+        "#);
+    }
+
+    #[test]
+    fn cannot_be_used_to_draw_on_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\nc\u{202e}"), "a\\u{1b}[2Jb\\nc\\u{202e}");
+    }
+}

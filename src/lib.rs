@@ -1,0 +1,20 @@
+//! posse, a local coding-agent runtime: everything that touches the world.
+//!
+//! The kernel (`posse-actors`) decides; the modules here are its adapters. Siblings do not use
+//! one another, except that tools may use `sandbox`; [`wiring`] knows them all.
+
+pub mod failure;
+
+pub mod cli;
+pub mod config;
+
+pub mod agents;
+pub mod journal;
+pub mod permission;
+pub mod provider;
+pub mod sandbox;
+pub mod tools;
+
+pub mod demo;
+pub mod front;
+pub mod wiring;
