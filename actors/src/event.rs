@@ -8,7 +8,7 @@ mod subscription;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::conversation::{
@@ -17,8 +17,8 @@ use crate::conversation::{
 };
 use crate::record::RecordId;
 
+pub(crate) use subscription::Feed;
 pub use subscription::Subscription;
-pub(crate) use subscription::{Feed, Publisher};
 
 /// Version of the event and journal format.
 pub const FORMAT_VERSION: u32 = 1;
@@ -473,27 +473,91 @@ pub struct Origin {
     pub agent_path: String,
 }
 
-/// An event with its place in the stream of one process: one line of `stream-json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// An event with its place in the stream of one process. Serialised, it is one line of
+/// `stream-json`.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Announcement {
-    /// [`FORMAT_VERSION`].
-    pub v: u32,
     /// Position in the event stream of this process, from 1.
     pub seq: u64,
-    /// Position in the journal, from 1; absent on ephemeral events.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub record: Option<u64>,
-    /// Milliseconds since 1970.
-    pub ts: u64,
-    /// The session.
-    pub session_id: SessionId,
-    /// The invocation, if it is about one.
-    #[serde(flatten)]
-    pub origin: Option<Arc<Origin>>,
     /// What happened.
-    #[serde(flatten)]
-    pub event: Event,
+    pub fact: Fact,
+}
+
+/// What an [`Announcement`] is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// A durable event, written before it was announced.
+    Stored(Arc<StoredRecord>),
+    /// An ephemeral one.
+    Passing {
+        /// Milliseconds since 1970.
+        ts: u64,
+        /// The session.
+        session_id: SessionId,
+        /// The invocation, if it is about one.
+        origin: Option<Arc<Origin>>,
+        /// What happened.
+        event: Event,
+    },
+}
+
+impl Announcement {
+    /// What happened.
+    pub fn event(&self) -> &Event {
+        match &self.fact {
+            Fact::Stored(record) => &record.event,
+            Fact::Passing { event, .. } => event,
+        }
+    }
+
+    /// Its place in the journal, if it is durable.
+    pub fn record(&self) -> Option<u64> {
+        match &self.fact {
+            Fact::Stored(record) => Some(record.record),
+            Fact::Passing { .. } => None,
+        }
+    }
+
+    /// The invocation, if it is about one.
+    pub fn origin(&self) -> Option<&Origin> {
+        match &self.fact {
+            Fact::Stored(record) => record.origin.as_deref(),
+            Fact::Passing { origin, .. } => origin.as_deref(),
+        }
+    }
+}
+
+impl Serialize for Announcement {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Line<'a> {
+            v: u32,
+            seq: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            record: Option<u64>,
+            ts: u64,
+            session_id: &'a SessionId,
+            #[serde(flatten)]
+            origin: Option<&'a Origin>,
+            #[serde(flatten)]
+            event: &'a Event,
+        }
+        let (ts, session_id) = match &self.fact {
+            Fact::Stored(record) => (record.ts, &record.session_id),
+            Fact::Passing { ts, session_id, .. } => (*ts, session_id),
+        };
+        let line = Line {
+            v: FORMAT_VERSION,
+            seq: self.seq,
+            record: self.record(),
+            ts,
+            session_id,
+            origin: self.origin(),
+            event: self.event(),
+        };
+        line.serialize(serializer)
+    }
 }
 
 /// A durable event with its place in the journal.

@@ -30,6 +30,7 @@ pub mod transcript_writer;
 
 mod mailbox;
 mod restarts;
+mod testing_seam;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -17,6 +17,8 @@ pub struct Limits {
     pub arguments_bytes_max: usize,
     /// Bytes of text that a tool may hand to the model; above, head and tail are kept.
     pub output_bytes_max: usize,
+    /// Bytes of text that any tool may return at all; what it cuts itself is below this.
+    pub result_bytes_max: usize,
     /// Identical calls that fail in a row before the turn is stopped.
     pub repeated_failures_max: u32,
     /// Messages waiting for the next safe point.
@@ -54,6 +56,7 @@ impl Default for Limits {
             calls_per_turn_max: 256,
             arguments_bytes_max: 16 << 20,
             output_bytes_max: 32 << 10,
+            result_bytes_max: 1 << 20,
             repeated_failures_max: 3,
             queued_messages_max: 64,
             questions_max: 256,

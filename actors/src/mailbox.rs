@@ -1,1 +1,170 @@
-//! Stub.
+//! How actors talk: `tell` and forget, `ask` and wait, `Report` to whoever started the work, and
+//! work done `beside` the actor that comes back as a message.
+//!
+//! ractor reports a dead peer in three different shapes. Here it has one: `None` for `ask`, and
+//! [`Lost`] for a report whose sender died before it spoke.
+
+use std::time::Duration;
+
+use ractor::rpc::CallResult;
+use ractor::{ActorProcessingErr, ActorRef, Message, RpcReplyPort};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinError};
+
+/// What starting returns. `Err` goes to whoever is spawning the actor.
+pub(crate) type Started<State> = Result<State, ActorProcessingErr>;
+
+/// What handling returns. `Err` ends the actor: it means "this is a bug", never "no".
+pub(crate) type Handled = Result<(), ActorProcessingErr>;
+
+pub(crate) fn tell<M: Message>(peer: &ActorRef<M>, message: M) {
+    peer.cast(message).ok();
+}
+
+pub(crate) fn answer<T>(reply: RpcReplyPort<T>, value: T) {
+    reply.send(value).ok();
+}
+
+/// Asks, and waits no longer than `timeout`. Never from within a handler, except of a leaf that
+/// never asks back.
+pub(crate) async fn ask<M: Message, T: Send + 'static>(
+    peer: &ActorRef<M>,
+    timeout: Duration,
+    message: impl FnOnce(RpcReplyPort<T>) -> M,
+) -> Option<T> {
+    match peer.call(message, Some(timeout)).await {
+        Ok(CallResult::Success(value)) => Some(value),
+        Ok(CallResult::Timeout | CallResult::SenderError) | Err(_) => None,
+    }
+}
+
+/// The sender of a [`Report`] died before it spoke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost;
+
+type OneShot<T> = Box<dyn FnOnce(Result<T, Lost>) + Send>;
+
+/// A one-shot line to whoever started some work. It is never silent: if it is dropped unused,
+/// because its holder crashed, the other end hears [`Lost`].
+///
+/// A child is handed a `Report`, not its parent's `ActorRef`, and so depends on no parent.
+pub(crate) struct Report<T>(Option<OneShot<T>>);
+
+impl<T: 'static> Report<T> {
+    pub(crate) fn to<M: Message>(
+        parent: &ActorRef<M>,
+        wrap: impl FnOnce(Result<T, Lost>) -> M + Send + 'static,
+    ) -> Report<T> {
+        let parent = parent.clone();
+        Report::call(move |value| tell(&parent, wrap(value)))
+    }
+
+    pub(crate) fn call(line: impl FnOnce(Result<T, Lost>) + Send + 'static) -> Report<T> {
+        Report(Some(Box::new(line)))
+    }
+
+    pub(crate) fn send(mut self, value: T) {
+        if let Some(line) = self.0.take() {
+            line(Ok(value));
+        }
+    }
+}
+
+impl<T> Drop for Report<T> {
+    fn drop(&mut self) {
+        if let Some(line) = self.0.take() {
+            line(Err(Lost));
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Report<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Report")
+    }
+}
+
+/// A line to an actor that its supervisor may replace. `None` in it says: gone for good.
+pub(crate) struct Line<M>(watch::Receiver<Option<ActorRef<M>>>);
+
+impl<M> Clone for Line<M> {
+    fn clone(&self) -> Line<M> {
+        Line(self.0.clone())
+    }
+}
+
+impl<M: Message> Line<M> {
+    pub(crate) fn new(incarnations: watch::Receiver<Option<ActorRef<M>>>) -> Line<M> {
+        Line(incarnations)
+    }
+
+    /// Whoever is there now.
+    pub(crate) fn current(&self) -> Option<ActorRef<M>> {
+        self.0.borrow().clone()
+    }
+
+    /// Tells whoever is there now.
+    pub(crate) fn tell(&self, message: M) {
+        if let Some(peer) = &*self.0.borrow() {
+            tell(peer, message);
+        }
+    }
+
+    /// Sends what `message` makes of a report, again to each successor of an actor that died
+    /// with it. `None` if there will be no successor.
+    pub(crate) async fn insist<T: Send + 'static>(
+        &self,
+        message: impl Fn(Report<T>) -> M,
+    ) -> Option<T> {
+        let mut incarnations = self.0.clone();
+        loop {
+            let peer = incarnations.borrow_and_update().clone()?;
+            let (heard, answer) = tokio::sync::oneshot::channel();
+            let report = Report::call(move |value| {
+                heard.send(value).ok();
+            });
+            tell(&peer, message(report));
+            drop(peer);
+            if let Ok(Ok(value)) = answer.await {
+                return Some(value);
+            }
+            incarnations.changed().await.ok()?;
+        }
+    }
+}
+
+/// Work done on an actor's behalf. It belongs in the actor's state: dropping it stops the work,
+/// so nothing outlives its actor.
+#[derive(Debug)]
+pub(crate) struct Beside(AbortHandle);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Does `work` beside the actor, and tells the actor how it ended, even if it panicked.
+pub(crate) fn beside<M: Message, T: Send + 'static>(
+    me: &ActorRef<M>,
+    work: impl Future<Output = T> + Send + 'static,
+    ended: impl FnOnce(Result<T, JoinError>) -> M + Send + 'static,
+) -> Beside {
+    let me = me.clone();
+    let task = tokio::spawn(work);
+    let beside = Beside(task.abort_handle());
+    tokio::spawn(async move { tell(&me, ended(task.await)) });
+    beside
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(died: JoinError) -> String {
+    match died.try_into_panic() {
+        Ok(payload) => payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a panic without a text".to_owned()),
+        Err(cancelled) => cancelled.to_string(),
+    }
+}

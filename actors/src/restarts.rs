@@ -1,1 +1,47 @@
-//! Stub.
+//! How often an actor may be restarted before its session gives up.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A number of restarts within a sliding window. Pure: the caller says what time it is.
+#[derive(Debug, Clone)]
+pub(crate) struct RestartBudget {
+    restarts_max: usize,
+    window: Duration,
+    spent: VecDeque<Duration>,
+}
+
+impl RestartBudget {
+    pub(crate) fn new(restarts_max: u32, window: Duration) -> RestartBudget {
+        let restarts_max = usize::try_from(restarts_max).unwrap_or(usize::MAX);
+        RestartBudget { restarts_max, window, spent: VecDeque::new() }
+    }
+
+    /// Takes one restart at `now` (monotonic). `Some` is how many the window holds, this one
+    /// included; `None` says that there is none left.
+    pub(crate) fn spend(&mut self, now: Duration) -> Option<u32> {
+        while self.spent.front().is_some_and(|then| now.saturating_sub(*then) > self.window) {
+            self.spent.pop_front();
+        }
+        if self.spent.len() >= self.restarts_max {
+            return None;
+        }
+        self.spent.push_back(now);
+        u32::try_from(self.spent.len()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_spent_within_the_window_and_recovers_after_it() {
+        let second = Duration::from_secs(1);
+        let mut budget = RestartBudget::new(2, 10 * second);
+        assert_eq!(budget.spend(0 * second), Some(1));
+        assert_eq!(budget.spend(9 * second), Some(2));
+        assert_eq!(budget.spend(10 * second), None);
+        assert_eq!(budget.spend(11 * second), Some(2));
+    }
+}

@@ -1,1 +1,412 @@
-//! Stub.
+//! One conversation: it runs at most one main invocation at a time, owns every other actor, and
+//! outlives their crashes.
+//!
+//! Nothing here waits for the model, a tool, a human or a disk.
+
+mod handle;
+mod supervised;
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
+use tokio::sync::oneshot;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{self, AgentInvocation, Ending, Outcome, Queued, RequestOptions};
+use crate::conversation::{InvocationId, Message, Prompt, Usage};
+use crate::event::{Event, Fact, Feed, Origin};
+use crate::limits::Limits;
+use crate::mailbox::{Beside, Handled, Lost, Report, Started, answer, beside, tell};
+use crate::permission_coordinator as permission;
+use crate::ports::{JournalError, Ports, ProviderInfo, ToolSpec};
+use crate::provider_client;
+use crate::record::{Durability, Replayed};
+use crate::restarts::RestartBudget;
+use crate::tool_call::Services;
+use crate::transcript_writer::{self, Outbox, Transcript};
+
+pub use crate::testing_seam::FailPoints;
+pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
+
+use supervised::Supervised;
+
+/// What a session is, besides what it needs of the world.
+#[derive(Debug, Clone)]
+pub struct SessionSettings {
+    /// Its id.
+    pub session_id: crate::conversation::SessionId,
+    /// Version of posse, for the record.
+    pub posse: String,
+    /// The working directory, for the record.
+    pub cwd: String,
+    /// The main agent.
+    pub agent: String,
+    /// Its instructions.
+    pub system_prompt: String,
+    /// Names of the tools it sees.
+    pub tools: Vec<String>,
+    /// How the model is asked.
+    pub options: RequestOptions,
+    /// Who answers questions.
+    pub asking: crate::ports::Asking,
+    /// What confines processes: `none`, `reduced` or `full`.
+    pub tier: String,
+    /// Every bound.
+    pub limits: Limits,
+    /// What was said before, valid and without system messages.
+    pub history: Vec<Arc<Message>>,
+    /// Where tests make actors panic.
+    pub fail: FailPoints,
+}
+
+/// How the session ends, in the words of its last record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionEnding {
+    /// `completed`, `failed`, `interrupted`, `limit`, `parked`, `provider`, `permission`.
+    pub reason: String,
+    /// The exit code of a headless run.
+    pub exit_code: i32,
+    /// The last answer.
+    pub result: Option<String>,
+}
+
+/// How one prompt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnOutcome {
+    /// How.
+    pub ending: Ending,
+    /// Model replies.
+    pub turns: u32,
+    /// Tokens.
+    pub usage: Usage,
+    /// Questions that nobody could be asked, in the whole session.
+    pub unanswered: u32,
+}
+
+type Admission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
+
+enum Msg {
+    Prompt(Prompt, RpcReplyPort<Admission>),
+    Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
+    Interrupt,
+    InvocationEnded(InvocationId, Result<Outcome, Lost>),
+    /// What the journal says about an invocation that crashed.
+    Reread(InvocationId, Result<Result<Replayed, JournalError>, JoinError>),
+    End(SessionEnding, Report<()>),
+    /// The last record is written.
+    Closed,
+}
+
+impl Msg {
+    fn kind(&self) -> &'static str {
+        match self {
+            Msg::Prompt(..) => "Prompt",
+            Msg::Deliver(..) => "Deliver",
+            Msg::Interrupt => "Interrupt",
+            Msg::InvocationEnded(..) => "InvocationEnded",
+            Msg::Reread(..) => "Reread",
+            Msg::End(..) => "End",
+            Msg::Closed => "Closed",
+        }
+    }
+}
+
+struct RootSession {
+    ports: Ports,
+    settings: Arc<SessionSettings>,
+    provider_info: ProviderInfo,
+    specs: Arc<[ToolSpec]>,
+    services: Arc<Services>,
+    transcript: Transcript,
+    feed: Feed,
+    outbox: Arc<Outbox>,
+}
+
+struct State {
+    writer: Supervised<transcript_writer::Msg>,
+    coordinator: Supervised<permission::Msg>,
+    provider: Supervised<provider_client::Msg>,
+    invocation_budget: RestartBudget,
+    /// Without system messages.
+    history: Vec<Arc<Message>>,
+    main: Option<Main>,
+    total: Usage,
+    turns: u32,
+    ending: Option<(SessionEnding, Vec<Report<()>>)>,
+    parked: Option<String>,
+    closing: Option<Beside>,
+}
+
+/// The main invocation.
+struct Main {
+    origin: Arc<Origin>,
+    /// `None` while it is rebuilt from the journal.
+    actor: Option<ActorRef<agent_invocation::Msg>>,
+    outcome: oneshot::Sender<TurnOutcome>,
+    rereading: Option<Beside>,
+    interrupted: bool,
+}
+
+impl Actor for RootSession {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = handle::Tree;
+
+    async fn pre_start(&self, me: ActorRef<Msg>, tree: handle::Tree) -> Started<State> {
+        let budget = || {
+            let limits = &self.settings.limits;
+            RestartBudget::new(limits.restarts_max, limits.restart_window)
+        };
+        let mut state = State {
+            writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
+            coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
+            provider: Supervised::new("ProviderClient", tree.provider, budget()),
+            invocation_budget: budget(),
+            history: self.settings.history.clone(),
+            main: None,
+            total: Usage::default(),
+            turns: 0,
+            ending: None,
+            parked: None,
+            closing: None,
+        };
+        self.start_writer(&me, &mut state).await?;
+        self.start_coordinator(&me, &mut state).await?;
+        self.start_provider(&me, &mut state).await?;
+        self.transcript.note(None, self.started());
+        Ok(state)
+    }
+
+    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
+        self.settings.fail.hit("RootSession", msg.kind());
+        match msg {
+            Msg::Prompt(prompt, reply) => {
+                let admission = self.prompt(&me, prompt, state).await?;
+                answer(reply, admission);
+            }
+            Msg::Deliver(queued, reply) => deliver(queued, reply, state),
+            Msg::Interrupt => interrupt(state),
+            Msg::InvocationEnded(id, outcome) => self.invocation_ended(&me, &id, outcome, state),
+            Msg::Reread(id, replayed) => self.reread(&me, &id, replayed, state).await?,
+            Msg::End(ending, done) => self.end(&me, ending, done, state),
+            Msg::Closed => self.closed(&me, state).await,
+        }
+        Ok(())
+    }
+
+    // ractor's default ends a parent with its child. A session must survive its children.
+    async fn handle_supervisor_evt(
+        &self,
+        me: ActorRef<Msg>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Handled {
+        match event {
+            SupervisionEvent::ActorFailed(child, cause) => {
+                self.child_crashed(&me, child.get_id(), &cause.to_string(), state).await
+            }
+            // Children that end in peace were stopped by us.
+            SupervisionEvent::ActorTerminated(..)
+            | SupervisionEvent::ActorStarted(_)
+            | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
+        }
+    }
+}
+
+impl RootSession {
+    fn started(&self) -> Event {
+        Event::SessionStarted {
+            posse: self.settings.posse.clone(),
+            cwd: self.settings.cwd.clone(),
+            agent: self.settings.agent.clone(),
+            provider: self.provider_info.profile.clone(),
+            model: self.provider_info.model.clone(),
+            mode: "single-agent".to_owned(),
+        }
+    }
+
+    async fn prompt(
+        &self,
+        me: &ActorRef<Msg>,
+        prompt: Prompt,
+        state: &mut State,
+    ) -> Result<Admission, SpawnErr> {
+        if state.ending.is_some() {
+            return Ok(Err(PromptError::Ended));
+        }
+        if let Some(cause) = &state.parked {
+            return Ok(Err(PromptError::Parked(cause.clone())));
+        }
+        if state.main.is_some() {
+            return Ok(Err(PromptError::Busy));
+        }
+        let origin = Arc::new(Origin {
+            invocation_id: self.ports.ids.invocation(),
+            parent_invocation_id: None,
+            agent: self.settings.agent.clone(),
+            agent_path: self.settings.agent.clone(),
+        });
+        let event = Event::UserMessage { content: prompt.content.clone(), message_id: None };
+        self.transcript.note(Some(&origin), event);
+        self.transcript.note(Some(&origin), self.invocation_started());
+        state.history.push(Arc::new(Message::User { content: prompt.content }));
+        let actor = self.start_invocation(me, &origin, state, 0).await?;
+        let (outcome, receiver) = oneshot::channel();
+        let id = origin.invocation_id.clone();
+        let main =
+            Main { origin, actor: Some(actor), outcome, rereading: None, interrupted: false };
+        state.main = Some(main);
+        Ok(Ok((id, receiver)))
+    }
+
+    fn invocation_started(&self) -> Event {
+        Event::InvocationStarted {
+            provider: self.provider_info.profile.clone(),
+            model: self.provider_info.model.clone(),
+            tools: self.settings.tools.clone(),
+            after: None,
+        }
+    }
+
+    async fn start_invocation(
+        &self,
+        me: &ActorRef<Msg>,
+        origin: &Arc<Origin>,
+        state: &mut State,
+        turns: u32,
+    ) -> Result<ActorRef<agent_invocation::Msg>, SpawnErr> {
+        let system = Message::System { content: self.settings.system_prompt.clone() };
+        let mut history = Vec::with_capacity(state.history.len() + 64);
+        history.push(Arc::new(system));
+        history.extend(state.history.iter().cloned());
+        let id = origin.invocation_id.clone();
+        let args = agent_invocation::Args {
+            origin: Arc::clone(origin),
+            services: Arc::clone(&self.services),
+            provider: state.provider.line(),
+            provider_info: self.provider_info.clone(),
+            options: self.settings.options.clone(),
+            tools: Arc::clone(&self.specs),
+            history,
+            turns,
+            report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
+        };
+        AgentInvocation::start(args, me).await
+    }
+
+    fn invocation_ended(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        outcome: Result<Outcome, Lost>,
+        state: &mut State,
+    ) {
+        // A crash is told by supervision too; that one restarts it.
+        let Ok(Outcome { ending, history, turns, usage }) = outcome else { return };
+        let Some(main) = state.main.take_if(|main| main.origin.invocation_id == *id) else {
+            return;
+        };
+        if let Some(actor) = &main.actor {
+            actor.stop(None);
+        }
+        let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
+        state.history = history.into_iter().filter(|message| !system(message)).collect();
+        self.conclude(me, main, ending, turns, usage, state);
+    }
+
+    fn conclude(
+        &self,
+        me: &ActorRef<Msg>,
+        main: Main,
+        ending: Ending,
+        turns: u32,
+        usage: Usage,
+        state: &mut State,
+    ) {
+        state.total.add(&usage);
+        state.turns += turns;
+        let unanswered = self.services.book.unanswered();
+        main.outcome.send(TurnOutcome { ending, turns, usage, unanswered }).ok();
+        if state.ending.is_some() {
+            self.close(me, state);
+        }
+    }
+
+    fn end(&self, me: &ActorRef<Msg>, ending: SessionEnding, done: Report<()>, state: &mut State) {
+        if let Some((_, waiting)) = &mut state.ending {
+            waiting.push(done);
+            return;
+        }
+        state.ending = Some((ending, vec![done]));
+        if state.main.is_some() {
+            interrupt(state);
+        } else {
+            self.close(me, state);
+        }
+    }
+
+    /// Writes the last record. The writer is the last to stop.
+    fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
+        let Some((ending, _)) = &state.ending else { return };
+        let event = Event::SessionEnded {
+            reason: ending.reason.clone(),
+            exit_code: ending.exit_code,
+            usage: state.total,
+            cost_usd: None,
+            turns: state.turns,
+            result: ending.result.clone(),
+        };
+        let (transcript, feed) = (self.transcript.clone(), self.feed.clone());
+        let passing = Fact::Passing {
+            ts: self.ports.clock.wall_ms(),
+            session_id: self.settings.session_id.clone(),
+            origin: None,
+            event: event.clone(),
+        };
+        let last = async move {
+            // Where nothing can be written, observers still hear the end.
+            if transcript.record(None, event, Durability::Synced).await.is_err() {
+                feed.publish(passing);
+            }
+        };
+        state.closing = Some(beside(me, last, |_| Msg::Closed));
+    }
+
+    async fn closed(&self, me: &ActorRef<Msg>, state: &mut State) {
+        self.feed.close();
+        me.get_cell().stop_children_and_wait(None, Some(self.settings.limits.ask_timeout)).await;
+        if let Some((_, waiting)) = state.ending.take() {
+            waiting.into_iter().for_each(|done| done.send(()));
+        }
+        me.stop(None);
+    }
+}
+
+fn deliver(queued: Queued, reply: RpcReplyPort<Result<(), DeliverError>>, state: &State) {
+    let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
+    let Some(actor) = actor else { return answer(reply, Err(DeliverError::Idle)) };
+    // The invocation answers for us: a session waits for nobody.
+    let (inner, outer) = oneshot::channel();
+    let port = RpcReplyPort::from(inner);
+    tell(actor, agent_invocation::Msg::Deliver(queued, port));
+    tokio::spawn(async move {
+        let delivered = outer.await;
+        answer(
+            reply,
+            match delivered {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(agent_invocation::QueueFull)) => Err(DeliverError::Full),
+                Err(_) => Err(DeliverError::Idle),
+            },
+        );
+    });
+}
+
+fn interrupt(state: &mut State) {
+    if let Some(main) = &mut state.main {
+        main.interrupted = true;
+        if let Some(actor) = &main.actor {
+            tell(actor, agent_invocation::Msg::Stop(Ending::Interrupted));
+        }
+    }
+}

@@ -1,1 +1,251 @@
-//! Stub.
+//! Stand-ins for the world: a scripted model, a memory journal, a clock advanced by hand, tools
+//! that do as they are told, and a bench that puts a session together from them.
+//!
+//! Everything here belongs to one test, so tests run in parallel.
+
+mod clock;
+mod journal;
+mod model;
+mod tools;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::agent_invocation::RequestOptions;
+use crate::conversation::{CallId, InvocationId, MessageId, Prompt, QuestionId, SessionId};
+use crate::event::{Announcement, Event, Subscription};
+use crate::limits::Limits;
+use crate::ports::{
+    Action, Asking, Confinement, Hook, Ids, NoHooks, Policy, Ports, Question, Situation, Toolbox,
+    Verdict,
+};
+use crate::record::RecordId;
+use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
+
+pub use clock::{ManualClock, TokioClock};
+pub use journal::MemoryStore;
+pub use model::{ScriptedModel, Step};
+pub use tools::{EchoTool, HangingTool, Journaled, PanickingTool, WritingTool};
+
+/// Ids that count up, so that snapshots are stable.
+#[derive(Debug, Default)]
+pub struct CountedIds {
+    next: AtomicU32,
+}
+
+impl CountedIds {
+    fn count(&self) -> u32 {
+        self.next.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl Ids for CountedIds {
+    fn call(&self) -> CallId {
+        CallId::new(format!("call-{}", self.count()))
+    }
+
+    fn invocation(&self) -> InvocationId {
+        InvocationId::new(format!("inv-{}", self.count()))
+    }
+
+    fn question(&self) -> QuestionId {
+        QuestionId::new(format!("question-{}", self.count()))
+    }
+
+    fn message(&self) -> MessageId {
+        MessageId::new(format!("message-{}", self.count()))
+    }
+
+    fn record(&self) -> RecordId {
+        RecordId { process: 1, count: self.count() }
+    }
+}
+
+/// The confinement that test policies give.
+pub fn test_confinement() -> Confinement {
+    Confinement { profile: "test".to_owned(), writable_roots: Vec::new(), network: false }
+}
+
+/// A policy made of a function.
+pub struct PolicyFn<F>(pub F);
+
+impl<F> Policy for PolicyFn<F>
+where
+    F: Fn(&Action, &Situation<'_>) -> Verdict + Send + Sync + 'static,
+{
+    fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
+        (self.0)(action, situation)
+    }
+}
+
+impl<F> std::fmt::Debug for PolicyFn<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PolicyFn")
+    }
+}
+
+/// Allows everything.
+pub fn allow_all() -> Arc<dyn Policy> {
+    Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| Verdict::Allow(test_confinement())))
+}
+
+/// Asks for everything that no grant on the tool's name covers.
+pub fn ask_all() -> Arc<dyn Policy> {
+    use crate::event::{Grant, Scope};
+
+    Arc::new(PolicyFn(|action: &Action, situation: &Situation<'_>| {
+        let covers = |grant: &Grant| grant.operation == action.tool;
+        if situation.grants.iter().any(covers) {
+            return Verdict::Allow(test_confinement());
+        }
+        let grant =
+            Grant { operation: action.tool.clone(), target: String::new(), scope: Scope::Session };
+        Verdict::Ask(Question {
+            reason: format!("{} asks", action.tool),
+            scopes: vec![Scope::Once, Scope::Session],
+            grant: Some(grant),
+            yes_covers: true,
+            rule: None,
+            confinement: test_confinement(),
+        })
+    }))
+}
+
+/// A session made of stand-ins. Change what a test is about, then [`start`](Bench::start).
+pub struct Bench {
+    /// The model.
+    pub model: Arc<ScriptedModel>,
+    /// The journal.
+    pub journal: Arc<MemoryStore>,
+    /// The tools.
+    pub tools: Toolbox,
+    /// The policy.
+    pub policy: Arc<dyn Policy>,
+    /// The hooks.
+    pub hooks: Arc<dyn Hook>,
+    /// Who answers questions.
+    pub asking: Asking,
+    /// Every bound.
+    pub limits: Limits,
+    /// The clock.
+    pub clock: Arc<dyn crate::ports::Clock>,
+    /// Where actors panic.
+    pub fail: FailPoints,
+}
+
+impl Bench {
+    /// A model that says `steps` in order, [`EchoTool`] as the only tool, nothing forbidden.
+    pub fn new(steps: Vec<Step>) -> Bench {
+        Bench {
+            model: Arc::new(ScriptedModel::new(steps)),
+            journal: Arc::default(),
+            tools: Toolbox::default(),
+            policy: allow_all(),
+            hooks: Arc::new(NoHooks),
+            asking: Asking::Human,
+            limits: Limits::default(),
+            clock: Arc::new(TokioClock::default()),
+            fail: FailPoints::default(),
+        }
+        .tool(EchoTool::new())
+    }
+
+    /// Adds a tool.
+    #[must_use]
+    pub fn tool(mut self, tool: impl crate::ports::Tool) -> Bench {
+        self.tools.register(Arc::new(tool)).ok();
+        self
+    }
+
+    /// Starts the session, observed from its first event.
+    pub async fn start(&self) -> Stage {
+        let settings = SessionSettings {
+            session_id: SessionId::new("session"),
+            posse: "test".to_owned(),
+            cwd: "/work".to_owned(),
+            agent: "build".to_owned(),
+            system_prompt: "You are a test.".to_owned(),
+            tools: self.tools.iter().map(|tool| tool.spec().name.clone()).collect(),
+            options: RequestOptions { stream: true, ..RequestOptions::default() },
+            asking: self.asking,
+            tier: "none".to_owned(),
+            limits: self.limits.clone(),
+            history: Vec::new(),
+            fail: self.fail.clone(),
+        };
+        let ports = Ports {
+            provider: Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>,
+            tools: Arc::new(self.tools.clone()),
+            hooks: Arc::clone(&self.hooks),
+            policy: Arc::clone(&self.policy),
+            journal: Arc::clone(&self.journal) as Arc<dyn crate::ports::JournalStore>,
+            clock: Arc::clone(&self.clock),
+            ids: Arc::new(CountedIds::default()),
+        };
+        #[expect(clippy::expect_used, reason = "a test that cannot start has failed")]
+        let session = SessionHandle::start(ports, settings).await.expect("the session starts");
+        let events = session.subscribe();
+        Stage { session, events, seen: Vec::new() }
+    }
+}
+
+impl std::fmt::Debug for Bench {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bench").finish_non_exhaustive()
+    }
+}
+
+/// A running session with a recorder.
+#[derive(Debug)]
+pub struct Stage {
+    /// The session.
+    pub session: SessionHandle,
+    /// What comes next.
+    pub events: Subscription,
+    /// What came so far.
+    pub seen: Vec<Arc<Announcement>>,
+}
+
+impl Stage {
+    /// Prompts, and waits for the outcome.
+    #[expect(clippy::expect_used, reason = "a test that gets no outcome has failed")]
+    pub async fn play(&mut self, prompt: &str) -> TurnOutcome {
+        let running = self.session.prompt(Prompt::text(prompt)).await.expect("not busy");
+        running.outcome().await.expect("the session lives")
+    }
+
+    /// Waits for the first event that `wanted` accepts, and remembers all until then.
+    #[expect(clippy::expect_used, reason = "a test whose event never comes has failed")]
+    pub async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Arc<Announcement> {
+        loop {
+            let announcement = self.events.next().await.expect("the event comes before the end");
+            self.seen.push(Arc::clone(&announcement));
+            if wanted(announcement.event()) {
+                return announcement;
+            }
+        }
+    }
+
+    /// Ends the session, and returns everything that was announced.
+    pub async fn end(mut self) -> Vec<Arc<Announcement>> {
+        let ending = crate::root_session::SessionEnding {
+            reason: "completed".to_owned(),
+            exit_code: 0,
+            result: None,
+        };
+        self.session.end(ending).await;
+        while let Some(announcement) = self.events.next().await {
+            self.seen.push(announcement);
+        }
+        self.seen
+    }
+}
+
+/// The types of `announcements`, for snapshots.
+pub fn types(announcements: &[Arc<Announcement>]) -> Vec<String> {
+    let kind = |announcement: &Arc<Announcement>| {
+        let json = serde_json::to_value(announcement.event()).unwrap_or_default();
+        json["type"].as_str().unwrap_or_default().to_owned()
+    };
+    announcements.iter().map(kind).collect()
+}

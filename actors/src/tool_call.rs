@@ -1,7 +1,200 @@
-//! One tool call, from the model's wish to its recorded outcome.
+//! One tool call, from the model's wish to its recorded outcome: an actor of its own, so that a
+//! tool that panics costs one call, and a cancelled one dies at once with its processes.
 
+pub mod arguments;
+mod pipeline;
 mod review;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ractor::{Actor, ActorRef};
+use serde_json::Value;
+use tokio::task::JoinError;
+
+use crate::conversation::ToolCall;
+use crate::event::{Event, Origin};
+use crate::mailbox::{Beside, Handled, Report, Started, beside, panic_text};
+use crate::permission_coordinator as permission;
+use crate::ports::ToolOutput;
+
+pub(crate) use pipeline::Services;
+pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
-pub use review::PermittedCall;
+
+use pipeline::{Ended, Pipeline};
+
+pub(crate) struct Args {
+    pub(crate) call: ToolCall,
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) services: Arc<Services>,
+    pub(crate) visible: Arc<[String]>,
+    /// Shared with the invocation, which asks it if this actor dies.
+    pub(crate) started: Arc<AtomicBool>,
+    pub(crate) report: Report<ToolOutput>,
+}
+
+pub(crate) enum Msg {
+    Ended(Result<Ended, JoinError>),
+    /// What a hook made of the outcome, if it made anything.
+    Hooked(Result<Option<ToolOutput>, JoinError>),
+    Cancel(String),
+}
+
+impl Msg {
+    fn kind(&self) -> &'static str {
+        match self {
+            Msg::Ended(_) => "Ended",
+            Msg::Hooked(_) => "Hooked",
+            Msg::Cancel(_) => "Cancel",
+        }
+    }
+}
+
+pub(crate) struct ToolCallRun;
+
+pub(crate) struct State {
+    call: ToolCall,
+    origin: Arc<Origin>,
+    services: Arc<Services>,
+    started: Arc<AtomicBool>,
+    report: Option<Report<ToolOutput>>,
+    /// Recorded, and waiting for hooks.
+    output: Option<ToolOutput>,
+    work: Option<Beside>,
+}
+
+impl Actor for ToolCallRun {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Args;
+
+    async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> Started<State> {
+        let Args { call, origin, services, visible, started, report } = args;
+        let pipeline = Pipeline {
+            services: Arc::clone(&services),
+            origin: Arc::clone(&origin),
+            call: call.clone(),
+            visible,
+            started: Arc::clone(&started),
+        };
+        let work = Some(beside(&me, pipeline.run(), Msg::Ended));
+        let report = Some(report);
+        Ok(State { call, origin, services, started, report, output: None, work })
+    }
+
+    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
+        state.services.fail.hit("ToolCallRun", msg.kind());
+        match msg {
+            // A cancelled call hears of its own aborted work.
+            Msg::Ended(_) if state.report.is_none() => (),
+            Msg::Ended(Ok(Ended::Ran { output, took })) => state.ran(&me, output, took),
+            Msg::Ended(Ok(Ended::Refused { class, output })) => {
+                state.end(&output, Some(class), Duration::ZERO);
+                state.send(output);
+            }
+            Msg::Ended(Err(died)) => state.died(&panic_text(died)),
+            Msg::Hooked(changed) => state.hooked(changed.ok().flatten()),
+            Msg::Cancel(reason) => state.cancel(&reason),
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn ran(&mut self, me: &ActorRef<Msg>, output: ToolOutput, took: Duration) {
+        self.end(&output, None, took);
+        let hooks = &self.services.hooks;
+        if hooks.is_silent() {
+            return self.send(output);
+        }
+        self.work = Some(beside(me, hooks.after(&self.call, &output), Msg::Hooked));
+        self.output = Some(output);
+    }
+
+    fn hooked(&mut self, changed: Option<ToolOutput>) {
+        if let Some(changed) = &changed {
+            self.end(changed, None, changed.duration);
+        }
+        if let Some(output) = changed.or(self.output.take()) {
+            self.send(output);
+        }
+    }
+
+    fn died(&mut self, cause: &str) {
+        if self.started.load(Ordering::Acquire) {
+            let output = outcome_unknown(&format!("the tool crashed: {cause}"));
+            self.services.transcript.note(Some(&self.origin), unknown_event(&self.call, &output));
+            return self.send(output);
+        }
+        let output = ToolOutput::error(format!("The tool crashed: {cause}. It had not started."));
+        self.end(&output, Some("crashed"), Duration::ZERO);
+        self.send(output);
+    }
+
+    fn cancel(&mut self, reason: &str) {
+        if self.report.is_none() {
+            return;
+        }
+        // Dropping the work drops the tool's future, and with it every process it started.
+        self.work = None;
+        if let Some(output) = self.output.take() {
+            return self.send(output);
+        }
+        let withdraw = permission::Msg::Withdraw(self.call.id.clone(), reason.to_owned());
+        self.services.permissions.tell(withdraw);
+        let output = cancelled(self.started.load(Ordering::Acquire), reason);
+        self.end(&output, Some("cancelled"), Duration::ZERO);
+        self.send(output);
+    }
+
+    /// Records the outcome. `class` says why it did not run, if it did not.
+    fn end(&self, output: &ToolOutput, class: Option<&str>, took: Duration) {
+        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let (call_id, name) = (self.call.id.clone(), self.call.name.clone());
+        let (content, metadata) = (output.content.clone(), output.metadata.clone());
+        let event = if output.is_error {
+            let class = class.unwrap_or("failed").to_owned();
+            Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
+        } else {
+            Event::ToolCompleted { call_id, name, content, metadata, duration_ms }
+        };
+        self.services.transcript.note(Some(&self.origin), event);
+    }
+
+    fn send(&mut self, output: ToolOutput) {
+        self.work = None;
+        if let Some(report) = self.report.take() {
+            report.send(output);
+        }
+    }
+}
+
+/// The result of a call that was stopped.
+pub(crate) fn cancelled(started: bool, reason: &str) -> ToolOutput {
+    ToolOutput::error(if started {
+        format!("Cancelled while it ran: {reason}. Its effects may be partial; look before relying on them.")
+    } else {
+        format!("Cancelled before it ran: {reason}.")
+    })
+    .with_metadata(Value::Null)
+}
+
+/// The result of a call that had started, and nobody knows how it ended.
+pub(crate) fn outcome_unknown(why: &str) -> ToolOutput {
+    ToolOutput::error(format!(
+        "Outcome unknown: {why}. The call had started, and may or may not have had its effect. \
+         Look before you repeat it."
+    ))
+}
+
+/// What is recorded for [`outcome_unknown`].
+pub(crate) fn unknown_event(call: &ToolCall, output: &ToolOutput) -> Event {
+    Event::ToolOutcomeUnknown {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        content: output.content.clone(),
+    }
+}

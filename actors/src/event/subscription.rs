@@ -1,6 +1,181 @@
-//! Stub.
-/// An observer's end.
-#[derive(Debug)]
-pub struct Subscription;
-pub(crate) struct Feed;
-pub(crate) struct Publisher;
+//! How events reach observers: each has a bounded queue, and the session never waits for one.
+//!
+//! A reader that lags loses deltas only. Durable events that did not fit are read back from the
+//! journal when it catches up, in order and without a hole.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::event::{Announcement, Fact};
+use crate::ports::JournalStore;
+
+/// Records read back at a time by a reader that lagged.
+const REREAD_MAX: u64 = 256;
+
+/// The sending side, shared by every incarnation of the `TranscriptWriter`.
+#[derive(Clone)]
+pub(crate) struct Feed(Arc<Mutex<Publisher>>);
+
+struct Publisher {
+    seq: u64,
+    readers: Vec<Weak<Reader>>,
+    closed: bool,
+}
+
+struct Reader {
+    queue: Mutex<Queue>,
+    arrived: Notify,
+    buffered_max: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    announcements: VecDeque<Arc<Announcement>>,
+    missed: Option<Missed>,
+    closed: bool,
+}
+
+/// Durable events that did not fit: records `from..=to`, the first of them announced as `seq`.
+struct Missed {
+    from: u64,
+    to: u64,
+    seq: u64,
+}
+
+impl Feed {
+    pub(crate) fn new() -> Feed {
+        Feed(Arc::new(Mutex::new(Publisher { seq: 0, readers: Vec::new(), closed: false })))
+    }
+
+    /// Gives `fact` its place in the stream and hands it to every reader.
+    pub(crate) fn publish(&self, fact: Fact) {
+        let mut publisher = lock(&self.0);
+        publisher.seq += 1;
+        let announcement = Arc::new(Announcement { seq: publisher.seq, fact });
+        publisher.readers.retain(|reader| match reader.upgrade() {
+            Some(reader) => {
+                reader.push(&announcement);
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// Says that nothing more will come.
+    pub(crate) fn close(&self) {
+        let mut publisher = lock(&self.0);
+        publisher.closed = true;
+        for reader in publisher.readers.drain(..).filter_map(|reader| reader.upgrade()) {
+            lock(&reader.queue).closed = true;
+            reader.arrived.notify_one();
+        }
+    }
+
+    pub(crate) fn subscribe(
+        &self,
+        journal: Arc<dyn JournalStore>,
+        buffered_max: usize,
+    ) -> Subscription {
+        let mut publisher = lock(&self.0);
+        let queue = Mutex::new(Queue { closed: publisher.closed, ..Queue::default() });
+        let reader = Arc::new(Reader { queue, arrived: Notify::new(), buffered_max });
+        publisher.readers.push(Arc::downgrade(&reader));
+        Subscription { reader, journal, reread: VecDeque::new() }
+    }
+}
+
+impl Reader {
+    fn push(&self, announcement: &Arc<Announcement>) {
+        let mut queue = lock(&self.queue);
+        match (announcement.record(), &mut queue.missed) {
+            (Some(record), Some(missed)) => missed.to = record,
+            (None, Some(_)) => return,
+            (record, None) => {
+                if queue.announcements.len() >= self.buffered_max {
+                    queue.announcements.retain(|waiting| waiting.record().is_some());
+                }
+                if queue.announcements.len() < self.buffered_max {
+                    queue.announcements.push_back(Arc::clone(announcement));
+                } else if let Some(record) = record {
+                    let missed = Missed { from: record, to: record, seq: announcement.seq };
+                    queue.missed = Some(missed);
+                }
+            }
+        }
+        drop(queue);
+        self.arrived.notify_one();
+    }
+}
+
+/// An observer's end of a session's events. Dropping it ends the observation.
+pub struct Subscription {
+    reader: Arc<Reader>,
+    journal: Arc<dyn JournalStore>,
+    reread: VecDeque<Arc<Announcement>>,
+}
+
+impl Subscription {
+    /// The next event, in order. `None` after the last one of the session.
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Arc<Announcement>> {
+        loop {
+            if let Some(announcement) = self.reread.pop_front() {
+                return Some(announcement);
+            }
+            let missed = {
+                let mut queue = lock(&self.reader.queue);
+                if let Some(announcement) = queue.announcements.pop_front() {
+                    return Some(announcement);
+                }
+                match &queue.missed {
+                    Some(missed) => Some((missed.from, missed.to, missed.seq)),
+                    None if queue.closed => return None,
+                    None => None,
+                }
+            };
+            match missed {
+                Some((from, to, seq)) => self.read_back(from, to, seq).await,
+                None => self.reader.arrived.notified().await,
+            }
+        }
+    }
+
+    /// What has already arrived, without waiting.
+    pub fn try_next(&mut self) -> Option<Arc<Announcement>> {
+        self.reread.pop_front().or_else(|| lock(&self.reader.queue).announcements.pop_front())
+    }
+
+    async fn read_back(&mut self, from: u64, to: u64, seq: u64) {
+        let until = to.min(from + REREAD_MAX - 1);
+        let records = self.journal.read(from, until).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, from, until, "an observer lost events");
+            Vec::new()
+        });
+        self.reread.extend(records.into_iter().zip(seq..).map(|(record, seq)| {
+            Arc::new(Announcement { seq, fact: Fact::Stored(Arc::new(record)) })
+        }));
+        let mut queue = lock(&self.reader.queue);
+        if let Some(missed) = &mut queue.missed {
+            if missed.to <= until {
+                queue.missed = None;
+            } else {
+                missed.from = until + 1;
+                missed.seq = seq + (until + 1 - from);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+// A panic while publishing must not silence every observer.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

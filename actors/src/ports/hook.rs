@@ -24,6 +24,11 @@ pub trait Hook: Send + Sync + 'static {
     /// Before the review. `arguments` are valid for the tool's schema.
     fn before(&self, call: &ToolCall, arguments: &Value) -> PortFuture<HookOutcome>;
 
+    /// Whether there is nothing to call at all.
+    fn is_silent(&self) -> bool {
+        false
+    }
+
     /// After the outcome was recorded. What it changes is a second record.
     fn after(&self, call: &ToolCall, output: &ToolOutput) -> PortFuture<Option<ToolOutput>>;
 }
@@ -33,6 +38,10 @@ pub trait Hook: Send + Sync + 'static {
 pub struct NoHooks;
 
 impl Hook for NoHooks {
+    fn is_silent(&self) -> bool {
+        true
+    }
+
     fn before(&self, _: &ToolCall, _: &Value) -> PortFuture<HookOutcome> {
         Box::pin(std::future::ready(HookOutcome::Continue))
     }

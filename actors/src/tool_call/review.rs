@@ -32,7 +32,7 @@ impl PermittedCall {
     }
 
     /// What was judged.
-    pub fn action(&self) -> &crate::ports::Action {
+    pub fn action(&self) -> &Action {
         &self.prepared.action
     }
 

@@ -1,0 +1,411 @@
+//! The agent loop as arithmetic: what happened goes in, what to do next comes out.
+//!
+//! No clock, no mailbox, no `await`. `agent_invocation` performs the effects. The history in here
+//! is valid whenever the model is asked: every call has exactly one result.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::conversation::{
+    AssistantMessage, CallId, ContentPart, Message, MessageId, StopReason, ToolCall, Usage,
+};
+use crate::event::MessageKind;
+use crate::ports::ToolOutput;
+
+/// What bounds a loop.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    pub(crate) turns_max: u32,
+    pub(crate) parallel_calls_max: usize,
+    pub(crate) calls_per_turn_max: usize,
+    pub(crate) repeated_failures_max: u32,
+    pub(crate) queued_messages_max: usize,
+}
+
+/// A message that waits for the next safe point.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Queued {
+    pub(crate) id: MessageId,
+    pub(crate) kind: MessageKind,
+    pub(crate) content: Vec<ContentPart>,
+}
+
+/// A call of the current turn. `alone` calls have side effects: nothing runs beside them.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) call: ToolCall,
+    pub(crate) alone: bool,
+}
+
+/// Something happened.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// The history is complete; go on from here.
+    Begin,
+    /// The model finished a reply. Call ids are the runtime's.
+    Replied { message: AssistantMessage, alone: Vec<bool>, stop: StopReason, usage: Option<Usage> },
+    /// The model could not be reached, or its reply could not be used.
+    Unanswered(Ending),
+    /// A call finished.
+    CallEnded(CallId, ToolOutput),
+    /// The user sent a message.
+    Queued(Queued),
+    /// Stop now.
+    Stop(Ending),
+}
+
+/// Something to do about it.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Effect {
+    AskModel,
+    Start(ToolCall),
+    /// Record this result of a call that never started.
+    Skip(ToolCall, ToolOutput),
+    /// Record that this message entered the history.
+    Deliver(Queued),
+    /// Stop what runs: the request, and each of these calls.
+    Cancel(Vec<CallId>),
+    Finish(Ending),
+}
+
+/// How an invocation ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ending {
+    /// The model gave its final answer.
+    Answered(String),
+    /// A bound was reached.
+    Limited {
+        /// Its name in the configuration: `maxTurns`, `maxTokens`, `timeout`.
+        limit: &'static str,
+        /// Its value.
+        value: u64,
+        /// What the model said last.
+        said: Option<String>,
+    },
+    /// There is no answer.
+    Failed {
+        /// `provider.*`, `content_filter`, `loop`, `journal`, `parked`.
+        class: String,
+        /// What happened, in one line.
+        cause: String,
+    },
+    /// The user stopped it.
+    Interrupted,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The model thinks.
+    Waiting,
+    /// Tools run. With an ending, they are being stopped.
+    Calling(Vec<Slot>, Option<Ending>),
+    Done,
+}
+
+#[derive(Debug)]
+struct Slot {
+    wanted: Wanted,
+    progress: Progress,
+}
+
+#[derive(Debug)]
+enum Progress {
+    Unstarted,
+    Running,
+    Ended(ToolOutput),
+}
+
+#[derive(Debug)]
+pub(crate) struct AgentLoop {
+    bounds: Bounds,
+    history: Vec<Arc<Message>>,
+    phase: Phase,
+    queue: VecDeque<Queued>,
+    turns: u32,
+    usage: Usage,
+    said: Option<String>,
+    repeated: Option<(String, String, u32)>,
+}
+
+impl AgentLoop {
+    pub(crate) fn new(bounds: Bounds, history: Vec<Arc<Message>>, turns: u32) -> AgentLoop {
+        AgentLoop {
+            bounds,
+            history,
+            phase: Phase::Waiting,
+            queue: VecDeque::new(),
+            turns,
+            usage: Usage::default(),
+            said: None,
+            repeated: None,
+        }
+    }
+
+    pub(crate) fn history(&self) -> &[Arc<Message>] {
+        &self.history
+    }
+
+    /// Model replies so far.
+    pub(crate) fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Whether another message may wait.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < self.bounds.queued_messages_max
+    }
+
+    pub(crate) fn step(&mut self, input: Input) -> Vec<Effect> {
+        if matches!(self.phase, Phase::Done) {
+            return Vec::new();
+        }
+        match input {
+            Input::Begin => self.ask_model(),
+            Input::Replied { message, alone, stop, usage } => {
+                self.replied(message, alone, stop, usage)
+            }
+            Input::Unanswered(ending) => self.finish(ending),
+            Input::CallEnded(id, output) => self.call_ended(&id, output),
+            Input::Queued(message) => {
+                self.queue.push_back(message);
+                self.advance()
+            }
+            Input::Stop(ending) => self.stop(ending),
+        }
+    }
+
+    fn ask_model(&mut self) -> Vec<Effect> {
+        if self.turns >= self.bounds.turns_max {
+            let value = u64::from(self.bounds.turns_max);
+            let said = self.said.clone();
+            return self.finish(Ending::Limited { limit: "maxTurns", value, said });
+        }
+        self.phase = Phase::Waiting;
+        vec![Effect::AskModel]
+    }
+
+    fn replied(
+        &mut self,
+        message: AssistantMessage,
+        alone: Vec<bool>,
+        stop: StopReason,
+        usage: Option<Usage>,
+    ) -> Vec<Effect> {
+        self.turns += 1;
+        self.usage.add(&usage.unwrap_or_default());
+        let text = message.content.clone();
+        self.said = text.clone().filter(|text| !text.is_empty()).or(self.said.take());
+        if stop == StopReason::ContentFilter {
+            let cause = "the provider withheld the reply (content filter)".to_owned();
+            return self.finish(Ending::Failed { class: "content_filter".to_owned(), cause });
+        }
+        let wanted: Vec<Wanted> = message
+            .tool_calls
+            .iter()
+            .cloned()
+            .zip(alone)
+            .map(|(call, alone)| Wanted { call, alone })
+            .collect();
+        if text.is_some() || !wanted.is_empty() {
+            self.history.push(Arc::new(Message::Assistant(message)));
+        }
+        if !wanted.is_empty() {
+            return self.call(wanted);
+        }
+        if stop == StopReason::MaxTokens {
+            return self.finish(Ending::Limited { limit: "maxTokens", value: 0, said: text });
+        }
+        // A message that came in meanwhile turns a final answer into just a reply.
+        if self.queue.is_empty() {
+            return self.finish(Ending::Answered(text.unwrap_or_default()));
+        }
+        let mut effects = self.deliver();
+        effects.extend(self.ask_model());
+        effects
+    }
+
+    fn call(&mut self, wanted: Vec<Wanted>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let slot = |(nth, wanted): (usize, Wanted)| {
+            if nth < self.bounds.calls_per_turn_max {
+                return Slot { wanted, progress: Progress::Unstarted };
+            }
+            let output = ToolOutput::error(format!(
+                "Not run: more than {} calls in one turn. Ask again for fewer.",
+                self.bounds.calls_per_turn_max
+            ));
+            effects.push(Effect::Skip(wanted.call.clone(), output.clone()));
+            Slot { wanted, progress: Progress::Ended(output) }
+        };
+        let slots = wanted.into_iter().enumerate().map(slot).collect();
+        self.phase = Phase::Calling(slots, None);
+        effects.extend(self.advance());
+        effects
+    }
+
+    fn call_ended(&mut self, id: &CallId, output: ToolOutput) -> Vec<Effect> {
+        let Phase::Calling(slots, stopping) = &mut self.phase else { return Vec::new() };
+        let stopping = stopping.is_some();
+        let running = slots
+            .iter_mut()
+            .find(|slot| slot.wanted.call.id == *id && matches!(slot.progress, Progress::Running));
+        let Some(slot) = running else { return Vec::new() };
+        let call = slot.wanted.call.clone();
+        let failed = output.is_error;
+        slot.progress = Progress::Ended(output);
+        if !stopping && let Some(ending) = self.repetition(&call, failed) {
+            return self.stop(ending);
+        }
+        self.advance()
+    }
+
+    /// The model that makes the same failing call again and again is stopped.
+    fn repetition(&mut self, call: &ToolCall, failed: bool) -> Option<Ending> {
+        if !failed {
+            self.repeated = None;
+            return None;
+        }
+        let count = match &self.repeated {
+            Some((name, arguments, count))
+                if *name == call.name && *arguments == call.arguments =>
+            {
+                count + 1
+            }
+            _ => 1,
+        };
+        self.repeated = Some((call.name.clone(), call.arguments.clone(), count));
+        (count >= self.bounds.repeated_failures_max).then(|| Ending::Failed {
+            class: "loop".to_owned(),
+            cause: format!("LOOP001 the same failing call of {} was made {count} times", call.name),
+        })
+    }
+
+    /// Starts what may start; when all calls have ended, asks the model, or finishes.
+    fn advance(&mut self) -> Vec<Effect> {
+        let Phase::Calling(slots, stopping) = &mut self.phase else { return Vec::new() };
+        let mut effects = Vec::new();
+        let steered = self.queue.iter().any(|queued| queued.kind == MessageKind::Steer);
+        if steered {
+            skip_unstarted(slots, "Skipped: the user sent a message.", &mut effects);
+        } else if stopping.is_none() {
+            start(slots, self.bounds.parallel_calls_max, &mut effects);
+        }
+        if slots.iter().any(|slot| !matches!(slot.progress, Progress::Ended(_))) {
+            return effects;
+        }
+        let stopping = stopping.take();
+        self.take_results();
+        if let Some(ending) = stopping {
+            effects.extend(self.finish(ending));
+            return effects;
+        }
+        // Steering enters here; a follow-up waits for the final answer.
+        if steered {
+            effects.extend(self.deliver());
+        }
+        effects.extend(self.ask_model());
+        effects
+    }
+
+    /// Stops what runs, and finishes when every call has said how it ended.
+    fn stop(&mut self, ending: Ending) -> Vec<Effect> {
+        let Phase::Calling(slots, stopping) = &mut self.phase else {
+            let mut effects = vec![Effect::Cancel(Vec::new())];
+            effects.extend(self.finish(ending));
+            return effects;
+        };
+        if stopping.is_some() {
+            return Vec::new();
+        }
+        *stopping = Some(ending);
+        let mut effects = Vec::new();
+        skip_unstarted(slots, "Not run: the run was stopped.", &mut effects);
+        let running = slots.iter().filter(|slot| matches!(slot.progress, Progress::Running));
+        let running = running.map(|slot| slot.wanted.call.id.clone()).collect();
+        effects.insert(0, Effect::Cancel(running));
+        effects.extend(self.advance());
+        effects
+    }
+
+    fn finish(&mut self, ending: Ending) -> Vec<Effect> {
+        self.phase = Phase::Done;
+        vec![Effect::Finish(ending)]
+    }
+
+    /// Puts the results of the turn into the history, in the order of the calls.
+    fn take_results(&mut self) {
+        let Phase::Calling(slots, _) = std::mem::replace(&mut self.phase, Phase::Waiting) else {
+            return;
+        };
+        for Slot { wanted, progress } in slots {
+            let output = match progress {
+                Progress::Ended(output) => output,
+                Progress::Unstarted | Progress::Running => ToolOutput::error("Not run."),
+            };
+            self.history.push(Arc::new(Message::Tool {
+                tool_call_id: wanted.call.id,
+                name: wanted.call.name,
+                content: output.content,
+                is_error: output.is_error,
+            }));
+        }
+    }
+
+    /// Puts waiting messages into the history: every one that steers, else the oldest follow-up.
+    fn deliver(&mut self) -> Vec<Effect> {
+        let steers = |queued: &Queued| queued.kind == MessageKind::Steer;
+        let (steering, rest) = self.queue.drain(..).partition(steers);
+        self.queue = rest;
+        let mut delivered: VecDeque<Queued> = steering;
+        if delivered.is_empty() {
+            delivered.extend(self.queue.pop_front());
+        }
+        let mut effects = Vec::new();
+        for queued in delivered {
+            self.history.push(Arc::new(Message::User { content: queued.content.clone() }));
+            effects.push(Effect::Deliver(queued));
+        }
+        effects
+    }
+}
+
+fn skip_unstarted(slots: &mut [Slot], text: &str, effects: &mut Vec<Effect>) {
+    for slot in slots {
+        if matches!(slot.progress, Progress::Unstarted) {
+            let output = ToolOutput::error(text);
+            effects.push(Effect::Skip(slot.wanted.call.clone(), output.clone()));
+            slot.progress = Progress::Ended(output);
+        }
+    }
+}
+
+/// In order: a call with side effects waits for everything before it, and everything after it
+/// waits for it.
+fn start(slots: &mut [Slot], parallel_max: usize, effects: &mut Vec<Effect>) {
+    let mut running = 0;
+    for slot in slots {
+        match slot.progress {
+            Progress::Ended(_) => {}
+            Progress::Running if slot.wanted.alone => return,
+            Progress::Running => running += 1,
+            Progress::Unstarted => {
+                if running >= parallel_max.max(1) || (slot.wanted.alone && running > 0) {
+                    return;
+                }
+                slot.progress = Progress::Running;
+                running += 1;
+                effects.push(Effect::Start(slot.wanted.call.clone()));
+                if slot.wanted.alone {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

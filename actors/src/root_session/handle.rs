@@ -1,0 +1,216 @@
+//! How a front end holds a session.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorRef};
+use tokio::sync::{oneshot, watch};
+
+use crate::agent_invocation::Queued;
+use crate::conversation::{ContentPart, InvocationId, MessageId, Prompt, QuestionId, SessionId};
+use crate::event::{Feed, MessageKind, Subscription};
+use crate::mailbox::{Line, Report, ask, tell};
+use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
+use crate::ports::{Ids, JournalStore, Ports};
+use crate::provider_client;
+use crate::root_session::{Msg, RootSession, SessionEnding, SessionSettings, TurnOutcome};
+use crate::tool_call::Services;
+use crate::transcript_writer::{self, Outbox, Transcript};
+
+/// A running session. Cheap to clone; the session lives until [`end`](SessionHandle::end).
+#[derive(Clone)]
+pub struct SessionHandle {
+    session: ActorRef<Msg>,
+    session_id: SessionId,
+    permissions: Line<permission::Msg>,
+    feed: Feed,
+    journal: Arc<dyn JournalStore>,
+    ids: Arc<dyn Ids>,
+    ask_timeout: std::time::Duration,
+    events_buffered_max: usize,
+}
+
+/// Why a session did not start.
+#[derive(Debug, thiserror::Error)]
+#[error("the session did not start: {0}")]
+pub struct StartError(String);
+
+/// Why a prompt was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PromptError {
+    /// One prompt is being worked on: steer it, or wait.
+    #[error("the session is busy with another prompt")]
+    Busy,
+    /// Something crashed too often, and the session waits for its user.
+    #[error("the session is parked: {0}")]
+    Parked(String),
+    /// It has ended.
+    #[error("the session has ended")]
+    Ended,
+}
+
+/// Why a message was not queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DeliverError {
+    /// Nothing runs: send it as a prompt.
+    #[error("nothing runs that could take a message")]
+    Idle,
+    /// Too many messages wait.
+    #[error("too many messages wait already")]
+    Full,
+}
+
+/// A prompt that is being worked on.
+#[derive(Debug)]
+pub struct Running {
+    invocation: InvocationId,
+    outcome: oneshot::Receiver<TurnOutcome>,
+}
+
+impl Running {
+    /// The invocation that works on it.
+    pub fn invocation(&self) -> &InvocationId {
+        &self.invocation
+    }
+
+    /// How it ended. `None` if the session died.
+    pub async fn outcome(self) -> Option<TurnOutcome> {
+        self.outcome.await.ok()
+    }
+}
+
+/// The sending ends of the lines to the supervised actors.
+pub(super) struct Tree {
+    pub(super) writer: watch::Sender<Option<ActorRef<transcript_writer::Msg>>>,
+    pub(super) coordinator: watch::Sender<Option<ActorRef<permission::Msg>>>,
+    pub(super) provider: watch::Sender<Option<ActorRef<provider_client::Msg>>>,
+}
+
+impl SessionHandle {
+    /// Starts a session: returns as soon as its actors run. Nothing is asked of a model yet.
+    pub async fn start(
+        ports: Ports,
+        settings: SessionSettings,
+    ) -> Result<SessionHandle, StartError> {
+        let tree = Tree {
+            writer: watch::Sender::new(None),
+            coordinator: watch::Sender::new(None),
+            provider: watch::Sender::new(None),
+        };
+        let outbox = Arc::new(Outbox::new(settings.session_id.clone()));
+        let transcript = Transcript::new(
+            Arc::clone(&outbox),
+            tree.writer.subscribe(),
+            Arc::clone(&ports.clock),
+            Arc::clone(&ports.ids),
+        );
+        let permissions = Line::new(tree.coordinator.subscribe());
+        let services = Services {
+            session_id: settings.session_id.clone(),
+            tools: Arc::clone(&ports.tools),
+            hooks: Arc::clone(&ports.hooks),
+            policy: Arc::clone(&ports.policy),
+            clock: Arc::clone(&ports.clock),
+            ids: Arc::clone(&ports.ids),
+            transcript: transcript.clone(),
+            permissions: permissions.clone(),
+            book: GrantBook::new(Vec::new()),
+            asking: settings.asking,
+            tier: settings.tier.clone(),
+            limits: Arc::new(settings.limits.clone()),
+            fail: settings.fail.clone(),
+        };
+        let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
+        let specs = visible.map(|tool| tool.spec().clone()).collect();
+        let feed = Feed::new();
+        let handle_parts = (
+            settings.session_id.clone(),
+            Arc::clone(&ports.journal),
+            Arc::clone(&ports.ids),
+            settings.limits.ask_timeout,
+            settings.limits.events_buffered_max,
+        );
+        let root = RootSession {
+            provider_info: ports.provider.info(),
+            specs,
+            services: Arc::new(services),
+            transcript,
+            feed: feed.clone(),
+            outbox,
+            settings: Arc::new(settings),
+            ports,
+        };
+        let spawned = Actor::spawn(None, root, tree).await;
+        let (session, _) = spawned.map_err(|error| StartError(error.to_string()))?;
+        let (session_id, journal, ids, ask_timeout, events_buffered_max) = handle_parts;
+        Ok(SessionHandle {
+            session,
+            session_id,
+            permissions,
+            feed,
+            journal,
+            ids,
+            ask_timeout,
+            events_buffered_max,
+        })
+    }
+
+    /// The session's id.
+    pub fn id(&self) -> &SessionId {
+        &self.session_id
+    }
+
+    /// Everything that happens from now on. Call it before the first prompt to miss nothing.
+    pub fn subscribe(&self) -> Subscription {
+        self.feed.subscribe(Arc::clone(&self.journal), self.events_buffered_max)
+    }
+
+    /// Starts work on `prompt`, and returns as soon as it runs.
+    pub async fn prompt(&self, prompt: Prompt) -> Result<Running, PromptError> {
+        let admission = ask(&self.session, self.ask_timeout, |reply| Msg::Prompt(prompt, reply));
+        let (invocation, outcome) = admission.await.unwrap_or(Err(PromptError::Ended))?;
+        Ok(Running { invocation, outcome })
+    }
+
+    /// Queues a message for the running prompt: it enters at the next safe point, exactly once.
+    pub async fn deliver(
+        &self,
+        kind: MessageKind,
+        content: Vec<ContentPart>,
+    ) -> Result<MessageId, DeliverError> {
+        let id = self.ids.message();
+        let queued = Queued { id: id.clone(), kind, content };
+        let delivered = ask(&self.session, self.ask_timeout, |reply| Msg::Deliver(queued, reply));
+        delivered.await.unwrap_or(Err(DeliverError::Idle))?;
+        Ok(id)
+    }
+
+    /// Asks the running prompt, if there is one, to wind down. Effective at once.
+    pub fn interrupt(&self) {
+        tell(&self.session, Msg::Interrupt);
+    }
+
+    /// Answers an open question.
+    pub async fn answer(&self, id: QuestionId, decision: Decision) -> Result<(), AnswerError> {
+        let coordinator = self.permissions.current().ok_or(AnswerError::Ended)?;
+        let answered = ask(&coordinator, self.ask_timeout, |reply| {
+            permission::Msg::Answer(id, decision, reply)
+        });
+        answered.await.unwrap_or(Err(AnswerError::Ended))
+    }
+
+    /// Ends the session and everything it started, and returns when its last record is written.
+    pub async fn end(&self, ending: SessionEnding) {
+        let (done, ended) = oneshot::channel();
+        let report = Report::call(move |_| {
+            done.send(()).ok();
+        });
+        tell(&self.session, Msg::End(ending, report));
+        ended.await.ok();
+    }
+}
+
+impl std::fmt::Debug for SessionHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionHandle").field("id", &self.session_id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,258 @@
+//! What happens when a child of the session crashes: restarts within a budget, and parking.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorId, ActorRef};
+use tokio::sync::watch;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::Ending;
+use crate::conversation::{InvocationId, Usage};
+use crate::event::{Event, Fact};
+use crate::mailbox::{Handled, Line, Started, beside};
+use crate::permission_coordinator::{self as permission, PermissionCoordinator};
+use crate::ports::JournalError;
+use crate::provider_client::{self, ProviderClient};
+use crate::record::{Replayed, replay};
+use crate::restarts::RestartBudget;
+use crate::root_session::{Main, Msg, RootSession, State};
+use crate::tool_call::{outcome_unknown, unknown_event};
+use crate::transcript_writer::{self, TranscriptWriter};
+
+/// A child that is replaced when it crashes. Others reach it by its line.
+pub(super) struct Supervised<M> {
+    name: &'static str,
+    incarnations: watch::Sender<Option<ActorRef<M>>>,
+    budget: RestartBudget,
+}
+
+impl<M: ractor::Message> Supervised<M> {
+    pub(super) fn new(
+        name: &'static str,
+        incarnations: watch::Sender<Option<ActorRef<M>>>,
+        budget: RestartBudget,
+    ) -> Supervised<M> {
+        Supervised { name, incarnations, budget }
+    }
+
+    pub(super) fn line(&self) -> Line<M> {
+        Line::new(self.incarnations.subscribe())
+    }
+
+    fn is(&self, id: ActorId) -> bool {
+        self.incarnations.borrow().as_ref().is_some_and(|actor| actor.get_id() == id)
+    }
+
+    fn put(&self, actor: ActorRef<M>) {
+        self.incarnations.send_replace(Some(actor));
+    }
+
+    fn give_up(&self) {
+        self.incarnations.send_replace(None);
+    }
+}
+
+impl RootSession {
+    pub(super) async fn start_writer(&self, me: &ActorRef<Msg>, state: &mut State) -> Started<()> {
+        let args = transcript_writer::Args {
+            store: Arc::clone(&self.ports.journal),
+            clock: Arc::clone(&self.ports.clock),
+            feed: self.feed.clone(),
+            outbox: Arc::clone(&self.outbox),
+            fail: self.settings.fail.clone(),
+        };
+        let actor = TranscriptWriter::new(args);
+        let (writer, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
+        state.writer.put(writer);
+        Ok(())
+    }
+
+    pub(super) async fn start_coordinator(
+        &self,
+        me: &ActorRef<Msg>,
+        state: &mut State,
+    ) -> Started<()> {
+        let args = permission::Args {
+            policy: Arc::clone(&self.ports.policy),
+            clock: Arc::clone(&self.ports.clock),
+            transcript: self.transcript.clone(),
+            book: self.services.book.clone(),
+            asking: self.settings.asking,
+            tier: self.settings.tier.clone(),
+            questions_max: self.settings.limits.questions_max,
+            fail: self.settings.fail.clone(),
+        };
+        let actor = PermissionCoordinator::new(args);
+        let (coordinator, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
+        state.coordinator.put(coordinator);
+        Ok(())
+    }
+
+    pub(super) async fn start_provider(
+        &self,
+        me: &ActorRef<Msg>,
+        state: &mut State,
+    ) -> Started<()> {
+        let args = provider_client::Args {
+            provider: Arc::clone(&self.ports.provider),
+            clock: Arc::clone(&self.ports.clock),
+            transcript: self.transcript.clone(),
+            limits: Arc::clone(&self.services.limits),
+            fail: self.settings.fail.clone(),
+        };
+        let actor = ProviderClient::new(args);
+        let (provider, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
+        state.provider.put(provider);
+        Ok(())
+    }
+
+    pub(super) async fn child_crashed(
+        &self,
+        me: &ActorRef<Msg>,
+        child: ActorId,
+        cause: &str,
+        state: &mut State,
+    ) -> Handled {
+        if state.writer.is(child) {
+            if self.spend(state.writer.name, &mut state.writer.budget, cause) {
+                self.start_writer(me, state).await?;
+            } else {
+                state.writer.give_up();
+                self.outbox.give_up(cause.to_owned());
+                self.park(me, "TranscriptWriter", cause, state);
+            }
+        } else if state.coordinator.is(child) {
+            if self.spend(state.coordinator.name, &mut state.coordinator.budget, cause) {
+                self.start_coordinator(me, state).await?;
+            } else {
+                state.coordinator.give_up();
+                self.park(me, "PermissionCoordinator", cause, state);
+            }
+        } else if state.provider.is(child) {
+            if self.spend(state.provider.name, &mut state.provider.budget, cause) {
+                self.start_provider(me, state).await?;
+            } else {
+                state.provider.give_up();
+                self.park(me, "ProviderClient", cause, state);
+            }
+        } else if state.main.as_ref().is_some_and(|main| main.is(child)) {
+            self.main_crashed(me, cause, state);
+        }
+        Ok(())
+    }
+
+    /// Whether `actor` may be restarted. Either way the user can see what happened.
+    fn spend(&self, actor: &str, budget: &mut RestartBudget, cause: &str) -> bool {
+        let (actor, cause) = (actor.to_owned(), cause.to_owned());
+        self.transcript.note(None, Event::ActorCrashed { actor: actor.clone(), cause });
+        let restarts = budget.spend(self.ports.clock.monotonic());
+        if let Some(restarts) = restarts {
+            self.transcript.note(None, Event::ActorRestarted { actor, restarts });
+        }
+        restarts.is_some()
+    }
+
+    /// Stops work until the user looks: something crashed too often.
+    fn park(&self, me: &ActorRef<Msg>, actor: &str, cause: &str, state: &mut State) {
+        let cause = format!("{actor} crashed too often: {cause}");
+        let event = Event::SessionParked { cause: cause.clone() };
+        if actor == "TranscriptWriter" {
+            // Nothing can be recorded; observers hear it all the same.
+            self.feed.publish(Fact::Passing {
+                ts: self.ports.clock.wall_ms(),
+                session_id: self.settings.session_id.clone(),
+                origin: None,
+                event,
+            });
+        } else {
+            self.transcript.note(None, event);
+        }
+        state.parked = Some(cause.clone());
+        if let Some(main) = state.main.take() {
+            if let Some(actor) = &main.actor {
+                actor.kill();
+            }
+            let ending = Ending::Failed { class: "parked".to_owned(), cause };
+            self.conclude(me, main, ending, 0, Usage::default(), state);
+        }
+    }
+
+    /// Rebuilds the main invocation from the journal, at the last durable turn.
+    fn main_crashed(&self, me: &ActorRef<Msg>, cause: &str, state: &mut State) {
+        if !self.spend("AgentInvocation", &mut state.invocation_budget, cause) {
+            return self.park(me, "AgentInvocation", cause, state);
+        }
+        let Some(main) = &mut state.main else { return };
+        main.actor = None;
+        // Its request would go on costing money with nobody to hear the answer.
+        let id = main.origin.invocation_id.clone();
+        state.provider.line().tell(provider_client::Msg::Cancel(id.clone()));
+        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
+        let reread = async move {
+            transcript.drained().await;
+            store.read(1, u64::MAX).await.map(|records| replay(&records, None))
+        };
+        main.rereading = Some(beside(me, reread, move |replayed| Msg::Reread(id, replayed)));
+    }
+
+    pub(super) async fn reread(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        replayed: Result<Result<Replayed, JournalError>, JoinError>,
+        state: &mut State,
+    ) -> Handled {
+        let Some(main) = state.main.take_if(|main| main.origin.invocation_id == *id) else {
+            return Ok(());
+        };
+        let replayed = match replayed {
+            Ok(Ok(replayed)) => replayed,
+            Ok(Err(error)) => {
+                let ending = journal_failed(&error);
+                self.conclude(me, main, ending, 0, Usage::default(), state);
+                return Ok(());
+            }
+            Err(died) => return Err(Box::new(died)),
+        };
+        self.account_for_open_calls(&main, &replayed);
+        state.history = replayed.messages;
+        if main.interrupted {
+            self.conclude(me, main, Ending::Interrupted, 0, Usage::default(), state);
+            return Ok(());
+        }
+        let actor = self.start_invocation(me, &main.origin, state, replayed.turns).await?;
+        state.main = Some(Main { actor: Some(actor), rereading: None, ..main });
+        Ok(())
+    }
+
+    /// What the crash left open is closed in the journal as it was closed in the history.
+    fn account_for_open_calls(&self, main: &Main, replayed: &Replayed) {
+        for open in &replayed.open_calls {
+            let event = if open.started {
+                let output = outcome_unknown("the agent crashed while it ran");
+                unknown_event(&open.call, &output)
+            } else {
+                let output = crate::ports::ToolOutput::error("Not run: the agent crashed.");
+                Event::ToolFailed {
+                    call_id: open.call.id.clone(),
+                    name: open.call.name.clone(),
+                    content: output.content,
+                    class: "skipped".to_owned(),
+                    metadata: output.metadata,
+                    duration_ms: 0,
+                }
+            };
+            self.transcript.note(Some(&main.origin), event);
+        }
+    }
+}
+
+impl Main {
+    fn is(&self, id: ActorId) -> bool {
+        self.actor.as_ref().is_some_and(|actor| actor.get_id() == id)
+    }
+}
+
+fn journal_failed(error: &JournalError) -> Ending {
+    Ending::Failed { class: "journal".to_owned(), cause: error.to_string() }
+}

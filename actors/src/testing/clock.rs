@@ -1,0 +1,91 @@
+//! Clocks for tests: one that a test advances, and one that passes by itself.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::ports::{Clock, PortFuture};
+
+/// Stands still until a test advances it.
+#[derive(Debug, Default)]
+pub struct ManualClock(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    now: Duration,
+    sleepers: Vec<(Duration, oneshot::Sender<()>)>,
+}
+
+impl ManualClock {
+    /// Lets `by` pass, and wakes whoever has slept enough.
+    pub fn advance(&self, by: Duration) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.now += by;
+        let now = inner.now;
+        for (_, wake) in inner.sleepers.extract_if(.., |(until, _)| *until <= now) {
+            wake.send(()).ok();
+        }
+    }
+
+    /// How many sleep.
+    pub fn sleepers(&self) -> usize {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.sleepers.retain(|(_, wake)| !wake.is_closed());
+        inner.sleepers.len()
+    }
+}
+
+impl Clock for ManualClock {
+    fn monotonic(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).now
+    }
+
+    fn wall_ms(&self) -> u64 {
+        u64::try_from(self.monotonic().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn sleep(&self, duration: Duration) -> PortFuture<()> {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (wake, woken) = oneshot::channel();
+        let until = inner.now + duration;
+        inner.sleepers.push((until, wake));
+        Box::pin(async move {
+            woken.await.ok();
+        })
+    }
+
+    fn jitter(&self) -> f64 {
+        1.0
+    }
+}
+
+/// Passes as tokio's clock does, paused or not.
+#[derive(Debug)]
+pub struct TokioClock {
+    started: tokio::time::Instant,
+}
+
+impl Default for TokioClock {
+    fn default() -> TokioClock {
+        TokioClock { started: tokio::time::Instant::now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn monotonic(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        0
+    }
+
+    fn sleep(&self, duration: Duration) -> PortFuture<()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    fn jitter(&self) -> f64 {
+        0.0
+    }
+}

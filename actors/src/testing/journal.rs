@@ -1,0 +1,96 @@
+//! A journal in memory that can be told to fail.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::event::{Event, StoredRecord};
+use crate::ports::{
+    Committed, Journal, JournalBatch, JournalError, JournalStore, Opened, PortFuture,
+};
+
+/// Keeps records in memory.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    records: Mutex<Vec<Arc<StoredRecord>>>,
+    generation: AtomicU64,
+    failing: AtomicU32,
+    opened: AtomicU32,
+}
+
+impl MemoryStore {
+    /// What is stored.
+    pub fn records(&self) -> Vec<StoredRecord> {
+        self.shared.lock().iter().map(|record| StoredRecord::clone(record)).collect()
+    }
+
+    /// What is stored, without the envelopes.
+    pub fn events(&self) -> Vec<Event> {
+        self.shared.lock().iter().map(|record| record.event.clone()).collect()
+    }
+
+    /// Makes the next `times` batches fail.
+    pub fn fail(&self, times: u32) {
+        self.shared.failing.store(times, Ordering::SeqCst);
+    }
+
+    /// How often it was opened.
+    pub fn opened(&self) -> u32 {
+        self.shared.opened.load(Ordering::SeqCst)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<StoredRecord>>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl JournalStore for MemoryStore {
+    fn open(&self) -> PortFuture<Result<Opened, JournalError>> {
+        let shared = Arc::clone(&self.shared);
+        shared.opened.fetch_add(1, Ordering::SeqCst);
+        let generation = shared.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        let (last_record, recent_ids) = {
+            let records = shared.lock();
+            let last = records.last().map_or(0, |record| record.record);
+            (last, records.iter().map(|record| record.id).collect())
+        };
+        let journal = Box::new(MemoryJournal { shared, generation });
+        Box::pin(async move { Ok(Opened { journal, last_record, recent_ids, repaired: None }) })
+    }
+
+    fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>> {
+        let within = |record: &StoredRecord| (from..=to).contains(&record.record);
+        let records = self.records().into_iter().filter(within).collect();
+        Box::pin(async move { Ok(records) })
+    }
+}
+
+#[derive(Debug)]
+struct MemoryJournal {
+    shared: Arc<Shared>,
+    generation: u64,
+}
+
+impl Journal for MemoryJournal {
+    fn submit(&self, batch: JournalBatch) {
+        if self.shared.generation.load(Ordering::SeqCst) != self.generation {
+            return (batch.done)(Err(JournalError::Closed));
+        }
+        let failing = self.shared.failing.load(Ordering::SeqCst);
+        if failing > 0 {
+            self.shared.failing.store(failing - 1, Ordering::SeqCst);
+            return (batch.done)(Err(JournalError::Write { source: "disk full".into() }));
+        }
+        let mut records = self.shared.lock();
+        records.extend(batch.records);
+        let last_record = records.last().map_or(0, |record| record.record);
+        drop(records);
+        (batch.done)(Ok(Committed { last_record }));
+    }
+}

@@ -1,0 +1,161 @@
+//! A model that says what a test tells it to.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::conversation::{AssistantMessage, CallId, Message, StopReason, ToolCall, Usage};
+use crate::ports::{
+    Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
+};
+
+/// What a scripted model does with one attempt.
+pub enum Step {
+    /// Says these pieces, then ends.
+    Say(Vec<String>),
+    /// Wants these tools: name and arguments.
+    Call(Vec<(String, String)>),
+    /// Says a piece, then fails.
+    Fail(String, ProviderError),
+    /// Says a piece, then nothing ever again.
+    Hang(String),
+    /// Panics, as an adapter with a bug would.
+    Panic,
+    /// Ends for this reason, with this text.
+    End(StopReason, String),
+}
+
+impl Step {
+    /// One piece of text.
+    pub fn say(text: &str) -> Step {
+        Step::Say(vec![text.to_owned()])
+    }
+
+    /// One call.
+    pub fn call(name: &str, arguments: &str) -> Step {
+        Step::Call(vec![(name.to_owned(), arguments.to_owned())])
+    }
+}
+
+impl std::fmt::Debug for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Step")
+    }
+}
+
+/// Plays its steps in order, and remembers what it was asked. When they run out, it says so.
+#[derive(Debug)]
+pub struct ScriptedModel {
+    steps: Mutex<VecDeque<Step>>,
+    requests: Arc<Mutex<Vec<Vec<Arc<Message>>>>>,
+    dropped: Arc<Mutex<u32>>,
+}
+
+impl ScriptedModel {
+    /// A model with these steps.
+    pub fn new(steps: Vec<Step>) -> ScriptedModel {
+        ScriptedModel {
+            steps: Mutex::new(steps.into()),
+            requests: Arc::default(),
+            dropped: Arc::default(),
+        }
+    }
+
+    /// The history of each attempt so far.
+    pub fn requests(&self) -> Vec<Vec<Arc<Message>>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many attempts were dropped before they ended.
+    pub fn dropped(&self) -> u32 {
+        *self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts attempts that did not end by themselves.
+struct Attempt {
+    ended: bool,
+    dropped: Arc<Mutex<u32>>,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.ended {
+            *self.dropped.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        }
+    }
+}
+
+impl Provider for ScriptedModel {
+    fn info(&self) -> ProviderInfo {
+        ProviderInfo {
+            profile: "scripted".to_owned(),
+            model: "script-1".to_owned(),
+            endpoint: "nowhere".to_owned(),
+        }
+    }
+
+    fn complete(
+        &self,
+        request: Request,
+        deltas: DeltaSender,
+    ) -> PortFuture<Result<Completion, ProviderError>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.messages);
+        let step = self.steps.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let mut attempt = Attempt { ended: false, dropped: Arc::clone(&self.dropped) };
+        Box::pin(async move {
+            let step = step.unwrap_or_else(|| Step::say("(the script is over)"));
+            let result = play(step, &deltas).await;
+            attempt.ended = true;
+            result
+        })
+    }
+}
+
+async fn play(step: Step, deltas: &DeltaSender) -> Result<Completion, ProviderError> {
+    let say = async |text: &str| {
+        deltas.send(Delta::Text(text.to_owned())).await.ok();
+    };
+    match step {
+        Step::Say(pieces) => {
+            for piece in &pieces {
+                say(piece).await;
+            }
+            Ok(completion(Some(pieces.concat()), Vec::new(), StopReason::EndTurn))
+        }
+        Step::Call(calls) => Ok(completion(None, calls, StopReason::ToolUse)),
+        Step::Fail(text, error) => {
+            if !text.is_empty() {
+                say(&text).await;
+            }
+            Err(error)
+        }
+        Step::Hang(text) => {
+            say(&text).await;
+            std::future::pending().await
+        }
+        Step::Panic => panic!("the scripted model panics"),
+        Step::End(reason, text) => Ok(completion(Some(text), Vec::new(), reason)),
+    }
+}
+
+fn completion(
+    content: Option<String>,
+    calls: Vec<(String, String)>,
+    stop_reason: StopReason,
+) -> Completion {
+    // Every reply numbers its calls from one, as some models do.
+    let call = |(nth, (name, arguments)): (usize, (String, String))| ToolCall {
+        id: CallId::new(format!("{}", nth + 1)),
+        provider_id: None,
+        name,
+        arguments,
+    };
+    let tool_calls = calls.into_iter().enumerate().map(call).collect();
+    let usage = Usage { input_tokens: Some(10), output_tokens: Some(2), ..Usage::default() };
+    Completion {
+        message: AssistantMessage { content, reasoning: None, tool_calls },
+        stop_reason,
+        usage: Some(usage),
+        model: None,
+    }
+}

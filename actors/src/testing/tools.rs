@@ -1,0 +1,171 @@
+//! Tools that do as they are told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::ports::{
+    Action, CallContext, Operation, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
+    ToolOutput, ToolSpec,
+};
+use crate::tool_call::PermittedCall;
+
+fn spec(name: &str, side_effect: SideEffect) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: format!("{name} for tests"),
+        parameters: json!({
+            "type": "object",
+            "properties": { "text": { "type": "string" } },
+            "required": [],
+        }),
+        side_effect,
+        source: "programmatic".to_owned(),
+    }
+}
+
+fn prepared(tool: &str, arguments: &Value) -> Prepared {
+    let text = arguments["text"].as_str().unwrap_or_default().to_owned();
+    let operation = Operation::Execute { command: text.clone(), cwd: "/work".to_owned() };
+    let action = Action {
+        tool: tool.to_owned(),
+        operations: vec![operation],
+        summary: format!("{tool} {text}"),
+        detail: text.clone(),
+        digest: format!("{tool}:{text}"),
+    };
+    Prepared { action, payload: Box::new(text) }
+}
+
+fn text_of(call: PermittedCall) -> String {
+    call.into_payload().downcast::<String>().map(|text| *text).unwrap_or_default()
+}
+
+type Ready = PortFuture<Result<Prepared, ToolError>>;
+
+/// Counts what a tool did. Shared with the test.
+#[derive(Debug, Clone, Default)]
+pub struct Journaled {
+    /// Runs that began.
+    pub began: Arc<AtomicU32>,
+    /// Runs that were dropped before they ended.
+    pub dropped: Arc<AtomicU32>,
+}
+
+/// Answers with its text. Read-only.
+#[derive(Debug)]
+pub struct EchoTool(ToolSpec);
+
+impl EchoTool {
+    /// The tool `echo`.
+    #[expect(clippy::new_without_default, reason = "a tool is made by name")]
+    pub fn new() -> EchoTool {
+        EchoTool(spec("echo", SideEffect::None))
+    }
+}
+
+impl Tool for EchoTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+        Box::pin(async move { Ok(prepared("echo", &arguments)) })
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(async move { ToolOutput::text(text_of(call)) })
+    }
+}
+
+/// Has a side effect: it counts.
+#[derive(Debug)]
+pub struct WritingTool(ToolSpec, Journaled);
+
+impl WritingTool {
+    /// The tool `write`, counting into `journaled`.
+    pub fn new(journaled: Journaled) -> WritingTool {
+        WritingTool(spec("write", SideEffect::Workspace), journaled)
+    }
+}
+
+impl Tool for WritingTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+        Box::pin(async move { Ok(prepared("write", &arguments)) })
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        self.1.began.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move { ToolOutput::text(format!("wrote {}", text_of(call))) })
+    }
+}
+
+/// Begins, and never ends by itself.
+#[derive(Debug)]
+pub struct HangingTool(ToolSpec, Journaled);
+
+impl HangingTool {
+    /// The tool `hang`, counting into `journaled`.
+    pub fn new(journaled: Journaled) -> HangingTool {
+        HangingTool(spec("hang", SideEffect::Process), journaled)
+    }
+}
+
+struct DropCount(Arc<AtomicU32>);
+
+impl Drop for DropCount {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Tool for HangingTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+        Box::pin(async move { Ok(prepared("hang", &arguments)) })
+    }
+
+    fn run(&self, _: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        self.1.began.fetch_add(1, Ordering::SeqCst);
+        let guard = DropCount(Arc::clone(&self.1.dropped));
+        Box::pin(async move {
+            let _guard = guard;
+            let begun = crate::ports::OutputDelta { text: "begun".to_owned() };
+            context.output.send(begun).await.ok();
+            std::future::pending().await
+        })
+    }
+}
+
+/// Panics when it runs.
+#[derive(Debug)]
+pub struct PanickingTool(ToolSpec);
+
+impl PanickingTool {
+    /// The tool `panic`, with this side effect.
+    pub fn new(side_effect: SideEffect) -> PanickingTool {
+        PanickingTool(spec("panic", side_effect))
+    }
+}
+
+impl Tool for PanickingTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+        Box::pin(async move { Ok(prepared("panic", &arguments)) })
+    }
+
+    fn run(&self, _: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(async move { panic!("the tool panics") })
+    }
+}

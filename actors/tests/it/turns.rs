@@ -1,0 +1,32 @@
+//! One prompt, from the user to the answer.
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::testing::{Bench, Step, types};
+
+#[tokio::test]
+async fn answers_after_its_tools() {
+    let bench = Bench::new(vec![Step::call("echo", r#"{"text":"hi"}"#), Step::say("done")]);
+    let mut stage = bench.start().await;
+    let outcome = stage.play("go").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = types(&stage.end().await).join("\n");
+    insta::assert_snapshot!(seen, @r"
+    session.started
+    user.message
+    agent.invocation.started
+    model.request
+    model.text
+    model.usage
+    tool.requested
+    tool.started
+    tool.completed
+    model.request
+    model.text.delta
+    model.text
+    model.usage
+    agent.invocation.completed
+    session.ended
+    ");
+    let sent = bench.model.requests();
+    assert_eq!(sent[1].len(), sent[0].len() + 2);
+}
