@@ -1,1 +1,13 @@
-//! Stub.
+//! Front ends: what a person or a program sees of a session.
+//!
+//! They consume events and send requests; they decide nothing. A front end knows the kernel and
+//! no other adapter.
+
+pub mod headless;
+pub mod prompt;
+
+mod output;
+mod outcome;
+mod progress;
+mod question;
+mod signals;

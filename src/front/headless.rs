@@ -1,0 +1,289 @@
+//! One task without a screen: `text`, `json` or `stream-json` on standard output, everything else
+//! on standard error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::conversation::{Prompt, Usage};
+use posse_actors::event::{Announcement, Event, Subscription};
+use posse_actors::root_session::{SessionEnding, SessionHandle, TurnOutcome};
+use serde::Serialize;
+
+use crate::failure::Exit;
+use crate::front::outcome::{Verdict, judge};
+use crate::front::output::{Output, Target};
+use crate::front::progress::Progress;
+use crate::front::question::{Answered, Questions};
+use crate::front::signals::Signals;
+
+/// How long a run that was told to stop may take to do so.
+const WIND_DOWN: Duration = Duration::from_secs(2);
+
+/// A deadline before there is one.
+const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How long the end of a session may take.
+const PATIENT_END: Duration = Duration::from_secs(30);
+
+/// The same, for somebody who wants out.
+const HURRIED_END: Duration = Duration::from_millis(500);
+
+/// What standard output gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The final answer.
+    Text,
+    /// One object at the end.
+    Json,
+    /// One event a line.
+    StreamJson,
+}
+
+/// How a run is shown, and whether a person can be asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// What standard output gets.
+    pub format: Format,
+    /// Whether questions go to the terminal.
+    pub interactive: bool,
+    /// Whether colours may be used on standard error.
+    pub color: bool,
+    /// Whether progress is shown at all.
+    pub quiet: bool,
+}
+
+/// Works on `prompt`, shows it as `manner` says, and ends the session.
+pub async fn run(session: SessionHandle, prompt: Prompt, manner: Manner) -> Exit {
+    let events = session.subscribe();
+    let stdout = Output::new(Target::Stdout);
+    let stderr = Output::new(Target::Stderr);
+    let live = manner.format == Format::Text && stderr.is_terminal();
+    let mut front = Front {
+        session,
+        events,
+        progress: Progress::new(live, manner.color),
+        questions: manner.interactive.then(Questions::default),
+        signals: Signals::listen(),
+        stdout,
+        stderr,
+        manner,
+        stopped: None,
+        hurried: false,
+        denials: Vec::new(),
+    };
+    let outcome = front.work(prompt).await;
+    front.conclude(outcome).await
+}
+
+struct Front {
+    session: SessionHandle,
+    events: Subscription,
+    progress: Progress,
+    questions: Option<Questions>,
+    signals: Signals,
+    stdout: Output,
+    stderr: Output,
+    manner: Manner,
+    /// The signal that stopped the run.
+    stopped: Option<Exit>,
+    /// It was told twice, or did not stop in time.
+    hurried: bool,
+    denials: Vec<String>,
+}
+
+/// What `json` prints.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary<'a> {
+    v: u32,
+    r#type: &'a str,
+    session_id: &'a str,
+    reason: &'a str,
+    exit_code: u8,
+    result: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Error<'a>>,
+    /// What was denied because nobody could be asked.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    denied: &'a [String],
+    usage: Usage,
+    cost_usd: Option<f64>,
+    turns: u32,
+}
+
+#[derive(Serialize)]
+struct Error<'a> {
+    code: &'a str,
+    what: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<&'a str>,
+}
+
+impl Front {
+    async fn work(&mut self, prompt: Prompt) -> Option<TurnOutcome> {
+        let running = self.session.prompt(prompt).await.ok()?;
+        let mut outcome = std::pin::pin!(running.outcome());
+        let mut deadline = std::pin::pin!(tokio::time::sleep(FAR_AWAY));
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    if self.stopped.replace(signal).is_some() {
+                        self.hurried = true;
+                        return None;
+                    }
+                    self.session.interrupt();
+                    deadline.as_mut().reset(tokio::time::Instant::now() + WIND_DOWN);
+                }
+                () = &mut deadline, if self.stopped.is_some() => {
+                    self.hurried = true;
+                    return None;
+                }
+                announcement = self.events.next() => self.follow(&announcement?).await,
+                answered = answer(&mut self.questions) => self.answered(answered).await,
+                outcome = &mut outcome => return outcome,
+            }
+            if self.stdout.is_broken() && self.stopped.is_none() {
+                // Nobody reads the answer any more.
+                self.stopped = Some(Exit::Failed);
+                self.session.interrupt();
+            }
+        }
+    }
+
+    async fn follow(&mut self, announcement: &Arc<Announcement>) {
+        let event = announcement.event();
+        if let Event::PermissionDenied { by, reason, .. } = event
+            && by == "nobody"
+        {
+            self.denials.push(reason.clone());
+        }
+        if self.manner.format == Format::StreamJson {
+            self.stdout.write(line_of(announcement)).await;
+        } else if !self.manner.quiet {
+            let text = self.progress.show(event);
+            self.stderr.write(text.into_bytes()).await;
+        }
+        let question = self.questions.as_mut().and_then(|questions| questions.follow(event));
+        self.show_question(question).await;
+    }
+
+    async fn show_question(&mut self, question: Option<String>) {
+        if let Some(question) = question {
+            let text = format!("{}{question}", self.progress.finish_line());
+            self.stderr.write(text.into_bytes()).await;
+        }
+    }
+
+    async fn answered(&mut self, answered: Answered) {
+        match answered {
+            Answered::Unclear(text) => self.stderr.write(text.into_bytes()).await,
+            Answered::Decided(id, decision) => {
+                self.session.answer(id, decision).await.ok();
+                let next = self.questions.as_mut().and_then(Questions::next_text);
+                self.show_question(next).await;
+            }
+        }
+    }
+
+    async fn conclude(mut self, outcome: Option<TurnOutcome>) -> Exit {
+        let verdict = self.verdict(outcome.as_ref());
+        let ending = SessionEnding {
+            reason: verdict.reason.to_owned(),
+            exit_code: i32::from(verdict.exit as u8),
+            result: verdict.result.clone(),
+        };
+        // A second signal, or a disk that hangs, must not keep anybody here.
+        let limit = if self.hurried { HURRIED_END } else { PATIENT_END };
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(limit, self.session.end(ending)) => ended.is_ok(),
+            _ = self.signals.next() => false,
+        };
+        while let Some(announcement) =
+            if ended { self.events.next().await } else { self.events.try_next() }
+        {
+            self.follow(&announcement).await;
+        }
+        self.print(&verdict, outcome.as_ref()).await;
+        let Front { stdout, stderr, .. } = self;
+        stderr.finish().await;
+        if !stdout.finish().await && verdict.exit == Exit::Done {
+            return Exit::Failed;
+        }
+        verdict.exit
+    }
+
+    fn verdict(&self, outcome: Option<&TurnOutcome>) -> Verdict {
+        match (outcome, self.stopped) {
+            (None, Some(signal)) => {
+                Verdict { exit: signal, reason: "interrupted", result: None, failure: None }
+            }
+            (outcome, signal) => judge(outcome, signal),
+        }
+    }
+
+    async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {
+        let mut shown = self.progress.finish_line().to_owned();
+        if let Some(failure) = &verdict.failure {
+            shown.push_str(&format!("{failure}\n"));
+        }
+        self.stderr.write(shown.into_bytes()).await;
+        match self.manner.format {
+            Format::StreamJson => (),
+            Format::Json => {
+                let summary = self.summary(verdict, outcome);
+                self.stdout.write(summary).await;
+            }
+            Format::Text => {
+                let seen = self.progress.shown_live && self.stdout.is_terminal();
+                if let Some(result) = verdict.result.as_ref().filter(|_| !seen) {
+                    let mut text = result.clone();
+                    if !text.ends_with('\n') {
+                        text.push('\n');
+                    }
+                    self.stdout.write(text.into_bytes()).await;
+                }
+            }
+        }
+    }
+
+    fn summary(&self, verdict: &Verdict, outcome: Option<&TurnOutcome>) -> Vec<u8> {
+        let error = verdict.failure.as_ref().map(|failure| Error {
+            code: failure.code,
+            what: &failure.what,
+            why: failure.why.as_deref(),
+            fix: failure.fix.as_deref(),
+        });
+        let summary = Summary {
+            v: posse_actors::event::FORMAT_VERSION,
+            r#type: "result",
+            session_id: self.session.id().as_str(),
+            reason: verdict.reason,
+            exit_code: verdict.exit as u8,
+            result: verdict.result.as_deref(),
+            error,
+            denied: &self.denials,
+            usage: outcome.map(|outcome| outcome.usage).unwrap_or_default(),
+            cost_usd: None,
+            turns: outcome.map_or(0, |outcome| outcome.turns),
+        };
+        let mut line = serde_json::to_vec(&summary).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}
+
+async fn answer(questions: &mut Option<Questions>) -> Answered {
+    match questions {
+        Some(questions) => questions.answer().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn line_of(announcement: &Announcement) -> Vec<u8> {
+    let mut line = serde_json::to_vec(announcement).unwrap_or_default();
+    line.push(b'\n');
+    line
+}

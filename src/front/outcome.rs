@@ -1,0 +1,173 @@
+//! How a prompt's outcome becomes an exit code, a reason and an error for a person. Pure.
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::root_session::TurnOutcome;
+
+use crate::failure::{Exit, Failure};
+
+/// What is printed and returned at the end of a headless run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) exit: Exit,
+    /// `reason` of the last event.
+    pub(crate) reason: &'static str,
+    pub(crate) result: Option<String>,
+    /// What went wrong, if anything did.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Judges an outcome. `signal` is how the run was stopped, if it was stopped from outside.
+pub(crate) fn judge(outcome: Option<&TurnOutcome>, signal: Option<Exit>) -> Verdict {
+    let Some(outcome) = outcome else {
+        let failure = Failure::new("INT001", Exit::Internal, "the session died")
+            .fix("look at `posse sessions verify`, and report what you find");
+        return failed(Exit::Internal, "failed", failure, None);
+    };
+    match &outcome.ending {
+        Ending::Answered(answer) if outcome.unanswered == 0 => Verdict {
+            exit: Exit::Done,
+            reason: "completed",
+            result: Some(answer.clone()),
+            failure: None,
+        },
+        Ending::Answered(answer) => {
+            let count = outcome.unanswered;
+            let what = format!("{count} permission(s) were needed and nobody could be asked");
+            let failure = Failure::new("PRM001", Exit::Permission, what)
+                .fix("run it in a terminal, pass `--yes`, or add the rule shown above");
+            failed(Exit::Permission, "permission", failure, Some(answer.clone()))
+        }
+        Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
+        Ending::Failed { class, cause } => class_failed(class, cause),
+        Ending::Interrupted => {
+            let exit = signal.unwrap_or(Exit::Interrupt);
+            Verdict { exit, reason: "interrupted", result: None, failure: None }
+        }
+    }
+}
+
+fn failed(exit: Exit, reason: &'static str, failure: Failure, result: Option<String>) -> Verdict {
+    Verdict { exit, reason, result, failure: Some(failure) }
+}
+
+fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
+    let (exit, what, fix) = match limit {
+        "timeout" => (
+            Exit::Timeout,
+            format!("the run took longer than {value} s"),
+            "give it more with `--timeout`",
+        ),
+        "maxTokens" => (
+            Exit::Limit,
+            "the model ran out of output tokens in its answer".to_owned(),
+            "raise `maxTokens` of the provider",
+        ),
+        _ => (
+            Exit::Limit,
+            format!("the limit of {value} model replies was reached"),
+            "raise it with `--max-turns`",
+        ),
+    };
+    failed(exit, "limit", Failure::new("LIM001", exit, what).fix(fix), said)
+}
+
+fn class_failed(class: &str, cause: &str) -> Verdict {
+    let (code, exit, reason, what, fix) = match class {
+        "provider.unauthorized" => (
+            "PRV003",
+            Exit::Configuration,
+            "provider",
+            "the provider does not accept the credentials",
+            "check the key of this provider; `posse config show --origin` says where it comes from",
+        ),
+        "provider.rejected" | "provider.context_full" => (
+            "PRV004",
+            Exit::Failed,
+            "provider",
+            "the provider did not accept the request",
+            "read its words above; the session is kept",
+        ),
+        provider if provider.starts_with("provider.") => (
+            "PRV001",
+            Exit::Provider,
+            "provider",
+            "the provider could not answer",
+            "try again later; the session is kept",
+        ),
+        "content_filter" => (
+            "PRV005",
+            Exit::Failed,
+            "failed",
+            "the provider withheld the reply",
+            "say it differently, or use another model",
+        ),
+        "loop" => (
+            "LOOP001",
+            Exit::Failed,
+            "failed",
+            "the model kept making the same failing call",
+            "look at the call above, and tell the model what to do instead",
+        ),
+        "journal" => (
+            "JRN001",
+            Exit::Session,
+            "failed",
+            "the journal cannot be written, so nothing more was done",
+            "make room on the disk of the state directory",
+        ),
+        _ => (
+            "INT002",
+            Exit::Internal,
+            "parked",
+            "a part of posse crashed too often",
+            "report it with the journal; nothing recorded is lost",
+        ),
+    };
+    let failure = Failure::new(code, exit, what).because(cause).fix(fix);
+    failed(exit, reason, failure, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::Usage;
+
+    use super::*;
+
+    fn exit_of(ending: Ending, unanswered: u32) -> (Exit, &'static str) {
+        let outcome = TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered };
+        let verdict = judge(Some(&outcome), None);
+        assert_eq!(verdict.failure.is_none(), matches!(verdict.exit, Exit::Done | Exit::Interrupt));
+        (verdict.exit, verdict.reason)
+    }
+
+    fn failed_as(class: &str) -> Ending {
+        Ending::Failed { class: class.to_owned(), cause: "because".to_owned() }
+    }
+
+    #[test]
+    fn never_shows_a_failure_as_success() {
+        let answered = || Ending::Answered("ok".to_owned());
+        let limited = |limit| Ending::Limited { limit, value: 3, said: None };
+        let table = [
+            (answered(), 0, (Exit::Done, "completed")),
+            (answered(), 1, (Exit::Permission, "permission")),
+            (limited("maxTurns"), 0, (Exit::Limit, "limit")),
+            (limited("maxTokens"), 0, (Exit::Limit, "limit")),
+            (limited("timeout"), 0, (Exit::Timeout, "limit")),
+            (failed_as("provider.overloaded"), 0, (Exit::Provider, "provider")),
+            (failed_as("provider.unreachable"), 0, (Exit::Provider, "provider")),
+            (failed_as("provider.broken_reply"), 0, (Exit::Provider, "provider")),
+            (failed_as("provider.unauthorized"), 0, (Exit::Configuration, "provider")),
+            (failed_as("provider.rejected"), 0, (Exit::Failed, "provider")),
+            (failed_as("content_filter"), 0, (Exit::Failed, "failed")),
+            (failed_as("loop"), 0, (Exit::Failed, "failed")),
+            (failed_as("journal"), 0, (Exit::Session, "failed")),
+            (failed_as("parked"), 0, (Exit::Internal, "parked")),
+            (Ending::Interrupted, 0, (Exit::Interrupt, "interrupted")),
+        ];
+        for (ending, unanswered, expected) in table {
+            assert_eq!(exit_of(ending.clone(), unanswered), expected, "{ending:?}");
+        }
+        assert_eq!(judge(None, None).exit, Exit::Internal);
+    }
+}

@@ -1,0 +1,161 @@
+//! Where a prompt comes from: arguments, standard input, images.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{SFlag, fstat};
+use posse_actors::conversation::{ContentPart, Prompt};
+
+use crate::failure::{Exit, Failure};
+
+/// Bytes of standard input that may be a prompt or its context.
+pub const STDIN_BYTES_MAX: u64 = 4 << 20;
+
+/// How long piped input is awaited when there is a prompt already, in milliseconds.
+const FIRST_BYTE_MS: u16 = 1000;
+
+/// What the command line says about the prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// It is this text; piped input is context.
+    Text(String),
+    /// It is standard input.
+    Stdin,
+    /// Nothing was said: standard input if it is no terminal.
+    Nothing,
+}
+
+/// Puts the prompt together.
+pub fn read(
+    wanted: Wanted,
+    images: &[String],
+    image_bytes_max: u64,
+    detail: &str,
+) -> Result<Prompt, Failure> {
+    let text = match wanted {
+        Wanted::Text(text) => match context()? {
+            Some(context) => format!("{text}\n\n<stdin>\n{context}\n</stdin>"),
+            None => text,
+        },
+        Wanted::Nothing if io::stdin().is_terminal() => {
+            return Err(Failure::new("CLI002", Exit::Usage, "there is no prompt")
+                .fix("say what to do: posse run \"fix the failing test\""));
+        }
+        Wanted::Stdin | Wanted::Nothing => stdin_text()?,
+    };
+    if text.trim().is_empty() {
+        return Err(Failure::new("CLI002", Exit::Usage, "the prompt is empty")
+            .fix("say what to do: posse run \"fix the failing test\""));
+    }
+    let mut content = vec![ContentPart::text(text)];
+    for image in images {
+        content.push(read_image(image, image_bytes_max, detail)?);
+    }
+    Ok(Prompt { content })
+}
+
+/// Piped input beside a prompt, if something comes within a second.
+fn context() -> Result<Option<String>, Failure> {
+    let stdin = io::stdin();
+    let Ok(stat) = fstat(&stdin) else { return Ok(None) };
+    let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+    if kind != SFlag::S_IFIFO && kind != SFlag::S_IFREG && kind != SFlag::S_IFSOCK {
+        return Ok(None);
+    }
+    let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let came = poll(&mut ready, PollTimeout::from(FIRST_BYTE_MS)).unwrap_or(0);
+    if came == 0 {
+        return Ok(None);
+    }
+    let text = stdin_text()?;
+    Ok(Some(text).filter(|text| !text.trim().is_empty()))
+}
+
+fn stdin_text() -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let read = io::stdin().lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes);
+    let usage = |what: String| Failure::new("CLI003", Exit::Usage, what).at("standard input");
+    read.map_err(|error| usage(format!("cannot be read: {error}")))?;
+    if bytes.len() as u64 > STDIN_BYTES_MAX {
+        let what = format!("is longer than {} MiB", STDIN_BYTES_MAX >> 20);
+        return Err(usage(what).fix("put it into a file and name the file in the prompt"));
+    }
+    if bytes.contains(&0) {
+        let what = format!("is binary ({} bytes)", bytes.len());
+        return Err(usage(what).fix("pipe text, or name the file in the prompt"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        usage(format!("is not valid UTF-8 (byte {at})")).fix("convert it to UTF-8")
+    })
+}
+
+fn read_image(image: &str, bytes_max: u64, detail: &str) -> Result<ContentPart, Failure> {
+    let detail = Some(detail.to_owned());
+    if image.starts_with("https://") || image.starts_with("http://") {
+        return Ok(ContentPart::ImageUrl { url: image.to_owned(), detail });
+    }
+    let wrong = |code, what: String| Failure::new(code, Exit::Usage, what).at(image);
+    let unreadable = |error: io::Error| wrong("IMG001", format!("cannot read the image: {error}"));
+    let path = Path::new(image);
+    let about = std::fs::metadata(path).map_err(unreadable)?;
+    if !about.is_file() {
+        return Err(wrong("IMG001", "the image is not a file".to_owned()));
+    }
+    if about.len() > bytes_max {
+        let what = format!("the image has {} bytes, more than {bytes_max}", about.len());
+        return Err(wrong("IMG002", what).fix("make it smaller"));
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(bytes_max).read_to_end(&mut bytes).map_err(unreadable)?;
+    let Some(mime) = mime_of(&bytes) else {
+        let what = "the file is no PNG, JPEG, GIF or WebP image".to_owned();
+        return Err(wrong("IMG003", what).fix("convert it to PNG"));
+    };
+    let url = format!("data:{mime};base64,{}", STANDARD.encode(&bytes));
+    Ok(ContentPart::ImageUrl { url, detail })
+}
+
+/// By content, never by name.
+fn mime_of(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_an_image_by_its_first_bytes() {
+        assert_eq!(mime_of(b"\x89PNG\r\n\x1a\n...."), Some("image/png"));
+        assert_eq!(mime_of(b"GIF89a"), Some("image/gif"));
+        assert_eq!(mime_of(b"<svg>"), None);
+        assert_eq!(mime_of(b""), None);
+    }
+
+    #[test]
+    fn names_what_is_wrong_with_an_image() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.png");
+        std::fs::write(&file, b"not an image").unwrap();
+        let code = |image: &Path, max| {
+            read_image(&image.to_string_lossy(), max, "auto").unwrap_err().code
+        };
+        assert_eq!(code(&dir.path().join("none.png"), 100), "IMG001");
+        assert_eq!(code(dir.path(), 100), "IMG001");
+        assert_eq!(code(&file, 3), "IMG002");
+        assert_eq!(code(&file, 100), "IMG003");
+    }
+}
