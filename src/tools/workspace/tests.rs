@@ -58,7 +58,7 @@ impl Fixture {
     fn content(&self, path: &str) -> Result<String, ToolError> {
         let file = self.workspace.locate(path)?.open_file(OFlag::O_RDONLY)?;
         let mut text = String::new();
-        std::fs::File::from(file).read_to_string(&mut text).unwrap();
+        fs::File::from(file).read_to_string(&mut text).unwrap();
         Ok(text)
     }
 }
