@@ -1,0 +1,1 @@
+//! What can be reached, and what cannot.
