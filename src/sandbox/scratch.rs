@@ -1,6 +1,6 @@
 //! The temporary folder of one command.
 
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -18,7 +18,9 @@ impl Scratch {
             Ok(_) => return Err(io::Error::other("the folder for temporary files is not ours")),
             Err(_) => builder.recursive(true).create(parent)?,
         }
-        let folder = tempfile::Builder::new().prefix("t").tempdir_in(parent)?.keep();
+        let only_us = fs::Permissions::from_mode(0o700);
+        let folder =
+            tempfile::Builder::new().prefix("t").permissions(only_us).tempdir_in(parent)?.keep();
         Ok(Scratch(folder))
     }
 
