@@ -1,5 +1,6 @@
 //! One tool call, from the model's wish to its recorded outcome.
 
+pub mod arguments;
 mod review;
 
 pub use review::PermittedCall;
