@@ -2,7 +2,18 @@
 //!
 //! Each says exactly what a call would do before it does it. None of them decides whether it may.
 
+pub mod bash;
+pub mod glob;
+pub mod grep;
+pub mod listing;
+pub mod secrets;
+pub mod spill;
 pub mod workspace;
+
+mod digest;
+mod output;
+#[cfg(test)]
+mod trial;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -258,10 +258,10 @@ struct Stat {
 
 impl Stat {
     fn of(pid: i32) -> Option<Stat> {
-        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         // The name stands in parentheses and may contain anything, also parentheses.
-        let after = stat.iter().rposition(|&byte| byte == b')')? + 2;
-        let rest = std::str::from_utf8(stat.get(after..)?).ok()?;
+        let after = line.iter().rposition(|&byte| byte == b')')? + 2;
+        let rest = std::str::from_utf8(line.get(after..)?).ok()?;
         let mut fields = rest.split(' ');
         let state = *fields.next()?.as_bytes().first()?;
         let session = fields.nth(2)?.parse().ok()?;
