@@ -1,2 +1,6 @@
 //! posse
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    posse::sandbox::helper_main().unwrap_or(ExitCode::SUCCESS)
+}

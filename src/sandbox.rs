@@ -1,1 +1,186 @@
-//! Stub.
+//! The only place that starts processes, and what they run within.
+//!
+//! A process is started by `posix_spawn` of our own binary, which prepares it as a helper and
+//! becomes the command. What it reports as enforced is what counts; without a report there is no
+//! command. Dropping the future of a run kills everything that the command has started.
+
+mod capture;
+mod environment;
+mod helper;
+mod live;
+mod mask;
+mod run;
+mod scratch;
+mod tree;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use posse_actors::ports::Confinement;
+use secrecy::SecretString;
+use serde_json::Value;
+
+pub use capture::Captured;
+pub use helper::helper_main;
+
+/// Starts processes, all with the same helper, environment and secrets.
+#[derive(Debug)]
+pub struct Sandbox {
+    helper: PathBuf,
+    environment: Vec<(OsString, OsString)>,
+    shell: PathBuf,
+    secrets: Vec<SecretString>,
+}
+
+impl Sandbox {
+    /// A sandbox whose helper is the running binary, and that hides `secrets` in all output.
+    pub fn new(secrets: Vec<SecretString>) -> io::Result<Sandbox> {
+        Ok(Sandbox::with_helper(helper::own_binary()?, secrets))
+    }
+
+    /// A sandbox with another binary as its helper: one whose `main` calls [`helper_main`] first.
+    pub fn with_helper(helper: PathBuf, secrets: Vec<SecretString>) -> Sandbox {
+        let environment = environment::of(std::env::vars_os());
+        Sandbox { helper, environment, shell: shell(), secrets }
+    }
+
+    /// The strongest confinement that this host can give: `none`, `reduced` or `full`.
+    pub fn tier(&self) -> &'static str {
+        "none"
+    }
+
+    /// The program and arguments that run `command` in the shell.
+    pub fn shell_command(&self, command: &str) -> (PathBuf, Vec<OsString>) {
+        // After `--` a command that begins with a dash is still a command.
+        (self.shell.clone(), vec!["-c".into(), "--".into(), command.into()])
+    }
+}
+
+/// A process to start.
+#[derive(Debug)]
+pub struct Spawn {
+    /// Absolute path of the program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Where it runs.
+    pub directory: Directory,
+    /// Variables besides those that every process gets.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What it was permitted to run within.
+    pub confinement: Confinement,
+    /// How long it may run.
+    pub timeout: Duration,
+    /// Where its temporary folder is made.
+    pub scratch: PathBuf,
+    /// Where its output goes once it is longer than `output_bytes_max`.
+    pub spill: PathBuf,
+    /// Bytes of output to keep in memory.
+    pub output_bytes_max: usize,
+    /// Bytes of output after which it is killed.
+    pub spill_bytes_max: u64,
+}
+
+/// A working directory.
+#[derive(Debug)]
+pub enum Directory {
+    /// Whatever has this path when the process starts.
+    Path(PathBuf),
+    /// Exactly this one, wherever it was moved to.
+    Opened(OwnedFd),
+}
+
+/// Something that happened while a process runs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Update {
+    /// It was prepared, and this is in force.
+    Enforced {
+        /// `none`, `reduced` or `full`.
+        tier: String,
+        /// Details.
+        report: Value,
+    },
+    /// A piece of output.
+    Output(String),
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The end.
+    pub exit: Exit,
+    /// What it printed: standard output and standard error, in the order of printing.
+    pub output: Captured,
+    /// How long it ran.
+    pub duration: Duration,
+    /// How long it had printed nothing when it ended.
+    pub quiet: Duration,
+    /// Processes that it had left behind and that were killed.
+    pub stragglers: usize,
+}
+
+/// How a process ended, exactly once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal, which was not ours.
+    Signal(i32),
+    /// It was killed because its time was up.
+    TimedOut,
+    /// It was killed because it printed more than may be kept.
+    OutputFull,
+}
+
+impl Exit {
+    /// The name of the signal, such as `SIGSEGV`.
+    pub fn signal_name(self) -> Option<String> {
+        let Exit::Signal(number) = self else { return None };
+        let known = nix::sys::signal::Signal::try_from(number);
+        Some(known.map_or_else(|_| format!("signal {number}"), |known| known.as_str().to_owned()))
+    }
+}
+
+/// Why there was no process.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The host has no process, descriptor, folder or memory for it.
+    #[error("the process cannot be started")]
+    Start {
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The working directory does not exist any more.
+    #[error("the working directory is gone")]
+    NoDirectory,
+    /// The helper could not put in force what must be in force, or could not start the program.
+    #[error("the process was not started: {reason}")]
+    NotPrepared {
+        /// What the helper says.
+        reason: String,
+    },
+}
+
+/// The shell, found once: searching for it costs eight failed calls per command.
+///
+/// Fixed places come first, so that a folder in `PATH` that a command can write to cannot replace
+/// the shell of the next one.
+fn shell() -> PathBuf {
+    let fixed = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"].map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let searched = std::env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join("bash"));
+    fixed
+        .into_iter()
+        .chain(searched)
+        .find(|candidate| is_file(candidate))
+        .unwrap_or_else(|| PathBuf::from("/bin/sh"))
+}
+
+fn is_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+}

@@ -2,17 +2,26 @@
 //!
 //! Each says exactly what a call would do before it does it. None of them decides whether it may.
 
-pub mod workspace;
-
+pub mod bash;
 pub mod edit_file;
+pub mod glob;
+pub mod grep;
 pub mod list_dir;
+pub mod listing;
 pub mod read_file;
+pub mod secrets;
+pub mod spill;
+pub mod workspace;
 pub mod write_file;
 
 mod atomic;
 mod change;
 mod diff;
+mod digest;
+mod output;
 mod text;
+#[cfg(test)]
+mod trial;
 
 use std::path::PathBuf;
 use std::sync::Arc;

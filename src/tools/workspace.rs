@@ -277,6 +277,11 @@ impl Located {
     }
 }
 
+/// Opens what is at `path` beneath `folder`, through no link.
+pub(crate) fn open_beneath(folder: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+    walk::open_beneath(folder, path, flags)
+}
+
 /// Makes `path` and whatever is missing above it, beneath `root`.
 fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let mut above = root.try_clone().map_err(|_| Errno::EMFILE)?;

@@ -1,0 +1,197 @@
+//! What a command printed: its beginning and its end in memory, all of it in a file once it is
+//! long.
+//!
+//! Memory stays bounded whatever is printed, and so does the file.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Keeps the first and last bytes of a stream; spills when there are more.
+pub(crate) struct Capture {
+    half: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total: u64,
+    spill: Spill,
+    spill_bytes_max: u64,
+}
+
+enum Spill {
+    /// Everything is still in memory.
+    NotYet(PathBuf),
+    Open {
+        path: PathBuf,
+        file: File,
+        bytes: u64,
+    },
+    /// It could not be written; the command goes on without.
+    Broken(String),
+}
+
+/// What is left of a stream when it has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// The first bytes; all of them if `tail` is empty.
+    pub head: Vec<u8>,
+    /// The last bytes, if there were more than fit into the head.
+    pub tail: Vec<u8>,
+    /// Bytes in all.
+    pub total: u64,
+    /// The file that has every byte, up to its cap.
+    pub spill: Option<PathBuf>,
+    /// Why there is no such file although there should be.
+    pub spill_failure: Option<String>,
+}
+
+impl Captured {
+    /// Bytes between head and tail that are not in memory.
+    pub fn cut(&self) -> u64 {
+        self.total - self.head.len() as u64 - self.tail.len() as u64
+    }
+}
+
+impl Capture {
+    /// Keeps `bytes_max` bytes, half of them from the beginning; everything goes to `spill` when
+    /// there are more.
+    pub(crate) fn new(bytes_max: usize, spill: PathBuf, spill_bytes_max: u64) -> Capture {
+        Capture {
+            half: bytes_max / 2,
+            head: Vec::new(),
+            tail: VecDeque::new(),
+            total: 0,
+            spill: Spill::NotYet(spill),
+            spill_bytes_max,
+        }
+    }
+
+    /// Takes the next bytes. `false` means that the file is full: the command must end.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
+        let fits = self.spill_part(bytes);
+        self.total += bytes.len() as u64;
+        let to_head = bytes.len().min(self.half - self.head.len());
+        self.head.extend_from_slice(&bytes[..to_head]);
+        let rest = &bytes[to_head..];
+        let rest = &rest[rest.len().saturating_sub(self.half)..];
+        let over = (self.tail.len() + rest.len()).saturating_sub(self.half);
+        self.tail.drain(..over);
+        self.tail.extend(rest);
+        fits
+    }
+
+    /// Ends the stream.
+    pub(crate) fn finish(self) -> Captured {
+        let (spill, spill_failure) = match self.spill {
+            Spill::NotYet(_) => (None, None),
+            Spill::Open { path, .. } => (Some(path), None),
+            Spill::Broken(failure) => (None, Some(failure)),
+        };
+        Captured {
+            head: self.head,
+            tail: self.tail.into(),
+            total: self.total,
+            spill,
+            spill_failure,
+        }
+    }
+
+    fn spill_part(&mut self, bytes: &[u8]) -> bool {
+        if let Spill::NotYet(path) = &self.spill {
+            if self.total + bytes.len() as u64 <= 2 * self.half as u64 {
+                return true;
+            }
+            // Until here nothing was dropped, so head and tail are everything.
+            self.tail.make_contiguous();
+            let parts = [&self.head[..], self.tail.as_slices().0];
+            self.spill = match open(path, &parts) {
+                Ok(file) => Spill::Open { path: path.clone(), file, bytes: self.total },
+                Err(error) => Spill::Broken(error.to_string()),
+            };
+        }
+        let Spill::Open { file, bytes: written, .. } = &mut self.spill else {
+            // Without a file the cap still holds.
+            return self.total + (bytes.len() as u64) < self.spill_bytes_max;
+        };
+        let room = self.spill_bytes_max.saturating_sub(*written);
+        let part = &bytes[..usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len())];
+        *written += part.len() as u64;
+        if let Err(error) = file.write_all(part) {
+            self.spill = Spill::Broken(error.to_string());
+            return true;
+        }
+        part.len() == bytes.len()
+    }
+}
+
+fn open(path: &Path, parts: &[&[u8]]) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    // Never through something that already stands there, such as a link.
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    for part in parts {
+        file.write_all(part)?;
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capture(chunks: &[&[u8]], max: usize, cap: u64) -> (Captured, bool, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut capture = Capture::new(max, folder.path().join("outputs/c.txt"), cap);
+        let fits = chunks.iter().all(|chunk| capture.push(chunk));
+        (capture.finish(), fits, folder)
+    }
+
+    #[test]
+    fn short_output_stays_in_memory() {
+        let (captured, fits, folder) = capture(&[b"abcde", b"fghij"], 10, 100);
+        assert!(fits);
+        assert_eq!((&captured.head[..], &captured.tail[..]), (&b"abcde"[..], &b"fghij"[..]));
+        assert_eq!((captured.cut(), captured.spill), (0, None));
+        assert!(!folder.path().join("outputs").exists());
+    }
+
+    #[test]
+    fn long_output_keeps_both_ends_and_spills_all() {
+        let (captured, fits, _folder) = capture(&[b"abc", b"defghi", b"jklmnop", b"q"], 10, 100);
+        assert!(fits);
+        assert_eq!((&captured.head[..], &captured.tail[..]), (&b"abcde"[..], &b"mnopq"[..]));
+        assert_eq!((captured.total, captured.cut()), (17, 7));
+        let spilled = std::fs::read(captured.spill.unwrap()).unwrap();
+        assert_eq!(spilled, b"abcdefghijklmnopq");
+    }
+
+    #[test]
+    fn a_chunk_larger_than_everything_is_fine() {
+        let chunk: Vec<u8> = (0..200u8).collect();
+        let (captured, _, _folder) = capture(&[&chunk], 10, 1000);
+        assert_eq!((&captured.head[..], &captured.tail[..]), (&chunk[..5], &chunk[195..]));
+        assert_eq!(std::fs::read(captured.spill.unwrap()).unwrap(), chunk);
+    }
+
+    #[test]
+    fn the_file_has_a_cap() {
+        let (captured, fits, _folder) = capture(&[&[b'x'; 30], &[b'y'; 30]], 10, 40);
+        assert!(!fits);
+        assert_eq!(std::fs::read(captured.spill.unwrap()).unwrap().len(), 40);
+    }
+
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        let path = folder.path().join("c.txt");
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        let mut capture = Capture::new(10, path, 100);
+        assert!(capture.push(&[b'x'; 20]));
+        let captured = capture.finish();
+        assert!(captured.spill.is_none() && captured.spill_failure.is_some());
+        assert!(!victim.exists());
+    }
+}

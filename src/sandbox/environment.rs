@@ -1,0 +1,169 @@
+//! What a command gets to see of our environment: an allow-list, plus settings that keep programs
+//! from asking questions.
+//!
+//! Keys, tokens, agent sockets and everything that makes a program load code stay out, because
+//! nothing is let in by default.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Names that are passed on.
+const PASSED: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "CI",
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "CARGO_HOME",
+    "CARGO_TARGET_DIR",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "GOPATH",
+    "GOROOT",
+    "GOCACHE",
+    "GOMODCACHE",
+    "GOFLAGS",
+    "GOPROXY",
+    "JAVA_HOME",
+    "ANDROID_HOME",
+    "GRADLE_USER_HOME",
+    "MAVEN_HOME",
+    "NVM_DIR",
+    "NVM_BIN",
+    "VOLTA_HOME",
+    "FNM_DIR",
+    "BUN_INSTALL",
+    "PNPM_HOME",
+    "DENO_DIR",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "PYENV_ROOT",
+    "RBENV_ROOT",
+    "GEM_HOME",
+    "GEM_PATH",
+    "COMPOSER_HOME",
+    "DOTNET_ROOT",
+    "PKG_CONFIG_PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NIX_SSL_CERT_FILE",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+];
+
+/// What every command gets, whatever we were given: nobody is there to answer a question.
+const SET: &[(&str, &str)] = &[
+    ("TERM", "dumb"),
+    ("NO_COLOR", "1"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_PAGER", "cat"),
+    ("PAGER", "cat"),
+    ("MANPAGER", "cat"),
+    ("SYSTEMD_PAGER", "cat"),
+    ("GIT_EDITOR", "false"),
+    ("GIT_SEQUENCE_EDITOR", "false"),
+    ("EDITOR", "false"),
+    ("VISUAL", "false"),
+    ("DEBIAN_FRONTEND", "noninteractive"),
+];
+
+/// Where a command is looked for if we were given no `PATH`.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// The environment of a command, from ours.
+pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let mut environment: Vec<(OsString, OsString)> =
+        ours.filter(|(name, value)| is_passed(name) && !carries_password(name, value)).collect();
+    if !environment.iter().any(|(name, _)| name == "PATH") {
+        environment.push(("PATH".into(), PATH_DEFAULT.into()));
+    }
+    environment.extend(SET.iter().map(|(name, value)| ((*name).into(), (*value).into())));
+    environment
+}
+
+fn is_passed(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with("LC_") || PASSED.contains(&name))
+}
+
+/// Whether it is a proxy's address with a user and a password in it.
+fn carries_password(name: &OsStr, value: &OsStr) -> bool {
+    let is_proxy = name.as_bytes().to_ascii_lowercase().ends_with(b"_proxy");
+    is_proxy && name != "no_proxy" && name != "NO_PROXY" && value.as_bytes().contains(&b'@')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(ours: &[(&str, &str)]) -> Vec<String> {
+        let ours = ours.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        of(ours).into_iter().map(|(name, _)| name.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn keeps_toolchains_and_drops_secrets_and_loaders() {
+        let given = [
+            ("PATH", "/bin"),
+            ("CARGO_HOME", "/c"),
+            ("LC_ALL", "C"),
+            ("OPENAI_API_KEY", "k"),
+            ("AWS_SECRET_ACCESS_KEY", "k"),
+            ("GITHUB_TOKEN", "k"),
+            ("LD_PRELOAD", "/x.so"),
+            ("BASH_ENV", "/x"),
+            ("ENV", "/x"),
+            ("PROMPT_COMMAND", "x"),
+            ("GIT_SSH_COMMAND", "x"),
+            ("SSH_AUTH_SOCK", "/s"),
+            ("NODE_OPTIONS", "--require x"),
+            ("RUSTC_WRAPPER", "x"),
+            ("XDG_RUNTIME_DIR", "/run"),
+            ("COLORTERM", "truecolor"),
+        ];
+        let names = names(&given);
+        let passed: Vec<&str> = given
+            .iter()
+            .map(|(name, _)| *name)
+            .filter(|name| names.iter().any(|n| n == name))
+            .collect();
+        assert_eq!(passed, ["PATH", "CARGO_HOME", "LC_ALL"]);
+    }
+
+    #[test]
+    fn a_proxy_with_a_password_stays_out() {
+        let with = names(&[("https_proxy", "http://user:secret@proxy:1")]);
+        assert!(!with.contains(&"https_proxy".to_owned()));
+        let without = names(&[("https_proxy", "http://proxy:1")]);
+        assert!(without.contains(&"https_proxy".to_owned()));
+    }
+
+    #[test]
+    fn nothing_asks_questions_and_there_is_a_path() {
+        let ours = std::iter::once(("PAGER".into(), "less".into()));
+        let environment = of(ours);
+        let get = |name: &str| {
+            let found: Vec<_> = environment.iter().filter(|(n, _)| n == name).collect();
+            assert_eq!(found.len(), 1, "{name}");
+            found[0].1.clone()
+        };
+        assert_eq!(get("PAGER"), "cat");
+        assert_eq!(get("GIT_TERMINAL_PROMPT"), "0");
+        assert_eq!(get("TERM"), "dumb");
+        assert_eq!(get("PATH"), PATH_DEFAULT);
+    }
+}

@@ -1,0 +1,241 @@
+//! `bash`: runs a command in the workspace.
+//!
+//! A command that exits with 1 has not failed as a tool: the model reads its output and its code.
+
+mod report;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::stat::fstat;
+use posse_actors::event::Event;
+use posse_actors::ports::{
+    Action, CallContext, Operation, OutputDelta, PortFuture, Prepared, RunContext, SideEffect,
+    Tool, ToolError, ToolOutput, ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::failure::printable;
+use crate::sandbox::{Directory, RunError, Sandbox, Spawn, Update};
+use crate::tools::workspace::Located;
+use crate::tools::{ToolEnvironment, digest, spill};
+
+const NAME: &str = "bash";
+
+/// Linux takes no argument of 128 KiB or more.
+const COMMAND_BYTES_MAX: usize = 100_000;
+
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+const TIMEOUT_MIN: Duration = Duration::from_secs(1);
+const TIMEOUT_MAX: Duration = Duration::from_mins(10);
+
+/// Bytes of output after which a command is killed.
+const SPILL_BYTES_MAX: u64 = 64 << 20;
+
+/// Characters of the first line that the summary shows.
+const SUMMARY_CHARS_MAX: usize = 100;
+
+/// The tool.
+pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
+    let spec = ToolSpec {
+        name: NAME.to_owned(),
+        description: "Runs a command in bash and returns stdout and stderr. Each call is a new \
+                      shell without input or terminal; processes left behind are killed."
+            .to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "command": {"type": "string"},
+                "workdir": {"type": "string", "description": "default: working directory"},
+                "timeoutMs": {"type": "integer", "description": "default 30000, at most 600000"},
+            },
+            "required": ["command"],
+        }),
+        side_effect: SideEffect::Process,
+        source: "builtin".to_owned(),
+    };
+    Arc::new(Bash { spec, env, sandbox })
+}
+
+struct Bash {
+    spec: ToolSpec,
+    env: Arc<ToolEnvironment>,
+    sandbox: Arc<Sandbox>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    command: String,
+    workdir: Option<String>,
+    timeout_ms: Option<f64>,
+}
+
+struct Payload {
+    command: String,
+    directory: OwnedFd,
+    shown_directory: String,
+    timeout: Duration,
+    note: Option<String>,
+}
+
+impl Tool for Bash {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let prepared = prepare(&self.env, arguments);
+        Box::pin(std::future::ready(prepared))
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let (env, sandbox) = (Arc::clone(&self.env), Arc::clone(&self.sandbox));
+        Box::pin(async move {
+            let confinement = call.confinement().clone();
+            let Ok(payload) = call.into_payload().downcast::<Payload>() else {
+                return ToolOutput::error("the call was prepared by another tool");
+            };
+            if env.dry_run {
+                return ToolOutput::text(format!(
+                    "dry run: nothing was run. It would run in {}:\n{}",
+                    payload.shown_directory, payload.command
+                ))
+                .with_metadata(json!({"dryRun": true}));
+            }
+            let Payload { command, directory, timeout, note, .. } = *payload;
+            let (program, arguments) = sandbox.shell_command(&command);
+            let spawn = Spawn {
+                program,
+                arguments,
+                directory: Directory::Opened(directory),
+                environment: Vec::new(),
+                confinement,
+                timeout,
+                scratch: env.session_dir.join("tmp"),
+                spill: spill::path(&env.session_dir, &context.call.call_id),
+                output_bytes_max: context.output_bytes_max,
+                spill_bytes_max: SPILL_BYTES_MAX,
+            };
+            match sandbox.run(spawn, |update| announce(&context, update)).await {
+                Ok(outcome) => report::output(&env.session_dir, &context, &outcome, note, timeout),
+                Err(error) => refused(&error),
+            }
+        })
+    }
+}
+
+/// Passes on what happens while the command runs.
+fn announce(context: &RunContext, update: Update) {
+    match update {
+        Update::Enforced { tier, report } => {
+            let call_id = context.call.call_id.clone();
+            if context.facts.try_send(Event::SandboxEnforced { call_id, tier, report }).is_err() {
+                tracing::warn!("what is enforced could not be recorded");
+            }
+        }
+        // Whoever watches too slowly misses something; the result has it.
+        Update::Output(text) => drop(context.output.try_send(OutputDelta { text })),
+    }
+}
+
+fn refused(error: &RunError) -> ToolOutput {
+    let text = match error {
+        RunError::NoDirectory => {
+            "SH005 the working directory was removed; nothing was run".to_owned()
+        }
+        RunError::Start { source } => {
+            format!("SH006 the command could not be started: {source}; nothing was run")
+        }
+        RunError::NotPrepared { reason } => {
+            format!("SH006 the command was not run: {}", printable(reason))
+        }
+    };
+    tracing::debug!(?error, "no process");
+    ToolOutput::error(text)
+}
+
+fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolError> {
+    let Arguments { command, workdir, timeout_ms } = serde_json::from_value(arguments)
+        .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
+    check(&command)?;
+    let place = env.workspace.locate(workdir.as_deref().unwrap_or("."))?;
+    let directory = place.open_dir()?;
+    let (timeout, note) = timeout(timeout_ms);
+    let stat = fstat(&directory)
+        .map_err(|errno| ToolError::new("FIL002", format!("{}: {errno}", place.shown())))?;
+    let cwd = place.absolute().display().to_string();
+    let action = Action {
+        tool: NAME.to_owned(),
+        operations: vec![Operation::Execute { command: command.clone(), cwd: cwd.clone() }],
+        summary: summary(&command, &place),
+        detail: command.clone(),
+        digest: digest::of(&[
+            NAME.as_bytes(),
+            command.as_bytes(),
+            cwd.as_bytes(),
+            &stat.st_dev.to_le_bytes(),
+            &stat.st_ino.to_le_bytes(),
+            &timeout.as_millis().to_le_bytes(),
+        ]),
+    };
+    let payload = Payload { command, directory, shown_directory: shown(&place), timeout, note };
+    Ok(Prepared { action, payload: Box::new(payload) })
+}
+
+fn check(command: &str) -> Result<(), ToolError> {
+    if command.trim().is_empty() {
+        return Err(ToolError::new("SH001", "command is empty"));
+    }
+    if command.len() > COMMAND_BYTES_MAX {
+        let message = format!(
+            "command has {} bytes, the limit is {COMMAND_BYTES_MAX}: write a script with \
+             write_file and run that",
+            command.len()
+        );
+        return Err(ToolError::new("SH002", message));
+    }
+    if command.contains('\0') {
+        return Err(ToolError::new("SH003", "command contains a NUL character"));
+    }
+    Ok(())
+}
+
+/// The timeout within its bounds, and a note if that is not what was asked for.
+fn timeout(asked_ms: Option<f64>) -> (Duration, Option<String>) {
+    let Some(asked_ms) = asked_ms else { return (TIMEOUT_DEFAULT, None) };
+    let (min, max) = (TIMEOUT_MIN.as_secs_f64(), TIMEOUT_MAX.as_secs_f64());
+    let asked = asked_ms / 1000.0;
+    let given = asked.clamp(min, max);
+    let timeout = Duration::from_secs_f64(given);
+    let is_other = (given - asked).abs() > f64::EPSILON * max;
+    let note = is_other.then(|| format!("timeoutMs was set to {}", timeout.as_millis()));
+    (timeout, note)
+}
+
+fn summary(command: &str, place: &Located) -> String {
+    let line = command.trim().lines().next().unwrap_or_default();
+    let mut short: String = line.chars().take(SUMMARY_CHARS_MAX).collect();
+    if short.len() < command.trim().len() {
+        short.push('…');
+    }
+    let short = printable(&short);
+    if is_working_directory(place) {
+        return format!("run {short}");
+    }
+    format!("run {short} (in {})", shown(place))
+}
+
+fn is_working_directory(place: &Located) -> bool {
+    place.relative() == "." && place.shown() == "."
+}
+
+fn shown(place: &Located) -> String {
+    if is_working_directory(place) { "the working directory".to_owned() } else { place.shown() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! What the model and programs are told about a command that has ended.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use posse_actors::conversation::ContentPart;
+use posse_actors::ports::{RunContext, ToolOutput};
+use serde_json::json;
+
+use crate::sandbox::{Captured, Exit, Outcome};
+use crate::tools::{output, spill};
+
+/// A command that was quiet for this long when its time was up may have waited for an answer.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// The result of a call.
+pub(super) fn output(
+    session_dir: &Path,
+    context: &RunContext,
+    outcome: &Outcome,
+    note: Option<String>,
+    timeout: Duration,
+) -> ToolOutput {
+    let printed = printed(session_dir, context, &outcome.output);
+    let mut text = printed.text;
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let maybe_waited = outcome.exit == Exit::TimedOut && outcome.quiet >= QUIET;
+    text.push_str(&footer(outcome, timeout, text.is_empty()));
+    if maybe_waited {
+        let _ = write!(
+            text,
+            "\n(nothing was printed in the last {} s: it may have waited for an answer, and there \
+             is no input)",
+            outcome.quiet.as_secs()
+        );
+    }
+    if outcome.stragglers > 0 {
+        let _ = write!(
+            text,
+            "\n({} left behind in the background and killed)",
+            count(outcome.stragglers, "process was", "processes were")
+        );
+    }
+    for note in printed.note.into_iter().chain(note) {
+        let _ = write!(text, "\n({note})");
+    }
+    let code = match outcome.exit {
+        Exit::Code(code) => Some(code),
+        Exit::Signal(_) | Exit::TimedOut | Exit::OutputFull => None,
+    };
+    ToolOutput {
+        content: vec![ContentPart::text(text)],
+        is_error: matches!(outcome.exit, Exit::TimedOut | Exit::OutputFull),
+        metadata: json!({
+            "exitCode": code,
+            "signal": outcome.exit.signal_name(),
+            "timedOut": outcome.exit == Exit::TimedOut,
+            "outputFull": outcome.exit == Exit::OutputFull,
+            "maybeWaited": maybe_waited,
+            "bytes": outcome.output.total,
+            "truncated": printed.is_cut,
+            "spill": printed.spill,
+            "stragglers": outcome.stragglers,
+            "durationMs": milliseconds(outcome.duration),
+        }),
+        duration: outcome.duration,
+    }
+}
+
+struct Printed {
+    text: String,
+    is_cut: bool,
+    spill: Option<String>,
+    note: Option<String>,
+}
+
+/// What was printed, as text that fits.
+fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Printed {
+    let max = context.output_bytes_max;
+    let call = &context.call.call_id;
+    let failure = |failure: &str| format!("the whole output could not be kept: {failure}");
+    if captured.cut() == 0 {
+        let text = output::clean(&[&captured.head[..], &captured.tail].concat());
+        if text.len() <= max {
+            return Printed { text, is_cut: false, spill: None, note: None };
+        }
+        // Escapes have made it longer.
+        let kept = spill::store(session_dir, call, &[&captured.head, &captured.tail]);
+        let name = kept.is_ok().then(|| spill::name(call));
+        let note = kept.err().map(|error| failure(&error.to_string()));
+        let (head, tail) = (output::beginning(&text, max / 2), output::ending(&text, max / 2));
+        let cut = text.len() - head.len() - tail.len();
+        let text = joined(head, tail, cut as u64, name.as_deref());
+        return Printed { text, is_cut: true, spill: name, note };
+    }
+    let head = output::clean(output::whole_end(&captured.head));
+    let tail = output::clean(output::whole_start(&captured.tail));
+    let head = output::beginning(&head, max / 2);
+    let tail = output::ending(&tail, max / 2);
+    let name = captured.spill.is_some().then(|| spill::name(call));
+    let shown = (head.len() + tail.len()) as u64;
+    let cut = captured.cut().max(captured.total.saturating_sub(shown));
+    let text = joined(head, tail, cut, name.as_deref());
+    let note = captured.spill_failure.as_deref().map(failure);
+    Printed { text, is_cut: true, spill: name, note }
+}
+
+fn joined(head: &str, tail: &str, cut: u64, name: Option<&str>) -> String {
+    let how = name.map_or_else(String::new, |name| format!("; read_file {name} has everything"));
+    let line_end = if head.ends_with('\n') { "" } else { "\n" };
+    format!("{head}{line_end}[… {cut} bytes cut{how} …]\n{tail}")
+}
+
+fn footer(outcome: &Outcome, timeout: Duration, is_empty: bool) -> String {
+    let end = match outcome.exit {
+        Exit::Code(127) => "exit 127: command not found".to_owned(),
+        Exit::Code(126) => "exit 126: found, but not executable".to_owned(),
+        Exit::Code(code) => format!("exit {code}"),
+        Exit::Signal(_) => {
+            format!("ended by {}", outcome.exit.signal_name().unwrap_or_default())
+        }
+        Exit::TimedOut => {
+            format!("killed after its timeout of {} ms", milliseconds(timeout))
+        }
+        Exit::OutputFull => "killed: it printed more than 64 MiB".to_owned(),
+    };
+    let nothing = if is_empty { ", no output" } else { "" };
+    format!("({end}, {} ms{nothing})", milliseconds(outcome.duration))
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}

@@ -1,0 +1,174 @@
+//! `glob`: finds files by their paths, newest first.
+
+use std::fmt::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use globset::GlobMatcher;
+use nix::fcntl::AtFlags;
+use nix::sys::stat::fstatat;
+use posse_actors::conversation::ContentPart;
+use posse_actors::ports::{
+    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
+    ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::failure::printable;
+use crate::tools::listing::{self, Stop};
+use crate::tools::workspace::Located;
+use crate::tools::{ToolEnvironment, digest, grep, output};
+
+const NAME: &str = "glob";
+
+/// How long it may take.
+const TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Paths at most.
+const PATHS_MAX: usize = 1000;
+
+/// The tool.
+pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+    let spec = ToolSpec {
+        name: NAME.to_owned(),
+        description: "Finds files by a glob such as src/**/*.rs or *.toml (any folder), newest \
+                      first. Skips ignored files."
+            .to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string"},
+                "path": {"type": "string", "description": "folder to start from"},
+            },
+            "required": ["pattern"],
+        }),
+        side_effect: SideEffect::None,
+        source: "builtin".to_owned(),
+    };
+    Arc::new(Glob { spec, env })
+}
+
+struct Glob {
+    spec: ToolSpec,
+    env: Arc<ToolEnvironment>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Arguments {
+    pattern: String,
+    path: Option<String>,
+}
+
+struct Payload {
+    glob: GlobMatcher,
+    place: Located,
+    directory: OwnedFd,
+}
+
+impl Tool for Glob {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let prepared = prepare(&self.env, arguments);
+        Box::pin(std::future::ready(prepared))
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(async move {
+            let Ok(payload) = call.into_payload().downcast::<Payload>() else {
+                return ToolOutput::error("the call was prepared by another tool");
+            };
+            let begin = Instant::now();
+            // Dropped with this future, which ends the walk.
+            let (stop, _guard) = Stop::after(TIME_MAX);
+            let find = move || find(&payload, context.output_bytes_max, &stop);
+            match tokio::task::spawn_blocking(find).await {
+                Ok(output) => ToolOutput { duration: begin.elapsed(), ..output },
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => ToolOutput::error("the search was stopped"),
+            }
+        })
+    }
+}
+
+fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolError> {
+    let Arguments { pattern, path } = serde_json::from_value(arguments)
+        .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
+    let glob = grep::glob(&pattern)?;
+    let place = env.workspace.locate(path.as_deref().unwrap_or("."))?;
+    let directory = place.open_dir()?;
+    let summary =
+        format!("list {} in {}", printable(output::beginning(&pattern, 80)), place.shown());
+    let action = Action {
+        tool: NAME.to_owned(),
+        operations: vec![place.read()],
+        detail: format!("list {} in {}", printable(&pattern), place.shown()),
+        summary,
+        digest: digest::of(&[
+            NAME.as_bytes(),
+            pattern.as_bytes(),
+            place.absolute().as_os_str().as_encoded_bytes(),
+        ]),
+    };
+    Ok(Prepared { action, payload: Box::new(Payload { glob, place, directory }) })
+}
+
+fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
+    let listing = listing::of(payload.place.absolute(), stop);
+    let wanted = listing.files.into_iter().filter(|path| payload.glob.is_match(path));
+    let mut found: Vec<(i64, i64, PathBuf)> = wanted
+        .map(|path| {
+            let (seconds, nanoseconds) = changed(&payload.directory, &path);
+            (seconds, nanoseconds, path)
+        })
+        .collect();
+    // Newest first; of the same age, by path.
+    found.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)).then_with(|| a.2.cmp(&b.2)));
+    let total = found.len();
+    let prefix = match payload.place.shown() {
+        shown if shown == "." => String::new(),
+        shown => format!("{shown}/"),
+    };
+    let mut text = String::new();
+    let mut shown = 0;
+    for (_, _, path) in found.iter().take(PATHS_MAX) {
+        let row = format!("{prefix}{}\n", printable(&path.to_string_lossy()));
+        // Room for the line that says what is missing.
+        if text.len() + row.len() + 200 > bytes_max {
+            break;
+        }
+        text.push_str(&row);
+        shown += 1;
+    }
+    let more = if listing.is_cut { " or more" } else { "" };
+    if total == 0 {
+        text = format!("no files match{}", if listing.is_cut { " so far: time is up" } else { "" });
+    } else if shown < total || listing.is_cut {
+        let _ = write!(text, "[{shown} of {total}{more} files, newest first; narrow the glob]");
+    }
+    ToolOutput {
+        content: vec![ContentPart::text(text)],
+        is_error: false,
+        metadata: json!({
+            "files": total,
+            "shown": shown,
+            "truncated": shown < total || listing.is_cut,
+        }),
+        duration: Duration::ZERO,
+    }
+}
+
+/// When a file was last changed.
+fn changed(directory: &OwnedFd, path: &Path) -> (i64, i64) {
+    fstatat(directory, path, AtFlags::AT_SYMLINK_NOFOLLOW)
+        .map_or((0, 0), |stat| (stat.st_mtime, stat.st_mtime_nsec))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+//! `grep`: finds lines that match a regular expression.
+
+pub mod search;
+
+use std::fmt::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use globset::{GlobBuilder, GlobMatcher};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use nix::fcntl::OFlag;
+use posse_actors::conversation::ContentPart;
+use posse_actors::ports::{
+    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
+    ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::failure::printable;
+use crate::tools::grep::search::{Found, Hits, Query};
+use crate::tools::listing::Stop;
+use crate::tools::workspace::{Kind, Located};
+use crate::tools::{ToolEnvironment, digest, output};
+
+const NAME: &str = "grep";
+
+/// How long a search may take.
+const TIME_MAX: Duration = Duration::from_secs(20);
+
+const MATCHES_DEFAULT: usize = 200;
+const MATCHES_MAX: usize = 1000;
+const OFFSET_MAX: usize = 100_000;
+const CONTEXT_MAX: usize = 20;
+const PATTERN_BYTES_MAX: usize = 10_000;
+
+/// Bytes of a compiled pattern, and of what it builds while it searches.
+const REGEX_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of an error message of the engine.
+const REASON_BYTES_MAX: usize = 1000;
+
+/// The tool.
+pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+    let spec = ToolSpec {
+        name: NAME.to_owned(),
+        description: "Finds lines that match a regular expression (Rust syntax), as \
+                      path:line:text. Skips ignored, binary and secret files."
+            .to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string"},
+                "path": {"type": "string", "description": "file or folder"},
+                "glob": {"type": "string", "description": "only such files: *.rs"},
+                "ignoreCase": {"type": "boolean"},
+                "context": {"type": "integer", "description": "lines around a match"},
+                "offset": {"type": "integer", "description": "matches to skip"},
+                "limit": {"type": "integer", "description": "default 200"},
+            },
+            "required": ["pattern"],
+        }),
+        side_effect: SideEffect::None,
+        source: "builtin".to_owned(),
+    };
+    Arc::new(Grep { spec, env })
+}
+
+struct Grep {
+    spec: ToolSpec,
+    env: Arc<ToolEnvironment>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    pattern: String,
+    path: Option<String>,
+    glob: Option<String>,
+    #[serde(default)]
+    ignore_case: bool,
+    #[serde(default)]
+    context: f64,
+    #[serde(default)]
+    offset: f64,
+    limit: Option<f64>,
+}
+
+struct Payload {
+    query: Query,
+    place: Located,
+    opened: OwnedFd,
+    is_folder: bool,
+    offset: usize,
+    limit: usize,
+}
+
+impl Tool for Grep {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let prepared = prepare(&self.env, &arguments);
+        Box::pin(std::future::ready(prepared))
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(async move {
+            let Ok(payload) = call.into_payload().downcast::<Payload>() else {
+                return ToolOutput::error("the call was prepared by another tool");
+            };
+            let begin = Instant::now();
+            // Dropped with this future, which ends the search.
+            let (stop, _guard) = Stop::after(TIME_MAX);
+            let search = move || {
+                let found = search(&payload, &stop);
+                report(&payload, &found, context.output_bytes_max)
+            };
+            match tokio::task::spawn_blocking(search).await {
+                Ok(output) => ToolOutput { duration: begin.elapsed(), ..output },
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => ToolOutput::error("the search was stopped"),
+            }
+        })
+    }
+}
+
+fn prepare(env: &ToolEnvironment, arguments: &Value) -> Result<Prepared, ToolError> {
+    let given = Arguments::deserialize(arguments)
+        .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
+    let matcher = compile(&given.pattern, given.ignore_case)?;
+    let glob = given.glob.as_deref().map(glob).transpose()?;
+    let place = env.workspace.locate(given.path.as_deref().unwrap_or("."))?;
+    let is_folder = place.existing()?.kind == Kind::Folder;
+    let opened = if is_folder { place.open_dir()? } else { place.open_file(OFlag::O_RDONLY)? };
+    let context = bounded(given.context, 0, CONTEXT_MAX);
+    let text = arguments.to_string();
+    let shown = place.shown();
+    let action = Action {
+        tool: NAME.to_owned(),
+        operations: vec![place.read()],
+        summary: format!("search {shown} for {}", printable(output::beginning(&given.pattern, 80))),
+        detail: format!("search {shown} for {}", printable(&given.pattern)),
+        digest: digest::of(&[
+            NAME.as_bytes(),
+            text.as_bytes(),
+            place.absolute().as_os_str().as_encoded_bytes(),
+        ]),
+    };
+    let payload = Payload {
+        query: Query { matcher, glob, context },
+        place,
+        opened,
+        is_folder,
+        offset: bounded(given.offset, 0, OFFSET_MAX),
+        limit: given.limit.map_or(MATCHES_DEFAULT, |limit| bounded(limit, 1, MATCHES_MAX)),
+    };
+    Ok(Prepared { action, payload: Box::new(payload) })
+}
+
+fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> {
+    if pattern.is_empty() {
+        return Err(ToolError::new("ARG001", "pattern: an empty pattern matches every line"));
+    }
+    if pattern.len() > PATTERN_BYTES_MAX {
+        let message = format!("pattern: longer than {PATTERN_BYTES_MAX} bytes");
+        return Err(ToolError::new("ARG005", message));
+    }
+    RegexMatcherBuilder::new()
+        .case_insensitive(ignore_case)
+        .line_terminator(Some(b'\n'))
+        .size_limit(REGEX_BYTES_MAX)
+        .dfa_size_limit(REGEX_BYTES_MAX)
+        .build(pattern)
+        .map_err(|error| {
+            let reason = error.to_string();
+            let reason = output::beginning(&reason, REASON_BYTES_MAX);
+            ToolError::new("ARG005", format!("pattern: {reason}"))
+        })
+}
+
+/// A pattern of paths. One without `/` is about names, wherever they are.
+pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
+    if pattern.is_empty() || pattern.len() > 1000 {
+        return Err(ToolError::new("ARG005", "the glob is empty or longer than 1000 bytes"));
+    }
+    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
+    if pattern.starts_with('/') || pattern.split('/').any(|part| part == "..") {
+        let message = "a glob is relative to `path` and cannot leave it: use `path` for the folder";
+        return Err(ToolError::new("ARG002", message));
+    }
+    let anywhere;
+    let pattern = if pattern.contains('/') {
+        pattern
+    } else {
+        anywhere = format!("**/{pattern}");
+        &anywhere
+    };
+    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| {
+        let reason = error.to_string();
+        ToolError::new("ARG005", output::beginning(&reason, REASON_BYTES_MAX).to_owned())
+    })
+}
+
+/// A number of the model within its bounds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "it was clamped to small whole numbers"
+)]
+fn bounded(number: f64, min: usize, max: usize) -> usize {
+    number.clamp(min as f64, max as f64) as usize
+}
+
+fn search(payload: &Payload, stop: &Stop) -> Found {
+    let Payload { query, place, opened, .. } = payload;
+    let matches_max = payload.offset + payload.limit;
+    if payload.is_folder {
+        let below_root = Path::new(place.relative());
+        return search::tree(place.absolute(), opened, below_root, query, matches_max, stop);
+    }
+    match opened.try_clone() {
+        Ok(file) => search::file(PathBuf::new(), file.into(), query, matches_max, stop),
+        Err(error) => {
+            tracing::debug!(%error, "no descriptor for a search");
+            Found { is_cut: true, ..Found::default() }
+        }
+    }
+}
+
+fn report(payload: &Payload, found: &Found, bytes_max: usize) -> ToolOutput {
+    let shown = payload.place.shown();
+    let prefix = match (payload.is_folder, shown.as_str()) {
+        (true, ".") => String::new(),
+        (true, shown) => format!("{shown}/"),
+        (false, shown) => shown.to_owned(),
+    };
+    // Room for the line that says what is missing.
+    let mut listed = Listed::new(payload.offset, bytes_max.saturating_sub(300));
+    for hits in &found.files {
+        let path = format!("{prefix}{}", printable(&hits.path.to_string_lossy()));
+        if !listed.add(&path, hits) {
+            break;
+        }
+    }
+    let Listed { mut text, matches, is_full, .. } = listed;
+    let is_cut = is_full || found.is_cut;
+    if matches == 0 {
+        let nothing = if found.matches > 0 {
+            format!("no match after the first {}", found.matches)
+        } else {
+            format!("no match in {} files", found.searched)
+        };
+        text.push_str(&nothing);
+    }
+    if is_cut && matches > 0 {
+        let next = payload.offset + matches;
+        let _ = write!(
+            text,
+            "[{matches} matches shown, there may be more: offset={next}, or narrow it]"
+        );
+    } else if is_cut {
+        text.push_str(" so far; the search ran out of time: narrow it with path or glob");
+    }
+    if found.secrets > 0 {
+        let line_end = if text.ends_with('\n') { "" } else { "\n" };
+        let _ = write!(text, "{line_end}[{} secret files not searched]", found.secrets);
+    }
+    let files = found.files.len();
+    ToolOutput {
+        content: vec![ContentPart::text(text)],
+        is_error: false,
+        metadata: json!({
+            "matches": matches,
+            "files": files,
+            "searched": found.searched,
+            "truncated": is_cut,
+            "secretsSkipped": found.secrets,
+        }),
+        duration: Duration::ZERO,
+    }
+}
+
+/// Lines for the model, as long as there is room.
+struct Listed {
+    text: String,
+    skip: usize,
+    matches: usize,
+    bytes_max: usize,
+    is_full: bool,
+}
+
+impl Listed {
+    fn new(skip: usize, bytes_max: usize) -> Listed {
+        Listed { text: String::new(), skip, matches: 0, bytes_max, is_full: false }
+    }
+
+    /// Adds the hits of one file. `false`: there is no more room.
+    fn add(&mut self, path: &str, hits: &Hits) -> bool {
+        let has_context = hits.lines.iter().any(|line| !line.is_match);
+        if has_context && !self.text.is_empty() {
+            self.text.push_str("--\n");
+        }
+        for line in &hits.lines {
+            if self.skip > 0 {
+                self.skip -= usize::from(line.is_match);
+                continue;
+            }
+            let mark = if line.is_match { ':' } else { '-' };
+            let gap = if line.is_after_gap && !self.text.is_empty() { "--\n" } else { "" };
+            let row = format!("{gap}{path}{mark}{}{mark}{}\n", line.number, line.text);
+            if self.text.len() + row.len() > self.bytes_max {
+                self.is_full = true;
+                return false;
+            }
+            self.text.push_str(&row);
+            self.matches += usize::from(line.is_match);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

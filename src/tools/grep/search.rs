@@ -1,0 +1,365 @@
+//! Searching the files below a folder for a pattern, in the order of their paths.
+//!
+//! Files are opened beneath the folder and through no link, whatever their paths have become
+//! since they were listed. Secrets are not opened.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use globset::GlobMatcher;
+use grep_matcher::Matcher;
+use grep_regex::RegexMatcher;
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
+};
+use nix::fcntl::OFlag;
+
+use crate::failure::printable;
+use crate::tools::listing::{self, Stop};
+use crate::tools::secrets::is_secret;
+use crate::tools::workspace::open_beneath;
+
+/// Files that one thread takes at a time.
+const BATCH: usize = 32;
+
+/// From this many files on it pays to search with more than one thread.
+const SMALL: usize = 256;
+
+/// A line that needs more memory than this is not searched, nor the rest of its file.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// Characters of a line that are shown.
+const LINE_CHARS_MAX: usize = 500;
+
+/// Characters of a long line before the match.
+const BEFORE_MATCH: usize = 100;
+
+/// What to look for.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// The pattern.
+    pub matcher: RegexMatcher,
+    /// Which files, by their path below the folder.
+    pub glob: Option<GlobMatcher>,
+    /// Lines around each match.
+    pub context: usize,
+}
+
+/// A line that was found, or one beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// From 1.
+    pub number: u64,
+    /// At most 500 characters, with control characters escaped.
+    pub text: String,
+    /// Whether the pattern matches here; otherwise it is context.
+    pub is_match: bool,
+    /// Whether lines are missing between the one before and this one.
+    pub is_after_gap: bool,
+}
+
+/// What was found in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hits {
+    /// The file, below the folder.
+    pub path: PathBuf,
+    /// In order.
+    pub lines: Vec<Line>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Files with a match, sorted by path.
+    pub files: Vec<Hits>,
+    /// Matching lines in `files`.
+    pub matches: usize,
+    /// Files that were searched.
+    pub searched: usize,
+    /// Whether there may be more: enough was found, or time was up.
+    pub is_cut: bool,
+    /// Files that were skipped because they hold secrets.
+    pub secrets: usize,
+}
+
+/// Searches below `folder`, which is absolute, resolved and open as `directory`, until there are
+/// `matches_max` matches. `below_root` is the folder's path below its workspace root.
+pub fn tree(
+    folder: &Path,
+    directory: &OwnedFd,
+    below_root: &Path,
+    query: &Query,
+    matches_max: usize,
+    stop: &Stop,
+) -> Found {
+    let listing = listing::of(folder, stop);
+    let mut files = listing.files;
+    let wanted = |path: &Path| query.glob.as_ref().is_none_or(|glob| glob.is_match(path));
+    files.retain(|path| wanted(path));
+    let before = files.len();
+    files.retain(|path| !is_secret(&below_root.join(path)));
+    let secrets = before - files.len();
+
+    let work = Work {
+        files: &files,
+        directory,
+        query,
+        matches_max,
+        stop,
+        next: AtomicUsize::new(0),
+        is_enough: AtomicBool::new(false),
+        done: Mutex::default(),
+    };
+    let threads = if files.len() < SMALL { 1 } else { listing::threads() };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| work.take_part());
+        }
+        work.take_part();
+    });
+    let done = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut found = done.sum_up(matches_max);
+    found.secrets = secrets;
+    found.is_cut |= listing.is_cut || stop.is_due();
+    found
+}
+
+/// Searches one open file.
+pub fn file(path: PathBuf, file: File, query: &Query, matches_max: usize, stop: &Stop) -> Found {
+    let mut lines = Vec::new();
+    let mut searcher = searcher(query);
+    search(&mut searcher, file, query, matches_max.saturating_add(1), stop, &mut lines);
+    let mut done = Done::default();
+    done.batches.insert(0, (1, vec![Hits { path, lines }]));
+    let mut found = done.sum_up(matches_max);
+    found.is_cut |= stop.is_due();
+    found
+}
+
+/// What several threads share.
+struct Work<'a> {
+    files: &'a [PathBuf],
+    directory: &'a OwnedFd,
+    query: &'a Query,
+    matches_max: usize,
+    stop: &'a Stop,
+    next: AtomicUsize,
+    is_enough: AtomicBool,
+    done: Mutex<Done>,
+}
+
+/// Batches that were searched: number of files, and hits, by the number of their first file.
+#[derive(Default)]
+struct Done {
+    batches: BTreeMap<usize, (usize, Vec<Hits>)>,
+}
+
+impl Work<'_> {
+    fn take_part(&self) {
+        let mut searcher = searcher(self.query);
+        loop {
+            let first = self.next.fetch_add(BATCH, Ordering::Relaxed);
+            if first >= self.files.len() || self.stop.is_due() || self.is_enough() {
+                return;
+            }
+            let batch = &self.files[first..self.files.len().min(first + BATCH)];
+            let mut hits = Vec::new();
+            let mut matches = 0;
+            for path in batch {
+                let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+                let Ok(opened) = open_beneath(self.directory, path, flags) else { continue };
+                let opened = File::from(opened);
+                // A pipe or device may have taken the file's place.
+                if !opened.metadata().is_ok_and(|metadata| metadata.is_file()) {
+                    continue;
+                }
+                let mut lines = Vec::new();
+                let max = self.matches_max.saturating_sub(matches).saturating_add(1);
+                search(&mut searcher, opened, self.query, max, self.stop, &mut lines);
+                matches += lines.iter().filter(|line| line.is_match).count();
+                if !lines.is_empty() {
+                    hits.push(Hits { path: path.clone(), lines });
+                }
+                if matches > self.matches_max || self.stop.is_due() {
+                    break;
+                }
+            }
+            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.batches.insert(first, (batch.len(), hits));
+            if done.is_enough(self.matches_max) {
+                self.is_enough.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.is_enough.load(Ordering::Relaxed)
+    }
+}
+
+impl Done {
+    /// Whether the batches from the beginning, without a hole, have more than enough matches.
+    fn is_enough(&self, matches_max: usize) -> bool {
+        let mut matches = 0;
+        for (expected, (first, (_, hits))) in self.batches.iter().enumerate() {
+            if *first != expected * BATCH {
+                return false;
+            }
+            matches += hits.iter().map(Hits::matches).sum::<usize>();
+            if matches > matches_max {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn sum_up(self, matches_max: usize) -> Found {
+        let mut found = Found::default();
+        for (searched, hits) in self.batches.into_values() {
+            found.searched += searched;
+            for mut hits in hits.into_iter().filter(|hits| !hits.lines.is_empty()) {
+                let room = matches_max - found.matches;
+                if hits.matches() > room {
+                    hits.keep(room);
+                    found.is_cut = true;
+                }
+                found.matches += hits.matches();
+                if !hits.lines.is_empty() {
+                    found.files.push(hits);
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Hits {
+    /// Lines that match.
+    pub fn matches(&self) -> usize {
+        self.lines.iter().filter(|line| line.is_match).count()
+    }
+
+    /// Keeps the first `matches` matches, and nothing after them.
+    fn keep(&mut self, matches: usize) {
+        let mut left = matches;
+        let end = self.lines.iter().position(|line| {
+            let is_over = left == 0;
+            left -= usize::from(line.is_match && !is_over);
+            is_over
+        });
+        self.lines.truncate(end.unwrap_or(self.lines.len()));
+    }
+}
+
+fn searcher(query: &Query) -> Searcher {
+    // Never a memory map: a file that shrinks meanwhile would kill us.
+    SearcherBuilder::new()
+        .line_number(true)
+        .before_context(query.context)
+        .after_context(query.context)
+        .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(LINE_BYTES_MAX))
+        .build()
+}
+
+fn search(
+    searcher: &mut Searcher,
+    file: File,
+    query: &Query,
+    matches_max: usize,
+    stop: &Stop,
+    lines: &mut Vec<Line>,
+) {
+    let mut collector =
+        Collector { matcher: &query.matcher, left: matches_max, stop, lines, is_after_gap: false };
+    let reader = Interruptible { file, stop };
+    if let Err(error) = searcher.search_reader(&query.matcher, reader, &mut collector) {
+        tracing::debug!(%error, "a file was not searched to its end");
+    }
+}
+
+/// A file that seems to end when it is time to stop.
+struct Interruptible<'a> {
+    file: File,
+    stop: &'a Stop,
+}
+
+impl Read for Interruptible<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.is_due() { Ok(0) } else { self.file.read(buffer) }
+    }
+}
+
+struct Collector<'a> {
+    matcher: &'a RegexMatcher,
+    left: usize,
+    stop: &'a Stop,
+    lines: &'a mut Vec<Line>,
+    is_after_gap: bool,
+}
+
+impl Collector<'_> {
+    fn add(&mut self, number: Option<u64>, bytes: &[u8], is_match: bool) {
+        let text = shown(bytes, is_match.then_some(self.matcher));
+        let is_after_gap = std::mem::take(&mut self.is_after_gap);
+        let number = number.unwrap_or_default();
+        self.lines.push(Line { number, text, is_match, is_after_gap });
+    }
+}
+
+impl Sink for Collector<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        self.left -= 1;
+        self.add(found.line_number(), found.bytes(), true);
+        Ok(!self.stop.is_due())
+    }
+
+    fn context(&mut self, _: &Searcher, beside: &SinkContext<'_>) -> io::Result<bool> {
+        self.add(beside.line_number(), beside.bytes(), false);
+        Ok(true)
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
+        self.is_after_gap = true;
+        Ok(true)
+    }
+
+    fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> io::Result<()> {
+        // What was found before it turned out to be no text is none either.
+        if finish.binary_byte_offset().is_some() {
+            self.lines.clear();
+        }
+        Ok(())
+    }
+}
+
+/// A line for the model. Of a long one, the part around the match.
+fn shown(bytes: &[u8], matcher: Option<&RegexMatcher>) -> String {
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+    if bytes.len() <= LINE_CHARS_MAX {
+        return printable(&String::from_utf8_lossy(bytes));
+    }
+    let found = matcher.and_then(|matcher| matcher.find(bytes).ok().flatten());
+    let at = found.map_or(0, |found| found.start());
+    // As many bytes as the characters could need at most.
+    let from = if at > LINE_CHARS_MAX - BEFORE_MATCH { at - BEFORE_MATCH } else { 0 };
+    let window = &bytes[from..bytes.len().min(from + LINE_CHARS_MAX * 4)];
+    let window = if from > 0 { crate::tools::output::whole_start(window) } else { window };
+    let window = crate::tools::output::whole_end(window);
+    let text = String::from_utf8_lossy(window);
+    let end = text.char_indices().nth(LINE_CHARS_MAX).map_or(text.len(), |(end, _)| end);
+    let before = if from > 0 { "…" } else { "" };
+    let after = if from + window.len() < bytes.len() || end < text.len() { "…" } else { "" };
+    format!("{before}{}{after}", printable(&text[..end]))
+}

@@ -1,0 +1,277 @@
+//! The files below a folder that are worth searching: not ignored, not built, not vendored.
+//!
+//! Links are never followed. The walk gives up when its time is over.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ignore::{DirEntry, WalkBuilder, WalkState};
+
+/// Folders that nobody wrote by hand.
+static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
+    [
+        ".git",
+        ".hg",
+        ".svn",
+        ".jj",
+        "node_modules",
+        "bower_components",
+        "target",
+        "dist",
+        "__pycache__",
+        ".venv",
+        ".tox",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".gradle",
+        ".next",
+        ".nuxt",
+        ".turbo",
+        ".parcel-cache",
+    ]
+    .map(OsStr::new)
+    .into()
+});
+
+/// What a folder of build output or of a cache has in it.
+const CACHE_TAG: &str = "CACHEDIR.TAG";
+
+/// From this many files on it pays to walk with more than one thread.
+const SMALL: usize = 1000;
+
+/// More files than this are not listed.
+const FILES_MAX: usize = 500_000;
+
+/// Threads at most.
+const THREADS_MAX: usize = 8;
+
+/// When to give up: when nobody wants the result any more, or when it took too long.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    cancelled: Arc<AtomicBool>,
+    deadline: Instant,
+}
+
+/// Dropping it tells the work that nobody wants its result any more.
+#[derive(Debug)]
+pub struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Stop {
+    /// After `time`, or when the other half is dropped.
+    pub fn after(time: Duration) -> (Stop, StopOnDrop) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let guard = StopOnDrop(Arc::clone(&cancelled));
+        (Stop { cancelled, deadline: Instant::now() + time }, guard)
+    }
+
+    /// Whether it is time.
+    pub fn is_due(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.deadline
+    }
+}
+
+/// The files below a folder.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// Relative to the folder, sorted.
+    pub(crate) files: Vec<PathBuf>,
+    /// Whether there may be more.
+    pub(crate) is_cut: bool,
+}
+
+/// Lists the files below `folder`, which is absolute and resolved.
+pub(crate) fn of(folder: &Path, stop: &Stop) -> Listing {
+    let mut listing = Listing::default();
+    let mut is_small = true;
+    for entry in walk(folder).build() {
+        let files = listing.files.len();
+        if stop.is_due() {
+            listing.is_cut = true;
+            break;
+        }
+        if files >= SMALL && threads() > 1 {
+            is_small = false;
+            break;
+        }
+        if files >= FILES_MAX {
+            listing.is_cut = true;
+            break;
+        }
+        listing.files.extend(entry.ok().and_then(|entry| file(&entry, folder)));
+    }
+    if !is_small {
+        listing = of_many(folder, stop);
+    }
+    listing.files.sort_unstable();
+    listing
+}
+
+/// How many threads are of use.
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+}
+
+fn of_many(folder: &Path, stop: &Stop) -> Listing {
+    let found = Mutex::new(Listing::default());
+    walk(folder).threads(threads()).build_parallel().run(|| {
+        let mut batch = Batch { files: Vec::new(), all: &found };
+        Box::new(move |entry| {
+            batch.files.extend(entry.ok().and_then(|entry| file(&entry, folder)));
+            let is_full = batch.files.len() >= 256 && batch.hand_over();
+            if is_full || stop.is_due() {
+                batch.all.lock().unwrap_or_else(PoisonError::into_inner).is_cut = true;
+                return WalkState::Quit;
+            }
+            WalkState::Continue
+        })
+    });
+    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What one thread has found and not handed over yet.
+struct Batch<'a> {
+    files: Vec<PathBuf>,
+    all: &'a Mutex<Listing>,
+}
+
+impl Batch<'_> {
+    /// Whether there are enough.
+    fn hand_over(&mut self) -> bool {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.files.append(&mut self.files);
+        all.files.len() >= FILES_MAX
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.hand_over();
+    }
+}
+
+fn walk(folder: &Path) -> WalkBuilder {
+    let mut walk = WalkBuilder::new(folder);
+    walk.hidden(false)
+        .require_git(false)
+        // Settings of one user's machine would make results differ.
+        .git_global(false)
+        .follow_links(false)
+        .filter_entry(|entry| entry.depth() == 0 || !is_skipped(entry));
+    walk
+}
+
+fn is_skipped(entry: &DirEntry) -> bool {
+    entry.file_type().is_some_and(|kind| kind.is_dir())
+        && (SKIPPED.contains(entry.file_name()) || entry.path().join(CACHE_TAG).exists())
+}
+
+fn file(entry: &DirEntry, folder: &Path) -> Option<PathBuf> {
+    if !entry.file_type()?.is_file() {
+        return None;
+    }
+    entry.path().strip_prefix(folder).ok().map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A folder with these files in it; what ends in `/` is a folder.
+    pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    fn list(folder: &Path) -> Vec<String> {
+        let (stop, _guard) = Stop::after(Duration::from_secs(20));
+        let listing = of(&folder.canonicalize().unwrap(), &stop);
+        assert!(!listing.is_cut);
+        listing.files.iter().map(|path| path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn leaves_out_what_is_ignored_built_or_vendored() {
+        let folder = folder(&[
+            ("a.rs", ""),
+            (".github/ci.yml", ""),
+            (".gitignore", "*.log\n/secret\n"),
+            ("x.log", ""),
+            ("secret/a", ""),
+            ("sub/secret/a", ""),
+            ("sub/.gitignore", "!y.log\n"),
+            ("sub/y.log", ""),
+            (".git/config", ""),
+            ("node_modules/m/i.js", ""),
+            ("target/a", ""),
+            ("out/CACHEDIR.TAG", ""),
+            ("out/a", ""),
+            ("build/a", ""),
+        ]);
+        assert_eq!(
+            list(folder.path()),
+            [
+                ".github/ci.yml",
+                ".gitignore",
+                "a.rs",
+                "build/a",
+                "sub/.gitignore",
+                "sub/secret/a",
+                "sub/y.log"
+            ]
+        );
+        // Whoever asks for it gets it.
+        assert_eq!(list(&folder.path().join("node_modules")), ["m/i.js"]);
+    }
+
+    #[test]
+    fn does_not_follow_links() {
+        let outside = folder(&[("o.rs", "")]);
+        let inside = folder(&[("i.rs", "")]);
+        std::os::unix::fs::symlink(outside.path(), inside.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("o.rs"), inside.path().join("l.rs"))
+            .unwrap();
+        std::os::unix::fs::symlink(".", inside.path().join("loop")).unwrap();
+        assert_eq!(list(inside.path()), ["i.rs"]);
+    }
+
+    #[test]
+    fn many_files_come_out_as_few_do() {
+        let folder = folder(&[(".gitignore", "skip*\n")]);
+        let mut expected = vec![".gitignore".to_owned()];
+        for number in 0..2500 {
+            let name = format!("d{}/f{number:04}", number % 7);
+            fs::create_dir_all(folder.path().join(&name).parent().unwrap()).unwrap();
+            fs::write(folder.path().join(&name), "").unwrap();
+            fs::write(folder.path().join(format!("d{}/skip{number}", number % 7)), "").unwrap();
+            expected.push(name);
+        }
+        expected.sort();
+        assert_eq!(list(folder.path()), expected);
+    }
+
+    #[test]
+    fn gives_up_when_nobody_waits() {
+        let folder = folder(&[("a", ""), ("b", "")]);
+        let (stop, guard) = Stop::after(Duration::from_secs(20));
+        drop(guard);
+        assert!(of(folder.path(), &stop).is_cut);
+    }
+}

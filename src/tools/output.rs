@@ -1,0 +1,138 @@
+//! Output of programs as text for a model: no control sequences, no broken characters, and no more
+//! than it may be.
+
+use crate::failure::printable_lines;
+
+/// `bytes` as text. Terminal sequences are left out, line ends are `\n`, what is no UTF-8 is
+/// replaced, and what is left of control characters is escaped.
+pub(crate) fn clean(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    // Controls of the upper half begin with 0xc2, as do some harmless characters.
+    let may_begin = |byte: u8| (byte < b' ' && byte != b'\n' && byte != b'\t') || byte == 0xc2;
+    if !text.bytes().any(may_begin) {
+        return printable_lines(&text);
+    }
+    printable_lines(&without_sequences(&text))
+}
+
+/// Leaves out terminal sequences: those that a bracket begins, and strings such as titles and
+/// clipboard contents up to their terminator.
+fn without_sequences(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\r' => {
+                // The end of a line, however it was written, and what a progress bar rewinds to.
+                while rest.next_if_eq(&'\r').is_some() {}
+                rest.next_if_eq(&'\n');
+                plain.push('\n');
+            }
+            '\u{1b}' => match rest.next_if(|next| matches!(next, ' '..='~')) {
+                Some('[') => skip_parameters(&mut rest),
+                Some(']' | 'P' | 'X' | '^' | '_') => skip_string(&mut rest),
+                // Such as the choice of a character set, which has one more.
+                Some(' '..='/') => drop(rest.next_if(|next| matches!(next, '0'..='~'))),
+                Some(_) | None => {}
+            },
+            '\u{9b}' => skip_parameters(&mut rest),
+            '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut rest),
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+type Rest<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+fn skip_parameters(rest: &mut Rest<'_>) {
+    while rest.next_if(|next| matches!(next, ' '..='?')).is_some() {}
+    rest.next_if(|next| matches!(next, '@'..='~'));
+}
+
+/// Skips to the terminator. A string that never ends hides no more than its line.
+fn skip_string(rest: &mut Rest<'_>) {
+    while let Some(next) = rest.next_if(|next| !matches!(next, '\n' | '\r')) {
+        match next {
+            '\u{7}' | '\u{9c}' => return,
+            '\u{1b}' => {
+                rest.next_if_eq(&'\\');
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `bytes` without the code point at its end that is not whole.
+pub(crate) fn whole_end(bytes: &[u8]) -> &[u8] {
+    match std::str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
+        // Only a beginning at the very end is cut off; other invalid bytes are data.
+        Err(_) => {
+            let begin = bytes.len().saturating_sub(3);
+            let lead = (begin..bytes.len()).rev().find(|&at| bytes[at] & 0xc0 != 0x80);
+            match lead {
+                Some(at) if bytes[at] >= 0xc2 && is_cut(&bytes[at..]) => &bytes[..at],
+                _ => bytes,
+            }
+        }
+        Ok(_) => bytes,
+    }
+}
+
+fn is_cut(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}
+
+/// `bytes` without the rest of a code point at its beginning.
+pub(crate) fn whole_start(bytes: &[u8]) -> &[u8] {
+    let rest = bytes.iter().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count();
+    &bytes[rest..]
+}
+
+/// The longest beginning of `text` of at most `max` bytes.
+pub(crate) fn beginning(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+/// The longest end of `text` of at most `max` bytes.
+pub(crate) fn ending(text: &str, max: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(max))..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_left_out_and_text_stays() {
+        for (bytes, text) in [
+            (&b"\x1b[31mred\x1b[0m and \x1b[1;4mbold\x1b[m"[..], "red and bold"),
+            (b"\x1b]0;title\x07a\x1b]52;c;aGVsbG8=\x1b\\b", "ab"),
+            (b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+            (b"\x1bPq#0;2;0;0;0sixel\x1b\\after", "after"),
+            (b"never ends\x1b]0;abc\nnext line", "never ends\nnext line"),
+            (b"a\x1b[2J\x1b[1;1Hb\x1b(Bc\x1bM", "abc"),
+            (b"10%\r20%\r\nend\r\r\n", "10%\n20%\nend\n"),
+            (b"nul\0 bell\x07 back\x08", "nul\\u{0} bell\\u{7} back\\u{8}"),
+            (b"\x9b31m \xff", "\u{fffd}31m \u{fffd}"),
+            ("\u{9b}31mx\u{202e}y".as_bytes(), "x\\u{202e}y"),
+            ("tab\tund ümlaut 😀\n".as_bytes(), "tab\tund ümlaut 😀\n"),
+        ] {
+            assert_eq!(clean(bytes), text, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn cuts_are_between_code_points() {
+        let text = "aé€😀".as_bytes();
+        for cut in 0..=text.len() {
+            assert!(std::str::from_utf8(whole_end(&text[..cut])).is_ok(), "end at {cut}");
+            assert!(std::str::from_utf8(whole_start(&text[cut..])).is_ok(), "start at {cut}");
+        }
+        assert_eq!(whole_end(text), text);
+        assert_eq!(whole_start(text), text);
+        assert_eq!(whole_end(b"data\xff\xfe"), b"data\xff\xfe");
+        assert_eq!((beginning("aé", 2), ending("éa", 2)), ("a", "a"));
+    }
+}

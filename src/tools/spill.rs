@@ -1,0 +1,60 @@
+//! Where the whole text of an output is kept when the model gets only a part of it.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use posse_actors::conversation::CallId;
+
+/// The file for the output of `call`.
+pub fn path(session_dir: &Path, call: &CallId) -> PathBuf {
+    session_dir.join("outputs").join(format!("{}.txt", file_name(call.as_str())))
+}
+
+/// How the model names it to `read_file`.
+pub fn name(call: &CallId) -> String {
+    format!("output:{call}")
+}
+
+/// Keeps `parts`, one after the other, as the output of `call`. Fails if there already is one.
+pub(crate) fn store(session_dir: &Path, call: &CallId, parts: &[&[u8]]) -> io::Result<PathBuf> {
+    let path = path(session_dir, call);
+    if let Some(folder) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+    for part in parts {
+        file.write_all(part)?;
+    }
+    Ok(path)
+}
+
+/// A call's id as a file name: an id that is none of ours must not lead anywhere else.
+fn file_name(id: &str) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    id.chars().take(100).map(safe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_leads_nowhere_else() {
+        let at = |id: &str| path(Path::new("/s"), &CallId::new(id));
+        assert_eq!(at("call-1a"), Path::new("/s/outputs/call-1a.txt"));
+        assert_eq!(at("../../etc/x"), Path::new("/s/outputs/______etc_x.txt"));
+        assert_eq!(at("").parent(), Some(Path::new("/s/outputs")));
+    }
+
+    #[test]
+    fn what_is_kept_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let call = CallId::new("c1");
+        let path = store(folder.path(), &call, &[b"a", b"b"]).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"ab");
+        assert!(store(folder.path(), &call, &[b"c"]).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"ab");
+    }
+}

@@ -1,0 +1,4 @@
+//! Tests of the whole program and of what needs real processes.
+
+// Processes: what they see, how they end, what is left of them.
+mod exec;
