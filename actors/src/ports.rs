@@ -15,7 +15,9 @@ use futures_util::future::BoxFuture;
 
 pub use clock::{Clock, Ids};
 pub use hook::{Hook, HookOutcome, NoHooks};
-pub use journal::{Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, Opened};
+pub use journal::{
+    Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, Opened,
+};
 pub use policy::{Asking, Confinement, Policy, Question, Situation, Verdict};
 pub use provider::{
     Completion, Delta, DeltaSender, Provider, ProviderError, ProviderInfo, Request,

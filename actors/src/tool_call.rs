@@ -2,6 +2,6 @@
 
 mod review;
 
+pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
-pub use review::PermittedCall;
