@@ -146,3 +146,86 @@ pub fn all() -> &'static [Preset] {
 pub(crate) fn names() -> String {
     PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+    use crate::provider::openai_compatible;
+    use crate::provider::profile::{Auth, Profile, Settings};
+
+    fn settings(json: &str) -> Settings {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn every_preset_works_once_it_has_a_key() {
+        for preset in all() {
+            let own = match preset.name {
+                "azure" => r#"{"baseURL":"https://x.openai.azure.com/openai/v1","model":"d"}"#,
+                _ => "{}",
+            };
+            let key = |variable: &str| {
+                (Some(variable) == preset.key_variable).then(|| "key-of-the-user".to_owned())
+            };
+            let profile = Profile::resolve(preset.name, settings(own), key).unwrap();
+            let info = openai_compatible(profile).unwrap().info();
+            assert_eq!(info.profile, preset.name);
+            assert!(info.endpoint.ends_with("/chat/completions"), "{}", info.endpoint);
+            assert!(!info.endpoint[8..].contains("//"), "{}", info.endpoint);
+
+            let without = Profile::resolve(preset.name, settings(own), |_| None);
+            match preset.placeholder_key {
+                Some(key) => {
+                    assert_eq!(without.unwrap().api_key.unwrap().expose_secret(), key);
+                }
+                None => {
+                    let fix = without.unwrap_err().fix.unwrap();
+                    assert!(fix.contains(preset.key_variable.unwrap()), "{fix}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_configuration_overrides_a_preset() {
+        let own = r#"{"preset":"openai","model":"other","quirks":{"noVision":true},"stream":false,
+            "auth":"none","timeouts":{"idleMs":5}}"#;
+        let profile = Profile::resolve("mine", settings(own), |_| None).unwrap();
+        assert_eq!((&*profile.model, profile.stream), ("other", false));
+        assert_eq!(profile.auth, Some(Auth::None));
+        assert!(profile.quirks.no_vision && !profile.quirks.omit_temperature);
+        assert_eq!((profile.timeouts.idle_ms, profile.timeouts.connect_ms), (5, 10_000));
+        assert!(serde_json::from_str::<Settings>(r#"{"modle":"x"}"#).is_err());
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_said_before_the_network() {
+        let key = Some("key".to_owned());
+        let table = [
+            (r#"{"preset":"opnai"}"#, "CFG003"),
+            (r#"{"model":"m"}"#, "CFG021"),
+            (r#"{"baseURL":"https://h/v1"}"#, "CFG021"),
+            (r#"{"baseURL":"https://h/v1","model":"m","apiKeyEnv":"NO"}"#, "CFG020"),
+            (r#"{"baseURL":"https://h/v1","model":"m"}"#, "CFG020"),
+            (r#"{"baseURL":"h/v1","model":"m","apiKey":"k"}"#, "NET001"),
+            (r#"{"baseURL":"file:///etc/passwd","model":"m","apiKey":"k"}"#, "NET001"),
+            (r#"{"baseURL":"https://u:p@h/v1","model":"m","apiKey":"k"}"#, "NET001"),
+            (r#"{"baseURL":"https://h/v1","model":"m","apiKey":"a\nb"}"#, "CFG003"),
+            (
+                r#"{"baseURL":"https://h/v1","model":"m","apiKey":"k","headers":{"a b":"c"}}"#,
+                "CFG003",
+            ),
+        ];
+        for (own, code) in table {
+            let lookup = |name: &str| key.clone().filter(|_| name != "NO");
+            let built = Profile::resolve("mine", settings(own), lookup)
+                .and_then(openai_compatible)
+                .map(|_| ());
+            let failure = built.unwrap_err();
+            assert_eq!(failure.code, code, "{own}");
+            assert!(!failure.to_string().contains("u:p"), "{failure}");
+        }
+    }
+}

@@ -124,3 +124,6 @@ impl ServerCertVerifier for LazyVerifier {
         self.algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,3 +1,5 @@
+//! The adapter against a server that says exact bytes.
+
 use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{CallId, StopReason, ToolCall, Usage};

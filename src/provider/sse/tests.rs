@@ -1,3 +1,5 @@
+//! Events, errors and offsets of the parser, and the property that chunks do not matter.
+
 use proptest::prelude::*;
 
 use super::*;
