@@ -1,0 +1,233 @@
+//! One HTTP client per profile: where requests go, with which credentials, and how long silence
+//! is borne.
+//!
+//! A redirect is never followed, so the key goes to the configured host and nowhere else. What
+//! is secret is masked in everything a server sends back as an error. Knows nothing of what the
+//! bodies mean.
+
+use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use posse_actors::ports::ProviderError;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Response, Url, redirect};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::failure::{Exit, Failure};
+use crate::provider::openai_compatible::classify;
+use crate::provider::profile::{Auth, Profile, Timeouts};
+use crate::provider::tls;
+
+/// Secrets shorter than this are not looked for in texts: masking `1` would only garble them.
+const SECRET_BYTES_MIN: usize = 8;
+
+/// Whose words something is, and what must not be repeated of them.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// Name of the profile.
+    pub(crate) profile: String,
+    /// The address, without anything that could be secret.
+    pub(crate) address: String,
+    secrets: Vec<SecretString>,
+}
+
+impl Origin {
+    /// An origin without secrets.
+    pub(crate) fn new(profile: &str, address: String) -> Origin {
+        Origin { profile: profile.to_owned(), address, secrets: Vec::new() }
+    }
+
+    /// `text` without this origin's secrets.
+    pub(crate) fn masked(&self, mut text: String) -> String {
+        for secret in &self.secrets {
+            let secret = secret.expose_secret();
+            if text.contains(secret) {
+                text = text.replace(secret, "[secret]");
+            }
+        }
+        text
+    }
+}
+
+/// A server and the way to it.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) origin: Origin,
+    url: Url,
+    headers: HeaderMap,
+    timeouts: Timeouts,
+    client: OnceLock<Result<Client, String>>,
+}
+
+impl Endpoint {
+    /// Checks everything that can be checked without the network.
+    pub(crate) fn new(profile: &Profile, path: &str) -> Result<Endpoint, Failure> {
+        let url = parse_url(profile, path)?;
+        let headers = headers(profile, &url)?;
+        if url.scheme() == "https" {
+            tls::warm();
+        }
+        let secrets = profile.api_key.iter().chain(profile.headers.iter().map(|(_, value)| value));
+        let mut address = url.clone();
+        address.set_query(None);
+        let mut origin = Origin::new(&profile.name, address.into());
+        origin.secrets = secrets
+            .filter(|secret| secret.expose_secret().len() >= SECRET_BYTES_MIN)
+            .cloned()
+            .collect();
+        Ok(Endpoint { origin, url, headers, timeouts: profile.timeouts, client: OnceLock::new() })
+    }
+
+    /// How long the content of a reply may pause.
+    pub(crate) fn idle(&self) -> Duration {
+        self.timeouts.idle()
+    }
+
+    /// Sends `body`, and returns when the server has begun to answer, whatever it answers.
+    pub(crate) async fn post(
+        &self,
+        body: Bytes,
+        accept: &'static str,
+    ) -> Result<Response, ProviderError> {
+        let client = self.client().map_err(|reason| classify::rejected(&self.origin, reason))?;
+        let mut headers = self.headers.clone();
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        let request = client.post(self.url.clone()).headers(headers).body(body).send();
+        match tokio::time::timeout(self.timeouts.header(), request).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(classify::transport(&self.origin, error)),
+            Err(_) => Err(classify::silent(&self.origin, self.timeouts.header())),
+        }
+    }
+
+    fn client(&self) -> Result<&Client, String> {
+        self.client.get_or_init(|| self.build_client()).as_ref().map_err(Clone::clone)
+    }
+
+    fn build_client(&self) -> Result<Client, String> {
+        let tls = tls::client_config().map_err(|error| error.to_string())?;
+        let mut builder = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .redirect(redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(self.timeouts.connect())
+            .tcp_nodelay(true);
+        if is_loopback(&self.url) {
+            // A proxy's own loopback is never what was meant.
+            builder = builder.no_proxy();
+        }
+        builder.build().map_err(|error| classify::chain(&error))
+    }
+}
+
+fn parse_url(profile: &Profile, path: &str) -> Result<Url, Failure> {
+    let wrong = |what: &str| {
+        Failure::new(
+            "NET001",
+            Exit::Configuration,
+            format!("provider \"{}\": baseURL {what}", profile.name),
+        )
+        .at(format!("providers.{}.baseURL", profile.name))
+    };
+    let mut url = Url::parse(profile.base_url.trim()).map_err(|error| {
+        wrong(&format!("is not an address: {error}")).fix("write it like \"https://host/v1\"")
+    })?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
+        return Err(wrong("must begin with https:// or http:// and name a host"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("has credentials in it")
+            .because("addresses end up in logs")
+            .fix("use apiKey, apiKeyEnv or headers"));
+    }
+    url.set_fragment(None);
+    let base = url.path().trim_end_matches('/').to_owned();
+    if !base.ends_with(path) {
+        url.set_path(&format!("{base}{path}"));
+    }
+    Ok(url)
+}
+
+fn headers(profile: &Profile, url: &Url) -> Result<HeaderMap, Failure> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for (name, value) in &profile.headers {
+        headers.insert(header_name(profile, name)?, secret_value(profile, name, "", value)?);
+    }
+    let auth = profile.auth.clone().unwrap_or_else(|| infer_auth(profile, url));
+    let (name, prefix) = match auth {
+        Auth::None => return Ok(headers),
+        Auth::Bearer => (AUTHORIZATION, "Bearer "),
+        Auth::Header(name) => (header_name(profile, &name)?, ""),
+    };
+    let Some(key) = &profile.api_key else {
+        return Err(Failure::new(
+            "CFG020",
+            Exit::Configuration,
+            format!("provider \"{}\" has no key", profile.name),
+        )
+        .fix(format!(
+            "set providers.{0}.apiKeyEnv to the variable that has it, or providers.{0}.auth to \
+             \"none\" if the server wants none",
+            profile.name
+        )));
+    };
+    headers.insert(name.clone(), secret_value(profile, name.as_str(), prefix, key)?);
+    Ok(headers)
+}
+
+/// How a server wants its key when nobody said so.
+fn infer_auth(profile: &Profile, url: &Url) -> Auth {
+    let host = url.host_str().unwrap_or_default();
+    if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {
+        return Auth::Header("api-key".to_owned());
+    }
+    let brings_its_own =
+        profile.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    if profile.api_key.is_none() && (brings_its_own || is_loopback(url)) {
+        return Auth::None;
+    }
+    Auth::Bearer
+}
+
+fn header_name(profile: &Profile, name: &str) -> Result<HeaderName, Failure> {
+    name.parse().map_err(|_| {
+        Failure::new(
+            "CFG003",
+            Exit::Configuration,
+            format!("provider \"{}\": \"{name}\" is not the name of a header", profile.name),
+        )
+    })
+}
+
+fn secret_value(
+    profile: &Profile,
+    name: &str,
+    prefix: &str,
+    secret: &SecretString,
+) -> Result<HeaderValue, Failure> {
+    let text = format!("{prefix}{}", secret.expose_secret().trim());
+    let mut value = HeaderValue::from_str(&text).map_err(|_| {
+        Failure::new(
+            "CFG003",
+            Exit::Configuration,
+            format!(
+                "provider \"{}\": the value of {name} has characters that no header can carry",
+                profile.name
+            ),
+        )
+        .fix("look for line breaks or quotes that were copied along")
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}

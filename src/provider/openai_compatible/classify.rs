@@ -1,0 +1,274 @@
+//! Sorts everything that can go wrong with a request by what the caller does next.
+//!
+//! What a server says is hostile: it is bounded, escaped, and the endpoint's secrets are masked.
+
+mod wording;
+
+use std::error::Error;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimeParser;
+use posse_actors::ports::ProviderError;
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
+
+use crate::failure::printable;
+use crate::provider::http::Origin;
+
+/// Bytes of a server's message that are passed on.
+const MESSAGE_BYTES_MAX: usize = 2048;
+
+/// A wait that is longer than this is not a wait.
+const WAIT_MAX: Duration = Duration::from_hours(24);
+
+/// A quota that is back this soon is a rate limit by another name.
+const QUOTA_WAIT_MIN: Duration = Duration::from_mins(10);
+
+/// What happened, for the user and the log.
+#[derive(Debug, thiserror::Error)]
+#[error("{profile}: {what}")]
+pub(crate) struct Cause {
+    profile: String,
+    what: String,
+}
+
+impl Cause {
+    pub(crate) fn new(origin: &Origin, what: impl Into<String>) -> Box<Cause> {
+        Box::new(Cause { profile: origin.profile.clone(), what: what.into() })
+    }
+}
+
+/// What the server said about an error, in the body of a reply or inside its stream.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Report {
+    message: String,
+    /// `code`, `type` and `status` of the error object, in lower case.
+    codes: Vec<String>,
+    /// A code that is an HTTP status.
+    status: Option<u16>,
+    retry_after: Option<Duration>,
+}
+
+/// The user has to fix something.
+pub(crate) fn rejected(origin: &Origin, what: impl Into<String>) -> ProviderError {
+    ProviderError::Rejected { source: Cause::new(origin, what) }
+}
+
+/// A page for people, where a reply for programs should be.
+pub(crate) fn not_the_provider(origin: &Origin) -> ProviderError {
+    rejected(
+        origin,
+        "the reply is not from the provider: it is an HTML page (a login page of the network, \
+         or a wrong baseURL)",
+    )
+}
+
+/// Nothing was heard for `limit`.
+pub(crate) fn silent(origin: &Origin, limit: Duration) -> ProviderError {
+    let what = format!("no answer within {} s", limit.as_secs_f64());
+    ProviderError::Unreachable { source: Cause::new(origin, what) }
+}
+
+/// The connection failed, or could not be made.
+pub(crate) fn transport(origin: &Origin, error: reqwest::Error) -> ProviderError {
+    let error = error.without_url();
+    if let Some(tls) = find_tls(&error) {
+        return rejected(origin, tls_text(tls, &origin.address));
+    }
+    let text = origin.masked(printable(&bounded(&chain(&error))));
+    let lower = text.to_lowercase();
+    if lower.contains("proxy auth") || lower.contains("407") {
+        return rejected(origin, format!("the proxy wants credentials: {text}"));
+    }
+    ProviderError::Unreachable { source: Cause::new(origin, text) }
+}
+
+/// The whole chain of an error in one line.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let piece = error.to_string();
+        if !text.ends_with(&piece) {
+            text.push_str(": ");
+            text.push_str(&piece);
+        }
+        source = error.source();
+    }
+    text
+}
+
+fn find_tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut source = Some(error);
+    while let Some(error) = source {
+        if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+            return Some(tls);
+        }
+        source = match error.downcast_ref::<std::io::Error>() {
+            // The source of an I/O error is the source of what it wraps.
+            Some(io) => io.get_ref().map(|inner| inner as &(dyn Error + 'static)),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn tls_text(error: &rustls::Error, address: &str) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(reason) => format!(
+            "the certificate of {address} is not valid here: {reason} (check the clock and the \
+             host name; behind a proxy that inspects TLS, its authority must be among the \
+             system's certificates or in SSL_CERT_FILE)"
+        ),
+        other => format!("no secure connection to {address}: {other}"),
+    }
+}
+
+/// An answer that is not a success. `body` is as much of it as was read.
+pub(crate) fn status(
+    origin: &Origin,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+) -> ProviderError {
+    if status.is_redirection() {
+        let to = headers.get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+        let to = origin.masked(printable(&bounded(to)));
+        return rejected(
+            origin,
+            format!("refused to follow a redirect ({}) to {to}", status.as_u16()),
+        );
+    }
+    let is_html = headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html"));
+    let mut report = match is_html {
+        true => Report { message: "an HTML page".to_owned(), ..Report::default() },
+        false => read_report(body),
+    };
+    report.retry_after = retry_after(headers, now).or(report.retry_after);
+    report.status = Some(status.as_u16());
+    let prefix = format!("answered {}", status.as_u16());
+    sort(origin, &prefix, report)
+}
+
+/// An error that arrived inside a successful reply.
+pub(crate) fn in_reply(origin: &Origin, error: &str) -> ProviderError {
+    sort(origin, "reported an error in its reply", read_report(error.as_bytes()))
+}
+
+fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
+    let message = origin.masked(report.message);
+    let lower = message.to_lowercase();
+    let source = Cause::new(
+        origin,
+        match message.is_empty() {
+            true => prefix.to_owned(),
+            false => format!("{prefix}: {}", printable(&bounded(&message))),
+        },
+    );
+    let retry_after = report.retry_after;
+    let code = |known: &[&str]| {
+        report.codes.iter().any(|code| known.iter().any(|known| code.contains(known)))
+    };
+    let status = report.status;
+    if code(wording::QUOTA_CODES) || status == Some(402) {
+        return ProviderError::QuotaExhausted { retry_after, source };
+    }
+    let is_rate = status == Some(429) || code(&["rate_limit", "resource_exhausted"]);
+    if wording::is_quota(&lower) && matches!(status, None | Some(400 | 403 | 429)) {
+        return match retry_after {
+            Some(wait) if is_rate && wait < QUOTA_WAIT_MIN => {
+                ProviderError::Overloaded { retry_after, source }
+            }
+            _ => ProviderError::QuotaExhausted { retry_after, source },
+        };
+    }
+    let overflows = code(wording::OVERFLOW_CODES) || wording::is_overflow(&lower);
+    if status == Some(413) || (overflows && !is_rate) {
+        return ProviderError::ContextFull { source };
+    }
+    match status {
+        Some(401 | 403) => ProviderError::Unauthorized { source },
+        Some(408 | 409 | 425 | 429 | 500..=599) => {
+            ProviderError::Overloaded { retry_after, source }
+        }
+        Some(_) => ProviderError::Rejected { source },
+        None if code(wording::CREDENTIAL_CODES) => ProviderError::Unauthorized { source },
+        None if code(wording::REQUEST_CODES) => ProviderError::Rejected { source },
+        None => ProviderError::Overloaded { retry_after, source },
+    }
+}
+
+/// Finds the message in what a server sent, which is JSON in one of many shapes, or text.
+fn read_report(body: &[u8]) -> Report {
+    let text = String::from_utf8_lossy(body);
+    let Ok(json) = serde_json::from_str::<serde_json::Value>(&text) else {
+        let message = match text.trim_start().starts_with('<') {
+            true => "an HTML page".to_owned(),
+            false => bounded(text.trim()),
+        };
+        return Report { message, ..Report::default() };
+    };
+    // Some servers wrap the object in a list, some do not wrap the fields.
+    let object = json.get(0).unwrap_or(&json);
+    let error = object.get("error").filter(|error| !error.is_null()).unwrap_or(object);
+    let message = ["message", "detail", "error", "error_description", "msg"]
+        .into_iter()
+        .filter_map(|key| error.get(key))
+        .chain(object.get("message"))
+        .chain(std::iter::once(error))
+        .find_map(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_else(|| error.to_string());
+    let mut report = Report { message: bounded(&message), ..Report::default() };
+    for key in ["code", "type", "status"] {
+        match error.get(key) {
+            Some(serde_json::Value::String(code)) => match code.parse() {
+                Ok(status) => report.status = Some(status),
+                Err(_) => report.codes.push(code.to_lowercase()),
+            },
+            Some(serde_json::Value::Number(code)) => {
+                report.status = code.as_u64().and_then(|code| u16::try_from(code).ok());
+            }
+            _ => {}
+        }
+    }
+    report.status = report.status.filter(|status| (400..600).contains(status));
+    report.retry_after = wording::wait_in(&text);
+    report
+}
+
+/// How long the server asks to wait, if it says so sanely.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let wait = if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {
+        Duration::try_from_secs_f64(ms / 1000.0).ok()
+    } else {
+        let value = text(RETRY_AFTER.as_str())?;
+        match value.parse::<f64>() {
+            Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+            Err(_) => DateTimeParser::new()
+                .parse_timestamp(value)
+                .ok()
+                .and_then(|at| Duration::try_from(at.duration_since(now)).ok()),
+        }
+    };
+    wait.filter(is_sane)
+}
+
+fn is_sane(wait: &Duration) -> bool {
+    !wait.is_zero() && *wait <= WAIT_MAX
+}
+
+/// The first bytes of `text`, cut at a character.
+pub(crate) fn bounded(text: &str) -> String {
+    if text.len() <= MESSAGE_BYTES_MAX {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)])
+}
+
+#[cfg(test)]
+mod tests;

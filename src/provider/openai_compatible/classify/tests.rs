@@ -1,0 +1,200 @@
+//! Tables of statuses, headers and bodies, and the class of each.
+
+use reqwest::header::{HeaderName, HeaderValue};
+
+use super::*;
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+fn origin() -> Origin {
+    Origin::new("acme", "https://api.example/v1".to_owned())
+}
+
+fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+    lines
+        .iter()
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .collect()
+}
+
+fn sorted(code: u16, lines: &[(&'static str, &'static str)], body: &str) -> ProviderError {
+    let code = StatusCode::from_u16(code).unwrap();
+    status(&origin(), code, &headers(lines), body.as_bytes(), now())
+}
+
+fn wait_of(error: &ProviderError) -> Option<Duration> {
+    match error {
+        ProviderError::Overloaded { retry_after, .. }
+        | ProviderError::QuotaExhausted { retry_after, .. } => *retry_after,
+        ProviderError::Unreachable { .. }
+        | ProviderError::Broken { .. }
+        | ProviderError::ContextFull { .. }
+        | ProviderError::Unauthorized { .. }
+        | ProviderError::Rejected { .. } => None,
+    }
+}
+
+#[test]
+fn sorts_by_status() {
+    let table = [
+        (400, "rejected"),
+        (401, "unauthorized"),
+        (402, "quota"),
+        (403, "unauthorized"),
+        (404, "rejected"),
+        (405, "rejected"),
+        (407, "rejected"),
+        (408, "overloaded"),
+        (409, "overloaded"),
+        (413, "context_full"),
+        (422, "rejected"),
+        (429, "overloaded"),
+        (500, "overloaded"),
+        (502, "overloaded"),
+        (503, "overloaded"),
+        (504, "overloaded"),
+        (529, "overloaded"),
+    ];
+    for (code, class) in table {
+        for body in ["", "<html>", "{}", "null", "oh no", r#"{"error":{"message":"m"}}"#] {
+            assert_eq!(sorted(code, &[], body).class(), class, "{code} {body}");
+        }
+    }
+}
+
+#[test]
+fn believes_sane_waits_only() {
+    let seconds = |n| Some(Duration::from_secs(n));
+    let table: &[(&[(&'static str, &'static str)], Option<Duration>)] = &[
+        (&[], None),
+        (&[("retry-after", "7")], seconds(7)),
+        (&[("retry-after", " 7 ")], seconds(7)),
+        (&[("retry-after", "0.5")], Some(Duration::from_millis(500))),
+        (&[("retry-after", "0")], None),
+        (&[("retry-after", "-1")], None),
+        (&[("retry-after", "315360000")], None),
+        (&[("retry-after", "1e400")], None),
+        (&[("retry-after", "NaN")], None),
+        (&[("retry-after", "soon")], None),
+        (&[("retry-after", "")], None),
+        (&[("retry-after", "Sat, 21 Nov 2026 12:01:30 GMT")], seconds(90)),
+        (&[("retry-after", "Sat, 21 Nov 2026 11:00:00 GMT")], None),
+        (&[("retry-after", "Thu, 21 Nov 2036 12:00:00 GMT")], None),
+        (&[("retry-after-ms", "1500"), ("retry-after", "9")], Some(Duration::from_millis(1500))),
+        (&[("retry-after-ms", "x"), ("retry-after", "9")], seconds(9)),
+    ];
+    for (lines, wait) in table {
+        for code in [429, 503] {
+            assert_eq!(wait_of(&sorted(code, lines, "")), *wait, "{lines:?}");
+        }
+    }
+    let bodies = [
+        (r#"{"error":{"message":"Please try again in 1.5s."}}"#, Some(Duration::from_millis(1500))),
+        (r#"{"error":{"message":"try again in 6m0s"}}"#, seconds(360)),
+        (
+            r#"{"error":{"message":"try again in 20 milliseconds"}}"#,
+            Some(Duration::from_millis(20)),
+        ),
+        (r#"{"error":{"message":"try again in 900h"}}"#, None),
+        (r#"{"error":{"message":"try again in a while"}}"#, None),
+        (
+            r#"[{"error":{"code":429,"message":"m","details":[{"retryDelay": "34s"}]}}]"#,
+            seconds(34),
+        ),
+    ];
+    for (body, wait) in bodies {
+        assert_eq!(wait_of(&sorted(429, &[], body)), wait, "{body}");
+    }
+}
+
+#[test]
+fn tells_a_quota_from_a_rate_limit() {
+    let quota = [
+        r#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#,
+        r#"{"error":{"message":"Your credit balance is too low to use the API"}}"#,
+        r#"{"error":{"message":"x","type":"billing_hard_limit_reached"}}"#,
+    ];
+    for body in quota {
+        assert_eq!(sorted(429, &[], body).class(), "quota", "{body}");
+        assert_eq!(sorted(403, &[], body).class(), "quota", "{body}");
+    }
+    // Gemini says this of its limits per minute, too, and then says for how long.
+    let minute = r#"[{"error":{"code":429,"message":"You exceeded your current quota",
+        "status":"RESOURCE_EXHAUSTED","details":[{"retryDelay": "34s"}]}}]"#;
+    assert_eq!(sorted(429, &[], minute).class(), "overloaded");
+    let tokens = r#"{"error":{"message":"Rate limit reached: maximum context length of tokens per min","code":"rate_limit_exceeded"}}"#;
+    assert_eq!(sorted(429, &[], tokens).class(), "overloaded");
+    let reset = sorted(429, &[("retry-after", "3600")], quota[0]);
+    assert_eq!(wait_of(&reset), Some(Duration::from_hours(1)));
+}
+
+#[test]
+fn knows_how_vendors_say_that_a_conversation_is_too_long() {
+    let messages = [
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "Please reduce the length of the messages or completion.",
+        "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
+        "The number of tokens to keep from the initial prompt is greater than the context length.",
+        "the input length exceeds the context length",
+        "Your input exceeds the context window of this model.",
+    ];
+    for message in messages {
+        let body = serde_json::json!({ "error": { "message": message } }).to_string();
+        for code in [400, 413, 422, 500] {
+            assert_eq!(sorted(code, &[], &body).class(), "context_full", "{message}");
+        }
+        assert_eq!(in_reply(&origin(), &body).class(), "context_full", "{message}");
+    }
+    let by_code = r#"{"error":{"message":"no","code":"context_length_exceeded"}}"#;
+    assert_eq!(sorted(400, &[], by_code).class(), "context_full");
+    let other = r#"{"error":{"message":"max_tokens is too large: this model supports 4096"}}"#;
+    assert_eq!(sorted(400, &[], other).class(), "rejected");
+}
+
+#[test]
+fn sorts_errors_inside_a_reply() {
+    let table = [
+        (r#"{"error":{"message":"m","code":429}}"#, "overloaded"),
+        (r#"{"error":{"message":"m","code":"503"}}"#, "overloaded"),
+        (r#"{"error":{"message":"m","type":"overloaded_error"}}"#, "overloaded"),
+        (r#"{"error":{"message":"m","code":400}}"#, "rejected"),
+        (r#"{"error":{"message":"m","type":"invalid_request_error"}}"#, "rejected"),
+        (r#"{"error":{"message":"m","code":401}}"#, "unauthorized"),
+        (r#"{"error":{"message":"m","code":"invalid_api_key"}}"#, "unauthorized"),
+        (r#"{"error":{"message":"m","code":"insufficient_quota"}}"#, "quota"),
+        (r#"{"error":"plain words"}"#, "overloaded"),
+        (r#"{"error":[1]}"#, "overloaded"),
+        ("plain words", "overloaded"),
+    ];
+    for (body, class) in table {
+        assert_eq!(in_reply(&origin(), body).class(), class, "{body}");
+    }
+}
+
+#[test]
+fn finds_the_message_in_any_shape() {
+    let table = [
+        (r#"{"error":{"message":"m"}}"#, "m"),
+        (r#"[{"error":{"message":"m"}}]"#, "m"),
+        (r#"{"error":"m"}"#, "m"),
+        (r#"{"message":"m","object":"error"}"#, "m"),
+        (r#"{"detail":"m"}"#, "m"),
+        (r#"{"error":{"message":"a\nb\u001b[0m"}}"#, r"a\nb\u{1b}[0m"),
+        (r#"{"odd":1}"#, r#"{"odd":1}"#),
+        ("m", "m"),
+        ("<html><body>m", "an HTML page"),
+    ];
+    for (body, message) in table {
+        let chain = sorted(400, &[], body).chain();
+        assert_eq!(
+            chain,
+            format!("the provider rejected the request: acme: answered 400: {message}")
+        );
+    }
+    let long = sorted(400, &[], &"ä".repeat(100_000)).chain();
+    assert!(long.len() < 2200, "{}", long.len());
+}

@@ -1,0 +1,115 @@
+//! The words by which known servers say that a conversation is too long, or that money is short.
+
+use std::time::Duration;
+
+/// Codes and types that mean a used-up allowance.
+pub(crate) const QUOTA_CODES: &[&str] = &[
+    "insufficient_quota",
+    "billing_hard_limit",
+    "billing_not_active",
+    "insufficient_balance",
+    "insufficient_credits",
+    "credit_limit",
+    "usage_limit_reached",
+];
+
+/// Codes and types that mean too long a conversation.
+pub(crate) const OVERFLOW_CODES: &[&str] = &[
+    "context_length_exceeded",
+    "exceed_context_size",
+    "model_max_prompt_tokens_exceeded",
+    "request_too_large",
+];
+
+/// Codes and types that mean bad credentials, where there is no status.
+pub(crate) const CREDENTIAL_CODES: &[&str] =
+    &["authentication", "invalid_api_key", "permission", "unauthorized", "unauthenticated"];
+
+/// Codes and types that mean a bad request, where there is no status.
+pub(crate) const REQUEST_CODES: &[&str] =
+    &["invalid_request", "invalid_argument", "not_found", "bad_request", "unsupported"];
+
+const QUOTA: &[&str] = &[
+    "exceeded your current quota",
+    "insufficient quota",
+    "insufficient_quota",
+    "insufficient balance",
+    "insufficient credits",
+    "credit balance is too low",
+    "requires more credits",
+    "billing hard limit",
+    "usage limit",
+    "quota will reset",
+];
+
+/// Any one of these is enough.
+const OVERFLOW: &[&str] = &[
+    // OpenAI, Azure, vLLM, Together, OpenRouter
+    "maximum context length",
+    "context_length_exceeded",
+    // Anthropic behind a gateway
+    "prompt is too long",
+    "input is too long",
+    "exceed context limit",
+    // Gemini
+    "exceeds the maximum number of tokens allowed",
+    // Groq
+    "reduce the length of the messages",
+    // llama.cpp
+    "exceeds the available context size",
+    "exceed_context_size_error",
+    // LM Studio
+    "greater than the context length",
+    "when context the overflows",
+    // Ollama and others
+    "input length exceeds",
+    "exceeds the context window",
+    "exceeds context window",
+    "context window exceeded",
+    "exceeds the model's context",
+    "exceeded model token limit",
+    "prompt too long",
+    "too large for model with",
+    "longer than the maximum model length",
+    "longer than the model's context length",
+    "maximum prompt length",
+];
+
+/// Whether `lower` says that the allowance is used up.
+pub(crate) fn is_quota(lower: &str) -> bool {
+    QUOTA.iter().any(|phrase| lower.contains(phrase))
+}
+
+/// Whether `lower` says that the conversation is too long.
+pub(crate) fn is_overflow(lower: &str) -> bool {
+    OVERFLOW.iter().any(|phrase| lower.contains(phrase))
+}
+
+/// The wait in `try again in 1.5s`, `20s`, `6m0s` or `"retryDelay": "34s"`, if it is a sane one.
+pub(crate) fn wait_in(text: &str) -> Option<Duration> {
+    let after = ["try again in ", "retry in ", "\"retryDelay\":"]
+        .into_iter()
+        .find_map(|phrase| text.find(phrase).map(|at| &text[at + phrase.len()..]))?;
+    let after = after.trim_start_matches([' ', '"']);
+    let mut seconds = 0.0;
+    let mut rest = after;
+    let mut found = false;
+    loop {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let Ok(number) = rest[..digits].parse::<f64>() else { break };
+        rest = rest[digits..].trim_start();
+        let (unit, length) = match rest.as_bytes() {
+            [b'm', b's', ..] => (0.001, 2),
+            [b'm', b'i', b'l', ..] => (0.001, 3),
+            [b'h', ..] => (3600.0, 1),
+            [b'm', ..] => (60.0, 1),
+            [b's', ..] => (1.0, 1),
+            _ => break,
+        };
+        seconds += number * unit;
+        found = true;
+        rest = &rest[length..];
+    }
+    let wait = found.then(|| Duration::try_from_secs_f64(seconds).ok())??;
+    super::is_sane(&wait).then_some(wait)
+}

@@ -1,0 +1,282 @@
+//! Writes messages, in groups that are valid by themselves.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use posse_actors::conversation::{
+    AssistantMessage, CallId, ContentPart, Message, ToolCall, text_of,
+};
+use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::provider::openai_compatible::encode::write_json;
+use crate::provider::profile::Quirks;
+
+/// Longest name of a tool that every server accepts.
+const NAME_BYTES_MAX: usize = 64;
+
+const NO_RESULT: &str = "error: this call has no recorded result; it may or may not have run";
+const NO_OUTPUT: &str = "(no output)";
+const NO_VISION: &str = "[image left out: this model takes no images]";
+const IMAGE_BELOW: &str = "[image: see the message after the results]";
+
+/// A message as it goes over the wire.
+#[derive(Serialize)]
+struct Wire<'m> {
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'m str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'m str>,
+    content: Content<'m>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<WireCall<'m>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'m> {
+    None,
+    Text(Cow<'m, str>),
+    Parts(Vec<Part<'m>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'m> {
+    Text { text: Cow<'m, str> },
+    ImageUrl { image_url: ImageUrl<'m> },
+}
+
+#[derive(Serialize)]
+struct ImageUrl<'m> {
+    url: &'m str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'m str>,
+}
+
+#[derive(Serialize)]
+struct WireCall<'m> {
+    id: &'m str,
+    r#type: &'static str,
+    function: WireFunction<'m>,
+}
+
+#[derive(Serialize)]
+struct WireFunction<'m> {
+    name: Cow<'m, str>,
+    arguments: Cow<'m, str>,
+}
+
+/// What a tool answered, as the history has it.
+struct Answer<'m> {
+    name: &'m str,
+    content: &'m [ContentPart],
+}
+
+impl<'m> Wire<'m> {
+    fn new(role: &'static str, content: Content<'m>) -> Wire<'m> {
+        Wire { role, tool_call_id: None, name: None, content, tool_calls: Vec::new() }
+    }
+}
+
+/// Appends a group: one message, or an assistant's message with the results behind it. Results
+/// that nobody asked for are left out, so a group may come to nothing.
+pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], quirks: &Quirks) {
+    let Some((first, rest)) = group.split_first() else { return };
+    match &**first {
+        Message::System { content } => {
+            write(json, &Wire::new("system", Content::Text(content.into())));
+        }
+        Message::User { content } => {
+            write(json, &Wire::new("user", user_content(content, quirks)));
+        }
+        Message::Assistant(message) => write_turn(json, message, rest, quirks),
+        Message::Tool { .. } => {}
+    }
+}
+
+fn write_turn(
+    json: &mut Vec<u8>,
+    message: &AssistantMessage,
+    results: &[Arc<Message>],
+    quirks: &Quirks,
+) {
+    let ids = wire_ids(&message.tool_calls);
+    write_assistant(json, message, &ids, quirks);
+    let mut answers: HashMap<&CallId, Answer<'_>> = HashMap::with_capacity(results.len());
+    for result in results {
+        if let Message::Tool { tool_call_id, name, content, .. } = &**result {
+            answers.entry(tool_call_id).or_insert(Answer { name, content });
+        }
+    }
+    let mut images = Vec::new();
+    for (call, id) in message.tool_calls.iter().zip(&ids) {
+        let answer = answers.remove(&call.id);
+        let text = match &answer {
+            Some(answer) => result_text(answer.content, quirks),
+            None => NO_RESULT.into(),
+        };
+        let name = tool_name(answer.as_ref().map_or(&call.name, |answer| answer.name));
+        if let Some(answer) = answer
+            && !quirks.no_vision
+        {
+            images_of(&answer, id, &mut images);
+        }
+        let mut wire = Wire::new("tool", Content::Text(text));
+        wire.tool_call_id = Some(id);
+        wire.name = quirks.tool_result_name.then_some(&*name);
+        write(json, &wire);
+    }
+    if !images.is_empty() {
+        // The protocol has no images in results.
+        write(json, &Wire::new("user", Content::Parts(images)));
+    }
+}
+
+fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, ids: &[&str], quirks: &Quirks) {
+    let content = match &message.content {
+        Some(text) => Content::Text(text.into()),
+        None if message.tool_calls.is_empty() => Content::Text("".into()),
+        None => Content::None,
+    };
+    let mut wire = Wire::new("assistant", content);
+    wire.tool_calls = message
+        .tool_calls
+        .iter()
+        .zip(ids)
+        .map(|(call, id)| WireCall {
+            id,
+            r#type: "function",
+            function: WireFunction {
+                name: tool_name(&call.name),
+                arguments: arguments(&call.arguments),
+            },
+        })
+        .collect();
+    write(json, &wire);
+    if quirks.return_reasoning
+        && let Some(reasoning) = &message.reasoning
+        && let Some(field) = &reasoning.field
+        && !matches!(field.as_str(), "role" | "content" | "tool_calls")
+    {
+        // Its name is the server's, so it is not a field of the type.
+        json.pop();
+        json.push(b',');
+        write_json(json, field);
+        json.push(b':');
+        write_json(json, &reasoning.text);
+        json.push(b'}');
+    }
+}
+
+fn write(json: &mut Vec<u8>, message: &Wire<'_>) {
+    if !json.is_empty() {
+        json.push(b',');
+    }
+    write_json(json, message);
+}
+
+/// What the calls are called on the wire: what the model called them, where that tells them
+/// apart.
+fn wire_ids(calls: &[ToolCall]) -> Vec<&str> {
+    let mut seen: HashMap<&str, usize> = HashMap::with_capacity(calls.len());
+    for call in calls {
+        *seen.entry(call.provider_id.as_deref().unwrap_or_default()).or_default() += 1;
+        *seen.entry(call.id.as_str()).or_default() +=
+            usize::from(call.provider_id.as_deref() != Some(call.id.as_str()));
+    }
+    calls
+        .iter()
+        .map(|call| match call.provider_id.as_deref() {
+            Some(id) if !id.is_empty() && seen.get(id) == Some(&1) => id,
+            Some(_) | None => call.id.as_str(),
+        })
+        .collect()
+}
+
+/// A name that every server accepts. What a model made up is in the history like the rest.
+fn tool_name(name: &str) -> Cow<'_, str> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
+        return name.into();
+    }
+    let tame: String =
+        name.chars().take(NAME_BYTES_MAX).map(|c| if is_fine(c) { c } else { '_' }).collect();
+    if tame.is_empty() { "unnamed".into() } else { tame.into() }
+}
+
+/// Arguments that are an object, as servers insist when they read a history.
+fn arguments(text: &str) -> Cow<'_, str> {
+    let text = text.trim();
+    if text.is_empty() {
+        return "{}".into();
+    }
+    if text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok() {
+        return text.into();
+    }
+    match serde_json::from_str::<&RawValue>(text) {
+        Ok(_) => format!("{{\"value\":{text}}}").into(),
+        Err(_) => serde_json::json!({ "invalid_json": text }).to_string().into(),
+    }
+}
+
+fn user_content<'m>(parts: &'m [ContentPart], quirks: &Quirks) -> Content<'m> {
+    let has_image = parts.iter().any(|part| matches!(part, ContentPart::ImageUrl { .. }));
+    match parts {
+        // Many servers take nothing but a string where there are no images.
+        [ContentPart::Text { text }] => Content::Text(text.into()),
+        _ if !has_image => Content::Text(text_of(parts).into()),
+        _ if quirks.no_vision => {
+            let texts: Vec<&str> = parts
+                .iter()
+                .map(|part| match part {
+                    ContentPart::Text { text } => text,
+                    ContentPart::ImageUrl { .. } => NO_VISION,
+                })
+                .collect();
+            Content::Text(texts.join("\n").into())
+        }
+        _ => Content::Parts(parts.iter().map(part).collect()),
+    }
+}
+
+fn part(part: &ContentPart) -> Part<'_> {
+    match part {
+        ContentPart::Text { text } => Part::Text { text: text.into() },
+        ContentPart::ImageUrl { url, detail } => {
+            Part::ImageUrl { image_url: ImageUrl { url, detail: detail.as_deref() } }
+        }
+    }
+}
+
+fn result_text<'m>(parts: &'m [ContentPart], quirks: &Quirks) -> Cow<'m, str> {
+    let mut texts: Vec<&'m str> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match part {
+            ContentPart::Text { text } => texts.push(text),
+            ContentPart::ImageUrl { .. } if quirks.no_vision => texts.push(NO_VISION),
+            ContentPart::ImageUrl { .. } => texts.push(IMAGE_BELOW),
+        }
+    }
+    match texts.as_slice() {
+        [] | [""] => NO_OUTPUT.into(),
+        [text] => (*text).into(),
+        texts => texts.join("\n").into(),
+    }
+}
+
+fn images_of<'m>(answer: &Answer<'m>, id: &str, images: &mut Vec<Part<'m>>) {
+    let mut shown = answer
+        .content
+        .iter()
+        .filter(|part| matches!(part, ContentPart::ImageUrl { .. }))
+        .peekable();
+    if shown.peek().is_some() {
+        let text = format!("Images in the result of {} ({id}):", answer.name);
+        images.push(Part::Text { text: text.into() });
+        images.extend(shown.map(part));
+    }
+}

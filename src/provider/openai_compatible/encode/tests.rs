@@ -1,0 +1,260 @@
+//! Histories, valid and not, and the bodies they become.
+
+use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Reasoning, ToolCall};
+use posse_actors::ports::SideEffect;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn user(text: &str) -> Arc<Message> {
+    Arc::new(Message::User { content: vec![ContentPart::text(text)] })
+}
+
+fn call(id: &str, provider_id: Option<&str>, arguments: &str) -> ToolCall {
+    ToolCall {
+        id: CallId::new(id),
+        provider_id: provider_id.map(str::to_owned),
+        name: "bash".to_owned(),
+        arguments: arguments.to_owned(),
+    }
+}
+
+fn assistant(text: Option<&str>, tool_calls: Vec<ToolCall>) -> Arc<Message> {
+    let content = text.map(str::to_owned);
+    Arc::new(Message::Assistant(AssistantMessage { content, reasoning: None, tool_calls }))
+}
+
+fn result(id: &str, content: Vec<ContentPart>) -> Arc<Message> {
+    Arc::new(Message::Tool {
+        tool_call_id: CallId::new(id),
+        name: "bash".to_owned(),
+        content,
+        is_error: false,
+    })
+}
+
+fn image() -> ContentPart {
+    ContentPart::ImageUrl { url: "data:image/png;base64,AA==".to_owned(), detail: None }
+}
+
+fn request(messages: &[Arc<Message>]) -> Request {
+    let tools: [ToolSpec; 0] = [];
+    Request {
+        messages: messages.to_vec(),
+        tools: Arc::new(tools),
+        stream: false,
+        tokens_max: None,
+        temperature: None,
+    }
+}
+
+fn encoder(quirks: Quirks) -> Encoder {
+    Encoder::new("m", quirks, None)
+}
+
+fn messages_with(quirks: Quirks, messages: &[Arc<Message>]) -> Value {
+    let body = encoder(quirks).encode(&request(messages), false);
+    serde_json::from_slice::<Value>(&body).unwrap()["messages"].take()
+}
+
+fn messages(messages: &[Arc<Message>]) -> Value {
+    messages_with(Quirks::default(), messages)
+}
+
+#[test]
+fn puts_what_changes_least_first() {
+    let spec = ToolSpec {
+        name: "bash".to_owned(),
+        description: "Runs.".to_owned(),
+        parameters: json!({ "type": "object" }),
+        side_effect: SideEffect::Process,
+        source: "builtin".to_owned(),
+    };
+    let full = Request {
+        tools: Arc::new([spec]),
+        temperature: Some(0.5),
+        tokens_max: Some(7),
+        ..request(&[user("hi")])
+    };
+    let body = |quirks: Quirks| {
+        String::from_utf8(Encoder::new("m", quirks, Some(9)).encode(&full, true)).unwrap()
+    };
+    insta::assert_snapshot!(body(Quirks::default()), @r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"bash","description":"Runs.","parameters":{"type":"object"}}}],"tool_choice":"auto","temperature":0.5,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
+    let quirks = Quirks {
+        omit_temperature: true,
+        omit_tool_choice: true,
+        omit_max_tokens: true,
+        no_stream_usage: true,
+        ..Quirks::default()
+    };
+    insta::assert_snapshot!(body(quirks), @r#"{"model":"m","stream":true,"tools":[{"type":"function","function":{"name":"bash","description":"Runs.","parameters":{"type":"object"}}}],"messages":[{"role":"user","content":"hi"}]}"#);
+}
+
+#[test]
+fn pairs_every_call_with_one_result() {
+    let history = [
+        result("stray", vec![ContentPart::text("stray")]),
+        user("go"),
+        assistant(
+            None,
+            vec![call("c1", None, "{}"), call("c2", None, "{}"), call("c3", None, "{}")],
+        ),
+        result("c3", vec![ContentPart::text("three")]),
+        result("c1", vec![ContentPart::text("one")]),
+        result("c1", vec![ContentPart::text("one again")]),
+        result("c9", vec![ContentPart::text("orphan")]),
+        user("and?"),
+        result("c2", vec![ContentPart::text("late")]),
+    ];
+    let said = messages(&history);
+    let shown: Vec<String> = said
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| format!("{} {} {}", m["role"], m["tool_call_id"], m["content"]))
+        .collect();
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    "user" null "go"
+    "assistant" null null
+    "tool" "c1" "one"
+    "tool" "c2" "error: this call has no recorded result; it may or may not have run"
+    "tool" "c3" "three"
+    "user" null "and?"
+    "#);
+}
+
+#[test]
+fn calls_things_what_the_model_called_them_where_that_is_clear() {
+    let ids = |provider_ids: &[Option<&str>]| {
+        let calls = provider_ids.iter().zip(1..).map(|(id, n)| call(&format!("c{n}"), *id, "{}"));
+        let said = messages(&[assistant(None, calls.collect())]);
+        let calls = said[0]["tool_calls"].as_array().unwrap().clone();
+        let used: Vec<String> =
+            calls.iter().map(|call| call["id"].as_str().unwrap().to_owned()).collect();
+        for (at, id) in used.iter().enumerate() {
+            assert_eq!(said[at + 1]["tool_call_id"], json!(id));
+        }
+        used
+    };
+    assert_eq!(ids(&[Some("a"), Some("b")]), ["a", "b"]);
+    assert_eq!(ids(&[Some("a"), Some("a"), Some("b")]), ["c1", "c2", "b"]);
+    assert_eq!(ids(&[Some(""), None, Some("c2")]), ["c1", "c2", "c3"]);
+    assert_eq!(ids(&[Some("c1")]), ["c1"]);
+}
+
+#[test]
+fn makes_a_models_slips_harmless() {
+    let arguments = |text: &str| {
+        let said = messages(&[assistant(None, vec![call("c", None, text)])]);
+        said[0]["tool_calls"][0]["function"]["arguments"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(arguments(r#"{"a":1}"#), r#"{"a":1}"#);
+    assert_eq!(arguments(""), "{}");
+    assert_eq!(arguments("[1]"), r#"{"value":[1]}"#);
+    assert_eq!(arguments(r#"{"a":"#), r#"{"invalid_json":"{\"a\":"}"#);
+    let mut odd = call("c", None, "{}");
+    odd.name = "Read File/✓".to_owned();
+    let said = messages(&[assistant(None, vec![odd])]);
+    assert_eq!(said[0]["tool_calls"][0]["function"]["name"], json!("Read_File__"));
+}
+
+#[test]
+fn sends_images_beside_results() {
+    let history = [
+        Arc::new(Message::User { content: vec![ContentPart::text("look"), image()] }),
+        assistant(None, vec![call("c1", None, "{}"), call("c2", None, "{}")]),
+        result("c1", vec![ContentPart::text("shot"), image()]),
+        result("c2", vec![]),
+    ];
+    let url = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AA==" } });
+    let said = messages(&history);
+    assert_eq!(said[0]["content"], json!([{ "type": "text", "text": "look" }, url]));
+    assert_eq!(said[2]["content"], json!("shot\n[image: see the message after the results]"));
+    assert_eq!(said[3]["content"], json!("(no output)"));
+    let label = "Images in the result of bash (c1):";
+    assert_eq!(
+        said[4],
+        json!({ "role": "user", "content": [{ "type": "text", "text": label }, url] })
+    );
+
+    let blind = messages_with(Quirks { no_vision: true, ..Quirks::default() }, &history);
+    assert_eq!(blind[0]["content"], json!("look\n[image left out: this model takes no images]"));
+    assert_eq!(blind.as_array().unwrap().len(), 4);
+    assert!(!blind.to_string().contains("image_url"));
+}
+
+#[test]
+fn returns_thinking_only_where_it_is_wanted() {
+    let thought = Reasoning {
+        text: "hm".to_owned(),
+        field: Some("reasoning_content".to_owned()),
+        opaque: None,
+    };
+    let history = [Arc::new(Message::Assistant(AssistantMessage {
+        content: Some("yes".to_owned()),
+        reasoning: Some(thought),
+        tool_calls: Vec::new(),
+    }))];
+    let plain = json!([{ "role": "assistant", "content": "yes" }]);
+    assert_eq!(messages(&history), plain);
+    let quirks = Quirks { return_reasoning: true, tool_result_name: true, ..Quirks::default() };
+    let with = json!([{ "role": "assistant", "content": "yes", "reasoning_content": "hm" }]);
+    assert_eq!(messages_with(quirks, &history), with);
+}
+
+#[test]
+fn writes_the_same_whether_it_remembers_or_not() {
+    let encoder = encoder(Quirks::default());
+    let check = |history: &[Arc<Message>]| {
+        let fresh = Encoder::new("m", Quirks::default(), None).encode(&request(history), false);
+        let kept = encoder.encode(&request(history), false);
+        assert_eq!(String::from_utf8(kept).unwrap(), String::from_utf8(fresh).unwrap());
+    };
+    let one = [
+        user("go"),
+        assistant(Some("a"), vec![call("c1", None, "{}"), call("c2", None, "{}")]),
+        result("c1", vec![ContentPart::text("one")]),
+        result("c2", vec![ContentPart::text("two")]),
+        assistant(None, vec![call("c3", None, "{}")]),
+        result("c3", vec![ContentPart::text("three")]),
+        result("c3", vec![ContentPart::text("orphan")]),
+        user("more"),
+        assistant(Some("done"), vec![]),
+    ];
+    let other = [user("explore"), assistant(Some("x"), vec![]), user("y")];
+    check(&[]);
+    for length in 0..=one.len() {
+        check(&one[..length]);
+        check(&other[..length.min(other.len())]);
+    }
+    // Compacted, changed in the middle, shortened, and back.
+    for at in 0..one.len() {
+        let mut changed = one.to_vec();
+        changed[at] = user("changed");
+        check(&changed);
+        changed.remove(at);
+        check(&changed);
+        check(&one[..at]);
+        check(&one);
+    }
+    let history = |n: usize| [user(&n.to_string()), user("z")];
+    for n in 0..10 {
+        check(&history(n));
+    }
+    assert!(encoder.kept.lock().unwrap().histories.len() <= HISTORIES_MAX);
+}
+
+#[test]
+fn serialises_a_message_once() {
+    let encoder = encoder(Quirks::default());
+    let mut history = vec![user("go")];
+    encoder.encode(&request(&history), false);
+    // A mark in what was written shows whether it is written again.
+    encoder.kept.lock().unwrap().histories[0].json = br#"{"role":"user","content":"GO"}"#.to_vec();
+    for n in 0..100 {
+        history.push(user(&n.to_string()));
+        let body = String::from_utf8(encoder.encode(&request(&history), false)).unwrap();
+        assert!(body.contains(r#"{"role":"user","content":"GO"},{"role":"user","content":"0"}"#));
+    }
+    assert_eq!(encoder.kept.lock().unwrap().histories.len(), 1);
+}

@@ -1,0 +1,327 @@
+//! Puts a reply together from its pieces, however a server cuts them.
+//!
+//! Keeps the invariant that a completion stops with `ToolUse` exactly when it has a call, and
+//! that a call whose arguments were cut off is dropped.
+
+use posse_actors::conversation::{
+    AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
+};
+use posse_actors::ports::{Completion, Delta};
+
+use crate::provider::openai_compatible::wire::{CallPiece, Chunk, Piece, UsageWire};
+
+/// Bytes of text, thinking and arguments that one reply may have.
+const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Calls that one reply may have.
+const CALLS_MAX: usize = 1024;
+
+/// More tokens than this in one reply is a mistake of the server.
+const TOKENS_MAX: u64 = 100_000_000;
+
+/// Why a piece cannot be used.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The server reported an error: this is the error object.
+    Reported(String),
+    /// The piece is not what it should be.
+    Malformed(String),
+    /// There is too much of it.
+    TooLarge(&'static str),
+}
+
+/// How pieces are to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Each adds to the last.
+    Stream,
+    /// There is one, and it is all.
+    Whole,
+}
+
+/// A reply that is being put together.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    text: String,
+    thinking: String,
+    thinking_field: Option<&'static str>,
+    refusal: String,
+    calls: Vec<CallInPieces>,
+    arguments_bytes: usize,
+    finish: Option<String>,
+    usage: Option<Usage>,
+    model: Option<String>,
+    has_choice: bool,
+    deltas: Vec<Delta>,
+}
+
+#[derive(Debug)]
+struct CallInPieces {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Reply {
+    /// Adds one piece, a JSON text. Returns whether there was content in it.
+    pub(crate) fn add(&mut self, json: &str, mode: Mode) -> Result<bool, Fault> {
+        let chunk: Chunk<'_> =
+            serde_json::from_str(json).map_err(|error| Fault::Malformed(error.to_string()))?;
+        let choice = chunk.choices.0.into_iter().next();
+        let nested = choice.as_ref().and_then(|choice| choice.error);
+        let is_error = |error: &&serde_json::value::RawValue| {
+            !matches!(error.get(), "\"\"" | "{}" | "[]" | "false" | "0")
+        };
+        if let Some(error) = chunk.error.or(nested).filter(is_error) {
+            return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
+        }
+        let mut has_content = false;
+        if let Some(usage) = chunk.usage.0 {
+            self.usage = Some(read_usage(&usage));
+            has_content = true;
+        }
+        if self.model.is_none() && !chunk.model.as_str().is_empty() {
+            self.model = Some(chunk.model.as_str().to_owned());
+        }
+        let Some(choice) = choice else { return Ok(has_content) };
+        let piece = match mode {
+            Mode::Whole => choice.message.0.or(choice.delta.0),
+            // Some servers end a stream with the whole message once more.
+            Mode::Stream if self.has_choice => choice.delta.0,
+            Mode::Stream => choice.delta.0.or(choice.message.0),
+        };
+        self.has_choice |= piece.is_some();
+        if let Some(piece) = piece {
+            has_content |= self.add_piece(&piece, mode)?;
+        }
+        if !choice.finish_reason.as_str().is_empty() {
+            self.finish = Some(choice.finish_reason.as_str().to_owned());
+            has_content = true;
+        }
+        Ok(has_content)
+    }
+
+    /// The deltas since the last time.
+    pub(crate) fn take_deltas(&mut self) -> Vec<Delta> {
+        std::mem::take(&mut self.deltas)
+    }
+
+    /// Whether the server has said why it stopped: nothing but figures can follow.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// Whether there is anything that would be lost.
+    pub(crate) fn has_content(&self) -> bool {
+        !(self.text.is_empty()
+            && self.thinking.is_empty()
+            && self.refusal.is_empty()
+            && self.calls.is_empty())
+    }
+
+    /// Whether there was an answer at all, empty or not.
+    pub(crate) fn has_choice(&self) -> bool {
+        self.has_choice
+    }
+
+    /// The visible text so far.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The visible text so far, when nothing else is wanted.
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// The whole reply.
+    pub(crate) fn complete(mut self) -> Completion {
+        self.calls.retain(|call| !call.name.is_empty());
+        let finish = self.finish.as_deref().unwrap_or_default();
+        let stop_reason = match finish {
+            "length" | "max_tokens" | "model_length" => StopReason::MaxTokens,
+            "content_filter" | "refusal" | "safety" => StopReason::ContentFilter,
+            "error" => StopReason::Error,
+            _ if !self.calls.is_empty() => StopReason::ToolUse,
+            _ if self.text.is_empty() && !self.refusal.is_empty() => StopReason::ContentFilter,
+            "tool_calls" | "function_call" if self.text.is_empty() => StopReason::Error,
+            _ => StopReason::EndTurn,
+        };
+        let calls = match stop_reason {
+            StopReason::ToolUse => self.calls,
+            StopReason::EndTurn
+            | StopReason::MaxTokens
+            | StopReason::ContentFilter
+            | StopReason::Error => Vec::new(),
+        };
+        let text = match self.text.is_empty() {
+            true => self.refusal,
+            false => self.text,
+        };
+        let reasoning = (!self.thinking.is_empty()).then(|| Reasoning {
+            text: self.thinking,
+            field: self.thinking_field.map(str::to_owned),
+            opaque: None,
+        });
+        Completion {
+            message: AssistantMessage {
+                content: (!text.is_empty()).then_some(text),
+                reasoning,
+                tool_calls: calls.into_iter().map(CallInPieces::into_call).collect(),
+            },
+            stop_reason,
+            usage: self.usage,
+            model: self.model,
+        }
+    }
+
+    fn add_piece(&mut self, piece: &Piece<'_>, mode: Mode) -> Result<bool, Fault> {
+        let fields = [
+            ("reasoning_content", &piece.reasoning_content),
+            ("reasoning", &piece.reasoning),
+            ("thinking", &piece.thinking),
+        ];
+        let mut has_content = false;
+        // Some servers send the same thinking in two fields.
+        if let Some((field, thinking)) =
+            fields.into_iter().find(|(_, text)| !text.as_str().is_empty())
+        {
+            has_content = true;
+            self.thinking_field.get_or_insert(field);
+            self.thinking.push_str(thinking.as_str());
+            match self.deltas.last_mut() {
+                Some(Delta::Thinking(last)) => last.push_str(thinking.as_str()),
+                _ => self.deltas.push(Delta::Thinking(thinking.as_str().to_owned())),
+            }
+        }
+        for (text, refused) in [(piece.content.as_str(), false), (piece.refusal.as_str(), true)] {
+            if text.is_empty() {
+                continue;
+            }
+            has_content = true;
+            match refused {
+                true => self.refusal.push_str(text),
+                false => self.text.push_str(text),
+            }
+            match self.deltas.last_mut() {
+                Some(Delta::Text(last)) => last.push_str(text),
+                _ => self.deltas.push(Delta::Text(text.to_owned())),
+            }
+        }
+        for call in &piece.tool_calls.0 {
+            has_content = true;
+            self.add_call(call, mode)?;
+        }
+        let bytes =
+            self.text.len() + self.thinking.len() + self.refusal.len() + self.arguments_bytes;
+        match bytes > REPLY_BYTES_MAX {
+            true => Err(Fault::TooLarge("the reply is larger than 16 MB")),
+            false => Ok(has_content),
+        }
+    }
+
+    fn add_call(&mut self, piece: &CallPiece<'_>, mode: Mode) -> Result<(), Fault> {
+        let function = piece.function.0.as_ref();
+        let name = function.map_or("", |function| function.name.as_str());
+        let arguments = function.and_then(|function| function.arguments);
+        let arguments = arguments_text(arguments.map_or("null", |raw| raw.get()));
+        let id = piece.id.as_str();
+        let known = match mode {
+            Mode::Whole => None,
+            Mode::Stream => self.calls.iter().rposition(|call| match piece.index.0 {
+                Some(index) => call.index == Some(index),
+                None => true,
+            }),
+        };
+        let known = known.filter(|at| self.calls[*at].is_continued_by(id, name));
+        self.arguments_bytes += arguments.len();
+        match known {
+            Some(at) => {
+                let call = &mut self.calls[at];
+                if call.id.is_empty() {
+                    id.clone_into(&mut call.id);
+                }
+                if call.name.is_empty() {
+                    name.clone_into(&mut call.name);
+                }
+                call.arguments.push_str(&arguments);
+            }
+            None if self.calls.len() >= CALLS_MAX => {
+                return Err(Fault::TooLarge("the reply has more than 1024 calls"));
+            }
+            None => self.calls.push(CallInPieces {
+                index: piece.index.0,
+                id: id.to_owned(),
+                name: name.to_owned(),
+                arguments: arguments.into_owned(),
+            }),
+        }
+        Ok(())
+    }
+}
+
+impl CallInPieces {
+    /// Whether a piece with this id and name belongs to this call, or begins another that the
+    /// server gave the same index, or none.
+    fn is_continued_by(&self, id: &str, name: &str) -> bool {
+        if name.is_empty() || self.name.is_empty() {
+            return id.is_empty() || self.id.is_empty() || id == self.id;
+        }
+        if !id.is_empty() && id != self.id {
+            return false;
+        }
+        // The name again: a habit of some servers, unless the call is complete already.
+        let is_complete = self.arguments.ends_with('}')
+            && serde_json::from_str::<serde::de::IgnoredAny>(&self.arguments).is_ok();
+        !is_complete
+    }
+
+    fn into_call(self) -> ToolCall {
+        ToolCall {
+            id: CallId::new(self.id.as_str()),
+            provider_id: (!self.id.is_empty()).then_some(self.id),
+            name: self.name,
+            arguments: self.arguments,
+        }
+    }
+}
+
+/// The text of an `arguments` value, which is a string by the protocol.
+fn arguments_text(raw: &str) -> std::borrow::Cow<'_, str> {
+    match raw.as_bytes().first() {
+        Some(b'"') => match raw[1..raw.len() - 1].contains('\\') {
+            true => serde_json::from_str::<String>(raw).unwrap_or_default().into(),
+            false => raw[1..raw.len() - 1].into(),
+        },
+        Some(b'n') | None => "".into(),
+        Some(_) => raw.into(),
+    }
+}
+
+fn read_usage(wire: &UsageWire) -> Usage {
+    let sane = |tokens: Option<u64>| tokens.filter(|tokens| *tokens <= TOKENS_MAX);
+    let input = wire.prompt_tokens.0.filter(|tokens| *tokens > 0);
+    if [input, wire.completion_tokens.0].into_iter().flatten().any(|tokens| tokens > TOKENS_MAX) {
+        tracing::warn!(?wire, "the provider reports an impossible number of tokens");
+    }
+    let input_details = wire.prompt_tokens_details.0.as_ref();
+    let output_details = wire.completion_tokens_details.0.as_ref();
+    let input_tokens = sane(input);
+    let output_tokens = sane(wire.completion_tokens.0);
+    let cached = input_details
+        .and_then(|details| details.cached_tokens.0)
+        .or(wire.prompt_cache_hit_tokens.0);
+    let within = |part: Option<u64>, whole: Option<u64>| {
+        sane(part).map(|part| whole.map_or(part, |whole| part.min(whole)))
+    };
+    Usage {
+        input_tokens,
+        output_tokens,
+        cached_input_tokens: within(cached, input_tokens),
+        reasoning_tokens: within(
+            output_details.and_then(|details| details.reasoning_tokens.0),
+            output_tokens,
+        ),
+    }
+}

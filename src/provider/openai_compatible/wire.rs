@@ -1,0 +1,293 @@
+//! The shapes of a Chat Completions reply, read without building a tree and without insisting.
+//!
+//! One type serves a whole reply and a piece of a stream. A field of an unexpected kind is as
+//! good as absent; unknown fields are skipped. Text borrows from the input where it can.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// A whole reply, or one piece of a stream.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Chunk<'a> {
+    #[serde(borrow)]
+    pub(crate) model: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) choices: List<Choice<'a>>,
+    pub(crate) usage: Object<UsageWire>,
+    #[serde(borrow)]
+    pub(crate) error: Option<&'a RawValue>,
+}
+
+/// The first of the alternatives is the only one that is asked for.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Choice<'a> {
+    #[serde(borrow)]
+    pub(crate) delta: Object<Piece<'a>>,
+    #[serde(borrow)]
+    pub(crate) message: Object<Piece<'a>>,
+    #[serde(borrow)]
+    pub(crate) finish_reason: Text<'a>,
+    /// Some gateways report an upstream's failure here.
+    #[serde(borrow)]
+    pub(crate) error: Option<&'a RawValue>,
+}
+
+/// What was said since the last piece, or in all.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Piece<'a> {
+    #[serde(borrow)]
+    pub(crate) content: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) reasoning_content: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) reasoning: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) thinking: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) refusal: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) tool_calls: List<CallPiece<'a>>,
+}
+
+/// A piece of a call.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct CallPiece<'a> {
+    pub(crate) index: Number,
+    #[serde(borrow)]
+    pub(crate) id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) function: Object<FunctionPiece<'a>>,
+}
+
+/// A piece of what is called.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct FunctionPiece<'a> {
+    #[serde(borrow)]
+    pub(crate) name: Text<'a>,
+    /// A string by the protocol; some servers send the object itself.
+    #[serde(borrow)]
+    pub(crate) arguments: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct UsageWire {
+    #[serde(alias = "input_tokens")]
+    pub(crate) prompt_tokens: Number,
+    #[serde(alias = "output_tokens")]
+    pub(crate) completion_tokens: Number,
+    pub(crate) prompt_tokens_details: Object<InputDetails>,
+    /// `DeepSeek`'s name for cached tokens.
+    pub(crate) prompt_cache_hit_tokens: Number,
+    pub(crate) completion_tokens_details: Object<OutputDetails>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct InputDetails {
+    pub(crate) cached_tokens: Number,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct OutputDetails {
+    pub(crate) reasoning_tokens: Number,
+}
+
+/// A string; a number becomes its text, a list of parts the text of its parts, the rest nothing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text<'a>(pub(crate) Option<Cow<'a, str>>);
+
+impl Text<'_> {
+    /// The text, empty if there is none.
+    pub(crate) fn as_str(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Text<'a>, D::Error> {
+        from.deserialize_any(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Text<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+        Ok(Text(Some(Cow::Borrowed(text))))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+        Ok(Text(Some(Cow::Owned(text.to_owned()))))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
+        Ok(Text(Some(Cow::Owned(text))))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Text<'de>, E> {
+        Ok(Text(Some(Cow::Owned(number.to_string()))))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Text<'de>, E> {
+        Ok(Text(Some(Cow::Owned(number.to_string()))))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Text<'de>, E> {
+        Ok(Text(Some(Cow::Owned(number.to_string()))))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Text<'de>, E> {
+        Ok(Text(None))
+    }
+
+    fn visit_unit<E>(self) -> Result<Text<'de>, E> {
+        Ok(Text(None))
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut parts: S) -> Result<Text<'de>, S::Error> {
+        #[derive(Default, serde::Deserialize)]
+        #[serde(default)]
+        struct Part<'p> {
+            #[serde(borrow)]
+            text: Text<'p>,
+        }
+        let mut whole = String::new();
+        while let Some(part) = parts.next_element::<Object<Part<'de>>>()? {
+            whole.push_str(part.0.unwrap_or_default().text.as_str());
+        }
+        Ok(Text(Some(Cow::Owned(whole))))
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Text<'de>, M::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Text(None))
+    }
+}
+
+/// A whole number of at least zero; text that is one counts, the rest is unknown.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Number(pub(crate) Option<u64>);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Number, D::Error> {
+        let text = Text::deserialize(from)?;
+        let text = text.as_str().trim();
+        // `12.0` is a whole number too, to servers that know only one kind of number.
+        let whole = text.strip_suffix(".0").unwrap_or(text);
+        Ok(Number(whole.parse().ok()))
+    }
+}
+
+/// A list; anything else is an empty one.
+#[derive(Debug)]
+pub(crate) struct List<T>(pub(crate) Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> List<T> {
+        List(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<List<T>, D::Error> {
+        match Kind::<T>::deserialize(from)? {
+            Kind::List(list) => Ok(List(list)),
+            Kind::Map(_) | Kind::Other => Ok(List::default()),
+        }
+    }
+}
+
+/// An object; anything else is absent.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) Option<T>);
+
+impl<T> Default for Object<T> {
+    fn default() -> Object<T> {
+        Object(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object<T>, D::Error> {
+        match Kind::<T>::deserialize(from)? {
+            Kind::Map(object) => Ok(Object(Some(object))),
+            Kind::List(_) | Kind::Other => Ok(Object(None)),
+        }
+    }
+}
+
+/// What kind of value there is, with `T` read from a map, or from each element of a list.
+enum Kind<T> {
+    Map(T),
+    List(Vec<T>),
+    Other,
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Kind<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Kind<T>, D::Error> {
+        from.deserialize_any(KindVisitor(PhantomData))
+    }
+}
+
+struct KindVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for KindVisitor<T> {
+    type Value = Kind<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Kind<T>, M::Error> {
+        T::deserialize(de::value::MapAccessDeserializer::new(map)).map(Kind::Map)
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Kind<T>, S::Error> {
+        let mut list = Vec::new();
+        while let Some(Object(element)) = seq.next_element::<Object<T>>()? {
+            list.extend(element);
+        }
+        Ok(Kind::List(list))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Kind<T>, E> {
+        Ok(Kind::Other)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Kind<T>, E> {
+        Ok(Kind::Other)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Kind<T>, E> {
+        Ok(Kind::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Kind<T>, E> {
+        Ok(Kind::Other)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Kind<T>, E> {
+        Ok(Kind::Other)
+    }
+
+    fn visit_unit<E>(self) -> Result<Kind<T>, E> {
+        Ok(Kind::Other)
+    }
+}

@@ -1,0 +1,231 @@
+//! The well-known vendors, as data. A new one needs no code: a configuration can say the same.
+//!
+//! Default models are dated; a server that does not know one says so, and nothing here refuses
+//! a model it has not heard of.
+
+use crate::provider::profile::Quirks;
+
+/// When the default models were looked up.
+pub const MODELS_DATED: &str = "2026-11";
+
+/// What is known of one vendor.
+#[derive(Debug)]
+pub struct Preset {
+    /// Its name, which is also the default name of a profile.
+    pub name: &'static str,
+    /// Where its API begins, if that is the same for everyone.
+    pub base_url: Option<&'static str>,
+    /// The environment variable that people keep its key in.
+    pub key_variable: Option<&'static str>,
+    /// What to send where any key will do.
+    pub placeholder_key: Option<&'static str>,
+    /// A model to begin with, as of [`MODELS_DATED`]. `None`: only the user knows.
+    pub model: Option<&'static str>,
+    quirks: &'static [Quirk],
+}
+
+#[derive(Debug)]
+enum Quirk {
+    OmitTemperature,
+    ReturnReasoning,
+    MaxTokensField(&'static str),
+}
+
+const PRESETS: &[Preset] = &[
+    Preset {
+        name: "openai",
+        base_url: Some("https://api.openai.com/v1"),
+        key_variable: Some("OPENAI_API_KEY"),
+        placeholder_key: None,
+        model: Some("gpt-5.1"),
+        // Its reasoning models reject any temperature but the default.
+        quirks: &[Quirk::OmitTemperature, Quirk::MaxTokensField("max_completion_tokens")],
+    },
+    Preset {
+        name: "gemini",
+        base_url: Some("https://generativelanguage.googleapis.com/v1beta/openai/"),
+        key_variable: Some("GOOGLE_API_KEY"),
+        placeholder_key: None,
+        model: Some("gemini-2.5-pro"),
+        quirks: &[],
+    },
+    Preset {
+        name: "ollama",
+        base_url: Some("http://localhost:11434/v1"),
+        key_variable: None,
+        placeholder_key: Some("ollama"),
+        model: Some("qwen3-coder:30b"),
+        quirks: &[Quirk::OmitTemperature],
+    },
+    Preset {
+        name: "lmstudio",
+        base_url: Some("http://localhost:1234/v1"),
+        key_variable: None,
+        placeholder_key: Some("lm-studio"),
+        model: Some("qwen/qwen3-coder-30b"),
+        quirks: &[],
+    },
+    Preset {
+        name: "vllm",
+        base_url: Some("http://localhost:8000/v1"),
+        key_variable: None,
+        placeholder_key: Some("vllm"),
+        model: Some("Qwen/Qwen3-Coder-30B-A3B-Instruct"),
+        quirks: &[],
+    },
+    Preset {
+        name: "llamacpp",
+        base_url: Some("http://localhost:8080/v1"),
+        key_variable: None,
+        placeholder_key: Some("llamacpp"),
+        // It serves the one model it was started with, whatever it is called.
+        model: Some("default"),
+        quirks: &[],
+    },
+    Preset {
+        name: "openrouter",
+        base_url: Some("https://openrouter.ai/api/v1"),
+        key_variable: Some("OPENROUTER_API_KEY"),
+        placeholder_key: None,
+        model: Some("anthropic/claude-sonnet-4.5"),
+        quirks: &[Quirk::ReturnReasoning],
+    },
+    Preset {
+        name: "together",
+        base_url: Some("https://api.together.xyz/v1"),
+        key_variable: Some("TOGETHER_API_KEY"),
+        placeholder_key: None,
+        model: Some("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8"),
+        quirks: &[],
+    },
+    Preset {
+        name: "groq",
+        base_url: Some("https://api.groq.com/openai/v1"),
+        key_variable: Some("GROQ_API_KEY"),
+        placeholder_key: None,
+        model: Some("openai/gpt-oss-120b"),
+        quirks: &[Quirk::MaxTokensField("max_completion_tokens")],
+    },
+    Preset {
+        name: "azure",
+        // The address has the name of the user's resource, and a model is a deployment.
+        base_url: None,
+        key_variable: Some("AZURE_OPENAI_API_KEY"),
+        placeholder_key: None,
+        model: None,
+        quirks: &[Quirk::OmitTemperature, Quirk::MaxTokensField("max_completion_tokens")],
+    },
+];
+
+impl Preset {
+    /// Where the vendor differs from the protocol.
+    pub fn quirks(&self) -> Quirks {
+        let mut quirks = Quirks::default();
+        for quirk in self.quirks {
+            match quirk {
+                Quirk::OmitTemperature => quirks.omit_temperature = true,
+                Quirk::ReturnReasoning => quirks.return_reasoning = true,
+                Quirk::MaxTokensField(field) => quirks.max_tokens_field = Some((*field).to_owned()),
+            }
+        }
+        quirks
+    }
+}
+
+/// The preset of that name.
+pub fn preset(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+/// Every preset, in the order in which their keys are looked for.
+pub fn all() -> &'static [Preset] {
+    PRESETS
+}
+
+/// The names of every preset, for a message.
+pub(crate) fn names() -> String {
+    PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+    use crate::provider::openai_compatible;
+    use crate::provider::profile::{Auth, Profile, Settings};
+
+    fn settings(json: &str) -> Settings {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn every_preset_works_once_it_has_a_key() {
+        for preset in all() {
+            let own = match preset.name {
+                "azure" => r#"{"baseURL":"https://x.openai.azure.com/openai/v1","model":"d"}"#,
+                _ => "{}",
+            };
+            let key = |variable: &str| {
+                (Some(variable) == preset.key_variable).then(|| "key-of-the-user".to_owned())
+            };
+            let profile = Profile::resolve(preset.name, settings(own), key).unwrap();
+            let info = openai_compatible(profile).unwrap().info();
+            assert_eq!(info.profile, preset.name);
+            assert!(info.endpoint.ends_with("/chat/completions"), "{}", info.endpoint);
+            assert!(!info.endpoint[8..].contains("//"), "{}", info.endpoint);
+
+            let without = Profile::resolve(preset.name, settings(own), |_| None);
+            match preset.placeholder_key {
+                Some(key) => {
+                    assert_eq!(without.unwrap().api_key.unwrap().expose_secret(), key);
+                }
+                None => {
+                    let fix = without.unwrap_err().fix.unwrap();
+                    assert!(fix.contains(preset.key_variable.unwrap()), "{fix}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_configuration_overrides_a_preset() {
+        let own = r#"{"preset":"openai","model":"other","quirks":{"noVision":true},"stream":false,
+            "auth":"none","timeouts":{"idleMs":5}}"#;
+        let profile = Profile::resolve("mine", settings(own), |_| None).unwrap();
+        assert_eq!((&*profile.model, profile.stream), ("other", false));
+        assert_eq!(profile.auth, Some(Auth::None));
+        assert!(profile.quirks.no_vision && !profile.quirks.omit_temperature);
+        assert_eq!((profile.timeouts.idle_ms, profile.timeouts.connect_ms), (5, 10_000));
+        assert!(serde_json::from_str::<Settings>(r#"{"modle":"x"}"#).is_err());
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_said_before_the_network() {
+        let key = Some("key".to_owned());
+        let table = [
+            (r#"{"preset":"opnai"}"#, "CFG003"),
+            (r#"{"model":"m"}"#, "CFG021"),
+            (r#"{"baseURL":"https://h/v1"}"#, "CFG021"),
+            (r#"{"baseURL":"https://h/v1","model":"m","apiKeyEnv":"NO"}"#, "CFG020"),
+            (r#"{"baseURL":"https://h/v1","model":"m"}"#, "CFG020"),
+            (r#"{"baseURL":"h/v1","model":"m","apiKey":"k"}"#, "NET001"),
+            (r#"{"baseURL":"file:///etc/passwd","model":"m","apiKey":"k"}"#, "NET001"),
+            (r#"{"baseURL":"https://u:p@h/v1","model":"m","apiKey":"k"}"#, "NET001"),
+            (r#"{"baseURL":"https://h/v1","model":"m","apiKey":"a\nb"}"#, "CFG003"),
+            (
+                r#"{"baseURL":"https://h/v1","model":"m","apiKey":"k","headers":{"a b":"c"}}"#,
+                "CFG003",
+            ),
+        ];
+        for (own, code) in table {
+            let lookup = |name: &str| key.clone().filter(|_| name != "NO");
+            let built = Profile::resolve("mine", settings(own), lookup)
+                .and_then(openai_compatible)
+                .map(|_| ());
+            let failure = built.unwrap_err();
+            assert_eq!(failure.code, code, "{own}");
+            assert!(!failure.to_string().contains("u:p"), "{failure}");
+        }
+    }
+}

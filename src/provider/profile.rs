@@ -1,0 +1,227 @@
+//! Everything that differs between two servers of the same protocol, as plain data.
+//!
+//! [`Settings`] is what a configuration file says; [`Profile`] is that, with the preset filled
+//! in and the key found.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer};
+
+use crate::failure::{Exit, Failure};
+use crate::provider::presets;
+
+/// One server, one model, one set of credentials.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Where the API begins, such as `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// The model to ask.
+    pub model: String,
+    /// The key, if it has one.
+    pub api_key: Option<SecretString>,
+    /// How the key is sent. `None`: inferred from the address.
+    pub auth: Option<Auth>,
+    /// Further headers. Their values are kept out of errors and logs like the key.
+    pub headers: Vec<(String, SecretString)>,
+    /// Where the server differs from the protocol.
+    pub quirks: Quirks,
+    /// Bound of a reply when the request has none.
+    pub max_tokens: Option<u64>,
+    /// Whether replies are streamed when deltas are wanted.
+    pub stream: bool,
+    /// How long silence is borne.
+    pub timeouts: Timeouts,
+}
+
+/// How a key is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Auth {
+    /// `Authorization: Bearer KEY`.
+    Bearer,
+    /// A header of this name with the bare key.
+    Header(String),
+    /// Not at all.
+    None,
+}
+
+/// Where a server differs from the protocol.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about a server")]
+pub struct Quirks {
+    /// Never send `temperature`.
+    pub omit_temperature: bool,
+    /// Never send `tool_choice`.
+    pub omit_tool_choice: bool,
+    /// Never send an upper bound of tokens.
+    pub omit_max_tokens: bool,
+    /// The field that bounds the reply, where it is not `max_tokens`.
+    pub max_tokens_field: Option<String>,
+    /// Do not ask for usage while streaming.
+    pub no_stream_usage: bool,
+    /// Send thinking back in the field it came in.
+    pub return_reasoning: bool,
+    /// The model takes no images; it is told that there was one.
+    pub no_vision: bool,
+    /// Results of tools carry the tool's name.
+    pub tool_result_name: bool,
+}
+
+/// How long silence is borne. A reply as a whole may take as long as it likes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Timeouts {
+    /// Milliseconds until a connection stands.
+    pub connect_ms: u64,
+    /// Milliseconds from the request to the first line of the answer.
+    pub header_ms: u64,
+    /// Milliseconds between two pieces of content. Pings and comments are not content.
+    pub idle_ms: u64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts { connect_ms: 10_000, header_ms: 120_000, idle_ms: 120_000 }
+    }
+}
+
+impl Timeouts {
+    pub(crate) fn connect(&self) -> Duration {
+        Duration::from_millis(self.connect_ms)
+    }
+
+    pub(crate) fn header(&self) -> Duration {
+        Duration::from_millis(self.header_ms)
+    }
+
+    pub(crate) fn idle(&self) -> Duration {
+        Duration::from_millis(self.idle_ms)
+    }
+}
+
+/// What a configuration says about a profile: `providers.NAME`. Whatever is missing comes from
+/// the preset of that name.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Settings {
+    /// The preset to start from, where it is not the profile's own name.
+    pub preset: Option<String>,
+    /// Where the API begins.
+    #[serde(rename = "baseURL")]
+    pub base_url: Option<String>,
+    /// The model to ask.
+    pub model: Option<String>,
+    /// The environment variable that has the key.
+    pub api_key_env: Option<String>,
+    /// The key itself.
+    #[serde(deserialize_with = "secret")]
+    pub api_key: Option<SecretString>,
+    /// How the key is sent.
+    pub auth: Option<Auth>,
+    /// Further headers.
+    #[serde(deserialize_with = "secrets")]
+    pub headers: BTreeMap<String, SecretString>,
+    /// Where the server differs from the protocol. Replaces the preset's.
+    pub quirks: Option<Quirks>,
+    /// Bound of a reply when the request has none.
+    pub max_tokens: Option<u64>,
+    /// Whether replies are streamed. Default: yes.
+    pub stream: Option<bool>,
+    /// How long silence is borne.
+    pub timeouts: Option<Timeouts>,
+}
+
+impl Profile {
+    /// A profile with nothing but an address, a model and a key.
+    pub fn new(name: &str, base_url: &str, model: &str, api_key: Option<SecretString>) -> Profile {
+        Profile {
+            name: name.to_owned(),
+            base_url: base_url.to_owned(),
+            model: model.to_owned(),
+            api_key,
+            auth: None,
+            headers: Vec::new(),
+            quirks: Quirks::default(),
+            max_tokens: None,
+            stream: true,
+            timeouts: Timeouts::default(),
+        }
+    }
+
+    /// Fills `settings` up from the preset, and finds the key with `environment`.
+    pub fn resolve(
+        name: &str,
+        settings: Settings,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Profile, Failure> {
+        let preset = match &settings.preset {
+            Some(wanted) => Some(presets::preset(wanted).ok_or_else(|| {
+                Failure::new(
+                    "CFG003",
+                    Exit::Configuration,
+                    format!("providers.{name}.preset: there is no preset \"{wanted}\""),
+                )
+                .fix(format!("one of {}", presets::names()))
+            })?),
+            None => presets::preset(name),
+        };
+        let Some(base_url) =
+            settings.base_url.or_else(|| preset.and_then(|p| p.base_url).map(str::to_owned))
+        else {
+            return Err(missing(name, "baseURL", "\"https://host/v1\""));
+        };
+        let Some(model) =
+            settings.model.or_else(|| preset.and_then(|p| p.model).map(str::to_owned))
+        else {
+            return Err(missing(name, "model", "the name of a model of that server"));
+        };
+        let variable = settings.api_key_env.as_deref().or(preset.and_then(|p| p.key_variable));
+        let api_key = settings
+            .api_key
+            .or_else(|| variable.and_then(environment).filter(|k| !k.is_empty()).map(Into::into))
+            .or_else(|| preset.and_then(|p| p.placeholder_key).map(SecretString::from));
+        if let (Some(variable), None, false) =
+            (variable, &api_key, settings.auth == Some(Auth::None))
+        {
+            return Err(Failure::new(
+                "CFG020",
+                Exit::Configuration,
+                format!("provider \"{name}\" has no key"),
+            )
+            .fix(format!("set {variable}, or providers.{name}.apiKey in your own configuration")));
+        }
+        Ok(Profile {
+            name: name.to_owned(),
+            base_url,
+            model,
+            api_key,
+            auth: settings.auth,
+            headers: settings.headers.into_iter().collect(),
+            quirks: settings
+                .quirks
+                .unwrap_or_else(|| preset.map(presets::Preset::quirks).unwrap_or_default()),
+            max_tokens: settings.max_tokens,
+            stream: settings.stream.unwrap_or(true),
+            timeouts: settings.timeouts.unwrap_or_default(),
+        })
+    }
+}
+
+fn missing(name: &str, key: &str, example: &str) -> Failure {
+    Failure::new("CFG021", Exit::Configuration, format!("provider \"{name}\" has no {key}"))
+        .fix(format!("set providers.{name}.{key} to {example}"))
+}
+
+fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SecretString>, D::Error> {
+    Ok(Option::<String>::deserialize(from)?.map(SecretString::from))
+}
+
+fn secrets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, SecretString>, D::Error> {
+    let plain = BTreeMap::<String, String>::deserialize(from)?;
+    Ok(plain.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect())
+}

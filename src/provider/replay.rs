@@ -1,0 +1,213 @@
+//! A provider that answers from a cassette, and one that writes cassettes.
+//!
+//! Only the model is recorded: the bytes of a reply go through the same decoder as those of a
+//! connection, in the chunks in which they were recorded.
+//!
+//! A cassette is JSON lines. The first says `{"cassette":1,"model":…}`; each of the others is an
+//! exchange: a [key](key::Key) of the request, and the reply as the text of an event stream, in
+//! chunks. The key has what a model would base its answer on and what does not differ between
+//! machines: what the user said, what the assistant said and called, which tools answered, and
+//! which tools there are. It has no ids, no system text, and no *output* of tools, which is full
+//! of durations and temporary paths. The workspace's path is written as `${WORKSPACE}`, in keys
+//! and in replies.
+//!
+//! An exchange answers one request; when a request is repeated, as after a fault, the last
+//! exchange with its key answers again.
+
+mod key;
+mod recorder;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use posse_actors::ports::{
+    Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Exit, Failure};
+use crate::provider::http::Origin;
+use crate::provider::openai_compatible::classify;
+use crate::provider::openai_compatible::decode::{self, Source};
+use crate::provider::replay::key::Key;
+use crate::provider::replay::recorder::Recorder;
+
+/// What stands for the path of the workspace.
+pub const WORKSPACE: &str = "${WORKSPACE}";
+
+/// Bytes that a cassette may have.
+const CASSETTE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// The version of the format that is written.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Header {
+    cassette: u32,
+    model: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Exchange {
+    request: Key,
+    reply: RecordedReply,
+}
+
+/// A reply as it arrived.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum RecordedReply {
+    /// The text of an event stream, one string per chunk.
+    Sse(Vec<String>),
+    /// A whole completion object.
+    Json(Box<serde_json::value::RawValue>),
+}
+
+/// A provider that answers from the cassette in `file`.
+///
+/// `workspace` is what `${WORKSPACE}` stands for in this run.
+pub fn open(file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
+    let unreadable = |reason: &dyn fmt::Display| {
+        Failure::new("CFG030", Exit::Configuration, format!("cannot read the cassette: {reason}"))
+            .at(file.display().to_string())
+    };
+    let mut text = String::new();
+    let opened = fs::File::open(file).map_err(|error| unreadable(&error))?;
+    if !opened.metadata().map_err(|error| unreadable(&error))?.is_file() {
+        return Err(unreadable(&"it is not a file"));
+    }
+    opened
+        .take(CASSETTE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| unreadable(&error))?;
+    if text.len() as u64 > CASSETTE_BYTES_MAX {
+        return Err(unreadable(&"it is larger than 64 MB"));
+    }
+    from_text(&file.display().to_string(), &text, workspace)
+}
+
+/// The same from a cassette that is already in memory; `name` is for messages.
+pub fn from_text(name: &str, text: &str, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
+    let wrong = |line: usize, what: &dyn fmt::Display| {
+        Failure::new("CFG031", Exit::Configuration, format!("not a cassette: {what}"))
+            .at(format!("{name}:{line}"))
+    };
+    let mut lines =
+        text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, l)| !l.is_empty());
+    let Some((at, first)) = lines.next() else { return Err(wrong(1, &"it is empty")) };
+    let header: Header = serde_json::from_str(first).map_err(|error| wrong(at, &error))?;
+    if header.cassette != VERSION {
+        let what = format!("version {} is not known here", header.cassette);
+        return Err(wrong(at, &what));
+    }
+    let workspace = workspace.to_string_lossy().into_owned();
+    if workspace.contains(['"', '\\']) || workspace.contains(char::is_control) {
+        return Err(wrong(at, &"the workspace's path has quotes or control characters"));
+    }
+    let mut exchanges = Vec::new();
+    for (at, line) in lines {
+        let exchange: Exchange = serde_json::from_str(line).map_err(|error| wrong(at, &error))?;
+        exchanges.push((exchange, false));
+    }
+    Ok(Arc::new(Replay(Arc::new(Shared {
+        origin: Origin::new("replay", format!("cassette:{name}")),
+        model: header.model,
+        workspace,
+        exchanges: Mutex::new(exchanges),
+    }))))
+}
+
+/// A provider that passes everything on to `inner` and writes what it answers into `file`,
+/// which must not exist yet.
+///
+/// Replies are written as streams of the deltas that `inner` sent; its errors are not written.
+/// A cassette has whatever the conversation has, but no headers and so no keys.
+pub fn recording(
+    inner: Arc<dyn Provider>,
+    file: &Path,
+    workspace: &Path,
+) -> Result<Arc<dyn Provider>, Failure> {
+    Ok(Arc::new(Recorder::create(inner, file, workspace)?))
+}
+
+#[derive(Debug)]
+struct Replay(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    origin: Origin,
+    model: String,
+    workspace: String,
+    /// Each with whether it has answered.
+    exchanges: Mutex<Vec<(Exchange, bool)>>,
+}
+
+impl Provider for Replay {
+    fn info(&self) -> ProviderInfo {
+        ProviderInfo {
+            profile: self.0.origin.profile.clone(),
+            model: self.0.model.clone(),
+            endpoint: self.0.origin.address.clone(),
+        }
+    }
+
+    fn complete(
+        &self,
+        request: Request,
+        deltas: DeltaSender,
+    ) -> PortFuture<Result<Completion, ProviderError>> {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let mut tape = Tape(shared.find(&request)?);
+            let wanted = request.stream.then_some(&deltas);
+            decode::read(&mut tape, &shared.origin, Duration::from_mins(1), wanted).await
+        })
+    }
+}
+
+impl Shared {
+    fn find(&self, request: &Request) -> Result<VecDeque<Bytes>, ProviderError> {
+        let key = Key::of(request, &self.workspace);
+        let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |exchange: &Exchange| exchange.request.fits(&key);
+        let at = exchanges
+            .iter()
+            .position(|(exchange, used)| !used && fits(exchange))
+            .or_else(|| exchanges.iter().rposition(|(exchange, _)| fits(exchange)));
+        let Some(at) = at else {
+            let next = exchanges.iter().find(|(_, used)| !used).map(|(exchange, _)| exchange);
+            let what = match next {
+                Some(next) => next.request.difference(&key),
+                None => "it has no further exchange; the request goes on after the last".to_owned(),
+            };
+            let what = format!("no exchange of the cassette fits the request: {what}");
+            return Err(classify::rejected(&self.origin, what));
+        };
+        let (exchange, used) = &mut exchanges[at];
+        *used = true;
+        let localised = |text: &str| Bytes::from(text.replace(WORKSPACE, &self.workspace));
+        Ok(match &exchange.reply {
+            RecordedReply::Sse(chunks) => chunks.iter().map(|chunk| localised(chunk)).collect(),
+            RecordedReply::Json(object) => [localised(object.get())].into(),
+        })
+    }
+}
+
+/// The chunks of a recorded reply.
+struct Tape(VecDeque<Bytes>);
+
+impl Source for Tape {
+    async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        Ok(self.0.pop_front())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! What of a request decides which exchange of a cassette answers it.
+
+use posse_actors::conversation::{ContentPart, Message, ToolCall};
+use posse_actors::ports::Request;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::failure::printable;
+use crate::provider::replay::WORKSPACE;
+
+/// Bytes of each side that a difference shows.
+const SHOWN_BYTES_MAX: usize = 240;
+
+/// A request without what differs from run to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Key {
+    /// Names of the tools. A request may offer more.
+    tools: Vec<String>,
+    /// The history.
+    messages: Vec<Said>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Said {
+    /// Instructions: they differ with the machine and the date.
+    System,
+    User(String),
+    Assistant {
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        text: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        calls: Vec<Call>,
+    },
+    /// Only which tool it was, and whether it failed.
+    #[serde(rename_all = "camelCase")]
+    Tool {
+        name: String,
+        is_error: bool,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Call {
+    name: String,
+    arguments: Value,
+}
+
+impl Key {
+    /// The key of `request`, in a workspace at that path.
+    pub(super) fn of(request: &Request, workspace: &str) -> Key {
+        let tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
+        let messages = request.messages.iter().map(|message| said(message, workspace)).collect();
+        Key { tools, messages }
+    }
+
+    /// Whether a request with the key `actual` is answered by the exchange with this key.
+    pub(super) fn fits(&self, actual: &Key) -> bool {
+        self.messages == actual.messages && self.missing_tool(actual).is_none()
+    }
+
+    /// The first difference, for a person.
+    pub(super) fn difference(&self, actual: &Key) -> String {
+        if let Some(tool) = self.missing_tool(actual) {
+            return format!("the tool `{}` is not offered", printable(tool));
+        }
+        let both = self.messages.iter().zip(&actual.messages);
+        if let Some((at, (recorded, actual))) =
+            both.enumerate().find(|(_, (recorded, actual))| recorded != actual)
+        {
+            return format!(
+                "message {at} is recorded as {}, but is {}",
+                show(recorded),
+                show(actual)
+            );
+        }
+        let (recorded, actual) = (self.messages.len(), actual.messages.len());
+        format!("{recorded} messages are recorded, but there are {actual}")
+    }
+
+    fn missing_tool(&self, actual: &Key) -> Option<&String> {
+        self.tools.iter().find(|tool| !actual.tools.contains(tool))
+    }
+}
+
+fn said(message: &Message, workspace: &str) -> Said {
+    match message {
+        Message::System { .. } => Said::System,
+        Message::User { content } => {
+            let texts: Vec<String> = content
+                .iter()
+                .map(|part| match part {
+                    ContentPart::Text { text } => neutral(text, workspace),
+                    ContentPart::ImageUrl { .. } => "[image]".to_owned(),
+                })
+                .collect();
+            Said::User(texts.join("\n"))
+        }
+        Message::Assistant(message) => Said::Assistant {
+            text: neutral(message.content.as_deref().unwrap_or_default(), workspace),
+            calls: message.tool_calls.iter().map(|call| called(call, workspace)).collect(),
+        },
+        Message::Tool { name, is_error, .. } => {
+            Said::Tool { name: name.clone(), is_error: *is_error }
+        }
+    }
+}
+
+fn called(call: &ToolCall, workspace: &str) -> Call {
+    let arguments = neutral(&call.arguments, workspace);
+    Call {
+        name: call.name.clone(),
+        // Spaces and the order of members mean nothing.
+        arguments: serde_json::from_str(&arguments).unwrap_or(Value::String(arguments)),
+    }
+}
+
+/// `text` with the workspace's path written the neutral way.
+pub(super) fn neutral(text: &str, workspace: &str) -> String {
+    match workspace.len() > 1 {
+        true => text.replace(workspace, WORKSPACE),
+        false => text.to_owned(),
+    }
+}
+
+fn show(said: &Said) -> String {
+    let mut json = serde_json::to_string(said).unwrap_or_default();
+    if json.len() > SHOWN_BYTES_MAX {
+        json.truncate(json.floor_char_boundary(SHOWN_BYTES_MAX));
+        json.push('…');
+    }
+    format!("`{}`", printable(&json))
+}

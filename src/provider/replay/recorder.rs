@@ -1,0 +1,177 @@
+//! Writes cassettes: beside a provider that answers, never instead of it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::join;
+use posse_actors::conversation::{StopReason, Usage};
+use posse_actors::ports::{
+    Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::failure::{Exit, Failure};
+use crate::provider::replay::key::{Key, neutral};
+use crate::provider::replay::{Exchange, Header, RecordedReply, VERSION};
+
+/// Deltas on their way from the provider to whoever wanted them.
+const DELTAS_MAX: usize = 64;
+
+#[derive(Debug)]
+struct Shared {
+    workspace: String,
+    file: Mutex<File>,
+}
+
+/// Passes on, and writes down.
+pub(super) struct Recorder {
+    inner: Arc<dyn Provider>,
+    shared: Arc<Shared>,
+}
+
+impl Recorder {
+    pub(super) fn create(
+        inner: Arc<dyn Provider>,
+        file: &Path,
+        workspace: &Path,
+    ) -> Result<Recorder, Failure> {
+        let unwritable = |error: std::io::Error| {
+            Failure::new(
+                "CFG032",
+                Exit::Configuration,
+                format!("cannot write the cassette: {error}"),
+            )
+            .at(file.display().to_string())
+            .fix("name a file that does not exist, in a folder that does")
+        };
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        let mut opened = opened.map_err(unwritable)?;
+        let header = Header { cassette: VERSION, model: inner.info().model };
+        writeln!(opened, "{}", json!(header)).map_err(unwritable)?;
+        let workspace = workspace.to_string_lossy().into_owned();
+        let shared = Arc::new(Shared { workspace, file: Mutex::new(opened) });
+        Ok(Recorder { inner, shared })
+    }
+}
+
+impl Provider for Recorder {
+    fn info(&self) -> ProviderInfo {
+        self.inner.info()
+    }
+
+    fn complete(
+        &self,
+        request: Request,
+        deltas: DeltaSender,
+    ) -> PortFuture<Result<Completion, ProviderError>> {
+        let key = Key::of(&request, &self.shared.workspace);
+        let (tap, mut tapped) = mpsc::channel(DELTAS_MAX);
+        let answer = self.inner.complete(request, tap);
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let relay = async {
+                let mut seen = Vec::new();
+                while let Some(delta) = tapped.recv().await {
+                    seen.push(delta.clone());
+                    deltas.send(delta).await.ok();
+                }
+                seen
+            };
+            let (answer, seen) = join(answer, relay).await;
+            if let Ok(completion) = &answer {
+                shared.write(key, &seen, completion);
+            }
+            answer
+        })
+    }
+}
+
+impl Shared {
+    fn write(&self, request: Key, deltas: &[Delta], completion: &Completion) {
+        let chunks = stream_of(deltas, completion);
+        let chunks = chunks.iter().map(|chunk| neutral(chunk, &self.workspace)).collect();
+        let exchange = Exchange { request, reply: RecordedReply::Sse(chunks) };
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = serde_json::to_string(&exchange).map_err(std::io::Error::other);
+        if let Err(error) = line.and_then(|line| writeln!(file, "{line}")) {
+            tracing::error!(%error, "an exchange is missing in the cassette");
+        }
+    }
+}
+
+/// A reply as the event stream that a server would have sent.
+fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
+    let message = &completion.message;
+    let thinking_field = message
+        .reasoning
+        .as_ref()
+        .and_then(|reasoning| reasoning.field.as_deref())
+        .unwrap_or("reasoning_content");
+    let is_text = |delta: &&Delta| matches!(delta, Delta::Text(_));
+    let said: String = deltas
+        .iter()
+        .filter(is_text)
+        .map(|delta| match delta {
+            Delta::Text(text) | Delta::Thinking(text) => text.as_str(),
+        })
+        .collect();
+    let mut pieces: Vec<Value> = Vec::new();
+    if Some(said.as_str()) == message.content.as_deref() {
+        pieces.extend(deltas.iter().map(|delta| match delta {
+            Delta::Text(text) => json!({ "content": text }),
+            Delta::Thinking(text) => json!({ thinking_field: text }),
+        }));
+    } else {
+        // Nobody wanted deltas.
+        if let Some(reasoning) = &message.reasoning {
+            pieces.push(json!({ thinking_field: reasoning.text }));
+        }
+        if let Some(text) = &message.content {
+            pieces.push(json!({ "content": text }));
+        }
+    }
+    pieces.extend(message.tool_calls.iter().enumerate().map(|(index, call)| {
+        json!({ "tool_calls": [{
+            "index": index,
+            "id": call.provider_id.as_deref().unwrap_or(call.id.as_str()),
+            "type": "function",
+            "function": { "name": call.name, "arguments": call.arguments },
+        }] })
+    }));
+    let finish = match completion.stop_reason {
+        StopReason::EndTurn => "stop",
+        StopReason::ToolUse => "tool_calls",
+        StopReason::MaxTokens => "length",
+        StopReason::ContentFilter => "content_filter",
+        StopReason::Error => "error",
+    };
+    let model = completion.model.as_deref();
+    let mut chunks: Vec<String> = pieces
+        .into_iter()
+        .map(|delta| event(&json!({ "model": model, "choices": [{ "delta": delta }] })))
+        .collect();
+    chunks.push(event(&json!({
+        "model": model,
+        "choices": [{ "delta": {}, "finish_reason": finish }],
+        "usage": completion.usage.as_ref().map(usage),
+    })));
+    chunks.push("data: [DONE]\n\n".to_owned());
+    chunks
+}
+
+fn event(data: &Value) -> String {
+    format!("data: {data}\n\n")
+}
+
+fn usage(usage: &Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "prompt_tokens_details": { "cached_tokens": usage.cached_input_tokens },
+        "completion_tokens_details": { "reasoning_tokens": usage.reasoning_tokens },
+    })
+}

@@ -1,0 +1,199 @@
+//! Reads server-sent events from bytes, as the WHATWG standard says.
+//!
+//! How the bytes are cut into chunks makes no difference to the events, time is linear in the
+//! bytes, and what is held for one event never exceeds [`EVENT_BYTES_MAX`]. Knows no HTTP and
+//! no JSON.
+
+use std::borrow::Cow;
+
+/// Bytes that one event may hold: its name, its data and the line being read.
+pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// One event. It borrows from the parser or from the chunk that ended it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SseEvent<'a> {
+    /// Its name; empty if the server gave none.
+    pub name: Cow<'a, str>,
+    /// Its data lines, joined by newlines. Bytes that are not UTF-8 are U+FFFD.
+    pub data: Cow<'a, str>,
+    /// Where its first data line begins in the stream.
+    pub offset: u64,
+}
+
+/// Why a stream cannot be read any further.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SseError {
+    /// An event, or a line, never ends.
+    #[error("an event is larger than {bytes_max} bytes (the line at byte {offset})")]
+    TooLarge {
+        /// Where the line begins that is too much.
+        offset: u64,
+        /// The limit.
+        bytes_max: usize,
+    },
+}
+
+/// A parser of one stream.
+#[derive(Debug)]
+pub struct SseParser {
+    /// The line that the last chunk did not end.
+    line: Vec<u8>,
+    /// The data lines of the event being read, joined by newlines.
+    data: Vec<u8>,
+    name: Vec<u8>,
+    /// Where the first data line began. `None`: there is none yet.
+    data_offset: Option<u64>,
+    /// Where the line being read begins.
+    line_offset: u64,
+    /// Bytes seen.
+    offset: u64,
+    after_cr: bool,
+    bytes_max: usize,
+}
+
+impl Default for SseParser {
+    fn default() -> SseParser {
+        SseParser::with_limit(EVENT_BYTES_MAX)
+    }
+}
+
+impl SseParser {
+    /// A parser with another limit than [`EVENT_BYTES_MAX`].
+    pub fn with_limit(bytes_max: usize) -> SseParser {
+        SseParser {
+            line: Vec::new(),
+            data: Vec::new(),
+            name: Vec::new(),
+            data_offset: None,
+            line_offset: 0,
+            offset: 0,
+            after_cr: false,
+            bytes_max,
+        }
+    }
+
+    /// Bytes seen.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Reads `chunk`, and tells `on_event` of every event that it ends.
+    ///
+    /// After an error the stream cannot be read on.
+    pub fn feed(
+        &mut self,
+        chunk: &[u8],
+        on_event: &mut impl FnMut(SseEvent<'_>),
+    ) -> Result<(), SseError> {
+        let mut rest = chunk;
+        // The only data line so far of the event being read, as long as it need not be copied.
+        let mut fresh: Option<&[u8]> = None;
+        while !rest.is_empty() {
+            if self.after_cr {
+                self.after_cr = false;
+                if rest[0] == b'\n' {
+                    rest = &rest[1..];
+                    self.offset += 1;
+                    self.line_offset = self.offset;
+                    continue;
+                }
+            }
+            let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+            let piece = &rest[..end.unwrap_or(rest.len())];
+            self.check_size(piece.len() + fresh.map_or(0, <[u8]>::len))?;
+            let Some(end) = end else {
+                self.line.extend_from_slice(piece);
+                self.offset += piece.len() as u64;
+                break;
+            };
+            self.offset += end as u64 + 1;
+            self.after_cr = rest[end] == b'\r';
+            rest = &rest[end + 1..];
+            if self.line.is_empty() {
+                self.take_line(piece, &mut fresh, on_event);
+            } else {
+                let mut line = std::mem::take(&mut self.line);
+                line.extend_from_slice(piece);
+                let mut copied = None;
+                self.take_line(&line, &mut copied, on_event);
+                self.keep(copied);
+                line.clear();
+                self.line = line;
+            }
+            self.line_offset = self.offset;
+        }
+        self.keep(fresh);
+        Ok(())
+    }
+
+    fn check_size(&self, more: usize) -> Result<(), SseError> {
+        let held = self.line.len() + self.data.len() + self.name.len() + more;
+        if held > self.bytes_max {
+            return Err(SseError::TooLarge { offset: self.line_offset, bytes_max: self.bytes_max });
+        }
+        Ok(())
+    }
+
+    /// Copies a data line that outlives its chunk, or gets company.
+    fn keep(&mut self, fresh: Option<&[u8]>) {
+        if let Some(line) = fresh {
+            self.data.extend_from_slice(line);
+        }
+    }
+
+    fn take_line<'l>(
+        &mut self,
+        line: &'l [u8],
+        fresh: &mut Option<&'l [u8]>,
+        on_event: &mut impl FnMut(SseEvent<'_>),
+    ) {
+        let line = match self.line_offset {
+            0 => line.strip_prefix(BOM).unwrap_or(line),
+            _ => line,
+        };
+        if line.is_empty() {
+            self.dispatch(fresh.take(), on_event);
+            return;
+        }
+        let (field, value) = match line.iter().position(|byte| *byte == b':') {
+            Some(colon) => (&line[..colon], &line[colon + 1..]),
+            None => (line, &line[line.len()..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" if self.data_offset.is_none() => {
+                self.data_offset = Some(self.line_offset);
+                *fresh = Some(value);
+            }
+            b"data" => {
+                self.keep(fresh.take());
+                self.data.push(b'\n');
+                self.data.extend_from_slice(value);
+            }
+            b"event" => {
+                self.name.clear();
+                self.name.extend_from_slice(value);
+            }
+            // `id` and `retry` are about reconnecting, which nobody does here; a field without
+            // a name is a comment; the rest is unknown and ignored.
+            _ => {}
+        }
+    }
+
+    fn dispatch(&mut self, fresh: Option<&[u8]>, on_event: &mut impl FnMut(SseEvent<'_>)) {
+        if let Some(offset) = self.data_offset.take() {
+            on_event(SseEvent {
+                name: String::from_utf8_lossy(&self.name),
+                data: String::from_utf8_lossy(fresh.unwrap_or(&self.data)),
+                offset,
+            });
+        }
+        self.name.clear();
+        self.data.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

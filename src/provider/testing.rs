@@ -1,0 +1,188 @@
+//! A server on loopback that says exactly these bytes, and a way to ask it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use posse_actors::conversation::{ContentPart, Message};
+use posse_actors::ports::{Completion, Delta, Provider, ProviderError, Request, ToolSpec};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::provider::profile::Profile;
+
+/// What the server does with one request.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Sends.
+    Send(Vec<u8>),
+    /// Sends this again and again until the client leaves.
+    Repeat(Vec<u8>, Duration),
+    /// Says nothing more until the client leaves.
+    Stall,
+    /// Ends the connection cleanly.
+    Close,
+    /// Resets the connection.
+    Reset,
+}
+
+/// A request as it arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+/// A server that plays one script per request, in order.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    connections: Arc<Mutex<usize>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    pub(crate) async fn start(scripts: impl IntoIterator<Item = Vec<Step>>) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let scripts = Arc::new(Mutex::new(scripts.into_iter().collect::<VecDeque<_>>()));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let connections = Arc::new(Mutex::new(0));
+        let (all, count) = (Arc::clone(&seen), Arc::clone(&connections));
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                *count.lock().unwrap() += 1;
+                tokio::spawn(serve(stream, Arc::clone(&scripts), Arc::clone(&all)));
+            }
+        });
+        Server { address, seen, connections, task }
+    }
+
+    /// The requests so far.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// The connections so far.
+    pub(crate) fn connections(&self) -> usize {
+        *self.connections.lock().unwrap()
+    }
+
+    /// A profile for this server, with little patience.
+    pub(crate) fn profile(&self) -> Profile {
+        let key = "sk-test-0123456789".to_owned();
+        Profile::new("mock", &format!("{}/v1", self.address), "some-model", Some(key.into()))
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    scripts: Arc<Mutex<VecDeque<Vec<Step>>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+) {
+    while let Some(request) = read_request(&mut stream).await {
+        seen.lock().unwrap().push(request);
+        let Some(script) = scripts.lock().unwrap().pop_front() else { return };
+        for step in script {
+            match step {
+                Step::Send(bytes) => {
+                    if stream.write_all(&bytes).await.is_err() {
+                        return;
+                    }
+                }
+                Step::Repeat(bytes, pause) => {
+                    while stream.write_all(&bytes).await.is_ok() {
+                        tokio::time::sleep(pause).await;
+                    }
+                    return;
+                }
+                Step::Stall => {
+                    stream.read(&mut [0]).await.ok();
+                    return;
+                }
+                Step::Close => return,
+                Step::Reset => {
+                    stream.set_zero_linger().unwrap();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+async fn read_request(stream: &mut TcpStream) -> Option<Seen> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break at + 4;
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+    let length = head.split("content-length: ").nth(1)?.split("\r\n").next()?.parse::<usize>();
+    let length = length.ok()?;
+    while bytes.len() < end + length {
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    Some(Seen { head, body: String::from_utf8_lossy(&bytes[end..]).into_owned() })
+}
+
+/// A whole answer.
+pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Vec<Step> {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}\r\n");
+    vec![Step::Send([head.as_bytes(), body.as_bytes()].concat())]
+}
+
+/// The beginning of an event stream that ends with its connection.
+pub(crate) fn stream_head() -> Step {
+    Step::Send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_vec())
+}
+
+/// An event stream of these bytes, and the end of the connection.
+pub(crate) fn stream(body: impl AsRef<[u8]>) -> Vec<Step> {
+    vec![stream_head(), Step::Send(body.as_ref().to_vec()), Step::Close]
+}
+
+/// A request with one user message.
+pub(crate) fn request(text: &str) -> Request {
+    let message = Message::User { content: vec![ContentPart::text(text)] };
+    let tools: [ToolSpec; 0] = [];
+    Request {
+        messages: vec![Arc::new(message)],
+        tools: Arc::new(tools),
+        stream: true,
+        tokens_max: None,
+        temperature: None,
+    }
+}
+
+/// Asks, and collects the deltas.
+pub(crate) async fn ask(
+    provider: &dyn Provider,
+    request: Request,
+) -> (Result<Completion, ProviderError>, Vec<Delta>) {
+    let (tx, mut rx) = mpsc::channel(64);
+    let collect = async {
+        let mut deltas = Vec::new();
+        while let Some(delta) = rx.recv().await {
+            deltas.push(delta);
+        }
+        deltas
+    };
+    futures_util::future::join(provider.complete(request, tx), collect).await
+}

@@ -1,0 +1,129 @@
+//! TLS that costs nothing until it is used.
+//!
+//! The platform's root certificates are opened by the first handshake, or on a thread before it
+//! ([`warm`]). Checks cannot be switched off: there is no such option anywhere.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+type Verifier = Result<Arc<WebPkiServerVerifier>, String>;
+
+/// The platform's roots, for every client of the process.
+static PLATFORM: OnceLock<Verifier> = OnceLock::new();
+
+/// Begins to open the platform's root certificates, if nobody has yet.
+pub(crate) fn warm() {
+    if PLATFORM.get().is_none() {
+        // Without the thread the first handshake does it; nothing is lost but time.
+        std::thread::Builder::new()
+            .name("tls-roots".to_owned())
+            .spawn(|| {
+                platform();
+            })
+            .ok();
+    }
+}
+
+/// What a client needs to speak TLS with the platform's roots.
+pub(crate) fn client_config() -> Result<ClientConfig, Error> {
+    config_with(platform)
+}
+
+/// The same with other roots.
+pub(crate) fn config_with(roots: fn() -> &'static Verifier) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let algorithms = provider.signature_verification_algorithms;
+    let verifier = Arc::new(LazyVerifier { roots, algorithms });
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn platform() -> &'static Verifier {
+    PLATFORM.get_or_init(|| {
+        let loaded = rustls_native_certs::load_native_certs();
+        for error in &loaded.errors {
+            tracing::debug!(%error, "a root certificate cannot be read");
+        }
+        verifier_of(loaded.certs)
+    })
+}
+
+pub(crate) fn verifier_of(certificates: Vec<CertificateDer<'static>>) -> Verifier {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates);
+    if roots.is_empty() {
+        return Err("this machine has no root certificates (on Debian: install \
+                    ca-certificates; elsewhere set SSL_CERT_FILE)"
+            .to_owned());
+    }
+    let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+/// Knows its algorithms from the start, and its roots when the first certificate arrives.
+#[derive(Debug)]
+struct LazyVerifier {
+    roots: fn() -> &'static Verifier,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for LazyVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match (self.roots)() {
+            Ok(verifier) => verifier.verify_server_cert(
+                end_entity,
+                intermediates,
+                server_name,
+                ocsp_response,
+                now,
+            ),
+            Err(reason) => Err(Error::General(reason.clone())),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests;
