@@ -13,6 +13,7 @@ use crate::failure::Exit;
 /// A home and a project in a temporary folder.
 struct Place {
     dir: TempDir,
+    project: PathBuf,
     variables: Vec<(String, String)>,
 }
 
@@ -23,7 +24,8 @@ impl Place {
         fs::create_dir_all(dir.path().join("project/.posse")).unwrap();
         let home = dir.path().join("home").display().to_string();
         let variables = vec![("POSSE_HOME".to_owned(), home)];
-        Place { dir, variables }
+        let project = dir.path().join("project");
+        Place { dir, project, variables }
     }
 
     fn user(self, text: impl AsRef<[u8]>) -> Place {
@@ -50,11 +52,13 @@ impl Place {
         self.load_with(|_| {})
     }
 
-    fn load_with(&self, change: impl FnOnce(&mut Sources<'_>)) -> Result<Loaded, Vec<Failure>> {
+    fn load_with<'a>(
+        &'a self,
+        change: impl FnOnce(&mut Sources<'a>),
+    ) -> Result<Loaded, Vec<Failure>> {
         let environment: Environment = self.variables.iter().cloned().collect();
         let dirs = Dirs::from_environment(&environment).unwrap();
-        let project = self.dir.path().join("project");
-        let mut sources = Sources { project: Some(&project), ..Sources::default() };
+        let mut sources = Sources { project: Some(&self.project), ..Sources::default() };
         change(&mut sources);
         load(&environment, &dirs, &sources)
     }
