@@ -1,1 +1,250 @@
-//! Stub.
+//! What the user typed, as plain values: nothing here reads a file, and nothing is guessed.
+//!
+//! A mistyped subcommand is an error with a suggestion. What `posse` will do one day but does not
+//! do yet is an error that says so: no flag is accepted and then ignored.
+
+mod args;
+mod directory;
+mod later;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use serde_json::{Value, json};
+
+pub use directory::working_directory;
+
+use crate::failure::Exit;
+
+/// What `posse` was asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Invocation {
+    /// `posse run`, `posse exec`, `posse -p`.
+    Run(Box<RunArgs>),
+    /// `posse demo`.
+    Demo(DemoArgs),
+    /// `posse sessions …`.
+    Sessions(SessionsArgs),
+    /// `posse config …`.
+    Config(ConfigArgs),
+}
+
+/// Everything `posse run` understands. `None` and empty mean "not given".
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunArgs {
+    /// The task, from `--prompt` or the words; `None`: from standard input.
+    pub prompt: Option<PromptArg>,
+    /// `--agent`.
+    pub agent: Option<String>,
+    /// `--provider`.
+    pub provider: Option<String>,
+    /// `--model`.
+    pub model: Option<String>,
+    /// `--max-turns`.
+    pub max_turns: Option<u32>,
+    /// `--timeout`.
+    pub timeout: Option<Duration>,
+    /// `--add-dir`, in order.
+    pub add_dirs: Vec<PathBuf>,
+    /// `--yes`.
+    pub yes: bool,
+    /// `--dry-run`.
+    pub dry_run: bool,
+    /// `--stream` or `--no-stream`.
+    pub stream: Option<bool>,
+    /// `--image`, in order: paths or addresses.
+    pub images: Vec<String>,
+    /// `--no-transcript`.
+    pub no_transcript: bool,
+    /// `--output-format`.
+    pub output_format: OutputFormat,
+    /// `--record`.
+    pub record: Option<PathBuf>,
+    /// `--sandbox`: `off`, `read-only` or `workspace-write`.
+    pub sandbox: Option<String>,
+    /// `--network`: `deny` or `inherit`.
+    pub network: Option<String>,
+    /// `--mode`, `--single-agent`: `single-agent`, the only one there is.
+    pub agent_mode: Option<String>,
+    /// `-v`, counted.
+    pub verbose: u8,
+    /// Where the configuration comes from.
+    pub place: PlaceArgs,
+}
+
+/// Where a task comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptArg {
+    /// The command line.
+    Text(String),
+    /// `-`: standard input.
+    Stdin,
+}
+
+/// Flags that decide which configuration is read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlaceArgs {
+    /// `--cwd`.
+    pub cwd: Option<PathBuf>,
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// `--trust-project`.
+    pub trust_project: bool,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum OutputFormat {
+    /// The final answer alone.
+    #[default]
+    Text,
+    /// One object at the end.
+    Json,
+    /// One event a line.
+    StreamJson,
+}
+
+/// What `posse demo` understands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DemoArgs {
+    /// `--output-format`.
+    pub output_format: OutputFormat,
+    /// `-v`, counted.
+    pub verbose: u8,
+}
+
+/// What `posse sessions` understands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionsArgs {
+    /// `--cwd`: the project.
+    pub cwd: Option<PathBuf>,
+    /// Which of them.
+    pub action: SessionsAction,
+}
+
+/// The subcommands of `posse sessions`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionsAction {
+    /// `list`.
+    List {
+        /// `--json`.
+        json: bool,
+    },
+    /// `show ID`.
+    Show {
+        /// The session, or an unambiguous beginning of its id.
+        id: String,
+        /// `--json`.
+        json: bool,
+    },
+    /// `verify [ID]`.
+    Verify {
+        /// The session; every one of the project without it.
+        id: Option<String>,
+    },
+}
+
+/// What `posse config` understands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigArgs {
+    /// `show`.
+    Show {
+        /// `--origin`.
+        origin: bool,
+        /// `--json`.
+        json: bool,
+        /// Which configuration.
+        place: PlaceArgs,
+    },
+    /// `path`.
+    Path {
+        /// Which configuration.
+        place: PlaceArgs,
+    },
+}
+
+/// An end before anything was started: help, the version, or a usage error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CliExit {
+    /// What to print, with its last newline.
+    pub text: String,
+    /// Whether it goes to standard error.
+    pub stderr: bool,
+    /// The exit code.
+    pub code: u8,
+}
+
+/// Reads the command line, program name first.
+pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, CliExit> {
+    let mut args: Vec<OsString> = args.collect();
+    if args.is_empty() {
+        args.push("posse".into());
+    }
+    let first = args.get(1).and_then(|arg| arg.to_str()).unwrap_or_default();
+    if args.len() == 2 && matches!(first, "--version" | "-V") {
+        return Err(CliExit { text: version(), stderr: false, code: Exit::Done as u8 });
+    }
+    // `posse -p PROMPT` is `posse run -p PROMPT`, so that the flags of `run` exist once.
+    if first.starts_with('-') && !matches!(first, "-h" | "--help" | "-V" | "--version") {
+        args.insert(1, "run".into());
+    }
+    match args::Cli::try_parse_from(&args) {
+        Ok(cli) => cli.command.into_invocation(),
+        Err(error) => Err(refuse(error, &args)),
+    }
+}
+
+impl RunArgs {
+    /// The flags that are settings: key, value and flag, for the last layer of the configuration.
+    pub fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
+        let mut overrides = Vec::new();
+        let mut set = |key, value: Option<Value>, flag| {
+            overrides.extend(value.map(|value| (key, value, flag)));
+        };
+        set("agentMode", self.agent_mode.as_ref().map(|mode| json!(mode)), "--mode");
+        set("defaultAgent", self.agent.as_ref().map(|name| json!(name)), "--agent");
+        set("defaultProvider", self.provider.as_ref().map(|name| json!(name)), "--provider");
+        set("model", self.model.as_ref().map(|name| json!(name)), "--model");
+        set("maxTurns", self.max_turns.map(|turns| json!(turns)), "--max-turns");
+        let seconds = self.timeout.map(|limit| json!(format!("{}ms", limit.as_millis())));
+        set("timeout", seconds, "--timeout");
+        let flag = if self.stream == Some(true) { "--stream" } else { "--no-stream" };
+        set("streaming.enabled", self.stream.map(|on| json!(on)), flag);
+        set("sandbox.mode", self.sandbox.as_ref().map(|mode| json!(mode)), "--sandbox");
+        set("sandbox.network", self.network.as_ref().map(|mode| json!(mode)), "--network");
+        overrides
+    }
+}
+
+fn version() -> String {
+    concat!("posse ", env!("CARGO_PKG_VERSION"), "\n").into()
+}
+
+/// Turns clap's answer into ours: help and version end well, everything else is exit 2.
+fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
+    match error.kind() {
+        ErrorKind::DisplayHelp => {
+            CliExit { text: error.to_string(), stderr: false, code: Exit::Done as u8 }
+        }
+        ErrorKind::DisplayVersion => {
+            CliExit { text: version(), stderr: false, code: Exit::Done as u8 }
+        }
+        _ => {
+            later::suggest(&mut error, args);
+            usage(later::explain(&error).unwrap_or_else(|| error.to_string()))
+        }
+    }
+}
+
+fn usage(mut text: String) -> CliExit {
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    CliExit { text, stderr: true, code: Exit::Usage as u8 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -45,7 +45,7 @@ pub struct Failure {
     pub code: &'static str,
     /// What is wrong, in one line.
     pub what: String,
-    /// `file:line:column`, or a flag.
+    /// `file:line:column`, or a flag. What follows a newline is an excerpt, shown below it.
     pub place: Option<String>,
     /// Why it matters, where that helps.
     pub why: Option<String>,
@@ -86,7 +86,11 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error[{}]: {}", self.code, printable(&self.what))?;
-        for (label, text) in [("where", &self.place), ("why", &self.why), ("fix", &self.fix)] {
+        if let Some(place) = &self.place {
+            // A place may go on with the line it means and a caret below.
+            write!(f, "\n  where: {}", printable_lines(place).replace('\n', "\n    "))?;
+        }
+        for (label, text) in [("why", &self.why), ("fix", &self.fix)] {
             if let Some(text) = text {
                 write!(f, "\n  {label}: {}", printable(text))?;
             }
@@ -121,6 +125,55 @@ fn escape(text: &str, newlines: bool) -> String {
     safe
 }
 
+/// The known name that `given` was most likely meant to be, if any is close enough.
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Longer than any name; without a bound the table would grow with hostile input.
+    const LENGTH_MAX: usize = 64;
+    let given: Vec<char> = given.to_lowercase().chars().take(LENGTH_MAX + 1).collect();
+    if given.is_empty() || given.len() > LENGTH_MAX {
+        return None;
+    }
+    let mut best: Option<((usize, usize), &str)> = None;
+    for name in known {
+        let letters: Vec<char> = name.to_lowercase().chars().collect();
+        let typos_max = 1 + given.len().max(letters.len()) / 4;
+        let typos = typos_between(&given, &letters);
+        // Of two that are equally close, swapped letters beat a missing one.
+        let distance = (typos, given.len().abs_diff(letters.len()));
+        let beats = |(least, _)| distance < least;
+        if typos <= typos_max && typos < letters.len() && best.is_none_or(beats) {
+            best = Some((distance, name));
+        }
+    }
+    best.map(|(_, name)| name)
+}
+
+/// Letters to insert, remove, replace or swap with a neighbour to get from `a` to `b`.
+fn typos_between(a: &[char], b: &[char]) -> usize {
+    let width = b.len() + 1;
+    let mut table: Vec<usize> = vec![0; (a.len() + 1) * width];
+    for (column, cell) in table.iter_mut().enumerate().take(width) {
+        *cell = column;
+    }
+    for row in 1..=a.len() {
+        table[row * width] = row;
+        for column in 1..=b.len() {
+            let above = table[(row - 1) * width + column] + 1;
+            let before = table[row * width + column - 1] + 1;
+            let replaced = usize::from(a[row - 1] != b[column - 1]);
+            let mut fewest =
+                above.min(before).min(table[(row - 1) * width + column - 1] + replaced);
+            let swapped =
+                row > 1 && column > 1 && a[row - 1] == b[column - 2] && a[row - 2] == b[column - 1];
+            if swapped {
+                fewest = fewest.min(table[(row - 2) * width + column - 2] + 1);
+            }
+            table[row * width + column] = fewest;
+        }
+    }
+    table[a.len() * width + b.len()]
+}
+
 /// Characters that reorder or hide what a person reads: bidirectional controls, zero-width
 /// characters, and the tag block.
 fn is_invisible(c: char) -> bool {
@@ -143,6 +196,24 @@ mod tests {
           where: config.json:3:5
           fix: did you mean "model"?
         "#);
+    }
+
+    #[test]
+    fn guesses_what_was_meant_and_nothing_far_fetched() {
+        let known = ["run", "demo", "sessions", "config", "mode", "model", "maxTurns"];
+        let table = [
+            ("rnu", Some("run")),
+            ("session", Some("sessions")),
+            ("modle", Some("model")),
+            ("maxturns", Some("maxTurns")),
+            ("fix", None),
+            ("x", None),
+            ("", None),
+        ];
+        for (given, meant) in table {
+            assert_eq!(nearest(given, known), meant, "{given}");
+        }
+        assert_eq!(nearest(&"a".repeat(1 << 20), known), None);
     }
 
     #[test]

@@ -1,1 +1,374 @@
-//! Stub.
+//! The rules of what may run: a pure function of a call and its situation.
+//!
+//! The order is fixed: hard deny, global deny, agent deny, protected places, grants, rules, and
+//! then the question. Nothing a later step says can undo an earlier one, so a secret stays denied
+//! whatever was granted. Nothing here reads a file or asks anybody.
+
+mod hardening;
+mod places;
+mod rules;
+mod shell;
+
+use posse_actors::event::{Grant, Scope};
+use posse_actors::ports::{
+    Action, Asking, Confinement, Operation, Policy, Question, Situation, Verdict,
+};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+
+use hardening::Danger;
+use rules::{Decision, Rule};
+use shell::Script;
+
+pub use places::{is_protected, is_secret};
+
+/// Characters of a command above which nothing allows it but a human who sees it.
+const COMMAND_CHARS_MAX: usize = 10_000;
+const READ_TOOLS: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
+const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
+
+/// What the policy is made of.
+#[derive(Debug, Clone, Default)]
+pub struct PolicySettings {
+    /// Absolute, resolved roots of the workspace.
+    pub roots: Vec<String>,
+    /// `sandbox.mode`.
+    pub sandbox: SandboxMode,
+    /// `sandbox.network`.
+    pub network: Network,
+    /// `permissions` of the user's configuration, as JSON. Never a project's.
+    pub rules: Vec<Value>,
+    /// `sandbox.readSecrets`: absolute paths that may be read although they look like secrets.
+    pub readable_secrets: Vec<String>,
+    /// Absolute paths of our own configuration, state and cache.
+    pub own_dirs: Vec<String>,
+    /// Agents that may only read, such as `plan`.
+    pub read_only_agents: Vec<String>,
+}
+
+/// What commands are confined to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// Nothing.
+    Off,
+    /// Reading; file tools do not write either.
+    ReadOnly,
+    /// Writing below the workspace roots.
+    #[default]
+    WorkspaceWrite,
+}
+
+impl SandboxMode {
+    /// The name in the configuration and of the profile.
+    pub fn name(self) -> &'static str {
+        match self {
+            SandboxMode::Off => "off",
+            SandboxMode::ReadOnly => "read-only",
+            SandboxMode::WorkspaceWrite => "workspace-write",
+        }
+    }
+}
+
+/// Whether commands reach the network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Network {
+    /// Only while a human is there to be asked.
+    #[default]
+    WithHuman,
+    /// Never.
+    Deny,
+    /// Always.
+    Inherit,
+}
+
+/// The policy of built-in rules and the user's.
+#[derive(Debug)]
+pub struct RulePolicy {
+    roots: Vec<String>,
+    sandbox: SandboxMode,
+    network: Network,
+    rules: Vec<Rule>,
+    readable_secrets: Vec<String>,
+    own_dirs: Vec<String>,
+    read_only_agents: Vec<String>,
+}
+
+/// An action and what its parts were recognised as.
+struct Case<'a> {
+    action: &'a Action,
+    situation: &'a Situation<'a>,
+    scripts: Vec<Script>,
+}
+
+impl RulePolicy {
+    /// Compiles the user's rules. Every rule that makes no sense is reported.
+    pub fn new(settings: PolicySettings) -> Result<RulePolicy, Vec<Failure>> {
+        let rules = rules::compile(&settings.rules)?;
+        Ok(RulePolicy {
+            roots: settings.roots,
+            sandbox: settings.sandbox,
+            network: settings.network,
+            rules,
+            readable_secrets: settings.readable_secrets,
+            own_dirs: settings.own_dirs,
+            read_only_agents: settings.read_only_agents,
+        })
+    }
+}
+
+impl Policy for RulePolicy {
+    fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
+        let scripts = action
+            .operations
+            .iter()
+            .filter_map(|operation| match operation {
+                Operation::Execute { command, .. } => Some(Script::read(command)),
+                Operation::Read { .. } | Operation::Write { .. } => None,
+            })
+            .collect();
+        let case = Case { action, situation, scripts };
+        self.hard_deny(&case)
+            .or_else(|| self.global_deny(&case))
+            .or_else(|| self.agent_deny(&case))
+            .or_else(|| self.ask_each_time(&case))
+            .or_else(|| self.granted(&case))
+            .or_else(|| self.ruled(&case))
+            .unwrap_or_else(|| self.built_in(&case))
+    }
+}
+
+impl RulePolicy {
+    fn hard_deny(&self, case: &Case<'_>) -> Option<Verdict> {
+        for operation in &case.action.operations {
+            match operation {
+                Operation::Read { path, .. } | Operation::Write { path, .. } => {
+                    if !self.roots.iter().any(|root| places::is_below(path, root)) {
+                        return Some(deny("hard-deny: workspace", "it is outside the workspace"));
+                    }
+                }
+                Operation::Execute { command, .. } if command.contains('\0') => {
+                    return Some(deny("hard-deny: nul", "the command contains a NUL byte"));
+                }
+                Operation::Execute { .. } => {}
+            }
+        }
+        case.scripts
+            .iter()
+            .find_map(hardening::danger)
+            .map(|Danger { rule, reason }| deny(&format!("hard-deny: {rule}"), reason))
+    }
+
+    fn global_deny(&self, case: &Case<'_>) -> Option<Verdict> {
+        for operation in &case.action.operations {
+            let (path, relative, reads) = match operation {
+                Operation::Read { path, relative, .. } => (path, relative, true),
+                Operation::Write { path, relative, .. } => (path, relative, false),
+                Operation::Execute { .. } => continue,
+            };
+            let readable = reads && self.readable_secrets.contains(path);
+            if !readable && (is_secret(path) || is_secret(relative)) {
+                return Some(deny(
+                    "global-deny: secrets",
+                    &format!(
+                        "{relative} holds secrets; work without its content, or ask the user for what \
+                     is needed (they can list the file in sandbox.readSecrets)"
+                    ),
+                ));
+            }
+            if !reads && self.sandbox == SandboxMode::ReadOnly {
+                return Some(deny("sandbox.mode: read-only", "this run may only read"));
+            }
+        }
+        let rule = self.rules.iter().find(|rule| rule.denies(case.action, &case.scripts))?;
+        let reason = rule.reason.as_deref().unwrap_or("the user's rules deny it");
+        Some(deny(&format!("permissions: {}", rule.text), reason))
+    }
+
+    fn agent_deny(&self, case: &Case<'_>) -> Option<Verdict> {
+        let agent = case.situation.agent;
+        let operations = &case.action.operations;
+        if self.read_only_agents.iter().any(|name| name == agent) {
+            let reads = READ_TOOLS.contains(&case.action.tool.as_str()) && reads_only(operations);
+            return (!reads).then(|| {
+                deny(&format!("agent {agent}: read-only"), "this agent may only read files")
+            });
+        }
+        let vendored = operations.iter().any(|operation| match operation {
+            Operation::Write { relative, .. } => places::is_vendored(relative),
+            Operation::Read { .. } | Operation::Execute { .. } => false,
+        });
+        vendored.then(|| deny(
+            &format!("agent {agent}: node_modules/**"),
+            "node_modules belongs to the package manager; change package.json and install instead",
+        ))
+    }
+
+    /// What neither a grant, nor a rule, nor `--yes` answers.
+    fn ask_each_time(&self, case: &Case<'_>) -> Option<Verdict> {
+        let reason = case.action.operations.iter().find_map(|operation| match operation {
+            Operation::Write { path, relative, .. } => (is_protected(relative)
+                || self.own_dirs.iter().any(|own| places::is_below(path, own)))
+            .then(|| format!("{relative} controls what runs later; it is asked about each time")),
+            Operation::Execute { command, .. } => {
+                (command.chars().nth(COMMAND_CHARS_MAX).is_some())
+                    .then(|| format!("the command is longer than {COMMAND_CHARS_MAX} characters"))
+            }
+            Operation::Read { .. } => None,
+        });
+        let reason = reason.or_else(|| {
+            let word = case.scripts.iter().find_map(Script::secret_word)?;
+            Some(format!("the command names {word}, which holds secrets"))
+        })?;
+        Some(Verdict::Ask(Question {
+            reason,
+            scopes: vec![Scope::Once],
+            grant: None,
+            yes_covers: false,
+            rule: None,
+            confinement: self.confinement(case.situation),
+        }))
+    }
+
+    fn granted(&self, case: &Case<'_>) -> Option<Verdict> {
+        let operations = &case.action.operations;
+        let covered =
+            |operation: &Operation| match operation {
+                Operation::Write { path, .. } => case.situation.grants.iter().any(|grant| {
+                    grant.operation == "write" && places::is_below(path, &grant.target)
+                }),
+                Operation::Read { .. } => true,
+                Operation::Execute { .. } => false,
+            };
+        let writes =
+            operations.iter().any(|operation| matches!(operation, Operation::Write { .. }));
+        let tool = WRITE_TOOLS.contains(&case.action.tool.as_str());
+        (tool && writes && operations.iter().all(covered))
+            .then(|| Verdict::Allow(self.confinement(case.situation)))
+    }
+
+    /// The most specific of the user's rules; of two equals, the one that asks.
+    fn ruled(&self, case: &Case<'_>) -> Option<Verdict> {
+        let rule = self
+            .rules
+            .iter()
+            .filter(|rule| rule.applies(case.action, &case.scripts))
+            .max_by_key(|rule| (rule.specificity(), rule.decision == Decision::Ask))?;
+        match rule.decision {
+            Decision::Allow => Some(Verdict::Allow(self.confinement(case.situation))),
+            Decision::Ask | Decision::Deny => {
+                let reason = rule.reason.clone();
+                let reason = reason.unwrap_or_else(|| format!("a rule asks: {}", rule.text));
+                let mut verdict = self.ask(case, reason);
+                // The user wants to be asked: a rule against their own is nothing to suggest.
+                if let Verdict::Ask(question) = &mut verdict {
+                    question.rule = None;
+                }
+                Some(verdict)
+            }
+        }
+    }
+
+    fn built_in(&self, case: &Case<'_>) -> Verdict {
+        let tool = case.action.tool.as_str();
+        if READ_TOOLS.contains(&tool) && reads_only(&case.action.operations) {
+            return Verdict::Allow(Confinement {
+                profile: SandboxMode::ReadOnly.name().into(),
+                writable_roots: Vec::new(),
+                network: false,
+            });
+        }
+        let reason = match tool {
+            "bash" => "commands are asked about".to_owned(),
+            tool if WRITE_TOOLS.contains(&tool) => "changes to files are asked about".to_owned(),
+            tool => format!("no rule covers {tool}"),
+        };
+        self.ask(case, reason)
+    }
+
+    fn ask(&self, case: &Case<'_>, reason: String) -> Verdict {
+        let grant = grant_for(case.action);
+        let mut scopes = vec![Scope::Once];
+        scopes.extend(grant.as_ref().map(|grant| grant.scope));
+        Verdict::Ask(Question {
+            reason,
+            scopes,
+            grant,
+            yes_covers: true,
+            rule: rule_for(case),
+            confinement: self.confinement(case.situation),
+        })
+    }
+
+    fn confinement(&self, situation: &Situation<'_>) -> Confinement {
+        let writable = self.sandbox != SandboxMode::ReadOnly;
+        Confinement {
+            profile: self.sandbox.name().into(),
+            writable_roots: if writable { self.roots.clone() } else { Vec::new() },
+            network: match self.network {
+                Network::WithHuman => situation.asking == Asking::Human,
+                Network::Deny => false,
+                Network::Inherit => true,
+            },
+        }
+    }
+}
+
+fn deny(rule: &str, reason: &str) -> Verdict {
+    Verdict::Deny { reason: reason.to_owned(), rule: rule.to_owned() }
+}
+
+fn reads_only(operations: &[Operation]) -> bool {
+    operations.iter().all(|operation| matches!(operation, Operation::Read { .. }))
+}
+
+/// The folder that a wider answer opens for writing; none if the call writes into several.
+fn grant_for(action: &Action) -> Option<Grant> {
+    if !WRITE_TOOLS.contains(&action.tool.as_str()) {
+        return None;
+    }
+    let mut folder: Option<&str> = None;
+    for operation in &action.operations {
+        match operation {
+            Operation::Write { path, .. } => {
+                let (parent, _) = path.rsplit_once('/')?;
+                if folder.is_some_and(|known| known != parent) {
+                    return None;
+                }
+                folder = Some(parent);
+            }
+            Operation::Read { .. } => {}
+            Operation::Execute { .. } => return None,
+        }
+    }
+    let target = folder?.to_owned();
+    Some(Grant { operation: "write".into(), target, scope: Scope::Session })
+}
+
+/// The rule that would have allowed the call, for the user's configuration.
+fn rule_for(case: &Case<'_>) -> Option<String> {
+    let tool = &case.action.tool;
+    let matching = match case.action.operations.as_slice() {
+        [Operation::Write { relative, .. }] => {
+            let folder = relative.rsplit_once('/');
+            let glob = folder.map_or_else(
+                || globset::escape(relative),
+                |(folder, _)| format!("{}/**", globset::escape(folder)),
+            );
+            Some(json!({ "pathGlob": glob }))
+        }
+        // Only a plain command can be allowed by its beginning.
+        [Operation::Execute { command, .. }] if case.scripts.iter().all(|script| script.plain) => {
+            Some(json!({ "commandPrefix": command.trim() }))
+        }
+        _ => None,
+    };
+    let rule = match matching {
+        Some(matching) => json!({ "tool": tool, "match": matching, "decision": "allow" }),
+        None => json!({ "tool": tool, "decision": "allow" }),
+    };
+    Some(rule.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! The folder a command works in, checked before anything depends on it.
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Exit, Failure};
+
+/// The absolute, resolved folder that `--cwd` (or its absence) means.
+pub fn working_directory(flag: Option<&Path>) -> Result<PathBuf, Failure> {
+    let Some(given) = flag else {
+        return std::env::current_dir().and_then(|cwd| cwd.canonicalize()).map_err(|error| {
+            Failure::new("CLI001", Exit::Usage, "the working directory cannot be used")
+                .because(error.to_string())
+                .fix("change to a folder that exists, or name one with --cwd DIR")
+        });
+    };
+    let refused = |why: String| {
+        let what = format!("--cwd {} cannot be used", given.display());
+        Failure::new("CLI001", Exit::Usage, what)
+            .at("--cwd")
+            .because(why)
+            .fix("name a folder that exists and that you may read")
+    };
+    let resolved = given.canonicalize().map_err(|error| refused(error.to_string()))?;
+    if !resolved.is_dir() {
+        return Err(refused("it is not a folder".into()));
+    }
+    // Opening it is the only honest test of whether it can be read.
+    std::fs::read_dir(&resolved).map_err(|error| refused(error.to_string()))?;
+    Ok(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_is_no_folder_and_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+
+        let failure = working_directory(Some(&file)).unwrap_err();
+        assert_eq!(
+            (failure.exit, failure.why.as_deref()),
+            (Exit::Usage, Some("it is not a folder"))
+        );
+        let failure = working_directory(Some(&dir.path().join("none"))).unwrap_err();
+        assert_eq!((failure.code, failure.exit), ("CLI001", Exit::Usage));
+        let found = working_directory(Some(dir.path())).unwrap();
+        assert_eq!(found, dir.path().canonicalize().unwrap());
+    }
+}

@@ -1,0 +1,107 @@
+//! What the product promises and this version does not do: named in errors, never accepted.
+//! And what the user probably meant: clap's own guess misses swapped letters.
+
+use std::ffi::OsString;
+
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::cli::args::Cli;
+use crate::failure::nearest;
+
+const FLAGS: [&str; 15] = [
+    "--budget",
+    "--sandbox-required",
+    "--persistent-grants",
+    "--no-persistent-grants",
+    "--input-format",
+    "--main-max-context-tokens",
+    "--main-compact-at",
+    "--sub-max-context-tokens",
+    "--sub-compact-at",
+    "--thinking",
+    "--unattended",
+    "--last",
+    "--fork",
+    "--continue",
+    "-c",
+];
+
+const COMMANDS: [&str; 25] = [
+    "plain",
+    "resume",
+    "attach",
+    "replay",
+    "doctor",
+    "permissions",
+    "grants",
+    "trust",
+    "agents",
+    "tools",
+    "models",
+    "skills",
+    "mcp",
+    "serve",
+    "acp",
+    "mcp-serve",
+    "worker",
+    "completions",
+    "man",
+    // Of `posse sessions` and `posse config`.
+    "export",
+    "rm",
+    "schema",
+    "edit",
+    "list-agents",
+    "list-tools",
+];
+
+/// The text for an error that is about something planned.
+pub(crate) fn explain(error: &clap::Error) -> Option<String> {
+    let (kind, names, word) = match error.kind() {
+        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, &FLAGS[..], "flag"),
+        ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, &COMMANDS[..], "command"),
+        _ => return None,
+    };
+    let Some(ContextValue::String(given)) = error.get(kind) else { return None };
+    let given = given.split('=').next().unwrap_or(given);
+    names.contains(&given).then(|| {
+        format!(
+            "error: the {word} '{given}' is not available yet\n\n\
+             For what is, try '--help'.\n"
+        )
+    })
+}
+
+/// Adds the name that was probably meant.
+pub(crate) fn suggest(error: &mut clap::Error, args: &[OsString]) {
+    let root = Cli::command();
+    let scope = args.iter().skip(1).find_map(|arg| root.find_subcommand(arg)).unwrap_or(&root);
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(given) = text(error, ContextKind::InvalidSubcommand)
+        && let Some(meant) = nearest(&given, scope.get_subcommands().map(clap::Command::get_name))
+    {
+        let meant = ContextValue::Strings(vec![meant.to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, meant);
+    }
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(given) = text(error, ContextKind::InvalidArg)
+        && let Some(given) = given.strip_prefix("--")
+    {
+        let flags = std::iter::once(scope)
+            .chain(scope.get_subcommands())
+            .flat_map(clap::Command::get_arguments)
+            .filter(|arg| !arg.is_hide_set())
+            .filter_map(clap::Arg::get_long);
+        if let Some(meant) = nearest(given, flags) {
+            error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{meant}")));
+        }
+    }
+}
+
+fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    }
+}

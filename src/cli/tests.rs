@@ -1,0 +1,195 @@
+use super::*;
+
+fn play(line: &str) -> Result<Invocation, CliExit> {
+    parse(std::iter::once("posse").chain(line.split_whitespace()).map(OsString::from))
+}
+
+fn run(line: &str) -> RunArgs {
+    match play(line) {
+        Ok(Invocation::Run(args)) => *args,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn refused(line: &str) -> String {
+    let exit = play(line).expect_err(line);
+    assert_eq!((exit.code, exit.stderr), (2, true), "{line}: {}", exit.text);
+    exit.text
+}
+
+#[test]
+fn says_its_version_without_building_the_whole_tree() {
+    let exit = play("--version").unwrap_err();
+    assert_eq!(exit, CliExit { text: "posse 0.1.0\n".into(), stderr: false, code: 0 });
+    assert_eq!(play("-V"), Err(exit));
+}
+
+#[test]
+fn takes_the_task_from_words_a_flag_or_standard_input() {
+    let text = |text: &str| Some(PromptArg::Text(text.into()));
+    assert_eq!(run("run fix the test").prompt, text("fix the test"));
+    assert_eq!(run("exec --prompt fix").prompt, text("fix"));
+    assert_eq!(run("-p fix").prompt, text("fix"));
+    assert_eq!(run("-y -p fix").prompt, text("fix"));
+    assert_eq!(run("run --prompt -x").prompt, text("-x"));
+    assert_eq!(run("run fix -- --all").prompt, text("fix --all"));
+    assert_eq!(run("run -").prompt, Some(PromptArg::Stdin));
+    assert_eq!(run("run").prompt, None);
+}
+
+#[test]
+fn reads_every_flag_of_run() {
+    let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --cwd a \
+        --add-dir b --add-dir c -y --dry-run --no-stream --image i --image j --no-transcript \
+        --config f --output-format stream-json --record r --sandbox read-only --network deny \
+        --mode single --trust-project -vv go";
+    let expected = RunArgs {
+        prompt: Some(PromptArg::Text("go".into())),
+        agent: Some("plan".into()),
+        provider: Some("p".into()),
+        model: Some("m".into()),
+        max_turns: Some(3),
+        timeout: Some(Duration::from_secs(600)),
+        add_dirs: vec!["b".into(), "c".into()],
+        yes: true,
+        dry_run: true,
+        stream: Some(false),
+        images: vec!["i".into(), "j".into()],
+        no_transcript: true,
+        output_format: OutputFormat::StreamJson,
+        record: Some("r".into()),
+        sandbox: Some("read-only".into()),
+        network: Some("deny".into()),
+        agent_mode: Some("single-agent".into()),
+        verbose: 2,
+        place: PlaceArgs { cwd: Some("a".into()), config: Some("f".into()), trust_project: true },
+    };
+    assert_eq!(run(line), expected);
+    let keys: Vec<_> = expected
+        .overrides()
+        .into_iter()
+        .map(|(key, value, flag)| format!("{key}={value} {flag}"))
+        .collect();
+    insta::assert_snapshot!(keys.join("\n"), @r#"
+    agentMode="single-agent" --mode
+    defaultAgent="plan" --agent
+    defaultProvider="p" --provider
+    model="m" --model
+    maxTurns=3 --max-turns
+    timeout="600000ms" --timeout
+    streaming.enabled=false --no-stream
+    sandbox.mode="read-only" --sandbox
+    sandbox.network="deny" --network
+    "#);
+}
+
+#[test]
+fn never_sends_a_mistyped_subcommand_to_a_model() {
+    assert!(refused("rnu fix the test").contains("'run'"), "{}", refused("rnu fix the test"));
+    assert!(refused("session list").contains("'sessions'"));
+    assert!(refused("fix the test").contains("unrecognized subcommand 'fix'"));
+    assert!(refused("sessions lst").contains("'list'"));
+    assert!(refused("").contains("Usage"));
+    assert!(refused("config").contains("Usage"));
+}
+
+#[test]
+fn says_what_is_not_available_yet() {
+    for line in ["plain", "resume --last", "run --budget 3 x", "run --thinking=high x", "-c"] {
+        assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
+    }
+    assert!(refused("run --multi-agent x").contains("'--multi-agent' is not available yet"));
+    assert!(refused("run --mode multi x").contains("'--mode multi' is not available yet"));
+}
+
+#[test]
+fn names_both_sides_of_a_conflict() {
+    let table = [
+        ("run --stream --no-stream x", "--stream", "--no-stream"),
+        ("run -p x y", "--prompt", "PROMPT"),
+        ("run --single-agent --mode single x", "--single-agent", "--mode"),
+        ("run --model a --model b x", "--model", "multiple times"),
+    ];
+    for (line, one, other) in table {
+        let text = refused(line);
+        assert!(text.contains(one) && text.contains(other), "{line}: {text}");
+    }
+}
+
+#[test]
+fn refuses_values_that_make_no_sense() {
+    let table = [
+        "run --timeout 0s x",
+        "run --timeout 0 x",
+        "run --timeout 5 x",
+        "run --timeout h x",
+        "run --timeout -1s x",
+        "run --timeout 99999999999999999999h x",
+        "run --timeout 721h x",
+        "run --max-turns 0 x",
+        "run --max-turns many x",
+        "run --sandbox on x",
+        "run --output-format xml x",
+        "run --modle m x",
+        "run --model",
+    ];
+    for line in table {
+        assert!(refused(line).starts_with("error: "), "{line}: {}", refused(line));
+    }
+    assert!(refused("run --modle m x").contains("--model"));
+    let empty = parse(["posse", "run", " "].map(OsString::from).into_iter()).unwrap_err();
+    assert!(empty.text.contains("the prompt is empty"), "{}", empty.text);
+}
+
+#[cfg(unix)]
+#[test]
+fn refuses_a_prompt_that_is_not_text() {
+    use std::os::unix::ffi::OsStringExt;
+    let args = ["posse".into(), "run".into(), OsString::from_vec(vec![0xff])];
+    assert_eq!(parse(args.into_iter()).unwrap_err().code, 2);
+}
+
+#[test]
+fn reads_sessions_and_config() {
+    assert_eq!(
+        play("sessions show abc --json --cwd x"),
+        Ok(Invocation::Sessions(SessionsArgs {
+            cwd: Some("x".into()),
+            action: SessionsAction::Show { id: "abc".into(), json: true },
+        }))
+    );
+    assert_eq!(
+        play("sessions verify"),
+        Ok(Invocation::Sessions(SessionsArgs {
+            cwd: None,
+            action: SessionsAction::Verify { id: None }
+        }))
+    );
+    assert_eq!(
+        play("config show --origin --trust-project"),
+        Ok(Invocation::Config(ConfigArgs::Show {
+            origin: true,
+            json: false,
+            place: PlaceArgs { trust_project: true, ..PlaceArgs::default() },
+        }))
+    );
+    assert_eq!(
+        play("demo -v"),
+        Ok(Invocation::Demo(DemoArgs { verbose: 1, ..DemoArgs::default() }))
+    );
+}
+
+#[test]
+fn helps_briefly_and_at_length() {
+    let short = play("-h").unwrap_err();
+    assert_eq!((short.code, short.stderr), (0, false));
+    insta::assert_snapshot!(short.text);
+    let long = play("run --help").unwrap_err();
+    insta::assert_snapshot!(long.text);
+}
+
+#[test]
+fn is_put_together_without_contradiction() {
+    use clap::CommandFactory;
+    args::Cli::command().debug_assert();
+}

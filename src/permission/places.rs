@@ -1,0 +1,150 @@
+//! What paths mean to the policy: secrets, places that control what runs later, vendored code.
+//!
+//! Names are compared without regard to case, because some file systems do.
+
+/// Folders whose whole content is secret.
+const SECRET_FOLDERS: [&str; 9] = [
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".password-store",
+    "gcloud",
+    ".vault-token",
+    "keyrings",
+];
+/// Files that hold credentials.
+const SECRET_FILES: [&str; 17] = [
+    ".netrc",
+    "_netrc",
+    ".pgpass",
+    ".my.cnf",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".htpasswd",
+    ".dockercfg",
+    ".vault-token",
+    ".terraformrc",
+    "credentials.toml",
+    "credentials.tfrc.json",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+];
+/// Endings of key files.
+const SECRET_ENDINGS: [&str; 9] =
+    [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk", ".asc.key"];
+/// Files that are secret in one folder only.
+const SECRET_PAIRS: [(&str, &str); 4] = [
+    (".docker", "config.json"),
+    ("gh", "hosts.yml"),
+    (".cargo", "credentials"),
+    (".gem", "credentials"),
+];
+/// Endings that make an `.env` file an example.
+const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
+/// Names that decide what runs later: hooks, configuration, trust.
+const CONTROL: [&str; 4] = [".git", ".posse", ".agents", ".mcp.json"];
+
+/// Whether a path names a secret: denied to every tool, agent and grant.
+pub fn is_secret(path: &str) -> bool {
+    let path = path.to_ascii_lowercase();
+    let mut above = "";
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        if SECRET_FOLDERS.contains(&part) {
+            return true;
+        }
+        if SECRET_PAIRS.iter().any(|(folder, file)| *folder == above && *file == part) {
+            return true;
+        }
+        above = part;
+    }
+    is_environment_file(above)
+        || SECRET_FILES.contains(&above)
+        || SECRET_ENDINGS.iter().any(|ending| above.ends_with(ending))
+}
+
+/// `.env` and its variants, but not its examples. `.environment` and `.envrc` are other words.
+fn is_environment_file(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(".env") else { return false };
+    let variant = rest.chars().next().is_none_or(|next| !next.is_alphanumeric());
+    variant && !EXAMPLES.iter().any(|ending| rest.ends_with(ending))
+}
+
+/// Whether writing there decides what runs later: asked about each time.
+pub fn is_protected(relative: &str) -> bool {
+    relative.split('/').any(|part| CONTROL.iter().any(|name| part.eq_ignore_ascii_case(name)))
+}
+
+pub(crate) fn is_vendored(relative: &str) -> bool {
+    relative.split('/').any(|part| part.eq_ignore_ascii_case("node_modules"))
+}
+
+/// Whether `path` is `folder` or below it. Both are absolute and resolved; one that climbs is not
+/// below anything.
+pub(crate) fn is_below(path: &str, folder: &str) -> bool {
+    let folder = folder.trim_end_matches('/');
+    let climbs = path.split('/').any(|part| part == ".." || part == ".");
+    path.starts_with('/')
+        && !climbs
+        && path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_secrets_from_examples() {
+        let secret = [
+            ".env",
+            "a/.env",
+            ".env.local",
+            ".ENV",
+            ".env.production.local",
+            ".env~",
+            ".env-prod",
+            "id_rsa",
+            "/home/u/.ssh/known_hosts",
+            "certs/server.pem",
+            "tls.KEY",
+            ".netrc",
+            "a/.aws/config",
+            ".docker/config.json",
+            ".cargo/credentials.toml",
+            ".npmrc",
+        ];
+        let open = [
+            ".env.example",
+            ".env.sample",
+            "a/.env.template",
+            ".env.local.example",
+            ".envrc",
+            ".environment",
+            "env",
+            "id_rsa.pub",
+            "config.json",
+            "docker/config.json",
+            "src/key.rs",
+            "monkey",
+            "gh/x",
+            ".",
+            "",
+        ];
+        for path in secret {
+            assert!(is_secret(path), "{path}");
+        }
+        for path in open {
+            assert!(!is_secret(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn compares_paths_by_their_parts() {
+        assert!(is_below("/w/a", "/w") && is_below("/w", "/w/") && is_below("/a", "/"));
+        assert!(!is_below("/wx", "/w") && !is_below("/w/../x", "/w") && !is_below("w", ""));
+    }
+}

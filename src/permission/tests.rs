@@ -1,0 +1,353 @@
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const ROOT: &str = "/w";
+
+fn policy(rules: &[&str]) -> RulePolicy {
+    with(PolicySettings {
+        rules: rules.iter().map(|rule| serde_json::from_str(rule).unwrap()).collect(),
+        ..PolicySettings::default()
+    })
+}
+
+fn with(settings: PolicySettings) -> RulePolicy {
+    RulePolicy::new(PolicySettings {
+        roots: vec![ROOT.into(), "/extra".into()],
+        own_dirs: vec!["/w/own".into()],
+        read_only_agents: vec!["plan".into()],
+        ..settings
+    })
+    .unwrap()
+}
+
+/// `tool path` or `bash command`.
+fn action(call: &str) -> Action {
+    let (tool, rest) = call.split_once(' ').unwrap_or((call, ""));
+    let names = |rest: &str| match rest.strip_prefix('/') {
+        None if rest == "." => (ROOT.to_owned(), ".".to_owned(), ROOT.to_owned()),
+        None => (format!("{ROOT}/{rest}"), rest.to_owned(), ROOT.to_owned()),
+        Some(_) => (rest.to_owned(), rest.trim_start_matches('/').to_owned(), "/extra".to_owned()),
+    };
+    let operations = match tool {
+        "bash" => vec![Operation::Execute { command: rest.into(), cwd: ROOT.into() }],
+        _ if rest.is_empty() => vec![],
+        tool if WRITE_TOOLS.contains(&tool) => rest
+            .split(' ')
+            .map(|rest| {
+                let (path, relative, root) = names(rest);
+                Operation::Write { path, relative, root }
+            })
+            .collect(),
+        _ => {
+            let (path, relative, root) = names(rest);
+            vec![Operation::Read { path, relative, root }]
+        }
+    };
+    Action {
+        tool: tool.into(),
+        operations,
+        summary: call.into(),
+        detail: call.into(),
+        digest: "0".repeat(64),
+    }
+}
+
+fn grant(target: &str) -> Grant {
+    Grant { operation: "write".into(), target: target.into(), scope: Scope::Session }
+}
+
+fn situation<'a>(agent: &'a str, grants: &'a [Grant], asking: Asking) -> Situation<'a> {
+    Situation { agent, grants, asking, now_ms: 0, uptime: Duration::ZERO, tier: "none" }
+}
+
+fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], call: &str) -> String {
+    match policy.judge(&action(call), &situation(agent, grants, Asking::Human)) {
+        Verdict::Allow(confinement) => format!("allow in {}", confinement.profile),
+        Verdict::Deny { rule, .. } => format!("deny by {rule}"),
+        Verdict::Ask(question) => {
+            let mut text = "ask".to_owned();
+            if let Some(grant) = &question.grant {
+                write!(text, ", grants {} {}", grant.operation, grant.target).unwrap();
+            }
+            assert_eq!(question.scopes.len(), 1 + usize::from(question.grant.is_some()));
+            assert_eq!(question.scopes[0], Scope::Once);
+            text.push_str(if question.yes_covers { "" } else { ", never by --yes" });
+            if let Some(rule) = &question.rule {
+                write!(text, ", rule {rule}").unwrap();
+            }
+            text
+        }
+    }
+}
+
+fn table(policy: &RulePolicy, agent: &str, grants: &[Grant], calls: &[&str]) -> String {
+    let line = |call: &&str| format!("{call} => {}", judge(policy, agent, grants, call));
+    calls.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn judges_build_by_its_built_in_rules() {
+    let calls = [
+        "read_file src/main.rs",
+        "read_file .git/HEAD",
+        "read_file /extra/a",
+        "read_file /etc/passwd",
+        "read_file ../x",
+        "read_file",
+        "grep .",
+        "glob src",
+        "list_dir .",
+        "read_file .env",
+        "read_file .env.example",
+        "read_file .ssh/config",
+        "write_file .env.local",
+        "write_file src/main.rs",
+        "write_file README.md",
+        "edit_file a/[b]/c.rs",
+        "multi_edit a/x a/y",
+        "multi_edit a/x b/y",
+        "write_file node_modules/x/index.js",
+        "write_file .git/hooks/pre-commit",
+        "edit_file sub/.GIT/config",
+        "write_file .posse/config.json",
+        "write_file own/state",
+        "write_file /etc/passwd",
+        "bash cargo test --lib",
+        "bash cargo test && rm x",
+        "bash echo $HOME",
+        "bash cat .env",
+        "bash cp .env.example x",
+        "bash docker run --env-file=.env x",
+        "bash rm -rf /",
+        "bash a\0b",
+        "mystery a",
+        "mystery",
+    ];
+    insta::assert_snapshot!(table(&policy(&[]), "build", &[], &calls));
+}
+
+#[test]
+fn lets_plan_read_and_nothing_else() {
+    let calls = [
+        "read_file src/main.rs",
+        "grep .",
+        "read_file .env",
+        "write_file src/main.rs",
+        "bash ls",
+        "mystery a",
+    ];
+    let rules = [r#"{"tool":"*","decision":"allow"}"#];
+    insta::assert_snapshot!(table(&policy(&rules), "plan", &[grant("/w")], &calls), @"
+    read_file src/main.rs => allow in workspace-write
+    grep . => allow in workspace-write
+    read_file .env => deny by global-deny: secrets
+    write_file src/main.rs => deny by agent plan: read-only
+    bash ls => deny by agent plan: read-only
+    mystery a => deny by agent plan: read-only
+    ");
+}
+
+#[test]
+fn lets_a_grant_cover_a_folder_and_what_is_below_but_nothing_that_is_denied() {
+    let calls = [
+        "write_file src/a.rs",
+        "edit_file src/deep/a.rs",
+        "write_file srcs/a.rs",
+        "write_file a.rs",
+        "write_file src/.env",
+        "write_file src/.git/config",
+        "write_file src/node_modules/a",
+        "multi_edit src/a lib/b",
+        "bash touch src/a",
+        "mystery src/a",
+    ];
+    let grants = [grant("/w/src")];
+    insta::assert_snapshot!(table(&policy(&[]), "build", &grants, &calls));
+}
+
+#[test]
+fn follows_the_users_rules_the_most_specific_first() {
+    let rules = [
+        r#"{"tool":"bash","match":{"commandPrefix":"cargo test"},"decision":"allow"}"#,
+        r#"{"tool":"bash","match":{"commandPrefix":"cargo"},"decision":"ask"}"#,
+        r#"{"tool":"bash","match":{"commandPrefix":"git push"},"decision":"deny","reason":"by hand"}"#,
+        r#"{"tool":"edit_file","match":{"pathGlob":"src/**"},"decision":"allow"}"#,
+        r#"{"tool":"*","match":{"pathGlob":"src/gen/**"},"decision":"deny"}"#,
+        r#"{"tool":"*","match":{"pathGlob":"**/.git/**"},"decision":"allow"}"#,
+        r#"{"tool":"read_file","match":{"pathGlob":"big/*"},"decision":"ask"}"#,
+        r#"{"tool":"edit_file","match":{"pathGlob":"src/asked.rs"},"decision":"ask"}"#,
+    ];
+    let calls = [
+        "bash cargo test",
+        "bash cargo test --lib 'a b'",
+        "bash cargo testify",
+        "bash cargo test; rm x",
+        "bash cargo test $(rm x)",
+        "bash cargo test > x",
+        "bash cargo build",
+        "bash cd x && git push",
+        "bash sudo git push -f",
+        "bash git pull",
+        "edit_file src/a.rs",
+        "edit_file src/asked.rs",
+        "edit_file src/gen/a.rs",
+        "read_file src/gen/a.rs",
+        "write_file src/a.rs",
+        "edit_file src/.env",
+        "write_file .git/config",
+        "read_file big/a",
+        "read_file big/a/b",
+    ];
+    insta::assert_snapshot!(table(&policy(&rules), "build", &[], &calls));
+}
+
+#[test]
+fn lets_no_rule_and_no_yes_pass_what_is_too_long_to_see() {
+    let rules = [r#"{"tool":"bash","decision":"allow"}"#];
+    let policy = policy(&rules);
+    assert_eq!(judge(&policy, "build", &[], "bash ls"), "allow in workspace-write");
+    let long = format!("bash echo {}", "x".repeat(COMMAND_CHARS_MAX));
+    assert_eq!(judge(&policy, "build", &[], &long), "ask, never by --yes");
+    let hidden = format!("{long}; rm -rf /");
+    assert_eq!(judge(&policy, "build", &[], &hidden), "deny by hard-deny: delete-everything");
+}
+
+#[test]
+fn opens_only_the_secrets_the_user_lists_and_only_for_reading() {
+    let policy = with(PolicySettings {
+        readable_secrets: vec!["/w/.env".into()],
+        ..PolicySettings::default()
+    });
+    let calls = ["read_file .env", "read_file a/.env", "write_file .env"];
+    insta::assert_snapshot!(table(&policy, "build", &[grant("/w")], &calls), @"
+    read_file .env => allow in read-only
+    read_file a/.env => deny by global-deny: secrets
+    write_file .env => deny by global-deny: secrets
+    ");
+}
+
+#[test]
+fn confines_commands_as_the_settings_say() {
+    let confinement = |sandbox, network, asking| {
+        let policy = with(PolicySettings { sandbox, network, ..PolicySettings::default() });
+        match policy.judge(&action("bash ls"), &situation("build", &[], asking)) {
+            Verdict::Ask(question) => question.confinement,
+            other => panic!("{other:?}"),
+        }
+    };
+    let roots = vec![ROOT.to_owned(), "/extra".to_owned()];
+    let table = [
+        (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Human, &roots[..], true),
+        (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Yes, &roots[..], false),
+        (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Nobody, &roots[..], false),
+        (SandboxMode::ReadOnly, Network::Inherit, Asking::Nobody, &[], true),
+        (SandboxMode::Off, Network::Deny, Asking::Human, &roots[..], false),
+    ];
+    for (sandbox, network, asking, writable, reaches) in table {
+        let expected = Confinement {
+            profile: sandbox.name().into(),
+            writable_roots: writable.to_vec(),
+            network: reaches,
+        };
+        assert_eq!(confinement(sandbox, network, asking), expected);
+    }
+    let policy =
+        with(PolicySettings { sandbox: SandboxMode::ReadOnly, ..PolicySettings::default() });
+    assert_eq!(
+        judge(&policy, "build", &[grant("/w")], "write_file a"),
+        "deny by sandbox.mode: read-only"
+    );
+}
+
+#[test]
+fn offers_rules_that_really_allow() {
+    for call in ["edit_file src/a.rs", "write_file [x]{y}*.rs", "bash cargo test 'a b'", "bash a|b"]
+    {
+        let verdict = policy(&[]).judge(&action(call), &situation("build", &[], Asking::Nobody));
+        let Verdict::Ask(Question { rule: Some(rule), .. }) = verdict else {
+            panic!("{call}: {verdict:?}")
+        };
+        assert_eq!(
+            judge(&policy(&[&rule]), "build", &[], call),
+            "allow in workspace-write",
+            "{rule}"
+        );
+    }
+}
+
+#[test]
+fn reports_every_rule_that_makes_no_sense() {
+    let rules = [
+        r#"{"tool":"bash"}"#,
+        r#"{"tool":"bash","decision":"maybe"}"#,
+        r#"{"tool":"bash","decision":"allow","match":{"pathGlob":"["}}"#,
+        r#"{"tool":"bash","decision":"allow","match":{"commandPrefix":"a && b"}}"#,
+        r#"{"tool":"bash","decision":"allow","match":{"commandPrefix":" "}}"#,
+        r#"{"tool":"","decision":"allow"}"#,
+        r#"{"tool":"bash","decision":"allow","matches":{}}"#,
+        r#""bash""#,
+    ];
+    let rules: Vec<Value> = rules.iter().map(|rule| serde_json::from_str(rule).unwrap()).collect();
+    let count = rules.len();
+    let failures = RulePolicy::new(PolicySettings { rules, ..PolicySettings::default() });
+    let failures = failures.unwrap_err();
+    assert_eq!(failures.len(), count);
+    assert!(failures.iter().all(|failure| failure.code == "CFG013"));
+    let bomb = format!(
+        r#"{{"tool":"*","decision":"deny","match":{{"pathGlob":"{}"}}}}"#,
+        "{a,".repeat(200)
+    );
+    assert_eq!(rules::compile(&[serde_json::from_str(&bomb).unwrap()]).unwrap_err().len(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn denies_a_secret_whatever_else_is_true(
+        folder in prop::sample::select(vec!["", "src/", "a/b/", ".git/", "node_modules/"]),
+        name in prop::sample::select(vec![".env", ".env.local", ".ENV", "id_rsa", "k.pem", ".netrc"]),
+        tool in prop::sample::select(vec![
+            "read_file", "grep", "glob", "list_dir", "write_file", "edit_file", "multi_edit", "other",
+        ]),
+        agent in prop::sample::select(vec!["build", "plan", "unknown", ""]),
+        asking in prop::sample::select(vec![Asking::Human, Asking::Yes, Asking::Nobody]),
+        granted in prop::sample::select(vec!["/", "/w", "/w/src", ""]),
+        rule in prop::sample::select(vec![
+            r#"{"tool":"*","decision":"allow"}"#,
+            r#"{"tool":"*","match":{"pathGlob":"**"},"decision":"allow"}"#,
+            r#"{"tool":"read_file","match":{"pathGlob":"**/.env"},"decision":"allow"}"#,
+            r#"{"tool":"*","decision":"ask"}"#,
+        ]),
+        sandbox in prop::sample::select(vec![
+            SandboxMode::Off, SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite,
+        ]),
+    ) {
+        let policy = with(PolicySettings {
+            sandbox,
+            network: Network::Inherit,
+            rules: vec![serde_json::from_str(rule).unwrap()],
+            ..PolicySettings::default()
+        });
+        let grants = [grant(granted)];
+        let action = action(&format!("{tool} {folder}{name}"));
+        let verdict = policy.judge(&action, &situation(agent, &grants, asking));
+        prop_assert!(matches!(verdict, Verdict::Deny { .. }), "{verdict:?}");
+    }
+
+    #[test]
+    fn allows_no_command_that_a_prefix_does_not_wholly_cover(tail in "[ -~\\n]{0,40}") {
+        let policy = policy(&[
+            r#"{"tool":"bash","match":{"commandPrefix":"cargo test"},"decision":"allow"}"#,
+        ]);
+        let call = action(&format!("bash cargo test {tail}"));
+        let verdict = policy.judge(&call, &situation("build", &[], Asking::Human));
+        let joins = tail.contains([';', '&', '|', '$', '`', '<', '>', '(', '\n'])
+            && !tail.contains(['\'', '"', '\\']);
+        prop_assert!(!(joins && matches!(verdict, Verdict::Allow(_))), "{tail:?}");
+    }
+}
