@@ -1,6 +1,11 @@
-//! posse
+//! The program: parse, load, wire, run, exit code.
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    posse::sandbox::helper_main().unwrap_or(ExitCode::SUCCESS)
+    // A process that is about to become a command does nothing else.
+    if let Some(code) = posse::sandbox::helper_main() {
+        return code;
+    }
+    posse::wiring::main(std::env::args_os())
 }

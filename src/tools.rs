@@ -32,6 +32,7 @@ use posse_actors::tool_call::PermittedCall;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 
 /// Files up to this size are read where the call runs; for larger ones a thread is worth it.
@@ -50,14 +51,18 @@ pub struct ToolEnvironment {
 }
 
 /// Every built-in tool, ready to be called.
-pub fn builtin(env: Arc<ToolEnvironment>) -> Toolbox {
+pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let tools = [
         // Files.
         read_file::tool(Arc::clone(&env)),
         list_dir::tool(Arc::clone(&env)),
         write_file::tool(Arc::clone(&env)),
-        edit_file::tool(env),
-        // Searching and running: bash, glob, grep.
+        edit_file::tool(Arc::clone(&env)),
+        // Searching.
+        grep::tool(Arc::clone(&env)),
+        glob::tool(Arc::clone(&env)),
+        // Processes.
+        bash::tool(env, sandbox),
     ];
     let mut toolbox = Toolbox::default();
     for tool in tools {

@@ -1,1 +1,164 @@
-//! Stub.
+//! The only place that knows every adapter: puts a session together and hands it to a front end.
+
+mod provider;
+mod run;
+mod world;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use jiff::tz::TimeZone;
+
+use crate::cli::{self, CliExit, ConfigArgs, Invocation, PlaceArgs, SessionsAction, SessionsArgs};
+use crate::config::{self, Dirs, Environment, Loaded, Sources};
+use crate::failure::{Exit, Failure};
+use crate::journal::commands::{self, View};
+use crate::journal::state::Within;
+use crate::journal::{self, StateDir};
+
+pub use run::{Setup, assemble};
+
+/// Characters in a line where nobody says how many there are.
+const COLUMNS: usize = 100;
+
+/// Runs the program with these arguments, program name first.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let invocation = match cli::parse(args) {
+        Ok(invocation) => invocation,
+        Err(exit) => return leave(&exit),
+    };
+    let environment = Environment::read();
+    let ended = match invocation {
+        Invocation::Run(args) => run::run(*args, &environment),
+        Invocation::Demo(args) => crate::demo::run(&args, &environment),
+        Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
+        Invocation::Config(args) => configuration(args, &environment),
+    };
+    match ended {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(failures) => complain(&failures),
+    }
+}
+
+fn leave(exit: &CliExit) -> ExitCode {
+    let written = if exit.stderr {
+        io::stderr().write_all(exit.text.as_bytes())
+    } else {
+        io::stdout().write_all(exit.text.as_bytes())
+    };
+    // Where nobody reads, there is nobody to tell.
+    written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
+}
+
+/// Shows every failure, and ends as the first one says.
+fn complain(failures: &[Failure]) -> ExitCode {
+    let mut text = String::new();
+    for failure in failures {
+        text.push_str(&format!("{failure}\n"));
+    }
+    io::stderr().write_all(text.as_bytes()).ok();
+    ExitCode::from(failures.first().map_or(Exit::Internal, |failure| failure.exit) as u8)
+}
+
+/// Where a command works, and what is configured there.
+pub(crate) struct Place {
+    pub(crate) cwd: PathBuf,
+    pub(crate) dirs: Dirs,
+    pub(crate) loaded: Loaded,
+}
+
+pub(crate) fn place(
+    args: &PlaceArgs,
+    flags: Vec<(&'static str, serde_json::Value, &'static str)>,
+    environment: &Environment,
+) -> Result<Place, Vec<Failure>> {
+    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
+    let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+    let project = project_root(&cwd);
+    let sources = Sources {
+        project: Some(&project),
+        file: args.config.as_deref(),
+        trust_project: args.trust_project,
+        flags,
+    };
+    let loaded = config::load(environment, &dirs, &sources)?;
+    Ok(Place { cwd, dirs, loaded })
+}
+
+/// The nearest folder with a `.git`, else the folder itself.
+pub(crate) fn project_root(cwd: &Path) -> PathBuf {
+    let repository = cwd.ancestors().find(|folder| folder.join(".git").exists());
+    repository.unwrap_or(cwd).to_owned()
+}
+
+fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Failure> {
+    let cwd = cli::working_directory(args.cwd.as_deref())?;
+    let dirs = Dirs::from_environment(environment)?;
+    let state = StateDir::new(dirs.state);
+    let json = match &args.action {
+        SessionsAction::List { json } | SessionsAction::Show { json, .. } => *json,
+        SessionsAction::Verify { .. } => false,
+    };
+    let view = View {
+        json,
+        color: colors(io::stdout().is_terminal(), environment),
+        columns: columns(environment),
+        now_ms: world::now_ms(),
+        zone: TimeZone::system(),
+    };
+    let within = Within::Project(&cwd);
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match &args.action {
+        SessionsAction::List { .. } => commands::list(&state, within, &view, &mut out),
+        SessionsAction::Show { id, .. } => commands::show(&state, id, &view, &mut out),
+        SessionsAction::Verify { id } => {
+            commands::verify(&state, id.as_deref(), within, &view, &mut out)
+        }
+    }
+}
+
+fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let text = match args {
+        ConfigArgs::Show { origin, json, place: args } => {
+            let place = place(&args, Vec::new(), environment)?;
+            notices(&place.loaded);
+            config::show(&place.loaded.layers, origin, json)
+        }
+        ConfigArgs::Path { place: args } => {
+            let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
+            let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+            config::paths(&dirs, Some(&project_root(&cwd)), args.config.as_deref())
+        }
+    };
+    let written = io::stdout().write_all(text.as_bytes());
+    Ok(written.map_or(Exit::Failed, |()| Exit::Done))
+}
+
+/// Says what is not as it was meant.
+pub(crate) fn notices(loaded: &Loaded) {
+    let mut text = String::new();
+    for notice in &loaded.notices {
+        text.push_str(&format!("{notice}\n"));
+    }
+    io::stderr().write_all(text.as_bytes()).ok();
+}
+
+/// Whether colours may be used on a stream.
+pub(crate) fn colors(terminal: bool, environment: &Environment) -> bool {
+    if environment.get("NO_COLOR").is_some() || environment.get("TERM") == Some("dumb") {
+        return false;
+    }
+    terminal || environment.get("CLICOLOR_FORCE").is_some_and(|force| force != "0")
+}
+
+fn columns(environment: &Environment) -> usize {
+    environment.get("COLUMNS").and_then(|columns| columns.parse().ok()).unwrap_or(COLUMNS)
+}
+
+/// The id of a session that starts now.
+pub(crate) fn session_id() -> posse_actors::conversation::SessionId {
+    let random = u32::try_from(world::random() & 0xffff_ffff).unwrap_or_default();
+    journal::new_session_id(world::now_ms(), random)
+}

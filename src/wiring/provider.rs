@@ -1,0 +1,142 @@
+//! Which model is asked: the provider that was named, or the first whose key is at hand.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use posse_actors::ports::Provider;
+use serde_json::Value;
+
+use crate::config::{Environment, ProviderSettings, Settings};
+use crate::failure::{Exit, Failure};
+use crate::provider::profile::{self, Profile, Quirks};
+use crate::provider::{openai_compatible, presets, replay};
+
+/// Makes the provider that `settings` mean. `workspace` is what a cassette's placeholder means.
+pub(crate) fn choose(
+    settings: &Settings,
+    environment: &Environment,
+    workspace: &Path,
+) -> Result<Arc<dyn Provider>, Failure> {
+    let name = match &settings.default_provider {
+        Some(name) => name.as_str(),
+        None => at_hand(environment).ok_or_else(no_provider)?,
+    };
+    let configured = settings.providers.get(name);
+    let kind = configured.and_then(|profile| profile.kind.as_deref());
+    match kind {
+        Some("replay") => replayed(name, configured, workspace),
+        None | Some("openai-compatible") => {
+            let mut wanted = configured.map(wanted).transpose()?.unwrap_or_default();
+            if configured.is_none() && presets::preset(name).is_none() {
+                return Err(unknown(name, settings));
+            }
+            if let Some(model) = &settings.model {
+                wanted.model = Some(model.clone());
+            }
+            let variable = |name: &str| environment.get(name).map(str::to_owned);
+            openai_compatible(Profile::resolve(name, wanted, variable)?)
+        }
+        Some(other) => {
+            let what = format!("providers.{name}.type \"{other}\" is not available yet");
+            Err(Failure::new("CFG022", Exit::Configuration, what)
+                .fix("use a server that speaks the OpenAI protocol: type \"openai-compatible\""))
+        }
+    }
+}
+
+/// The first preset whose key variable is set.
+fn at_hand(environment: &Environment) -> Option<&'static str> {
+    let keyed = |preset: &&presets::Preset| {
+        preset.key_variable.is_some_and(|variable| environment.get(variable).is_some())
+    };
+    presets::all().iter().find(keyed).map(|preset| preset.name)
+}
+
+fn no_provider() -> Failure {
+    let variables: Vec<&str> =
+        presets::all().iter().filter_map(|preset| preset.key_variable).collect();
+    let what = "no model provider is configured, and no key is in the environment";
+    Failure::new("CFG023", Exit::Configuration, what).fix(format!(
+        "set one of {}; or name a local server with `--provider ollama --model NAME`; or see it \
+         work without a model: `posse demo`",
+        variables.join(", ")
+    ))
+}
+
+fn unknown(name: &str, settings: &Settings) -> Failure {
+    let mut known: Vec<&str> = settings.providers.keys().map(String::as_str).collect();
+    known.extend(presets::all().iter().map(|preset| preset.name));
+    known.sort_unstable();
+    known.dedup();
+    let what = format!("there is no provider \"{name}\"");
+    Failure::new("CFG024", Exit::Configuration, what)
+        .fix(format!("use one of {}, or add providers.{name}", known.join(", ")))
+}
+
+fn replayed(
+    name: &str,
+    configured: Option<&ProviderSettings>,
+    workspace: &Path,
+) -> Result<Arc<dyn Provider>, Failure> {
+    let file = configured.and_then(|profile| profile.base_url.as_deref()).ok_or_else(|| {
+        let what = format!("provider \"{name}\" has no cassette");
+        Failure::new("CFG021", Exit::Configuration, what)
+            .fix(format!("set providers.{name}.baseURL to the path of the cassette"))
+    })?;
+    replay::open(Path::new(file.strip_prefix("file://").unwrap_or(file)), workspace)
+}
+
+fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
+    let name = &configured.name;
+    let wrong = |key: &str, error: &dyn std::fmt::Display| {
+        let what = format!("providers.{name}.{key}: {error}");
+        Failure::new("CFG003", Exit::Configuration, what)
+    };
+    let auth = match &configured.auth {
+        Some(auth) => {
+            let auth = Value::String(auth.clone());
+            Some(serde_json::from_value(auth).map_err(|error| wrong("auth", &error))?)
+        }
+        None => None,
+    };
+    let quirks = quirks(configured).map_err(|error| wrong("quirks", &error))?;
+    let headers = configured.headers.iter().map(|(name, value)| {
+        (name.clone(), secrecy::SecretString::from(value.clone()))
+    });
+    let defaults = profile::Timeouts::default();
+    let millis = |wanted: Option<std::time::Duration>, default: u64| {
+        wanted.map_or(default, |wanted| u64::try_from(wanted.as_millis()).unwrap_or(u64::MAX))
+    };
+    let timeouts = profile::Timeouts {
+        connect_ms: millis(configured.timeouts.connect, defaults.connect_ms),
+        header_ms: millis(configured.timeouts.first_byte, defaults.header_ms),
+        idle_ms: millis(configured.timeouts.idle, defaults.idle_ms),
+    };
+    Ok(profile::Settings {
+        preset: None,
+        base_url: configured.base_url.clone(),
+        model: configured.model.clone(),
+        api_key_env: configured.api_key_env.clone(),
+        api_key: configured.api_key.clone(),
+        auth,
+        headers: headers.collect(),
+        quirks,
+        max_tokens: configured.tokens_max,
+        stream: None,
+        timeouts: Some(timeouts),
+    })
+}
+
+/// The preset's quirks with what the configuration says about them. `None` leaves the preset's.
+fn quirks(configured: &ProviderSettings) -> Result<Option<Quirks>, serde_json::Error> {
+    if configured.quirks.is_empty() {
+        return Ok(None);
+    }
+    let preset = presets::preset(&configured.name).map(presets::Preset::quirks).unwrap_or_default();
+    let mut merged = match serde_json::to_value(&preset)? {
+        Value::Object(merged) => merged,
+        _ => serde_json::Map::new(),
+    };
+    merged.extend(configured.quirks.clone());
+    serde_json::from_value(Value::Object(merged)).map(Some)
+}
