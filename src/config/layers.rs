@@ -283,12 +283,13 @@ struct Walk<'a> {
     source: &'a Source,
     found: Vec<Found>,
     failures: Vec<Failure>,
-    unlisted: usize,
+    /// Up to where lines were counted, and how many.
+    counted: (usize, usize),
 }
 
 impl<'a> Walk<'a> {
     fn new(source: &'a Source) -> Walk<'a> {
-        Walk { source, found: Vec::new(), failures: Vec::new(), unlisted: 0 }
+        Walk { source, found: Vec::new(), failures: Vec::new(), counted: (0, 1) }
     }
 
     fn file(&mut self) {
@@ -298,8 +299,8 @@ impl<'a> Walk<'a> {
             Ok(None) => {}
             Ok(Some(object)) => self.object(&object, &mut Vec::new()),
         }
-        if self.unlisted > 0 {
-            let what = format!("{} more mistakes in this file", self.unlisted);
+        if self.is_full() {
+            let what = format!("only the first {FAILURES_MAX} mistakes of this file are listed");
             self.failures.push(self.source.failure("CFG002", what).at(self.source.name.clone()));
         }
     }
@@ -307,6 +308,9 @@ impl<'a> Walk<'a> {
     fn object(&mut self, object: &ast::Object<'_>, path: &mut Vec<String>) {
         self.find_duplicates(object, path);
         for property in &object.properties {
+            if self.is_full() {
+                return;
+            }
             let name = property.name.as_str();
             if path.is_empty() && name == "$schema" {
                 continue;
@@ -353,7 +357,7 @@ impl<'a> Walk<'a> {
         if let Err(expected) = check::check(key.kind, &value) {
             return self.fail("CFG003", check::mismatch(path, expected, &value), property, None);
         }
-        let line = self.source.line(property.value.range().start);
+        let line = self.line(property.value.range().start);
         // The parts of an open-ended object are leaves of their own, so that layers merge.
         if matches!(key.kind, Kind::TextMap | Kind::Any)
             && let Value::Object(entries) = value
@@ -373,7 +377,9 @@ impl<'a> Walk<'a> {
         let mut seen: HashMap<&str, usize> = HashMap::with_capacity(object.properties.len());
         for property in &object.properties {
             let at = property.range.start;
-            if let Some(before) = seen.insert(property.name.as_str(), at) {
+            if let Some(before) = seen.insert(property.name.as_str(), at)
+                && !self.is_full()
+            {
                 let above = path.iter().map(String::as_str);
                 let all: Vec<&str> = above.chain([property.name.as_str()]).collect();
                 let line = self.source.line(before);
@@ -385,6 +391,21 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Finding a place costs a pass over the file, and a hostile one has as many mistakes as lines.
+    fn is_full(&self) -> bool {
+        self.failures.len() >= FAILURES_MAX
+    }
+
+    /// The line of an offset, counted on from the offset before, which is usually a smaller one.
+    fn line(&mut self, offset: usize) -> usize {
+        let text = self.source.text.as_bytes();
+        let (start, line) = if offset >= self.counted.0 { self.counted } else { (0, 1) };
+        let passed = text.get(start..offset).unwrap_or_default();
+        let line = line + passed.iter().filter(|byte| **byte == b'\n').count();
+        self.counted = (offset, line);
+        line
+    }
+
     fn fail(
         &mut self,
         code: &'static str,
@@ -392,11 +413,6 @@ impl<'a> Walk<'a> {
         property: &ast::ObjectProp<'_>,
         fix: Option<String>,
     ) {
-        // Finding a place costs a pass over the file: hostile files have as many mistakes as lines.
-        if self.failures.len() >= FAILURES_MAX {
-            self.unlisted += 1;
-            return;
-        }
         let place = self.source.place(property.range.start);
         let mut failure = self.source.failure(code, what).at(place);
         failure.fix = fix;

@@ -51,7 +51,7 @@ fn expected(kind: Kind) -> String {
         Kind::Ratio => "a number 0.05–1".into(),
         Kind::Duration => "a time such as \"90s\", \"10m\" or \"2h\", at most 720h".into(),
         Kind::TextList => "a list of texts".into(),
-        Kind::ObjectList => "a list of objects".into(),
+        Kind::ObjectList => "a list of objects, and nothing else".into(),
         Kind::TextMap => "an object of texts".into(),
         Kind::Any => "any value".into(),
     }
@@ -64,6 +64,10 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
         path.ends_with("apiKey") || path.ends_with("apiKeyEnv") || path.contains("headers");
     let shown = match value {
         Value::String(text) if secret || looks_like_key(text) => format!("\"{}\"", masked(text)),
+        // What stands before an @ is a password more often than not.
+        Value::String(text) if text.contains("://") && text.contains('@') => {
+            "an address with a password".into()
+        }
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
