@@ -19,7 +19,7 @@ fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
 }
 
 fn sse(events: &[&str]) -> String {
-    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+    format!("data: {}\n\n", events.join("\n\ndata: "))
 }
 
 /// Asks a server that plays `script` once.
@@ -167,12 +167,15 @@ async fn gives_the_same_reply_however_it_is_cut() {
     assert_eq!(completed(script.into_iter().chain([Step::Close]).collect()).await, whole);
 }
 
+/// Id, name and arguments of a call.
+type Shown = (&'static str, &'static str, &'static str);
+
 #[tokio::test]
 async fn tells_calls_apart() {
     let first = r#"{"choices":[{"delta":{"tool_calls":[%]}}]}"#;
     let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
     let piece = |pieces: &str| first.replace('%', pieces);
-    let table: &[(&[&str], &[(&str, &str, &str)])] = &[
+    let table: &[(&[&str], &[Shown])] = &[
         // Interleaved.
         (
             &[
