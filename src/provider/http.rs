@@ -74,8 +74,9 @@ impl Endpoint {
         address.set_query(None);
         let mut origin = Origin::new(&profile.name, address.into());
         origin.secrets = secrets
-            .filter(|secret| secret.expose_secret().len() >= SECRET_BYTES_MIN)
-            .cloned()
+            .map(|secret| secret.expose_secret().trim())
+            .filter(|secret| secret.len() >= SECRET_BYTES_MIN)
+            .map(SecretString::from)
             .collect();
         Ok(Endpoint { origin, url, headers, timeouts: profile.timeouts, client: OnceLock::new() })
     }
@@ -112,6 +113,7 @@ impl Endpoint {
             .tls_backend_preconfigured(tls)
             .redirect(redirect::Policy::none())
             .referer(false)
+            .user_agent(concat!("posse/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(self.timeouts.connect())
             .tcp_nodelay(true);
         if is_loopback(&self.url) {

@@ -176,14 +176,11 @@ mod tests {
             assert!(!info.endpoint[8..].contains("//"), "{}", info.endpoint);
 
             let without = Profile::resolve(preset.name, settings(own), |_| None);
-            match preset.placeholder_key {
-                Some(key) => {
-                    assert_eq!(without.unwrap().api_key.unwrap().expose_secret(), key);
-                }
-                None => {
-                    let fix = without.unwrap_err().fix.unwrap();
-                    assert!(fix.contains(preset.key_variable.unwrap()), "{fix}");
-                }
+            if let Some(key) = preset.placeholder_key {
+                assert_eq!(without.unwrap().api_key.unwrap().expose_secret(), key);
+            } else {
+                let fix = without.unwrap_err().fix.unwrap();
+                assert!(fix.contains(preset.key_variable.unwrap()), "{fix}");
             }
         }
     }

@@ -106,7 +106,7 @@ async fn serve(
                     return;
                 }
                 Step::Stall => {
-                    stream.read(&mut [0]).await.ok();
+                    while stream.read(&mut [0]).await.is_ok_and(|bytes| bytes > 0) {}
                     return;
                 }
                 Step::Close => return,

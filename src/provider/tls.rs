@@ -3,6 +3,7 @@
 //! The platform's root certificates are opened by the first handshake, or on a thread before it
 //! ([`warm`]). Checks cannot be switched off: there is no such option anywhere.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::WebPkiServerVerifier;
@@ -12,6 +13,15 @@ use rustls::crypto::{
 };
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls_native_certs::{CertificateResult, load_certs_from_paths};
+
+/// Where distributions keep all root certificates in one file.
+const BUNDLES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
 
 type Verifier = Result<Arc<WebPkiServerVerifier>, String>;
 
@@ -52,7 +62,7 @@ pub(crate) fn config_with(roots: fn() -> &'static Verifier) -> Result<ClientConf
 
 fn platform() -> &'static Verifier {
     PLATFORM.get_or_init(|| {
-        let loaded = rustls_native_certs::load_native_certs();
+        let loaded = bundle().unwrap_or_else(rustls_native_certs::load_native_certs);
         for error in &loaded.errors {
             tracing::debug!(%error, "a root certificate cannot be read");
         }
@@ -60,6 +70,21 @@ fn platform() -> &'static Verifier {
     })
 }
 
+/// The certificates of the system's bundle, as curl would read it. Opening each certificate of
+/// the folder as well takes twice as long and finds the same ones.
+fn bundle() -> Option<CertificateResult> {
+    let is_overridden =
+        ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
+    if is_overridden || !cfg!(target_os = "linux") {
+        return None;
+    }
+    BUNDLES
+        .iter()
+        .map(|file| load_certs_from_paths(Some(Path::new(file)), None))
+        .find(|loaded| !loaded.certs.is_empty())
+}
+
+/// A verifier that trusts `certificates` and nothing else.
 pub(crate) fn verifier_of(certificates: Vec<CertificateDer<'static>>) -> Verifier {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
-use posse_actors::ports::ProviderError;
+use posse_actors::ports::{BoxError, ProviderError};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 
@@ -34,7 +34,7 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
-    pub(crate) fn new(origin: &Origin, what: impl Into<String>) -> Box<Cause> {
+    pub(crate) fn boxed(origin: &Origin, what: impl Into<String>) -> BoxError {
         Box::new(Cause { profile: origin.profile.clone(), what: what.into() })
     }
 }
@@ -52,7 +52,7 @@ struct Report {
 
 /// The user has to fix something.
 pub(crate) fn rejected(origin: &Origin, what: impl Into<String>) -> ProviderError {
-    ProviderError::Rejected { source: Cause::new(origin, what) }
+    ProviderError::Rejected { source: Cause::boxed(origin, what) }
 }
 
 /// A page for people, where a reply for programs should be.
@@ -67,7 +67,7 @@ pub(crate) fn not_the_provider(origin: &Origin) -> ProviderError {
 /// Nothing was heard for `limit`.
 pub(crate) fn silent(origin: &Origin, limit: Duration) -> ProviderError {
     let what = format!("no answer within {} s", limit.as_secs_f64());
-    ProviderError::Unreachable { source: Cause::new(origin, what) }
+    ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 
 /// The connection failed, or could not be made.
@@ -81,7 +81,7 @@ pub(crate) fn transport(origin: &Origin, error: reqwest::Error) -> ProviderError
     if lower.contains("proxy auth") || lower.contains("407") {
         return rejected(origin, format!("the proxy wants credentials: {text}"));
     }
-    ProviderError::Unreachable { source: Cause::new(origin, text) }
+    ProviderError::Unreachable { source: Cause::boxed(origin, text) }
 }
 
 /// The whole chain of an error in one line.
@@ -144,9 +144,10 @@ pub(crate) fn status(
     let is_html = headers
         .get(CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html"));
-    let mut report = match is_html {
-        true => Report { message: "an HTML page".to_owned(), ..Report::default() },
-        false => read_report(body),
+    let mut report = if is_html {
+        Report { message: "an HTML page".to_owned(), ..Report::default() }
+    } else {
+        read_report(body)
     };
     report.retry_after = retry_after(headers, now).or(report.retry_after);
     report.status = Some(status.as_u16());
@@ -162,11 +163,12 @@ pub(crate) fn in_reply(origin: &Origin, error: &str) -> ProviderError {
 fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
     let message = origin.masked(report.message);
     let lower = message.to_lowercase();
-    let source = Cause::new(
+    let source = Cause::boxed(
         origin,
-        match message.is_empty() {
-            true => prefix.to_owned(),
-            false => format!("{prefix}: {}", printable(&bounded(&message))),
+        if message.is_empty() {
+            prefix.to_owned()
+        } else {
+            format!("{prefix}: {}", printable(&bounded(&message)))
         },
     );
     let retry_after = report.retry_after;
@@ -206,9 +208,10 @@ fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
 fn read_report(body: &[u8]) -> Report {
     let text = String::from_utf8_lossy(body);
     let Ok(json) = serde_json::from_str::<serde_json::Value>(&text) else {
-        let message = match text.trim_start().starts_with('<') {
-            true => "an HTML page".to_owned(),
-            false => bounded(text.trim()),
+        let message = if text.trim_start().starts_with('<') {
+            "an HTML page".to_owned()
+        } else {
+            bounded(text.trim())
         };
         return Report { message, ..Report::default() };
     };

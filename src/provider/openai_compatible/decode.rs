@@ -190,17 +190,18 @@ impl Reader<'_> {
             Shape::Stream { parser, skipped } => parser.offset() + skipped,
         };
         let what = format!("the reply broke off at byte {at}: {what}");
-        let source = Cause::new(self.origin, self.origin.masked(printable(&bounded(&what))));
-        match self.reply.has_content() {
-            true => ProviderError::Broken { partial: self.reply.into_text(), source },
-            false => ProviderError::Unreachable { source },
+        let source = Cause::boxed(self.origin, self.origin.masked(printable(&bounded(&what))));
+        if self.reply.has_content() {
+            ProviderError::Broken { partial: self.reply.into_text(), source }
+        } else {
+            ProviderError::Unreachable { source }
         }
     }
 
     fn broken(&self, what: &str) -> ProviderError {
         ProviderError::Broken {
             partial: self.reply.text().to_owned(),
-            source: Cause::new(self.origin, self.origin.masked(what.to_owned())),
+            source: Cause::boxed(self.origin, self.origin.masked(what.to_owned())),
         }
     }
 }

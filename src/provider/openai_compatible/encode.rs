@@ -150,14 +150,13 @@ fn history_of<'k>(histories: &'k mut Vec<History>, messages: &[Arc<Message>]) ->
         .map(|at| (histories[at].common(messages), at))
         .filter(|(common, _)| *common > 0)
         .max();
-    let history = match best {
-        Some((_, at)) => histories.remove(at),
-        None => {
-            if histories.len() >= HISTORIES_MAX {
-                histories.remove(0);
-            }
-            History::default()
+    let history = if let Some((_, at)) = best {
+        histories.remove(at)
+    } else {
+        if histories.len() >= HISTORIES_MAX {
+            histories.remove(0);
         }
+        History::default()
     };
     histories.push(history);
     let last = histories.len() - 1;

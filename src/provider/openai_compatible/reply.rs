@@ -155,10 +155,7 @@ impl Reply {
             | StopReason::ContentFilter
             | StopReason::Error => Vec::new(),
         };
-        let text = match self.text.is_empty() {
-            true => self.refusal,
-            false => self.text,
-        };
+        let text = if self.text.is_empty() { self.refusal } else { self.text };
         let reasoning = (!self.thinking.is_empty()).then(|| Reasoning {
             text: self.thinking,
             field: self.thinking_field.map(str::to_owned),
@@ -200,9 +197,10 @@ impl Reply {
                 continue;
             }
             has_content = true;
-            match refused {
-                true => self.refusal.push_str(text),
-                false => self.text.push_str(text),
+            if refused {
+                self.refusal.push_str(text);
+            } else {
+                self.text.push_str(text);
             }
             match self.deltas.last_mut() {
                 Some(Delta::Text(last)) => last.push_str(text),
@@ -215,9 +213,10 @@ impl Reply {
         }
         let bytes =
             self.text.len() + self.thinking.len() + self.refusal.len() + self.arguments_bytes;
-        match bytes > REPLY_BYTES_MAX {
-            true => Err(Fault::TooLarge("the reply is larger than 16 MB")),
-            false => Ok(has_content),
+        if bytes > REPLY_BYTES_MAX {
+            Err(Fault::TooLarge("the reply is larger than 16 MB"))
+        } else {
+            Ok(has_content)
         }
     }
 
@@ -290,10 +289,13 @@ impl CallInPieces {
 /// The text of an `arguments` value, which is a string by the protocol.
 fn arguments_text(raw: &str) -> std::borrow::Cow<'_, str> {
     match raw.as_bytes().first() {
-        Some(b'"') => match raw[1..raw.len() - 1].contains('\\') {
-            true => serde_json::from_str::<String>(raw).unwrap_or_default().into(),
-            false => raw[1..raw.len() - 1].into(),
-        },
+        Some(b'"') => {
+            if raw[1..raw.len() - 1].contains('\\') {
+                serde_json::from_str::<String>(raw).unwrap_or_default().into()
+            } else {
+                raw[1..raw.len() - 1].into()
+            }
+        }
         Some(b'n') | None => "".into(),
         Some(_) => raw.into(),
     }

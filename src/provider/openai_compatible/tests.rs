@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{CallId, StopReason, ToolCall, Usage};
 use posse_actors::ports::Delta;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use super::*;
 use crate::provider::profile::Settings;
@@ -19,7 +21,7 @@ fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
 }
 
 fn sse(events: &[&str]) -> String {
-    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+    format!("data: {}\n\n", events.join("\n\ndata: "))
 }
 
 /// Asks a server that plays `script` once.
@@ -167,12 +169,15 @@ async fn gives_the_same_reply_however_it_is_cut() {
     assert_eq!(completed(script.into_iter().chain([Step::Close]).collect()).await, whole);
 }
 
+/// Id, name and arguments of a call.
+type Shown = (&'static str, &'static str, &'static str);
+
 #[tokio::test]
 async fn tells_calls_apart() {
     let first = r#"{"choices":[{"delta":{"tool_calls":[%]}}]}"#;
     let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
     let piece = |pieces: &str| first.replace('%', pieces);
-    let table: &[(&[&str], &[(&str, &str, &str)])] = &[
+    let table: &[(&[&str], &[Shown])] = &[
         // Interleaved.
         (
             &[
@@ -471,4 +476,24 @@ async fn reads_a_long_stream_in_linear_time() {
     let (reply, deltas) = once(stream(body)).await;
     assert_eq!(reply.unwrap().message.content.map(|text| text.len()), Some(100_000));
     assert!(deltas.len() < 5_000, "{} deltas", deltas.len());
+}
+
+#[tokio::test]
+async fn closes_the_connection_when_nobody_waits_any_more() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/v1", listener.local_addr().unwrap());
+    let provider = OpenAiCompatible::new(Profile::new("mock", &address, "m", None)).unwrap();
+    let (deltas, mut heard) = tokio::sync::mpsc::channel(8);
+    let attempt = tokio::spawn(provider.complete(request("hi"), deltas));
+    let (mut connection, _) = listener.accept().await.unwrap();
+    let body = sse(&HELLO[..4]);
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    connection.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    assert!(heard.recv().await.is_some());
+    attempt.abort();
+    assert!(attempt.await.unwrap_err().is_cancelled());
+    let mut rest = Vec::new();
+    // Ends when the client has left.
+    connection.read_to_end(&mut rest).await.ok();
+    assert!(String::from_utf8_lossy(&rest).starts_with("POST "));
 }

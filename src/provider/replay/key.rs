@@ -117,10 +117,7 @@ fn called(call: &ToolCall, workspace: &str) -> Call {
 
 /// `text` with the workspace's path written the neutral way.
 pub(super) fn neutral(text: &str, workspace: &str) -> String {
-    match workspace.len() > 1 {
-        true => text.replace(workspace, WORKSPACE),
-        false => text.to_owned(),
-    }
+    if workspace.len() > 1 { text.replace(workspace, WORKSPACE) } else { text.to_owned() }
 }
 
 fn show(said: &Said) -> String {

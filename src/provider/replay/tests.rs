@@ -108,9 +108,8 @@ async fn plays_back_what_it_recorded() {
         r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#,
         "[DONE]",
     ]
-    .iter()
-    .map(|event| format!("data: {event}\n\n"))
-    .collect();
+    .map(|event| ["data: ", event, "\n\n"].concat())
+    .concat();
     let server = Server::start([stream(&events), stream(&events)]).await;
     let live = crate::provider::openai_compatible(server.profile()).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +124,12 @@ async fn plays_back_what_it_recorded() {
     let provider = open(&file, Path::new("/tmp/w1")).unwrap();
     let (replayed, replayed_deltas) = ask(&*provider, request("list /tmp/w1")).await;
     assert_eq!(replayed.unwrap(), streamed.unwrap());
-    let joined = |deltas: Vec<Delta>| deltas.iter().map(|d| format!("{d:?}")).collect::<String>();
+    let joined = |deltas: Vec<Delta>| {
+        deltas.iter().fold((String::new(), String::new()), |(thought, said), delta| match delta {
+            Delta::Thinking(text) => (thought + text, said),
+            Delta::Text(text) => (thought, said + text),
+        })
+    };
     assert_eq!(joined(replayed_deltas), joined(streamed_deltas));
     assert_eq!(ask(&*provider, whole_request).await.0.unwrap(), whole.unwrap());
     let again = recording(provider, &file, Path::new("/tmp/w1")).err().unwrap();

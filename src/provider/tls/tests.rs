@@ -74,7 +74,7 @@ async fn refuses_a_server_that_speaks_no_tls() {
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
-        stream.read(&mut [0; 4096]).ok();
+        while stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {}
     });
     let profile = Profile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
     let provider = openai_compatible(profile).unwrap();

@@ -12,14 +12,17 @@ fn origin() -> Origin {
     Origin::new("acme", "https://api.example/v1".to_owned())
 }
 
-fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+/// Header lines.
+type Lines = [(&'static str, &'static str)];
+
+fn headers(lines: &Lines) -> HeaderMap {
     lines
         .iter()
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
         .collect()
 }
 
-fn sorted(code: u16, lines: &[(&'static str, &'static str)], body: &str) -> ProviderError {
+fn sorted(code: u16, lines: &Lines, body: &str) -> ProviderError {
     let code = StatusCode::from_u16(code).unwrap();
     status(&origin(), code, &headers(lines), body.as_bytes(), now())
 }
@@ -67,7 +70,7 @@ fn sorts_by_status() {
 #[test]
 fn believes_sane_waits_only() {
     let seconds = |n| Some(Duration::from_secs(n));
-    let table: &[(&[(&'static str, &'static str)], Option<Duration>)] = &[
+    let table: &[(&Lines, Option<Duration>)] = &[
         (&[], None),
         (&[("retry-after", "7")], seconds(7)),
         (&[("retry-after", " 7 ")], seconds(7)),
