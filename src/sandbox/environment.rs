@@ -100,10 +100,18 @@ fn is_passed(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with("LC_") || PASSED.contains(&name))
 }
 
-/// Whether it is a proxy's address with a user and a password in it.
+/// Whether it is an address with a user and a password in it, such as that of a proxy.
 fn carries_password(name: &OsStr, value: &OsStr) -> bool {
-    let is_proxy = name.as_bytes().to_ascii_lowercase().ends_with(b"_proxy");
-    is_proxy && name != "no_proxy" && name != "NO_PROXY" && value.as_bytes().contains(&b'@')
+    let value = value.to_string_lossy();
+    let is_proxy = name.to_ascii_lowercase().as_bytes().ends_with(b"_proxy");
+    // Lists of addresses are as common as single ones, and a proxy needs no scheme.
+    value.split([',', '|', ' ']).any(|address| {
+        let (is_address, rest) = match address.split_once("://") {
+            Some((_, rest)) => (true, rest),
+            None => (is_proxy, address),
+        };
+        is_address && rest.split('/').next().is_some_and(|host| host.contains('@'))
+    })
 }
 
 #[cfg(test)]
@@ -148,6 +156,12 @@ mod tests {
     fn a_proxy_with_a_password_stays_out() {
         let with = names(&[("https_proxy", "http://user:secret@proxy:1")]);
         assert!(!with.contains(&"https_proxy".to_owned()));
+        for (name, value) in [
+            ("HTTP_PROXY", "user:secret@proxy:1"),
+            ("GOPROXY", "https://a,https://user:secret@b/x|direct"),
+        ] {
+            assert!(!names(&[(name, value)]).contains(&name.to_owned()), "{name}");
+        }
         let without = names(&[("https_proxy", "http://proxy:1")]);
         assert!(without.contains(&"https_proxy".to_owned()));
     }

@@ -14,11 +14,13 @@ const PIECE_BYTES_MAX: usize = 8 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pending: Vec<u8>,
-    last: Option<Instant>,
+    /// When the next piece may be shown. Nothing was shown yet if there is no such time.
+    next: Option<Instant>,
 }
 
 impl Live {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.next.get_or_insert_with(Instant::now);
         let bytes = &bytes[bytes.len().saturating_sub(PIECE_BYTES_MAX)..];
         let over = (self.pending.len() + bytes.len()).saturating_sub(PIECE_BYTES_MAX);
         self.pending.drain(..over);
@@ -27,15 +29,12 @@ impl Live {
 
     /// When the next piece is due, if there is anything.
     pub(crate) fn due(&self) -> Option<Instant> {
-        if self.pending.is_empty() {
-            return None;
-        }
-        Some(self.last.map_or_else(Instant::now, |last| last + INTERVAL))
+        if self.pending.is_empty() { None } else { self.next }
     }
 
     /// The next piece. A code point that is not whole waits for its rest, except at the end.
     pub(crate) fn take(&mut self, is_end: bool) -> Option<String> {
-        self.last = Some(Instant::now());
+        self.next = Some(Instant::now() + INTERVAL);
         let whole = if is_end { self.pending.len() } else { whole_code_points(&self.pending) };
         if whole == 0 {
             return None;

@@ -143,12 +143,15 @@ impl Running {
         while self.status.is_none() || self.output.is_some() {
             let wake = self.live.due().map_or(self.look_at, |due| due.min(self.look_at));
             tokio::select! {
+                // What is in force is known before anything is printed. The time is looked at
+                // after each step, so a flood of output cannot keep it out.
+                biased;
+                length = read(&mut self.report, &mut report), if self.report.is_some() => {
+                    self.take_report(&report[..length?], watch);
+                }
                 status = self.child.wait(), if self.status.is_none() => {
                     self.status = Some(status?);
                     self.deadline = Instant::now() + STRAGGLER_GRACE;
-                }
-                length = read(&mut self.report, &mut report), if self.report.is_some() => {
-                    self.take_report(&report[..length?], watch);
                 }
                 length = read(&mut self.output, &mut chunk), if self.output.is_some() => {
                     self.take_output(&chunk[..length?]);

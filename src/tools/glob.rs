@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use globset::GlobMatcher;
-use nix::fcntl::AtFlags;
-use nix::sys::stat::fstatat;
+use nix::fcntl::OFlag;
+use nix::sys::stat::fstat;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
     Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::failure::printable;
 use crate::tools::listing::{self, Stop};
-use crate::tools::workspace::Located;
+use crate::tools::workspace::{Located, open_beneath};
 use crate::tools::{ToolEnvironment, digest, grep, output};
 
 const NAME: &str = "glob";
@@ -123,9 +123,9 @@ fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     let listing = listing::of(payload.place.absolute(), stop);
     let wanted = listing.files.into_iter().filter(|path| payload.glob.is_match(path));
     let mut found: Vec<(i64, i64, PathBuf)> = wanted
-        .map(|path| {
-            let (seconds, nanoseconds) = changed(&payload.directory, &path);
-            (seconds, nanoseconds, path)
+        .filter_map(|path| {
+            let (seconds, nanoseconds) = changed(&payload.directory, &path)?;
+            Some((seconds, nanoseconds, path))
         })
         .collect();
     // Newest first; of the same age, by path.
@@ -164,11 +164,19 @@ fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     }
 }
 
-/// When a file was last changed.
-fn changed(directory: &OwnedFd, path: &Path) -> (i64, i64) {
-    fstatat(directory, path, AtFlags::AT_SYMLINK_NOFOLLOW)
-        .map_or((0, 0), |stat| (stat.st_mtime, stat.st_mtime_nsec))
+/// When a file was last changed. There must be one beneath the folder that was opened, whatever
+/// the folder's path has become since.
+fn changed(directory: &OwnedFd, path: &Path) -> Option<(i64, i64)> {
+    let opened = open_beneath(directory, path, OPEN).ok()?;
+    let stat = fstat(&opened).ok()?;
+    Some((stat.st_mtime, stat.st_mtime_nsec))
 }
+
+/// Only the place is of interest, and opening a pipe must not wait.
+#[cfg(target_os = "linux")]
+const OPEN: OFlag = OFlag::O_PATH;
+#[cfg(not(target_os = "linux"))]
+const OPEN: OFlag = OFlag::O_NONBLOCK;
 
 #[cfg(test)]
 mod tests;

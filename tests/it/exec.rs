@@ -1,6 +1,7 @@
 //! Processes: what they see, how they end, what is left of them.
 
 #![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
+#![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ impl Place {
         Place {
             folder: tempfile::tempdir().unwrap(),
             sandbox: Sandbox::with_helper(helper, secrets),
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_mins(1),
             spill_bytes_max: 64 << 20,
         }
     }
@@ -331,6 +332,30 @@ async fn dropping_a_run_kills_the_tree() {
 }
 
 #[tokio::test]
+async fn dies_with_the_thread_that_started_it() {
+    let place = Place::new();
+    let path = place.path().join("pid");
+    let place = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut run = Box::pin(place.sandbox.run(place.spawn("echo $$ > pid; sleep 300; true"), |_| {}));
+            tokio::select! {
+                outcome = &mut run => panic!("it ended by itself: {outcome:?}"),
+                () = eventually("writing the file", || {
+                    std::fs::read_to_string(place.path().join("pid")).is_ok_and(|text| text.ends_with('\n'))
+                }) => {}
+            }
+            // As if we were killed: nothing of ours runs any more.
+            std::mem::forget(run);
+        });
+        place
+    });
+    let _place = place.join().unwrap();
+    let pid = std::fs::read_to_string(path).unwrap();
+    eventually("the end of the command", || !lives(&pid)).await;
+}
+
+#[tokio::test]
 async fn other_runs_and_other_children_are_left_alone() {
     let place = Place::new();
     let other = place.run("sleep 0.6; echo alive");
@@ -376,7 +401,183 @@ async fn the_cost_of_the_helper_is_small() {
         plain.push(begin.elapsed());
     }
     plain.sort();
-    eprintln!("run {:?} p95 {:?}; plain {:?} p95 {:?}", times[25], times[47], plain[25], plain[47]);
     // An unoptimised helper beside other tests: only a blunder shows here.
-    assert!(times[25] < plain[25] * 10 + Duration::from_millis(20));
+    let (with, without) = (times[25], plain[25]);
+    assert!(with < without * 10 + Duration::from_millis(20), "{with:?}, plain {without:?}");
+}
+
+mod tool {
+    //! The `bash` tool, run for real.
+
+    use std::sync::Arc;
+
+    use posse::tools::workspace::Workspace;
+    use posse::tools::{ToolEnvironment, bash, spill};
+    use posse_actors::conversation::{CallId, SessionId, ToolCall, text_of};
+    use posse_actors::event::Event;
+    use posse_actors::ports::{CallContext, OutputDelta, RunContext, ToolOutput};
+    use posse_actors::tool_call::permit_for_test;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    struct Shell {
+        folder: tempfile::TempDir,
+        env: Arc<ToolEnvironment>,
+        output: mpsc::Receiver<OutputDelta>,
+        facts: mpsc::Receiver<Event>,
+        context: RunContext,
+    }
+
+    impl Shell {
+        fn new() -> Shell {
+            Shell::with(false)
+        }
+
+        fn with(dry_run: bool) -> Shell {
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path().join("work");
+            std::fs::create_dir_all(root.join("sub")).unwrap();
+            let workspace = Workspace::open(&root, &[]).unwrap();
+            let session_dir = folder.path().join("session");
+            let env = Arc::new(ToolEnvironment { workspace, session_dir, dry_run });
+            let call = CallContext {
+                session_id: SessionId::new("s1"),
+                call_id: CallId::new("c1"),
+                agent: "build".to_owned(),
+            };
+            let (output_tx, output) = mpsc::channel(1024);
+            let (facts_tx, facts) = mpsc::channel(16);
+            let context =
+                RunContext { call, output: output_tx, facts: facts_tx, output_bytes_max: 32 << 10 };
+            Shell { folder, env, output, facts, context }
+        }
+
+        async fn call(&self, arguments: Value) -> ToolOutput {
+            let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
+            let sandbox = Arc::new(Sandbox::with_helper(helper, Vec::new()));
+            let tool = bash::tool(Arc::clone(&self.env), sandbox);
+            let prepared = tool.prepare(arguments, self.context.call.clone()).await.unwrap();
+            let call = ToolCall {
+                id: CallId::new("c1"),
+                provider_id: None,
+                name: "bash".to_owned(),
+                arguments: String::new(),
+            };
+            let confinement = Confinement {
+                profile: "none".to_owned(),
+                writable_roots: Vec::new(),
+                network: true,
+            };
+            let permitted = permit_for_test(call, prepared, confinement);
+            tool.run(permitted, self.context.clone()).await
+        }
+
+        /// The text for the model, with durations made equal.
+        async fn text(&self, arguments: Value) -> String {
+            let text = text_of(&self.call(arguments).await.content);
+            let words = text.split_inclusive(' ').collect::<Vec<_>>();
+            let is_time = |at: usize| {
+                words.get(at + 1).is_some_and(|word| word.starts_with("ms"))
+                    && words[at].trim().parse::<u64>().is_ok()
+            };
+            let word = |at: usize| if is_time(at) { "N " } else { words[at] };
+            (0..words.len()).map(word).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn tells_the_model_what_it_needs() {
+        for (command, text) in [
+            ("echo hi; exit 3", "hi\n(exit 3, N ms)"),
+            ("true", "(exit 0, N ms, no output)"),
+            ("printf x", "x\n(exit 0, N ms)"),
+            ("kill -SEGV $$", "(ended by SIGSEGV, N ms, no output)"),
+            ("pwd | sed 's/.*work/W/'", "W\n(exit 0, N ms)"),
+            ("printf '\\033[31mred\\033[0m \\0 \\xff\\n'", "red \\u{0} \u{fffd}\n(exit 0, N ms)"),
+            (
+                "sleep 300 >/dev/null & echo a",
+                "a\n(exit 0, N ms)\n(1 process was left behind in the background and killed)",
+            ),
+        ] {
+            assert_eq!(Shell::new().text(json!({"command": command})).await, text, "{command}");
+        }
+        let missing = Shell::new().text(json!({"command": "no-such-thing"})).await;
+        assert!(missing.ends_with("(exit 127: command not found, N ms)"), "{missing}");
+    }
+
+    #[tokio::test]
+    async fn a_code_is_no_failure_and_a_timeout_is() {
+        let shell = Shell::new();
+        let output = shell.call(json!({"command": "exit 7", "workdir": "sub"})).await;
+        assert!(!output.is_error);
+        assert_eq!(output.metadata["exitCode"], 7);
+        let output = shell.call(json!({"command": "echo a; sleep 60", "timeoutMs": 10})).await;
+        let text = text_of(&output.content);
+        assert!(output.is_error);
+        assert_eq!(output.metadata["timedOut"], true);
+        assert!(text.starts_with("a\n(killed after its timeout of 1000 ms, "), "{text}");
+        assert!(text.ends_with("(timeoutMs was set to 1000)"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn long_output_is_cut_in_the_middle_and_can_be_read() {
+        let shell = Shell::new();
+        let output = shell.call(json!({"command": "seq 1 20000"})).await;
+        let text = text_of(&output.content);
+        assert!(text.starts_with("1\n2\n") && text.contains("\n20000\n(exit 0"), "{text}");
+        assert!(text.contains("[… 76126 bytes cut; read_file output:c1 has everything …]\n"));
+        assert_eq!(output.metadata["spill"], "output:c1");
+        assert_eq!(output.metadata["bytes"], 108_894);
+        let kept = spill::path(&shell.env.session_dir, &CallId::new("c1"));
+        assert_eq!(std::fs::metadata(kept).unwrap().len(), 108_894);
+    }
+
+    #[tokio::test]
+    async fn output_that_grows_when_it_is_escaped_is_cut_and_kept_as_well() {
+        let shell = Shell::new();
+        let output = shell.call(json!({"command": "head -c 30000 /dev/zero"})).await;
+        let text = text_of(&output.content);
+        assert!(text.len() < 34 << 10, "{}", text.len());
+        let kept = spill::path(&shell.env.session_dir, &CallId::new("c1"));
+        assert_eq!(std::fs::read(kept).unwrap(), vec![0; 30_000]);
+    }
+
+    #[tokio::test]
+    async fn records_what_is_enforced_and_shows_output_while_it_runs() {
+        let mut shell = Shell::new();
+        shell.call(json!({"command": "echo a; sleep 0.1; echo b"})).await;
+        let fact = shell.facts.try_recv().unwrap();
+        let Event::SandboxEnforced { call_id, tier, report } = fact else { panic!("{fact:?}") };
+        assert_eq!((call_id.as_str(), tier.as_str()), ("c1", "none"));
+        assert_eq!(report["diesWithParent"], true);
+        let mut seen = Vec::new();
+        while let Ok(delta) = shell.output.try_recv() {
+            seen.push(delta.text);
+        }
+        assert_eq!(seen, ["a\n", "b\n"]);
+    }
+
+    #[tokio::test]
+    async fn a_dry_run_runs_nothing() {
+        let shell = Shell::with(true);
+        let text = shell.text(json!({"command": "touch ran"})).await;
+        assert!(text.contains("nothing was run") && text.ends_with("touch ran"), "{text}");
+        assert!(!shell.folder.path().join("work/ran").exists());
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_gone_is_said_once() {
+        let shell = Shell::new();
+        let gone =
+            shell.text(json!({"command": "cd .. && rm -r sub; ls -d sub", "workdir": "sub"}));
+        assert!(gone.await.contains("cannot access"));
+        let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
+        let sandbox = Arc::new(Sandbox::with_helper(helper, Vec::new()));
+        let tool = bash::tool(Arc::clone(&shell.env), sandbox);
+        let arguments = json!({"command": "ls", "workdir": "sub"});
+        let error = tool.prepare(arguments, shell.context.call.clone()).await.unwrap_err();
+        assert_eq!(error.code, "FIL001");
+    }
 }

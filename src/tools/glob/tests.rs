@@ -51,6 +51,19 @@ async fn leaves_out_ignored_files_and_does_not_follow_links() {
 }
 
 #[tokio::test]
+async fn a_folder_that_becomes_a_link_shows_nothing_else() {
+    let trial = Trial::new(&[("d/in", "")]);
+    std::fs::write(trial.outside().join("secret-name"), "").unwrap();
+    let tool = tool(trial.env.clone());
+    let prepared = trial.prepare(&tool, json!({"pattern": "*", "path": "d"})).await.unwrap();
+    std::fs::rename(trial.root().join("d"), trial.root().join("e")).unwrap();
+    std::os::unix::fs::symlink(trial.outside(), trial.root().join("d")).unwrap();
+    let output = trial.run(&tool, prepared).await;
+    let text = posse_actors::conversation::text_of(&output.content);
+    assert!(!text.contains("secret-name"), "{text}");
+}
+
+#[tokio::test]
 async fn says_how_many_there_are_when_it_does_not_show_all() {
     let trial = Trial::new(&[]);
     for number in 0..1010 {
