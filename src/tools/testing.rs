@@ -38,6 +38,10 @@ impl Desk {
         Desk { folder, tools: builtin(Arc::new(env)) }
     }
 
+    pub(crate) fn tools(&self) -> &Toolbox {
+        &self.tools
+    }
+
     /// A path in the temporary folder: `work/a`.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.folder.path().canonicalize().unwrap().join(path)

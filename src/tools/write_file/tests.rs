@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use posse_actors::conversation::text_of;
 use posse_actors::ports::{Action, Operation};
@@ -221,4 +222,32 @@ fn does_not_show_bytes_of_a_binary_file() {
     desk.put("f", b"\0\x01");
     let prepared = desk.prepare("write_file", &arguments("f", "text\n")).unwrap();
     assert_eq!(prepared.action.detail, "--- a/f\n+++ b/f\nbinary files differ\n");
+}
+
+#[test]
+fn a_folder_that_is_swapped_for_a_link_gets_nothing_out() {
+    let desk = Desk::new();
+    let (here, there) = (desk.path("work/d"), desk.path("work/e"));
+    fs::create_dir(&here).unwrap();
+    let done = AtomicBool::new(false);
+    let mut written = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                fs::rename(&here, &there).unwrap();
+                symlink("../outside", &here).unwrap();
+                std::thread::yield_now();
+                fs::remove_file(&here).unwrap();
+                fs::rename(&there, &here).unwrap();
+            }
+        });
+        for number in 0..400 {
+            let name = format!("d/f{number}");
+            written += usize::from(write(&desk, &name, "x").starts_with("created"));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read_dir(desk.path("outside")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(&here).unwrap().count(), written);
+    assert!(written > 0, "writing where it is allowed works");
 }
