@@ -107,3 +107,11 @@ fn context() -> CallContext {
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
+
+/// Swaps two names in one step, so that a race has no moment in which one is free.
+#[cfg(target_os = "linux")]
+pub(crate) fn exchange(folder: &Path, a: &str, b: &str) {
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    let (a, b) = (folder.join(a), folder.join(b));
+    renameat2(AT_FDCWD, &a, AT_FDCWD, &b, RenameFlags::RENAME_EXCHANGE).unwrap();
+}
