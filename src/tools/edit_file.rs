@@ -30,7 +30,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
          file, with its indentation and without line numbers, and occur once unless replaceAll \
          is true; include some lines around it if needed. CRLF files are matched with LF.",
         SideEffect::Workspace,
-        json!({
+        &json!({
             "path": { "type": "string" },
             "oldString": { "type": "string", "minLength": 1 },
             "newString": { "type": "string" },
@@ -90,7 +90,7 @@ impl Tool for EditFile {
 /// What an edit comes down to.
 enum Wish {
     /// What is to be written.
-    Change(Change),
+    Change(Box<Change>),
     /// There is nothing to change, and the reason tells of what the file contains.
     Refused(ToolError),
 }
@@ -101,7 +101,7 @@ fn prepare(place: Located, arguments: &Arguments) -> Result<Prepared, ToolError>
         Ok((after, notes)) => {
             let change = Change::new(target, after, notes);
             let action = change.action("edit_file", "edit");
-            Ok(Prepared { action, payload: Box::new(Wish::Change(change)) })
+            Ok(Prepared { action, payload: Box::new(Wish::Change(Box::new(change))) })
         }
         Err(error) => Ok(refusal(&target.place, error)),
     }
@@ -129,10 +129,15 @@ fn edit(target: &Target, arguments: &Arguments) -> Result<(Vec<u8>, Vec<String>)
         return Err(ToolError::new("EDT005", format!("{shown} is binary; change it with bash")));
     }
     let Arguments { old_string: old, new_string: new, replace_all, .. } = arguments;
-    let Some(Edited { after, lines, unnumbered }) = matching::replace(before, old, new) else {
+    let Some(Edited { after, mut lines, overlap, unnumbered }) =
+        matching::replace(before, old, new)
+    else {
         let near = nearest::describe(before, old);
         return Err(ToolError::new("EDT001", format!("oldString is not in {shown}{near}")));
     };
+    if !replace_all {
+        lines.extend(overlap);
+    }
     if lines.len() > 1 && !replace_all {
         return Err(ToolError::new(
             "EDT002",

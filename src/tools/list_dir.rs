@@ -34,7 +34,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         "Lists a folder, hidden entries too, at most 500: folders end with `/`, files have their \
          size in bytes, links show where they lead.",
         SideEffect::None,
-        json!({ "path": { "type": "string", "description": "Default: working directory" } }),
+        &json!({ "path": { "type": "string", "description": "Default: working directory" } }),
         &[],
     );
     Arc::new(ListDir { spec, env })

@@ -31,7 +31,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         "Reads a text file of any size. Lines come as `number<TAB>text`; the end says how many \
          there are and where to go on. `output:<callId>` reads a long output that was cut.",
         SideEffect::None,
-        json!({
+        &json!({
             "path": { "type": "string", "description": "Relative to the working directory" },
             "offset": { "type": "integer", "minimum": 1, "description": "First line, from 1" },
             "limit": {
@@ -111,13 +111,12 @@ fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, Too
         offset: offset.unwrap_or(1).max(1),
         limit: limit.unwrap_or(LINES_DEFAULT).clamp(1, LINES_MAX),
     };
-    let (file, operation, shown) = match path.strip_prefix("output:") {
-        Some(call) => open_output(env, call)?,
-        None => {
-            let place = env.workspace.locate(path)?;
-            let file = File::from(place.open_file(OFlag::O_RDONLY)?);
-            (file, place.read(), place.shown())
-        }
+    let (file, operation, shown) = if let Some(call) = path.strip_prefix("output:") {
+        open_output(env, call)?
+    } else {
+        let place = env.workspace.locate(path)?;
+        let file = File::from(place.open_file(OFlag::O_RDONLY)?);
+        (file, place.read(), place.shown())
     };
     let entry = Entry::of(&file).map_err(|errno| refused(&shown, errno))?;
     let action = Action {

@@ -38,6 +38,10 @@ impl Desk {
         Desk { folder, tools: builtin(Arc::new(env)) }
     }
 
+    pub(crate) fn tools(&self) -> &Toolbox {
+        &self.tools
+    }
+
     /// A path in the temporary folder: `work/a`.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.folder.path().canonicalize().unwrap().join(path)
@@ -102,4 +106,12 @@ fn context() -> CallContext {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// Swaps two names in one step, so that a race has no moment in which one is free.
+#[cfg(target_os = "linux")]
+pub(crate) fn exchange(folder: &Path, a: &str, b: &str) {
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    let (a, b) = (folder.join(a), folder.join(b));
+    renameat2(AT_FDCWD, &a, AT_FDCWD, &b, RenameFlags::RENAME_EXCHANGE).unwrap();
 }

@@ -41,6 +41,7 @@ pub(crate) fn endings(bytes: &[u8]) -> Endings {
 }
 
 /// How many LF there are.
+#[expect(clippy::naive_bytecount, reason = "it is vectorised well enough, without a dependency")]
 pub(crate) fn lines_ended(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }

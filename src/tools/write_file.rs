@@ -21,7 +21,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         "Creates or replaces a whole file; parent folders are made. Replacing keeps permissions \
          and CRLF line endings. To change a part of a file use edit_file.",
         SideEffect::Workspace,
-        json!({
+        &json!({
             "path": { "type": "string", "description": "Relative to the working directory" },
             "content": { "type": "string", "description": "All of the new content" },
         }),

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::tools::text::with_crlf;
+use crate::tools::text::{lines_ended, with_crlf};
 
 /// A file after an edit.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(super) struct Edited {
     pub(super) after: Vec<u8>,
     /// The line that each replaced text started in, from 1.
     pub(super) lines: Vec<usize>,
+    /// The line of another place that the text is at, overlapping the only one replaced.
+    pub(super) overlap: Option<usize>,
     /// Whether line numbers had to be taken off the strings first.
     pub(super) unnumbered: bool,
 }
@@ -35,7 +37,7 @@ fn replace_exactly(file: &[u8], old: &str, new: &str) -> Option<Edited> {
     if old.is_empty() {
         return None;
     }
-    let ranges = find(file, old);
+    let (ranges, overlap) = find(file, old);
     let (first, last) = (ranges.first()?, ranges.last()?);
     // CR in a string means that it is about line endings; then nothing is adapted.
     let adapt = !old.contains('\r') && !new.contains('\r') && new.contains('\n');
@@ -43,7 +45,7 @@ fn replace_exactly(file: &[u8], old: &str, new: &str) -> Option<Edited> {
     after.extend_from_slice(&file[..first.start]);
     let (mut lines, mut line, mut seen) = (Vec::with_capacity(ranges.len()), 1, 0);
     for (index, range) in ranges.iter().enumerate() {
-        line += crate::tools::text::lines_ended(&file[seen..range.start]);
+        line += lines_ended(&file[seen..range.start]);
         seen = range.start;
         lines.push(line);
         if adapt && ends_with_crlf(file, range) {
@@ -55,20 +57,31 @@ fn replace_exactly(file: &[u8], old: &str, new: &str) -> Option<Edited> {
         after.extend_from_slice(&file[range.end..next]);
     }
     after.extend_from_slice(&file[last.end..]);
-    Some(Edited { after, lines, unnumbered: false })
+    let overlap = overlap.map(|at| 1 + lines_ended(&file[..at]));
+    Some(Edited { after, lines, overlap, unnumbered: false })
 }
 
-/// Where `old` is in `file`, without overlaps.
-fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
+/// Where `old` is in `file`, without overlaps; and if it is there once, where it is once more if
+/// overlaps count.
+fn find(file: &[u8], old: &str) -> (Vec<Range<usize>>, Option<usize>) {
     if old.contains('\r') || !file.windows(2).any(|pair| pair == b"\r\n") {
-        return find_bytes(file, old);
+        let ranges = find_bytes(file, old);
+        let overlap = find_overlap(file, old, &ranges);
+        return (ranges, overlap);
     }
     let (plain, removed) = without_cr(file);
     let original = |position: usize| position + removed.partition_point(|end| *end < position);
-    find_bytes(&plain, old)
-        .into_iter()
-        .map(|range| original(range.start)..original(range.end))
-        .collect()
+    let ranges = find_bytes(&plain, old);
+    let overlap = find_overlap(&plain, old, &ranges).map(original);
+    let ranges = ranges.into_iter().map(|range| original(range.start)..original(range.end));
+    (ranges.collect(), overlap)
+}
+
+fn find_overlap(file: &[u8], old: &str, ranges: &[Range<usize>]) -> Option<usize> {
+    let [only] = ranges else { return None };
+    let start = only.start + old.chars().next()?.len_utf8();
+    let end = (only.end + old.len()).min(file.len());
+    find_bytes(&file[start..end], old).first().map(|range| start + range.start)
 }
 
 /// Where the bytes of `old` are. `old` is UTF-8, so it cannot reach into bytes that are not.

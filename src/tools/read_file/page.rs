@@ -253,7 +253,7 @@ impl Page {
 impl Lines {
     fn into_output(mut self, shown: &str) -> ToolOutput {
         let Slice { offset, .. } = self.slice;
-        let least = if self.complete { "" } else { "at least " };
+        let bound = if self.complete { "" } else { "at least " };
         let total = self.total;
         let noun = if total == 1 { "line" } else { "lines" };
         if self.shown == 0 {
@@ -261,12 +261,12 @@ impl Lines {
                 ToolOutput::text(format!("{shown} is empty"))
             } else {
                 ToolOutput::error(format!(
-                    "ARG004 {shown} has {least}{total} {noun}; offset {offset} is beyond"
+                    "ARG004 {shown} has {bound}{total} {noun}; offset {offset} is beyond"
                 ))
             };
         }
         let last = offset + self.shown - 1;
-        let mut footer = format!("[lines {offset}-{last} of {least}{total}");
+        let mut footer = format!("[lines {offset}-{last} of {bound}{total}");
         let next = (last < total || !self.complete).then_some(last + 1);
         if let Some(next) = next {
             let _ = write!(footer, "; next offset {next}");

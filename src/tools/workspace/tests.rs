@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::symlink;
+#[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::stat::Mode;
@@ -10,6 +11,8 @@ use nix::unistd::mkfifo;
 use tempfile::TempDir;
 
 use super::*;
+#[cfg(target_os = "linux")]
+use crate::tools::testing::exchange;
 
 struct Fixture {
     folder: TempDir,
@@ -235,6 +238,7 @@ fn makes_missing_folders_only_if_asked() {
 }
 
 /// Flips `work/x` between a folder and a link to the folder outside, while `attempt` runs.
+#[cfg(target_os = "linux")]
 fn race(attempt: impl Fn(&Fixture)) {
     let fixture = fixture();
     let work = fixture.base().join("work");
@@ -255,23 +259,7 @@ fn race(attempt: impl Fn(&Fixture)) {
     });
 }
 
-/// Swaps two names; the race is without a gap where the system can do that at once.
-fn exchange(folder: &Path, a: &str, b: &str) {
-    #[cfg(target_os = "linux")]
-    nix::fcntl::renameat2(
-        nix::fcntl::AT_FDCWD,
-        &folder.join(a),
-        nix::fcntl::AT_FDCWD,
-        &folder.join(b),
-        nix::fcntl::RenameFlags::RENAME_EXCHANGE,
-    )
-    .unwrap();
-    #[cfg(not(target_os = "linux"))]
-    for (from, to) in [(a, "t"), (b, a), ("t", b)] {
-        fs::rename(folder.join(from), folder.join(to)).unwrap();
-    }
-}
-
+#[cfg(target_os = "linux")]
 #[test]
 fn a_link_that_is_swapped_in_never_leads_out_when_reading() {
     let (read, refused) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -285,6 +273,7 @@ fn a_link_that_is_swapped_in_never_leads_out_when_reading() {
     assert!(read.into_inner() && refused.into_inner(), "the race took place");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_link_that_is_swapped_in_never_leads_out_when_writing() {
     let written = AtomicBool::new(false);

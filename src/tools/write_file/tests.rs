@@ -2,12 +2,19 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+#[cfg(target_os = "linux")]
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 
 use posse_actors::conversation::text_of;
 use posse_actors::ports::{Action, Operation};
 
 use super::*;
 use crate::tools::testing::Desk;
+#[cfg(target_os = "linux")]
+use crate::tools::testing::exchange;
 use crate::tools::text::sha256;
 
 fn write(desk: &Desk, path: &str, content: &str) -> String {
@@ -221,4 +228,37 @@ fn does_not_show_bytes_of_a_binary_file() {
     desk.put("f", b"\0\x01");
     let prepared = desk.prepare("write_file", &arguments("f", "text\n")).unwrap();
     assert_eq!(prepared.action.detail, "--- a/f\n+++ b/f\nbinary files differ\n");
+}
+
+/// Only here are two names swapped without a moment in which one is free.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_is_swapped_for_a_link_gets_nothing_out() {
+    let desk = Desk::new();
+    let here = desk.path("work/d");
+    fs::create_dir(&here).unwrap();
+    symlink("../outside", desk.path("work/e")).unwrap();
+    let done = AtomicBool::new(false);
+    let still = Mutex::new(());
+    let mut written = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _moving = still.lock().unwrap();
+                exchange(&desk.path("work"), "d", "e");
+                std::thread::yield_now();
+                exchange(&desk.path("work"), "d", "e");
+            }
+        });
+        for number in 0..400 {
+            // Now and then nothing moves, so that something is written at all.
+            let _still = (number % 20 == 0).then(|| still.lock().unwrap());
+            let name = format!("d/f{number}");
+            written += usize::from(write(&desk, &name, "x").starts_with("created"));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read_dir(desk.path("outside")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(&here).unwrap().count(), written);
+    assert!(written >= 20, "writing where it is allowed works");
 }
