@@ -1,1 +1,124 @@
-//! Stub.
+//! `posse demo`: the whole runtime on a sample repository with a failing test.
+//!
+//! Only the model is recorded. Tools, permission, journal and processes are the real ones, in a
+//! temporary directory that is removed at the end; no key and no network are needed.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use posse_actors::conversation::Prompt;
+use posse_actors::ports::Asking;
+
+use crate::cli::{DemoArgs, OutputFormat};
+use crate::config::{self, Dirs, Environment, Sources};
+use crate::failure::{Exit, Failure};
+use crate::front::headless::{Format, Manner};
+use crate::journal::verify_session;
+use crate::provider::replay;
+use crate::wiring::{self, Setup};
+
+/// Name, contents and mode of the files of the sample repository.
+const SAMPLE: [(&str, &str, u32); 3] = [
+    ("AGENTS.md", include_str!("demo/sample/AGENTS.md"), 0o644),
+    ("median.sh", include_str!("demo/sample/median.sh"), 0o755),
+    ("test.sh", include_str!("demo/sample/test.sh"), 0o755),
+];
+
+/// What the model said when the demo was recorded.
+const CASSETTE: &str = include_str!("demo/cassette.jsonl");
+
+/// What it was asked.
+pub const PROMPT: &str = "The tests fail. Find out why, fix it, and prove that it is fixed.";
+
+/// Variables that the demo's own environment keeps.
+const VARIABLES: [&str; 6] = ["PATH", "LANG", "TERM", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"];
+
+/// Plays the demo.
+pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let one = |error: Failure| vec![error];
+    let place = tempfile::Builder::new().prefix("posse-demo-").tempdir();
+    let place = place.map_err(|error| one(unwritable(&error)))?;
+    let root = place.path().canonicalize().map_err(|error| one(unwritable(&error)))?;
+    let workspace = root.join("median");
+    write_sample(&workspace).map_err(|error| one(unwritable(&error)))?;
+
+    let environment = own_environment(environment, &root);
+    let dirs = Dirs::from_environment(&environment).map_err(one)?;
+    let loaded = config::load(&environment, &dirs, &Sources::default())?;
+    let model = replay::from_text("demo", CASSETTE, &workspace).map_err(one)?;
+    let setup = Setup {
+        cwd: &workspace,
+        add_dirs: &[],
+        dirs: &dirs,
+        settings: &loaded.settings,
+        environment: &environment,
+        asking: Asking::Yes,
+        dry_run: false,
+        keep: true,
+    };
+    let assembled = wiring::assemble(&setup, model)?;
+    let id = assembled.settings.session_id.clone();
+    let session_dir = crate::journal::StateDir::new(dirs.state.clone()).session_dir(&workspace, &id);
+    introduce(&workspace);
+    let manner = Manner {
+        format: match args.output_format {
+            OutputFormat::Text => Format::Text,
+            OutputFormat::Json => Format::Json,
+            OutputFormat::StreamJson => Format::StreamJson,
+        },
+        interactive: false,
+        color: wiring::colors(io::stderr().is_terminal(), &environment),
+        quiet: false,
+    };
+    let exit = wiring::perform(assembled, Prompt::text(PROMPT), manner).map_err(one)?;
+    conclude(&session_dir, id.as_str());
+    Ok(exit)
+}
+
+/// Nothing of the user's configuration, keys or state takes part.
+fn own_environment(environment: &Environment, root: &Path) -> Environment {
+    let kept = VARIABLES.iter().filter_map(|name| {
+        Some(((*name).to_owned(), environment.get(name)?.to_owned()))
+    });
+    let home = ("POSSE_HOME".to_owned(), root.join("posse").display().to_string());
+    kept.chain([home]).collect()
+}
+
+fn write_sample(workspace: &Path) -> io::Result<()> {
+    fs::create_dir_all(workspace)?;
+    for (name, contents, mode) in SAMPLE {
+        let file = workspace.join(name);
+        fs::write(&file, contents)?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+fn introduce(workspace: &Path) {
+    let text = format!(
+        "demo: a recorded model works on a sample repository in {}\n\
+         tools, permissions and the journal are real; questions are answered as with --yes\n\
+         prompt: {PROMPT}\n\n",
+        workspace.display()
+    );
+    io::stderr().write_all(text.as_bytes()).ok();
+}
+
+fn conclude(session_dir: &Path, id: &str) {
+    let text = match verify_session(session_dir, id) {
+        Ok(verified) if verified.is_sound() => {
+            format!("\njournal: {} records, hash chain intact\n", verified.records)
+        }
+        Ok(verified) => format!("\njournal: damaged: {:?}\n", verified.problem),
+        Err(error) => format!("\njournal: unreadable: {error}\n"),
+    };
+    io::stderr().write_all(text.as_bytes()).ok();
+}
+
+fn unwritable(error: &io::Error) -> Failure {
+    Failure::new("DEM001", Exit::Failed, "the sample repository cannot be written")
+        .because(error.to_string())
+        .fix("set TMPDIR to a directory that can be written")
+}

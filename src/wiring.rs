@@ -19,6 +19,7 @@ use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 
 pub use run::{Setup, assemble};
+pub(crate) use run::perform;
 
 /// Characters in a line where nobody says how many there are.
 const COLUMNS: usize = 100;
@@ -30,7 +31,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Err(exit) => return leave(&exit),
     };
     let environment = Environment::read();
-    let ended = match invocation {
+    let ended: Result<Exit, Vec<Failure>> = match invocation {
         Invocation::Run(args) => run::run(*args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),

@@ -12,7 +12,7 @@ use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use tempfile::TempDir;
 
-use crate::agents;
+use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{Exit, Failure};
@@ -134,7 +134,8 @@ pub(crate) fn perform(
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     let settings = setup.settings;
-    let agent = agents::find(&settings.default_agent).map_err(one)?;
+    let agent = agents::find(&settings.default_agent)
+        .ok_or_else(|| one(unknown_agent(&settings.default_agent)))?;
     let workspace = Workspace::open(setup.cwd, setup.add_dirs).map_err(one)?;
     let roots: Vec<String> =
         workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
@@ -150,9 +151,9 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
     let names: Vec<String> = toolbox
         .iter()
         .map(|tool| tool.spec().name.clone())
-        .filter(|name| agent.sees(name))
+        .filter(|name| agent.tools.sees(name))
         .collect();
-    let system_prompt = agents::prompt_for(agent, setup.cwd, &roots, setup.dirs, &tier);
+    let system_prompt = system_prompt(agent, setup, &roots, &tier);
     let policy = RulePolicy::new(policy_settings(setup, roots))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
     let ports = Ports {
@@ -168,7 +169,7 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
         session_id: id,
         posse: env!("CARGO_PKG_VERSION").to_owned(),
         cwd: setup.cwd.display().to_string(),
-        agent: agent.name().to_owned(),
+        agent: agent.name.to_owned(),
         system_prompt,
         tools: names,
         options: RequestOptions { stream: settings.streaming, ..RequestOptions::default() },
@@ -179,6 +180,39 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
         fail: posse_actors::root_session::FailPoints::default(),
     };
     Ok(Assembled { ports, settings, scratch })
+}
+
+fn unknown_agent(name: &str) -> Failure {
+    let names: Vec<&str> = agents::BUILT_IN.iter().map(|agent| agent.name).collect();
+    let what = format!("there is no agent \"{name}\"");
+    Failure::new("AGT001", Exit::Configuration, what)
+        .at("--agent, or defaultAgent in the configuration")
+        .fix(format!("use one of {}", names.join(", ")))
+}
+
+fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str) -> String {
+    let repository = agents::repository_root(setup.cwd);
+    let root = repository.as_deref().unwrap_or(setup.cwd);
+    let user = setup.dirs.config.join("AGENTS.md");
+    let instructions = Instructions::read(&user, root, setup.cwd);
+    let mut text = String::new();
+    for notice in &instructions.notices {
+        text.push_str(&format!("{notice}\n"));
+    }
+    io::stderr().write_all(text.as_bytes()).ok();
+    let block = EnvironmentBlock {
+        cwd: setup.cwd.display().to_string(),
+        other_roots: roots.iter().skip(1).cloned().collect(),
+        os: std::env::consts::OS.to_owned(),
+        date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
+        shell: "bash".to_owned(),
+        git_branch: repository.as_deref().and_then(agents::git_branch),
+        sandbox: match tier {
+            "none" => "none; commands run with the user's rights".to_owned(),
+            tier => tier.to_owned(),
+        },
+    };
+    agents::system_prompt(agent, &block, &instructions)
 }
 
 type Kept = (Arc<dyn JournalStore>, PathBuf, Option<TempDir>);
@@ -246,7 +280,11 @@ fn policy_settings(setup: &Setup<'_>, roots: Vec<String>) -> PolicySettings {
             .map(|path| path.display().to_string())
             .collect(),
         own_dirs: own.map(|dir| dir.display().to_string()).to_vec(),
-        read_only_agents: agents::read_only().map(str::to_owned).collect(),
+        read_only_agents: agents::BUILT_IN
+            .iter()
+            .filter(|agent| agent.read_only)
+            .map(|agent| agent.name.to_owned())
+            .collect(),
     }
 }
 
