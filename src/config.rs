@@ -1,1 +1,125 @@
-//! Stub.
+//! The effective settings: layers of JSON values, merged leaf by leaf, each with its origin.
+//!
+//! Built-in < user < project < `--config` < environment < flags. A repository sets only what is
+//! harmless; the rest of its file is inert until the user trusts it. Every mistake is found in one
+//! go and shown with its place.
+
+mod environment;
+mod file;
+mod layers;
+mod schema;
+mod settings;
+mod show;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::failure::{Failure, printable};
+
+pub use environment::{Dirs, Environment};
+pub use layers::{Layers, Leaf, Origin};
+pub use settings::{ProviderSettings, SandboxSettings, Settings, Timeouts};
+pub use show::{paths, show};
+
+use file::Reading;
+use layers::Reader;
+
+/// The name of the configuration file in its folders.
+const FILE_NAME: &str = "config.json";
+
+/// Where settings come from.
+#[derive(Debug, Clone, Default)]
+pub struct Sources<'a> {
+    /// The root of the project, whose `.posse/config.json` is read.
+    pub project: Option<&'a Path>,
+    /// `--config`.
+    pub file: Option<&'a Path>,
+    /// `--trust-project`: the project's file counts, for this run.
+    pub trust_project: bool,
+    /// Settings from flags: key, value, flag.
+    pub flags: Vec<(&'static str, Value, &'static str)>,
+}
+
+/// What loading gave.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What counts.
+    pub settings: Settings,
+    /// Where each leaf of it comes from.
+    pub layers: Layers,
+    /// What the user should know; each is one line for standard error.
+    pub notices: Vec<Notice>,
+}
+
+/// Something that is not as it was meant, though the run goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// `CFG005`, …
+    pub code: &'static str,
+    /// What it is, and what was done.
+    pub text: String,
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "warning[{}]: {}", self.code, printable(&self.text))
+    }
+}
+
+/// Reads all layers. Everything that is wrong with them is reported together.
+pub fn load(
+    environment: &Environment,
+    dirs: &Dirs,
+    sources: &Sources<'_>,
+) -> Result<Loaded, Vec<Failure>> {
+    let mut reader = Reader::default();
+    reader.user_file(&user_file(dirs), Reading::Optional);
+    if let Some(project) = sources.project {
+        reader.project_file(&project_file(project), sources.trust_project);
+    }
+    if let Some(file) = sources.file {
+        reader.user_file(file, Reading::Required);
+    }
+    reader.environment(environment);
+    for (key, value, flag) in &sources.flags {
+        reader.flag(key, value, flag);
+    }
+    let (layers, notices, mut failures) = reader.finish();
+    let settings = Settings::from_layers(&layers, environment, &mut failures);
+    if failures.is_empty() { Ok(Loaded { settings, layers, notices }) } else { Err(failures) }
+}
+
+/// The user's configuration file, whether or not it exists.
+pub fn user_file(dirs: &Dirs) -> PathBuf {
+    dirs.config.join(FILE_NAME)
+}
+
+/// The configuration file of the project at `root`, whether or not it exists.
+pub fn project_file(root: &Path) -> PathBuf {
+    root.join(".posse").join(FILE_NAME)
+}
+
+/// What is left of a secret when it is shown: enough to tell one from another.
+pub(crate) fn masked(secret: &str) -> String {
+    let count = secret.chars().count();
+    let last: String = secret.chars().skip(count.saturating_sub(4)).collect();
+    match count {
+        // The last four letters of a short secret would be too much of it.
+        0..12 => "…".to_owned(),
+        _ if secret.starts_with("sk-") => format!("sk-…{last}"),
+        _ => format!("…{last}"),
+    }
+}
+
+/// Whether a text has the form of a key of a well-known service.
+pub(crate) fn looks_like_key(text: &str) -> bool {
+    const BEGINNINGS: [&str; 9] =
+        ["sk-", "ghp_", "gho_", "github_pat_", "AIza", "xoxb-", "xoxp-", "AKIA", "gsk_"];
+    text.len() >= 20
+        && !text.contains(char::is_whitespace)
+        && BEGINNINGS.iter().any(|beginning| text.starts_with(beginning))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! The environment, read once and passed on as a value; and the folders it puts things in.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Exit, Failure};
+
+/// The variables of the process. Nothing else reads them, so tests pass their own.
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: BTreeMap<String, OsString>,
+}
+
+/// Names only: values may be secrets.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.variables.keys()).finish()
+    }
+}
+
+impl<N: Into<String>, V: Into<OsString>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Environment {
+        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
+        Environment { variables: variables.collect() }
+    }
+}
+
+impl Environment {
+    /// The variables of this process.
+    pub fn read() -> Environment {
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .collect()
+    }
+
+    /// The value of a variable without space around it and without quotes around that. Empty
+    /// and unreadable values are none.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let raw = self.variables.get(name)?.to_str()?.trim();
+        let unquoted = ['"', '\'']
+            .iter()
+            .find_map(|quote| raw.strip_prefix(*quote)?.strip_suffix(*quote))
+            .unwrap_or(raw)
+            .trim();
+        (!unquoted.is_empty()).then_some(unquoted)
+    }
+
+    /// What is odd about the value of a variable: what [`get`](Environment::get) tidied away.
+    pub(crate) fn oddity(&self, name: &str) -> Option<&'static str> {
+        let Some(raw) = self.variables.get(name)?.to_str() else {
+            return Some("is not UTF-8 and was ignored");
+        };
+        match self.get(name) {
+            None => Some("is empty and was ignored"),
+            Some(clean) if clean.len() == raw.len() => None,
+            Some(_) if raw.trim().len() == raw.len() => Some("is quoted; the quotes were ignored"),
+            Some(_) => Some("has white space around it, which was ignored"),
+        }
+    }
+
+    /// The names that begin with `beginning`.
+    pub(crate) fn names<'a>(&'a self, beginning: &'a str) -> impl Iterator<Item = &'a str> {
+        let names = self.variables.range(beginning.to_owned()..);
+        names.map(|(name, _)| name.as_str()).take_while(move |name| name.starts_with(beginning))
+    }
+
+    /// An absolute path; `None` when it is not set. A relative one is the caller's to judge.
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        let raw = self.variables.get(name)?;
+        match raw.to_str() {
+            Some(_) => self.get(name).map(PathBuf::from),
+            // Paths need not be UTF-8.
+            None => Some(PathBuf::from(raw)),
+        }
+    }
+
+    /// The home folder.
+    pub fn home(&self) -> Option<PathBuf> {
+        self.path("HOME").filter(|home| home.is_absolute())
+    }
+}
+
+/// Where things live. All are absolute; none need exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dirs {
+    /// Configuration, agents, skills, instructions.
+    pub config: PathBuf,
+    /// Journals, outputs, grants, trust.
+    pub state: PathBuf,
+    /// What can be made again.
+    pub cache: PathBuf,
+    /// The home folder, if there is one.
+    pub home: Option<PathBuf>,
+}
+
+impl Dirs {
+    /// Finds the folders: `POSSE_HOME`, else the XDG variables, else below `HOME`.
+    pub fn from_environment(environment: &Environment) -> Result<Dirs, Failure> {
+        let home = environment.home();
+        if let Some(all) = environment.path("POSSE_HOME") {
+            if !all.is_absolute() {
+                let what = format!("POSSE_HOME is not an absolute path: {}", all.display());
+                return Err(Failure::new("ENV001", Exit::Configuration, what)
+                    .at("environment variable POSSE_HOME")
+                    .fix("set POSSE_HOME to a path that begins with /"));
+            }
+            let below = |name| all.join(name);
+            return Ok(Dirs {
+                config: below("config"),
+                state: below("state"),
+                cache: below("cache"),
+                home,
+            });
+        }
+        let place = |variable: &str, default: &str| {
+            // The XDG specification has relative paths ignored.
+            let given = environment.path(variable).filter(|path| path.is_absolute());
+            let base = given.or_else(|| home.as_ref().map(|home| home.join(default)));
+            base.map(|base| base.join("posse")).ok_or_else(|| {
+                let unset = environment.path("HOME").is_none();
+                let why = if unset { "HOME is not set" } else { "HOME is not an absolute path" };
+                let what = "there is no place for configuration and state";
+                Failure::new("ENV001", Exit::Configuration, what)
+                    .at("environment variable HOME")
+                    .because(why)
+                    .fix("set HOME, or POSSE_HOME=DIR to keep everything below one folder")
+            })
+        };
+        Ok(Dirs {
+            config: place("XDG_CONFIG_HOME", ".config")?,
+            state: place("XDG_STATE_HOME", ".local/state")?,
+            cache: place("XDG_CACHE_HOME", ".cache")?,
+            home: home.clone(),
+        })
+    }
+
+    /// Refuses a workspace from which tools could change what gives them authority: the home
+    /// folder, what is above it, and what contains our own state or configuration. `workspace` is
+    /// resolved.
+    pub fn check_workspace(&self, workspace: &Path) -> Result<(), Failure> {
+        let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let contains = |path: &Path| resolved(path).starts_with(workspace);
+        let why = if self.home.as_deref().is_some_and(contains) {
+            "it is your home folder, or contains it"
+        } else if contains(&self.state) {
+            "it contains the state of posse, which no tool may write"
+        } else if contains(&self.config) {
+            "it contains the configuration of posse, which no tool may write"
+        } else {
+            return Ok(());
+        };
+        let what = format!("{} cannot be a workspace", workspace.display());
+        Err(Failure::new("CFG016", Exit::Usage, what)
+            .because(why)
+            .fix("start in the folder of a project, or name one with --cwd DIR"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tidies_values_and_says_so() {
+        let environment: Environment =
+            [("A", "x"), ("B", " x\n"), ("C", "\"x\""), ("D", ""), ("E", "'' "), ("F", "\"")]
+                .into_iter()
+                .collect();
+        let seen = |name| (environment.get(name), environment.oddity(name));
+        assert_eq!(seen("A"), (Some("x"), None));
+        assert_eq!(seen("B"), (Some("x"), Some("has white space around it, which was ignored")));
+        assert_eq!(seen("C"), (Some("x"), Some("is quoted; the quotes were ignored")));
+        assert_eq!(seen("D"), (None, Some("is empty and was ignored")));
+        assert_eq!(seen("E"), (None, Some("is empty and was ignored")));
+        assert_eq!(seen("F"), (Some("\""), None));
+        assert_eq!(seen("G"), (None, None));
+        assert_eq!(format!("{environment:?}"), r#"{"A", "B", "C", "D", "E", "F"}"#);
+    }
+
+    #[test]
+    fn finds_the_folders() {
+        let dirs = |variables: &[(&str, &str)]| {
+            let environment = variables.iter().copied().collect();
+            match Dirs::from_environment(&environment) {
+                Ok(dirs) => {
+                    let paths = [dirs.config, dirs.state, dirs.cache];
+                    paths.map(|path| path.display().to_string()).join(" ")
+                }
+                Err(failure) => failure.why.unwrap_or(failure.what),
+            }
+        };
+        let table: [(&[(&str, &str)], &str); 6] = [
+            (&[("HOME", "/h")], "/h/.config/posse /h/.local/state/posse /h/.cache/posse"),
+            (&[("HOME", "/h"), ("POSSE_HOME", "/p")], "/p/config /p/state /p/cache"),
+            (
+                &[("HOME", "/h"), ("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "s")],
+                "/c/posse /h/.local/state/posse /h/.cache/posse",
+            ),
+            (&[], "HOME is not set"),
+            (&[("HOME", "h")], "HOME is not an absolute path"),
+            (&[("POSSE_HOME", "p")], "POSSE_HOME is not an absolute path: p"),
+        ];
+        for (variables, expected) in table {
+            assert_eq!(dirs(variables), expected);
+        }
+    }
+
+    #[test]
+    fn refuses_a_workspace_that_contains_its_own_authority() {
+        let environment = [("HOME", "/h/u"), ("XDG_STATE_HOME", "/v/s")].into_iter().collect();
+        let dirs = Dirs::from_environment(&environment).unwrap();
+        for refused in ["/", "/h", "/h/u", "/v", "/v/s/posse", "/h/u/.config"] {
+            let failure = dirs.check_workspace(Path::new(refused)).expect_err(refused);
+            assert_eq!(failure.exit, Exit::Usage);
+        }
+        for fine in ["/h/u/project", "/w", "/v/s/other"] {
+            assert_eq!(dirs.check_workspace(Path::new(fine)), Ok(()));
+        }
+    }
+}

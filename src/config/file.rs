@@ -1,0 +1,183 @@
+//! Reading one configuration file: bounded, without waiting, and with the place of everything.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use jsonc_parser::ast;
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+use crate::failure::{Exit, Failure, printable};
+
+const BYTES_MAX: u64 = 2 << 20;
+const EXCERPT_CHARS_MAX: usize = 80;
+
+/// Whether a file has to be there, and whether it is the user's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// It may be missing.
+    Optional,
+    /// The user named it.
+    Required,
+    /// It may be missing, and it is a repository's: no link is followed.
+    Foreign,
+}
+
+/// A file's text and where it came from.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) text: String,
+    /// Permission bits.
+    pub(crate) mode: u32,
+}
+
+impl Source {
+    /// Reads a file. `None` if it is not there and need not be.
+    pub(crate) fn read(path: &Path, reading: Reading) -> Result<Option<Source>, Failure> {
+        let name = printable(&path.display().to_string());
+        let refused = |code, what: String| {
+            Failure::new(code, Exit::Configuration, what)
+                .at(name.clone())
+                .fix("move the file away, or replace it by a text file with JSON")
+        };
+        let mut flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
+        if reading == Reading::Foreign {
+            flags |= nix::libc::O_NOFOLLOW;
+        }
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) => {
+                use std::io::ErrorKind::{NotADirectory, NotFound};
+                let missing = matches!(error.kind(), NotFound | NotADirectory);
+                if missing && reading != Reading::Required {
+                    return Ok(None);
+                }
+                let what = "the configuration cannot be read".to_owned();
+                let fix = if missing { "name a file that exists" } else { "make it readable" };
+                return Err(refused("CFG007", what).because(error.to_string()).fix(fix));
+            }
+        };
+        let (bytes, mode) = bytes(file).map_err(|(code, what)| refused(code, what))?;
+        let mut text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            let line = 1 + newlines(&error.as_bytes()[..at]);
+            refused("CFG008", "the configuration is not UTF-8".into()).at(format!("{name}:{line}"))
+        })?;
+        if let Some(at) = text.find('\0') {
+            let line = 1 + text[..at].matches('\n').count();
+            let what = "the configuration contains a NUL byte".into();
+            return Err(refused("CFG009", what).at(format!("{name}:{line}")));
+        }
+        if text.starts_with('\u{feff}') {
+            text.drain(..'\u{feff}'.len_utf8());
+        }
+        Ok(Some(Source { name, text, mode }))
+    }
+
+    /// The object in the file; `None` if there is nothing but white space and comments.
+    pub(crate) fn parse(&self) -> Result<Option<ast::Object<'_>>, Failure> {
+        let options = ParseOptions {
+            allow_comments: true,
+            allow_trailing_commas: true,
+            allow_loose_object_property_names: false,
+            allow_missing_commas: false,
+            allow_single_quoted_strings: false,
+            allow_hexadecimal_numbers: false,
+            allow_unary_plus_numbers: false,
+            allow_bare_decimal_point_numbers: false,
+            allow_non_finite_numbers: false,
+            allow_extended_string_escapes: false,
+        };
+        match parse_to_ast(&self.text, &CollectOptions::default(), &options) {
+            Ok(parsed) => match parsed.value {
+                None => Ok(None),
+                Some(ast::Value::Object(object)) => Ok(Some(object)),
+                Some(other) => {
+                    let failure = invalid("CFG001", "the configuration is not an object");
+                    let place = self.place(other.range().start);
+                    Err(failure.at(place).fix("write { \"key\": value }"))
+                }
+            },
+            Err(error) => {
+                let file = Path::new(&self.name).file_name();
+                let file = file.map_or("it".into(), |name| name.to_string_lossy());
+                let what = format!("{file} is not valid JSON: {}", error.kind());
+                Err(invalid("CFG001", what).at(self.place(error.range().start)))
+            }
+        }
+    }
+
+    /// `file:line:column` of an offset, and below it the line with a caret.
+    pub(crate) fn place(&self, offset: usize) -> String {
+        let (line, column) = self.line_and_column(offset);
+        let mut place = format!("{}:{line}:{column}", self.name);
+        let text = self.text.lines().nth(line - 1).unwrap_or_default();
+        if may_show(text) {
+            let skipped = column.saturating_sub(EXCERPT_CHARS_MAX / 2);
+            let shown: String = text.chars().skip(skipped).take(EXCERPT_CHARS_MAX).collect();
+            let shown = printable(&shown).replace('\t', " ");
+            let caret = " ".repeat((column - 1).saturating_sub(skipped));
+            let margin = " ".repeat(line.to_string().len());
+            let _: std::fmt::Result = write!(place, "\n{line} | {shown}\n{margin} | {caret}^");
+        }
+        place
+    }
+
+    /// `file:line` of an offset.
+    pub(crate) fn line(&self, offset: usize) -> usize {
+        self.line_and_column(offset).0
+    }
+
+    fn line_and_column(&self, offset: usize) -> (usize, usize) {
+        let before = self.text.get(..offset).unwrap_or(&self.text);
+        let start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line = 1 + newlines(before.as_bytes());
+        (line, before[start..].chars().count() + 1)
+    }
+}
+
+/// A mistake in the configuration.
+pub(crate) fn invalid(code: &'static str, what: impl Into<String>) -> Failure {
+    Failure::new(code, Exit::Configuration, what)
+}
+
+#[expect(clippy::naive_bytecount, reason = "configuration files are small")]
+pub(crate) fn newlines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// Whether a line may be repeated on a terminal: not if there could be a secret in it.
+fn may_show(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    let words = ["key", "token", "secret", "passw", "auth", "cookie"];
+    !words.iter().any(|word| lower.contains(word))
+        && !line.split(['"', ' ', ',', '\t']).any(crate::config::looks_like_key)
+}
+
+fn bytes(file: File) -> Result<(Vec<u8>, u32), (&'static str, String)> {
+    let unreadable = |error: std::io::Error| ("CFG007", format!("it cannot be read: {error}"));
+    let metadata = file.metadata().map_err(unreadable)?;
+    let kind = metadata.file_type();
+    if !kind.is_file() {
+        let what = match () {
+            () if kind.is_dir() => "a folder",
+            () if kind.is_fifo() => "a pipe",
+            () if kind.is_socket() => "a socket",
+            () => "a device",
+        };
+        return Err(("CFG007", format!("the configuration is {what}, not a file")));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len().min(1 << 16)).unwrap_or(0));
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        let found = metadata.len().max(BYTES_MAX + 1);
+        let what = format!("the configuration is too large: {found} bytes, at most {BYTES_MAX}");
+        return Err(("CFG006", what));
+    }
+    Ok((bytes, metadata.mode()))
+}

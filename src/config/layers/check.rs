@@ -1,0 +1,143 @@
+//! What a value must be to fit its key, and how a mismatch is told.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::config::schema::Kind;
+use crate::config::{looks_like_key, masked};
+
+const SHOWN_CHARS_MAX: usize = 40;
+const TEXT_BYTES_MAX: usize = 8 << 10;
+const ITEMS_MAX: usize = 1000;
+
+/// Whether `value` fits; otherwise what it must be.
+pub(crate) fn check(kind: Kind, value: &Value) -> Result<(), String> {
+    let text = value.as_str();
+    let fits = match kind {
+        Kind::Bool => value.is_boolean(),
+        Kind::Text | Kind::Secret => text.is_some_and(is_line),
+        Kind::Variable => text.is_some_and(is_variable),
+        Kind::Address => text.is_some_and(is_address),
+        Kind::Choice(names) => text.is_some_and(|text| names.contains(&text)),
+        Kind::Whole(least, most) => {
+            value.as_i64().is_some_and(|number| (least..=most).contains(&number))
+        }
+        Kind::Ratio => value.as_f64().is_some_and(|ratio| (0.05..=1.0).contains(&ratio)),
+        Kind::Duration => text.and_then(duration).is_some(),
+        Kind::TextList => items(value)
+            .is_some_and(|items| items.iter().all(|item| item.as_str().is_some_and(is_line))),
+        Kind::ObjectList => items(value).is_some_and(|items| items.iter().all(Value::is_object)),
+        Kind::TextMap => value.as_object().is_some_and(|entries| {
+            entries.len() <= ITEMS_MAX
+                && entries.values().all(|value| value.as_str().is_some_and(is_line))
+        }),
+        Kind::Any => true,
+    };
+    if fits { Ok(()) } else { Err(expected(kind)) }
+}
+
+fn expected(kind: Kind) -> String {
+    match kind {
+        Kind::Bool => "true or false".into(),
+        Kind::Text | Kind::Secret => "a text of one line".into(),
+        Kind::Variable => "the name of an environment variable, such as \"OPENAI_API_KEY\"".into(),
+        Kind::Address => "an address with http:// or https:// and without a password".into(),
+        Kind::Choice(names) => {
+            let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+            format!("one of {}", quoted.join(", "))
+        }
+        Kind::Whole(least, most) => format!("a whole number {least}–{most}"),
+        Kind::Ratio => "a number 0.05–1".into(),
+        Kind::Duration => "a time such as \"90s\", \"10m\" or \"2h\", at most 720h".into(),
+        Kind::TextList => "a list of texts".into(),
+        Kind::ObjectList => "a list of objects, and nothing else".into(),
+        Kind::TextMap => "an object of texts".into(),
+        Kind::Any => "any value".into(),
+    }
+}
+
+/// `maxTurns must be a whole number 1–10000, got "two"`.
+#[expect(clippy::needless_pass_by_value, reason = "every caller makes the text for this")]
+pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
+    let secret =
+        path.ends_with("apiKey") || path.ends_with("apiKeyEnv") || path.contains("headers");
+    let shown = match value {
+        Value::String(text) if secret || looks_like_key(text) => format!("\"{}\"", masked(text)),
+        // What stands before an @ is a password more often than not.
+        Value::String(text) if text.contains("://") && text.contains('@') => {
+            "an address with a password".into()
+        }
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+    };
+    let cut = if shown.chars().count() > SHOWN_CHARS_MAX { "…" } else { "" };
+    let shown: String = shown.chars().take(SHOWN_CHARS_MAX).collect();
+    format!("{path} must be {expected}, got {shown}{cut}")
+}
+
+/// The value that a text in an environment variable stands for.
+pub(crate) fn from_text(kind: Kind, text: &str) -> Value {
+    match kind {
+        Kind::Bool => match text.to_ascii_lowercase().as_str() {
+            "1" | "true" | "yes" | "on" => json!(true),
+            "0" | "false" | "no" | "off" => json!(false),
+            _ => json!(text),
+        },
+        Kind::Whole(..) => text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number)),
+        Kind::Ratio => text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number)),
+        _ => json!(text),
+    }
+}
+
+/// A time with its unit.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    const LONGEST_MS: u64 = 720 * 3_600_000;
+    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+    let (digits, factor) = units.iter().find_map(|(unit, factor)| {
+        let digits = text.strip_suffix(unit)?;
+        let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        all.then_some((digits, factor))
+    })?;
+    let ms = digits.parse::<u64>().ok()?.checked_mul(*factor)?;
+    (1..=LONGEST_MS).contains(&ms).then(|| Duration::from_millis(ms))
+}
+
+/// A name that can stand in a key.
+pub(crate) fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+/// `{ "a": { "b": … } }` for `a.b`.
+pub(crate) fn nested(dotted: &str) -> String {
+    let inner = dotted
+        .rsplit('.')
+        .fold("…".to_owned(), |inner, name| format!("{{ \"{name}\": {inner} }}"));
+    // A key of a hundred dots is not worth repeating.
+    inner.chars().take(200).collect()
+}
+
+fn items(value: &Value) -> Option<&Vec<Value>> {
+    value.as_array().filter(|items| items.len() <= ITEMS_MAX)
+}
+
+fn is_line(text: &str) -> bool {
+    !text.trim().is_empty() && text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control)
+}
+
+fn is_variable(text: &str) -> bool {
+    let first = text.bytes().next();
+    first.is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+        && text.len() <= 256
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn is_address(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        is_line(text) && !host.is_empty() && !host.contains('@') && !text.contains(' ')
+    })
+}

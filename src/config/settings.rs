@@ -1,0 +1,213 @@
+//! The settings that have an effect, typed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde_json::{Map, Value};
+
+use crate::config::environment::Environment;
+use crate::config::layers::{Layers, duration};
+use crate::failure::{Exit, Failure};
+
+/// What counts after all layers.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `agentMode` is `multi-agent`. It has no effect in this version.
+    pub multi_agent: bool,
+    /// `defaultAgent`.
+    pub default_agent: String,
+    /// `defaultProvider`.
+    pub default_provider: Option<String>,
+    /// `model`, instead of the provider's own.
+    pub model: Option<String>,
+    /// `maxTurns`.
+    pub turns_max: u32,
+    /// `timeout`.
+    pub timeout: Option<Duration>,
+    /// `patience`: how long a provider that is away is waited for.
+    pub patience: Option<Duration>,
+    /// `streaming.enabled`.
+    pub streaming: bool,
+    /// `sandbox`.
+    pub sandbox: SandboxSettings,
+    /// `multimodal.maxImageBytes`.
+    pub image_bytes_max: u64,
+    /// `multimodal.detail`.
+    pub image_detail: String,
+    /// `permissions`: rules as JSON objects, from the user alone.
+    pub permissions: Vec<Value>,
+    /// `providers`, by name.
+    pub providers: BTreeMap<String, ProviderSettings>,
+}
+
+/// What commands are confined to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxSettings {
+    /// `off`, `read-only` or `workspace-write`.
+    pub mode: String,
+    /// `auto`, `deny` or `inherit`. `auto`: only while a human is there to be asked.
+    pub network: String,
+    /// `readSecrets`: absolute.
+    pub readable_secrets: Vec<PathBuf>,
+}
+
+/// One of `providers`. What is `None` or empty was not said: the preset of that name decides.
+#[derive(Debug, Clone, Default)]
+pub struct ProviderSettings {
+    /// Its name in the configuration.
+    pub name: String,
+    /// `type`.
+    pub kind: Option<String>,
+    /// `model`.
+    pub model: Option<String>,
+    /// `baseURL`.
+    pub base_url: Option<String>,
+    /// The key: the value of the variable if that is set, else `apiKey`.
+    pub api_key: Option<SecretString>,
+    /// `apiKeyEnv`.
+    pub api_key_env: Option<String>,
+    /// `auth`: how the key is sent.
+    pub auth: Option<String>,
+    /// `headers`, by name.
+    pub headers: Vec<(String, String)>,
+    /// `quirks`.
+    pub quirks: Map<String, Value>,
+    /// `maxTokens`.
+    pub tokens_max: Option<u64>,
+    /// `contextWindow`.
+    pub context_window: Option<u64>,
+    /// `patience`.
+    pub patience: Option<Duration>,
+    /// `timeouts`.
+    pub timeouts: Timeouts,
+}
+
+/// How long a provider may take for each step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// `connect`.
+    pub connect: Option<Duration>,
+    /// `firstByte`.
+    pub first_byte: Option<Duration>,
+    /// `idle`: between two pieces.
+    pub idle: Option<Duration>,
+    /// `total`.
+    pub total: Option<Duration>,
+}
+
+impl Settings {
+    pub(crate) fn from_layers(
+        layers: &Layers,
+        environment: &Environment,
+        failures: &mut Vec<Failure>,
+    ) -> Settings {
+        let value = |key: &str| layers.get(key).map(|leaf| &leaf.value);
+        let text = |key: &str| value(key).and_then(Value::as_str).map(str::to_owned);
+        let time = |key: &str| value(key).and_then(Value::as_str).and_then(duration);
+        let number = |key: &str| value(key).and_then(Value::as_u64).unwrap_or_default();
+        let list = |key: &str| value(key).and_then(Value::as_array).cloned().unwrap_or_default();
+        let sandbox = SandboxSettings {
+            mode: text("sandbox.mode").unwrap_or_default(),
+            network: text("sandbox.network").unwrap_or_default(),
+            readable_secrets: readable_secrets(&list("sandbox.readSecrets"), environment, failures),
+        };
+        Settings {
+            multi_agent: text("agentMode").is_some_and(|mode| mode.starts_with("multi")),
+            default_agent: text("defaultAgent").unwrap_or_default(),
+            default_provider: text("defaultProvider"),
+            model: text("model"),
+            turns_max: u32::try_from(number("maxTurns")).unwrap_or(u32::MAX),
+            timeout: time("timeout"),
+            patience: time("patience"),
+            streaming: value("streaming.enabled").and_then(Value::as_bool).unwrap_or_default(),
+            sandbox,
+            image_bytes_max: number("multimodal.maxImageBytes"),
+            image_detail: text("multimodal.detail").unwrap_or_default(),
+            permissions: list("permissions"),
+            providers: providers(layers, environment, failures),
+        }
+    }
+}
+
+fn readable_secrets(
+    listed: &[Value],
+    environment: &Environment,
+    failures: &mut Vec<Failure>,
+) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for given in listed.iter().filter_map(Value::as_str) {
+        let path = match (given.strip_prefix("~/"), environment.home()) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => PathBuf::from(given),
+        };
+        if path.is_absolute() {
+            paths.push(path);
+        } else {
+            let what = format!("sandbox.readSecrets: \"{given}\" is not an absolute path");
+            let fix = "begin it with / or ~/";
+            failures.push(Failure::new("CFG003", Exit::Configuration, what).fix(fix));
+        }
+    }
+    paths
+}
+
+fn providers(
+    layers: &Layers,
+    environment: &Environment,
+    failures: &mut Vec<Failure>,
+) -> BTreeMap<String, ProviderSettings> {
+    let mut providers: BTreeMap<String, ProviderSettings> = BTreeMap::new();
+    for (rest, leaf) in layers.below("providers.") {
+        let Some((name, key)) = rest.split_once('.') else { continue };
+        let provider = providers.entry(name.to_owned()).or_default();
+        name.clone_into(&mut provider.name);
+        provider.set(key, &leaf.value);
+    }
+    for provider in providers.values_mut() {
+        let Some(variable) = &provider.api_key_env else { continue };
+        match environment.get(variable) {
+            Some(key) if key.contains(|c: char| c.is_control() || c.is_whitespace()) => {
+                let what = format!(
+                    "environment variable {variable} is not a key: it has white space in it"
+                );
+                let place = format!("providers.{}.apiKeyEnv", provider.name);
+                failures.push(Failure::new("CFG018", Exit::Configuration, what).at(place));
+            }
+            Some(key) => provider.api_key = Some(key.into()),
+            None => {}
+        }
+    }
+    providers
+}
+
+impl ProviderSettings {
+    /// Takes over one checked leaf.
+    fn set(&mut self, key: &str, value: &Value) {
+        let text = || value.as_str().map(str::to_owned);
+        let time = || value.as_str().and_then(duration);
+        match key {
+            "type" => self.kind = text(),
+            "model" => self.model = text(),
+            "baseURL" => self.base_url = text(),
+            "apiKey" => self.api_key = text().map(SecretString::from),
+            "apiKeyEnv" => self.api_key_env = text(),
+            "auth" => self.auth = text(),
+            "maxTokens" => self.tokens_max = value.as_u64(),
+            "contextWindow" => self.context_window = value.as_u64(),
+            "patience" => self.patience = time(),
+            "timeouts.connect" => self.timeouts.connect = time(),
+            "timeouts.firstByte" => self.timeouts.first_byte = time(),
+            "timeouts.idle" => self.timeouts.idle = time(),
+            "timeouts.total" => self.timeouts.total = time(),
+            _ => {
+                if let Some(name) = key.strip_prefix("headers.") {
+                    self.headers.extend(text().map(|text| (name.to_owned(), text)));
+                } else if let Some(name) = key.strip_prefix("quirks.") {
+                    self.quirks.insert(name.to_owned(), value.clone());
+                }
+            }
+        }
+    }
+}

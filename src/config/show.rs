@@ -1,0 +1,112 @@
+//! `posse config show` and `path`: what counts, who set it, and no secret.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::config::{Dirs, Layers, Leaf, looks_like_key, masked, project_file, user_file};
+use crate::failure::printable;
+
+/// The effective settings, one a line or as one JSON object; with `origin`, who set each.
+pub fn show(layers: &Layers, origin: bool, as_json: bool) -> String {
+    if as_json {
+        let object = if origin { with_origins(layers) } else { tree(layers) };
+        return format!("{object:#}\n");
+    }
+    let mut text = String::new();
+    for (key, leaf) in layers.iter() {
+        let value = shown(key, &leaf.value);
+        let line = printable(&format!("{key} = {value}"));
+        let origin = if origin {
+            format!("  ({})", printable(&leaf.origin.to_string()))
+        } else {
+            String::new()
+        };
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = writeln!(text, "{line}{origin}");
+    }
+    text
+}
+
+/// The files and folders in use, one a line.
+pub fn paths(dirs: &Dirs, project: Option<&Path>, file: Option<&Path>) -> String {
+    let mut rows = vec![("user", user_file(dirs))];
+    rows.extend(project.map(|root| ("project", project_file(root))));
+    rows.extend(file.map(|file| ("--config", file.to_owned())));
+    let mut text = String::new();
+    for (label, path) in rows {
+        let missing = if path.exists() { "" } else { "  (none)" };
+        let path = printable(&path.display().to_string());
+        let _: std::fmt::Result = writeln!(text, "{label:<9} {path}{missing}");
+    }
+    for (label, path) in [("config", &dirs.config), ("state", &dirs.state), ("cache", &dirs.cache)]
+    {
+        let path = printable(&path.display().to_string());
+        let _: std::fmt::Result = writeln!(text, "{label:<9} {path}");
+    }
+    text
+}
+
+fn with_origins(layers: &Layers) -> Value {
+    let entry = |(key, leaf): (&str, &Leaf)| {
+        let value = shown(key, &leaf.value);
+        (key.to_owned(), json!({ "value": value, "origin": leaf.origin.to_string() }))
+    };
+    Value::Object(layers.iter().map(entry).collect())
+}
+
+/// The leaves as the nested object that a file would hold.
+fn tree(layers: &Layers) -> Value {
+    let mut root = Map::new();
+    for (key, leaf) in layers.iter() {
+        let parts: Vec<&str> = match key.split_once(".headers.") {
+            // The name of a header may have dots.
+            Some((provider, name)) => provider.split('.').chain(["headers", name]).collect(),
+            None => key.split('.').collect(),
+        };
+        place(&mut root, &parts, shown(key, &leaf.value));
+    }
+    Value::Object(root)
+}
+
+fn place(group: &mut Map<String, Value>, path: &[&str], value: Value) {
+    let Some((first, rest)) = path.split_first() else { return };
+    if rest.is_empty() {
+        group.insert((*first).to_owned(), value);
+    } else if let Value::Object(inner) =
+        group.entry(*first).or_insert_with(|| Value::Object(Map::new()))
+    {
+        place(inner, rest, value);
+    }
+}
+
+/// The value without what must not be shown, however deep it lies.
+fn shown(key: &str, value: &Value) -> Value {
+    match value {
+        Value::String(text) if is_sensitive(key) || looks_like_key(text) => json!(masked(text)),
+        Value::Array(items) => items.iter().map(|item| shown(key, item)).collect(),
+        Value::Object(entries) => {
+            let entry = |(name, value): (&String, &Value)| {
+                (name.clone(), shown(&format!("{key}.{name}"), value))
+            };
+            Value::Object(entries.iter().map(entry).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+fn is_sensitive(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or(key);
+    // The name of a variable is no secret.
+    if matches!(name, "apiKeyEnv" | "readSecrets")
+        || name == "promptCacheKey"
+        || name.ends_with("Tokens")
+    {
+        return false;
+    }
+    let name = name.to_ascii_lowercase();
+    ["key", "token", "secret", "password", "authorization", "cookie"]
+        .iter()
+        .any(|word| name.contains(word))
+}

@@ -1,0 +1,441 @@
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use secrecy::ExposeSecret;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::failure::Exit;
+
+/// A home and a project in a temporary folder.
+struct Place {
+    dir: TempDir,
+    project: PathBuf,
+    variables: Vec<(String, String)>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("home/config")).unwrap();
+        fs::create_dir_all(dir.path().join("project/.posse")).unwrap();
+        let home = dir.path().join("home").display().to_string();
+        let variables = vec![("POSSE_HOME".to_owned(), home)];
+        let project = dir.path().join("project");
+        Place { dir, project, variables }
+    }
+
+    fn user(self, text: impl AsRef<[u8]>) -> Place {
+        self.file("home/config/config.json", text)
+    }
+
+    fn project(self, text: impl AsRef<[u8]>) -> Place {
+        self.file("project/.posse/config.json", text)
+    }
+
+    fn file(self, path: &str, text: impl AsRef<[u8]>) -> Place {
+        let path = self.dir.path().join(path);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        self
+    }
+
+    fn variable(mut self, name: &str, value: &str) -> Place {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    fn load(&self) -> Result<Loaded, Vec<Failure>> {
+        self.load_with(|_| {})
+    }
+
+    fn load_with<'a>(
+        &'a self,
+        change: impl FnOnce(&mut Sources<'a>),
+    ) -> Result<Loaded, Vec<Failure>> {
+        let environment: Environment = self.variables.iter().cloned().collect();
+        let dirs = Dirs::from_environment(&environment).unwrap();
+        let mut sources = Sources { project: Some(&self.project), ..Sources::default() };
+        change(&mut sources);
+        load(&environment, &dirs, &sources)
+    }
+
+    /// Without the temporary folder.
+    fn tidy(&self, text: &str) -> String {
+        text.replace(&self.dir.path().display().to_string(), "")
+    }
+
+    /// What is wrong, as a person sees it.
+    fn failures(&self) -> String {
+        let failures = self.load().unwrap_err();
+        assert!(failures.iter().all(|failure| failure.exit == Exit::Configuration));
+        let shown: Vec<String> = failures.iter().map(ToString::to_string).collect();
+        self.tidy(&shown.join("\n"))
+    }
+
+    fn notices(&self, loaded: &Loaded) -> String {
+        let shown: Vec<String> = loaded.notices.iter().map(ToString::to_string).collect();
+        self.tidy(&shown.join("\n"))
+    }
+}
+
+#[test]
+fn has_defaults_without_any_file() {
+    let place = Place::new();
+    let loaded = place.load().unwrap();
+    assert_eq!(loaded.notices, []);
+    insta::assert_snapshot!(show(&loaded.layers, true, false), @r#"
+    agentMode = "single-agent"  (built in)
+    defaultAgent = "build"  (built in)
+    maxTurns = 25  (built in)
+    multimodal.detail = "auto"  (built in)
+    multimodal.maxImageBytes = 8388608  (built in)
+    sandbox.mode = "workspace-write"  (built in)
+    sandbox.network = "auto"  (built in)
+    streaming.enabled = true  (built in)
+    "#);
+    let settings = loaded.settings;
+    assert_eq!((settings.turns_max, settings.streaming, settings.timeout), (25, true, None));
+    assert_eq!(
+        (settings.default_provider, settings.model, settings.multi_agent),
+        (None, None, false)
+    );
+}
+
+#[test]
+fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
+    let place = Place::new()
+        .user(r#"{ "maxTurns": 1, "defaultAgent": "a", "sandbox": { "mode": "off" }, "model": "user" }"#)
+        .project(r#"{ "defaultAgent": "project" }"#)
+        .file("extra.json", "{ \"maxTurns\": 2, // more\n \"sandbox\": { \"network\": \"deny\", }, }")
+        .variable("POSSE_MODEL", "variable")
+        .variable("POSSE_MAX_TURNS", "3")
+        .variable("POSSE_STREAM", "off");
+    let extra = place.dir.path().join("extra.json");
+    let loaded = place
+        .load_with(|sources| {
+            sources.file = Some(&extra);
+            sources.flags = vec![("model", json!("flag"), "--model")];
+        })
+        .unwrap();
+    insta::assert_snapshot!(place.tidy(&show(&loaded.layers, true, false)), @r#"
+    agentMode = "single-agent"  (built in)
+    defaultAgent = "project"  (/project/.posse/config.json:1)
+    maxTurns = 3  (environment variable POSSE_MAX_TURNS)
+    model = "flag"  (--model)
+    multimodal.detail = "auto"  (built in)
+    multimodal.maxImageBytes = 8388608  (built in)
+    sandbox.mode = "off"  (/home/config/config.json:1)
+    sandbox.network = "deny"  (/extra.json:2)
+    streaming.enabled = false  (environment variable POSSE_STREAM)
+    "#);
+    assert_eq!(loaded.notices, []);
+    assert_eq!((loaded.settings.turns_max, loaded.settings.streaming), (3, false));
+}
+
+#[test]
+fn reports_every_mistake_at_its_place_in_one_go() {
+    let place = Place::new()
+        .user(
+            r#"{
+  // The model.
+  "modle": "x",
+  "maxTurns": "two",
+  "delegation": { "maxDepth": -1, "maxConcurrent": 1e9 },
+  "sandbox.mode": "off",
+  "sandbox": "off",
+  "maxTurns": 3,
+  "timeout": "soon",
+  "providers": {
+    "a b": {},
+    "x": { "baseURL": "https://u:p@host", "apiKeyEnv": "sk-1234567890123456789012345", "tmieouts": {} }
+  },
+  "permissions": ["bash"],
+  "defaultAgent": null
+}"#,
+        )
+        .variable("POSSE_MAX_TURNS", "0")
+        .variable("POSSE_NETWORK", "sometimes");
+    insta::assert_snapshot!(place.failures());
+}
+
+#[test]
+fn shows_where_the_syntax_breaks() {
+    let place = Place::new().user("{\n  \"maxTurns\": 3\n  \"model\": \"x\"\n}\n");
+    insta::assert_snapshot!(place.failures(), @r#"
+    error[CFG001]: config.json is not valid JSON: Expected comma
+      where: /home/config/config.json:2:16
+        2 |   "maxTurns": 3
+          |                ^
+    "#);
+    let table =
+        ["[]", "{", "{\"a\" 1}", "\"x\"", "{'model': 'x'}", "{model: 1}", "{} {}", "{\"a\": NaN}"];
+    for text in table {
+        let failures = Place::new().user(text).load().unwrap_err();
+        assert_eq!(failures[0].code, "CFG001", "{text}");
+    }
+    for text in ["", " \n// nothing\n", "{}", "\u{feff}{}", "{ \"$schema\": \"x\", }"] {
+        assert!(Place::new().user(text).load().is_ok(), "{text:?}");
+    }
+}
+
+#[test]
+fn never_repeats_a_line_that_may_hold_a_secret() {
+    let texts = [
+        r#"{ "providers": { "x": { "apiKey": "hunter2hunter2", "oops": 1 } } }"#,
+        r#"{ "providers": { "x": { "apiKey": "hunter2hunter2" "oops": 1 } } }"#,
+        r#"{ "providers": { "x": { "headers": { "X-Auth": "hunter2hunter2", "b": 1 } } } }"#,
+        r#"{ "maxTurns": "sk-hunter2hunter2hunter2" }"#,
+        r#"{ "providers": { "x": { "apiKeyEnv": "hunter2hunter2!" } } }"#,
+    ];
+    for text in texts {
+        let shown = Place::new().user(text).failures();
+        assert!(!shown.contains("hunter2hunter2"), "{shown}");
+    }
+}
+
+#[test]
+fn refuses_what_is_no_text_file_without_waiting_or_growing() {
+    let code = |place: Place| {
+        let failures = place.load().unwrap_err();
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        failures[0].code
+    };
+    let special = |make: &dyn Fn(&Path)| {
+        let place = Place::new();
+        make(&place.dir.path().join("home/config/config.json"));
+        place
+    };
+    assert_eq!(code(Place::new().user(vec![b' '; (2 << 20) + 1])), "CFG006");
+    assert_eq!(code(special(&|path| fs::create_dir(path).unwrap())), "CFG007");
+    let fifo = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    assert_eq!(code(special(&fifo)), "CFG007");
+    let link = |target: &'static str| {
+        special(&move |path| std::os::unix::fs::symlink(target, path).unwrap())
+    };
+    assert_eq!(code(link("/dev/zero")), "CFG007");
+    assert_eq!(code(link("config.json")), "CFG007");
+    assert_eq!(code(Place::new().user(b"{}\n\xff")), "CFG008");
+    assert_eq!(code(Place::new().user("{}\n\0")), "CFG009");
+    let deep = "[".repeat(100_000);
+    assert_eq!(code(Place::new().user(format!("{{\"agents\": {deep}"))), "CFG001");
+    let missing = Place::new();
+    let failures =
+        missing.load_with(|sources| sources.file = Some(Path::new("/none/x"))).unwrap_err();
+    assert_eq!((failures[0].code, failures.len()), ("CFG007", 1));
+}
+
+#[test]
+fn bounds_what_a_file_full_of_mistakes_costs() {
+    let mut text = "{".to_owned();
+    for number in 0..50_000 {
+        writeln!(text, "\"k{number}\": 1,").unwrap();
+    }
+    text.push('}');
+    let failures = Place::new().user(text).load().unwrap_err();
+    assert_eq!(failures.len(), 21);
+    assert_eq!(failures[20].what, "only the first 20 mistakes of this file are listed");
+}
+
+#[test]
+fn counts_lines_without_starting_over_for_each_leaf() {
+    let mut text = "{ \"providers\": {\n".to_owned();
+    for number in 0..20_000 {
+        writeln!(text, "\"p{number}\": {{ \"model\": \"m\" }},").unwrap();
+    }
+    text.push_str("} }");
+    let place = Place::new().user(text);
+    let start = Instant::now();
+    let loaded = place.load().unwrap();
+    // Counting from the top for each takes minutes.
+    assert!(start.elapsed() < Duration::from_secs(20));
+    let leaf = loaded.layers.get("providers.p19999.model").unwrap();
+    assert!(leaf.origin.to_string().ends_with("config.json:20001"), "{}", leaf.origin);
+}
+
+#[test]
+fn keeps_a_repository_from_setting_what_is_not_harmless() {
+    let text = r#"{
+        "defaultAgent": "plan", "sandbox": { "mode": "off" }, "model": "expensive",
+        "permissions": [ { "tool": "*", "decision": "allow" } ],
+        "providers": { "x": { "baseURL": "https://evil.example" } }, "hooks": { "a": 1 }
+    }"#;
+    let place = Place::new().project(text);
+    let loaded = place.load().unwrap();
+    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: "hooks.a", "model", "permissions", "providers.x.baseURL", "sandbox.mode" cannot be set by a repository; ignored (/project/.posse/config.json)"#);
+    assert_eq!(loaded.settings.default_agent, "plan");
+    assert_eq!((loaded.settings.model, loaded.settings.providers.len()), (None, 0));
+
+    let trusted = place.load_with(|sources| sources.trust_project = true).unwrap();
+    insta::assert_snapshot!(place.notices(&trusted), @r#"
+    warning[CFG005]: "permissions", "sandbox.mode" cannot be set by a repository; ignored (/project/.posse/config.json)
+    warning[CFG017]: "hooks.a": accepted, but without effect in this version
+    "#);
+    assert_eq!(trusted.settings.model.as_deref(), Some("expensive"));
+    assert_eq!(trusted.settings.sandbox.mode, "workspace-write");
+    assert!(trusted.settings.permissions.is_empty());
+}
+
+#[test]
+fn goes_on_without_a_repositorys_broken_file_unless_it_is_trusted() {
+    let place = Place::new()
+        .project("{ \"modle\": 1, \"maxTrns\": 2, \"streaming\": { \"enabled\": false } }");
+    let loaded = place.load().unwrap();
+    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG002]: unknown key "modle" and 1 more; ignored (/project/.posse/config.json)"#);
+    assert!(!loaded.settings.streaming);
+    assert_eq!(place.load_with(|sources| sources.trust_project = true).unwrap_err().len(), 2);
+
+    let place = Place::new();
+    std::os::unix::fs::symlink(
+        "/etc/hostname",
+        place.dir.path().join("project/.posse/config.json"),
+    )
+    .unwrap();
+    let loaded = place.load().unwrap();
+    assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG007"));
+}
+
+#[test]
+fn reads_providers_and_masks_what_is_secret() {
+    let place = Place::new()
+        .user(
+            r#"{ "providers": {
+                "a": { "type": "openai-compatible", "model": "m", "baseURL": "https://h/v1",
+                       "apiKeyEnv": "A_KEY", "apiKey": "unused-unused", "maxTokens": 10,
+                       "timeouts": { "connect": "5s" }, "patience": "2m", "quirks": { "omitTemperature": true },
+                       "headers": { "X.Trace": "on", "Authorization": "Bearer abcdefghijkl" } },
+                "b": { "apiKey": "sk-12345678901234567890abcd" }
+            } }"#,
+        )
+        .variable("A_KEY", " key-from-variable\n");
+    let loaded = place.load().unwrap();
+    let a = &loaded.settings.providers["a"];
+    assert_eq!(a.api_key.as_ref().unwrap().expose_secret(), "key-from-variable");
+    assert_eq!((a.kind.as_deref(), a.tokens_max), (Some("openai-compatible"), Some(10)));
+    assert_eq!(
+        a.timeouts,
+        Timeouts { connect: Some(Duration::from_secs(5)), ..Timeouts::default() }
+    );
+    assert_eq!(a.patience, Some(Duration::from_mins(2)));
+    assert_eq!(a.quirks["omitTemperature"], json!(true));
+    assert_eq!(a.headers.len(), 2);
+    let b = &loaded.settings.providers["b"];
+    assert_eq!(b.api_key.as_ref().unwrap().expose_secret(), "sk-12345678901234567890abcd");
+    assert!(!format!("{:?}", loaded.settings).contains("sk-123"));
+
+    insta::assert_snapshot!(show(&loaded.layers, false, true));
+    let flat: Value = serde_json::from_str(&show(&loaded.layers, true, true)).unwrap();
+    assert_eq!(flat["providers.b.apiKey"]["value"], "sk-…abcd");
+    assert_eq!(flat["maxTurns"], json!({ "value": 25, "origin": "built in" }));
+    assert!(!show(&loaded.layers, true, false).contains("abcdefghijkl"));
+}
+
+#[test]
+fn names_what_is_odd_about_variables() {
+    let place = Place::new()
+        .user(r#"{ "providers": { "a": { "apiKeyEnv": "A_KEY" } } }"#)
+        .variable("POSSE_MODEL", "\"quoted\"")
+        .variable("POSSE_AGENT", "")
+        .variable("POSSE_MODLE", "x");
+    let loaded = place.load().unwrap();
+    insta::assert_snapshot!(place.notices(&loaded), @r"
+    warning[CFG018]: environment variable POSSE_AGENT is empty and was ignored
+    warning[CFG018]: environment variable POSSE_MODEL is quoted; the quotes were ignored
+    warning[CFG002]: environment variable POSSE_MODLE means nothing; did you mean POSSE_MODEL?
+    ");
+    assert_eq!(loaded.settings.model.as_deref(), Some("quoted"));
+    let broken = place.variable("A_KEY", "a\nb").load().unwrap_err();
+    assert_eq!((broken.len(), broken[0].code), (1, "CFG018"));
+}
+
+#[test]
+fn says_so_when_others_can_touch_the_file_or_a_secret_lies_in_the_open() {
+    let place = Place::new().user(r#"{ "model": "sk-12345678901234567890abcd" }"#);
+    let file = place.dir.path().join("home/config/config.json");
+    for (mode, codes) in [(0o600, "CFG015"), (0o644, "CFG010 CFG015"), (0o666, "CFG010 CFG015")] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let loaded = place.load().unwrap();
+        let found: Vec<_> = loaded.notices.iter().map(|notice| notice.code).collect();
+        assert_eq!(found.join(" "), codes);
+        assert!(!place.notices(&loaded).contains("sk-123"));
+    }
+}
+
+#[test]
+fn repeats_no_name_that_is_endless() {
+    let name = "n".repeat(1 << 20);
+    let failures = Place::new().user(format!("{{ \"{name}\": 1 }}")).load().unwrap_err();
+    assert!(failures[0].to_string().len() < 1000);
+    let place = Place::new().project(format!("{{ \"hooks\": {{ \"{name}\": 1 }} }}"));
+    assert!(place.load().unwrap().notices[0].text.len() < 1000);
+}
+
+#[test]
+fn says_that_there_is_one_agent_only() {
+    let loaded = Place::new().variable("POSSE_MODE", "multi").load().unwrap();
+    assert!(loaded.settings.multi_agent);
+    assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG017"));
+}
+
+#[test]
+fn knows_the_shape_of_the_documented_example() {
+    let text = r#"{
+        "agentMode": "single-agent", "defaultAgent": "build", "defaultProvider": "openai",
+        "maxTurns": 25, "streaming": { "enabled": true },
+        "sandbox": { "mode": "workspace-write", "network": "inherit" },
+        "persistentGrants": { "enabled": true, "scope": "project", "ttlMs": 604800000 },
+        "multimodal": { "maxImageBytes": 8388608, "detail": "auto" },
+        "delegation": { "maxDepth": 1, "defaultInvocationDecision": "ask", "subInvocationMaxTurns": 10 },
+        "context": {
+            "main": { "maxContextTokens": 48000, "compactAtRatio": 0.7, "recentTurns": 6 },
+            "subAgent": { "memoryScope": "root-session", "maxContextTokens": 12000 }
+        },
+        "trust": { "userTools": false, "project": false },
+        "providers": {
+            "ollama": { "type": "openai-compatible", "model": "m", "baseURL": "http://localhost:11434/v1",
+                        "apiKey": "ollama", "quirks": { "omitTemperature": true } },
+            "codex": { "type": "codex", "authStore": "auto", "responses": { "store": false } },
+            "claudecode": { "type": "claudecode", "cliPath": "~/.local/bin/claude", "sessionLock": true }
+        }
+    }"#;
+    let place = Place::new().user(text);
+    let loaded = place.load().unwrap();
+    assert_eq!(loaded.notices.len(), 1, "{}", place.notices(&loaded));
+    assert_eq!(loaded.notices[0].code, "CFG017");
+    assert_eq!(loaded.settings.providers.len(), 3);
+}
+
+#[test]
+fn has_no_key_or_variable_twice_and_defaults_that_fit() {
+    let mut seen = std::collections::BTreeSet::new();
+    for key in schema::KEYS {
+        assert!(seen.insert(key.path), "{}", key.path);
+        assert!(key.variable.is_none_or(|name| seen.insert(name)), "{}", key.path);
+        let place = Place::new();
+        if let Some(value) = key.default_value() {
+            let loaded =
+                place.load_with(|sources| sources.flags = vec![(key.path, value, "--flag")]);
+            assert!(loaded.is_ok(), "{}", key.path);
+        }
+    }
+}
+
+#[test]
+fn reads_three_small_files_in_little_time() {
+    let place = Place::new()
+        .user(r#"{ "providers": { "a": { "model": "m", "baseURL": "https://h/v1", "apiKeyEnv": "K" } } }"#)
+        .project(r#"{ "defaultAgent": "plan" }"#);
+    let fastest = (0..20)
+        .map(|_| {
+            let start = Instant::now();
+            place.load().unwrap();
+            start.elapsed()
+        })
+        .min()
+        .unwrap();
+    // Unoptimised, on a busy machine: far above what it takes, far below what a scan would.
+    assert!(fastest < Duration::from_millis(20), "{fastest:?}");
+}
