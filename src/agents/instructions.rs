@@ -1,0 +1,163 @@
+//! AGENTS.md: what the user and the project want agents to know.
+//!
+//! The user's own comes first, then those of the repository from its root down to the working
+//! directory. They are read as text, bounded, and only from where they seem to be.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{printable, printable_lines};
+
+/// Bytes of all instructions together.
+const BYTES_MAX: usize = 32 << 10;
+const FOLDERS_MAX: usize = 64;
+/// Positions of hidden characters that are named for one file.
+const POSITIONS_MAX: usize = 5;
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Instructions {
+    /// In the order in which they count, the closest last.
+    pub blocks: Vec<Instruction>,
+    /// What was skipped, cut or looks odd; each is one line for standard error.
+    pub notices: Vec<String>,
+}
+
+/// One file of instructions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instruction {
+    /// Its path, short and printable.
+    pub source: String,
+    /// Its text. Hidden characters are visible escapes.
+    pub text: String,
+}
+
+impl Instructions {
+    /// Reads the user's file, if there is one, and those of the folders from `root` down to `cwd`.
+    /// Both are resolved; without a repository, `root` is `cwd`.
+    pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
+        let mut instructions = Instructions::default();
+        let mut left = BYTES_MAX;
+        instructions.add(user, None, &printable(&user.display().to_string()), &mut left);
+        let mut folders: Vec<PathBuf> = cwd
+            .ancestors()
+            .take_while(|folder| folder.starts_with(root))
+            .take(FOLDERS_MAX)
+            .map(Path::to_owned)
+            .collect();
+        folders.reverse();
+        for folder in folders {
+            for name in ["AGENTS.md", "CLAUDE.md"] {
+                let path = folder.join(name);
+                let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+                if instructions.add(&path, Some(root), &printable(&shown), &mut left) {
+                    break;
+                }
+            }
+        }
+        instructions
+    }
+
+    /// Adds a file; `false` if there is none. One that is skipped is one.
+    fn add(&mut self, path: &Path, within: Option<&Path>, source: &str, left: &mut usize) -> bool {
+        if path.symlink_metadata().is_err() {
+            return false;
+        }
+        let bytes = match open(path, within, *left) {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                self.notices.push(format!("{source}: skipped, {why}"));
+                return true;
+            }
+        };
+        let cut = bytes.len() > *left;
+        let Some(text) = text(&bytes, *left) else {
+            self.notices.push(format!("{source}: skipped, it is not UTF-8 text"));
+            return true;
+        };
+        if cut {
+            self.notices.push(format!(
+                "{source}: cut after {} bytes; all instructions together may have {BYTES_MAX}",
+                text.len()
+            ));
+        }
+        // After a cut nothing more is read: the beginning of a sentence helps nobody.
+        *left = if cut { 0 } else { left.saturating_sub(text.len()) };
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+        if let Some(found) = hidden(&text) {
+            self.notices.push(format!("{source}: hidden characters, shown as escapes: {found}"));
+        }
+        if !text.trim().is_empty() {
+            let text = printable_lines(&text);
+            self.blocks.push(Instruction { source: source.replace('"', "'"), text });
+        }
+        true
+    }
+}
+
+/// Up to one byte more than `limit`, without waiting and without leaving `within`.
+fn open(path: &Path, within: Option<&Path>, limit: usize) -> Result<Vec<u8>, String> {
+    let resolved = path.canonicalize().map_err(|error| error.to_string())?;
+    if within.is_some_and(|root| !resolved.starts_with(root)) {
+        return Err("it leads out of the repository".into());
+    }
+    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY | nix::libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(&resolved);
+    let file = file.map_err(|error| error.to_string())?;
+    if !file.metadata().map_err(|error| error.to_string())?.is_file() {
+        return Err("it is not a file".into());
+    }
+    let mut bytes = Vec::new();
+    let read = file.take(limit as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+/// The text of at most `limit` bytes, without a character that was cut in two.
+fn text(bytes: &[u8], limit: usize) -> Option<&str> {
+    let cut = bytes.len() > limit;
+    let bytes = &bytes[..bytes.len().min(limit)];
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        // Only the end may be incomplete, and only if it was cut.
+        Err(error) if cut && error.error_len().is_none() => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()?
+        }
+        Err(_) => return None,
+    };
+    (!text.contains('\0')).then_some(text)
+}
+
+/// Where characters hide or reorder text: `2:5 U+202E, …`.
+fn hidden(text: &str) -> Option<String> {
+    let mut positions = Vec::new();
+    let mut count = 0;
+    for (line, content) in text.lines().enumerate() {
+        let mut before = ' ';
+        for (column, c) in content.chars().enumerate() {
+            // Joined emoji are no secret.
+            let joins = c == '\u{200d}' && before >= '\u{2190}';
+            if is_hidden(c) && !joins {
+                count += 1;
+                if positions.len() < POSITIONS_MAX {
+                    positions.push(format!("{}:{} U+{:04X}", line + 1, column + 1, u32::from(c)));
+                }
+            }
+            before = c;
+        }
+    }
+    if count > positions.len() {
+        positions.push(format!("{} more", count - positions.len()));
+    }
+    (count > 0).then(|| positions.join(", "))
+}
+
+fn is_hidden(c: char) -> bool {
+    (c.is_control() && c != '\t')
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{3164}' | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}' | '\u{e0100}'..='\u{e01ef}')
+}
