@@ -8,6 +8,8 @@ mod surroundings;
 
 use std::fmt::Write as _;
 
+use crate::failure::{Exit, Failure, nearest};
+
 pub use instructions::{Instruction, Instructions};
 pub use surroundings::{EnvironmentBlock, git_branch, repository_root};
 
@@ -65,6 +67,19 @@ pub static BUILT_IN: [Agent; 2] = [
 /// The agent of that name.
 pub fn find(name: &str) -> Option<&'static Agent> {
     BUILT_IN.iter().find(|agent| agent.name == name)
+}
+
+/// The agent that the user named, or why there is none.
+pub fn choose(name: &str) -> Result<&'static Agent, Failure> {
+    find(name).ok_or_else(|| {
+        let names = || BUILT_IN.iter().map(|agent| agent.name);
+        let fix = match nearest(name, names()) {
+            Some(meant) => format!("did you mean \"{meant}\"?"),
+            None => format!("choose one of {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        Failure::new("AGN001", Exit::Configuration, format!("there is no agent \"{name}\""))
+            .fix(fix)
+    })
 }
 
 /// Everything `agent` is told before the conversation begins.

@@ -60,7 +60,8 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
     };
     let assembled = wiring::assemble(&setup, model)?;
     let id = assembled.settings.session_id.clone();
-    let session_dir = crate::journal::StateDir::new(dirs.state.clone()).session_dir(&workspace, &id);
+    let session_dir =
+        crate::journal::StateDir::new(dirs.state.clone()).session_dir(&workspace, &id);
     introduce(&workspace);
     let manner = Manner {
         format: match args.output_format {
@@ -79,9 +80,9 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
 
 /// Nothing of the user's configuration, keys or state takes part.
 fn own_environment(environment: &Environment, root: &Path) -> Environment {
-    let kept = VARIABLES.iter().filter_map(|name| {
-        Some(((*name).to_owned(), environment.get(name)?.to_owned()))
-    });
+    let kept = VARIABLES
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), environment.get(name)?.to_owned())));
     let home = ("POSSE_HOME".to_owned(), root.join("posse").display().to_string());
     kept.chain([home]).collect()
 }

@@ -6,8 +6,8 @@
 pub mod headless;
 pub mod prompt;
 
-mod output;
 mod outcome;
+mod output;
 mod progress;
 mod question;
 mod signals;

@@ -60,6 +60,13 @@ pub enum SandboxMode {
 }
 
 impl SandboxMode {
+    /// The mode of that name.
+    pub fn named(name: &str) -> Option<SandboxMode> {
+        [SandboxMode::Off, SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite]
+            .into_iter()
+            .find(|mode| mode.name() == name)
+    }
+
     /// The name in the configuration and of the profile.
     pub fn name(self) -> &'static str {
         match self {
@@ -80,6 +87,18 @@ pub enum Network {
     Deny,
     /// Always.
     Inherit,
+}
+
+impl Network {
+    /// What `auto`, `deny` and `inherit` mean.
+    pub fn named(name: &str) -> Option<Network> {
+        match name {
+            "auto" => Some(Network::WithHuman),
+            "deny" => Some(Network::Deny),
+            "inherit" => Some(Network::Inherit),
+            _ => None,
+        }
+    }
 }
 
 /// The policy of built-in rules and the user's.
@@ -295,7 +314,7 @@ impl RulePolicy {
             scopes,
             grant,
             yes_covers: true,
-            rule: rule_for(case),
+            rule: Some(rule_for(case)),
             confinement: self.confinement(case.situation),
         })
     }
@@ -346,7 +365,7 @@ fn grant_for(action: &Action) -> Option<Grant> {
 }
 
 /// The rule that would have allowed the call, for the user's configuration.
-fn rule_for(case: &Case<'_>) -> Option<String> {
+fn rule_for(case: &Case<'_>) -> String {
     let tool = &case.action.tool;
     let matching = match case.action.operations.as_slice() {
         [Operation::Write { relative, .. }] => {
@@ -367,7 +386,7 @@ fn rule_for(case: &Case<'_>) -> Option<String> {
         Some(matching) => json!({ "tool": tool, "match": matching, "decision": "allow" }),
         None => json!({ "tool": tool, "decision": "allow" }),
     };
-    Some(rule.to_string())
+    rule.to_string()
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use crate::journal::commands::{self, View};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 
-pub use run::{Setup, assemble};
 pub(crate) use run::perform;
+pub use run::{Setup, assemble};
 
 /// Characters in a line where nobody says how many there are.
 const COLUMNS: usize = 100;

@@ -40,7 +40,7 @@ impl Instructions {
     pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut left = BYTES_MAX;
-        instructions.add(user, None, printable(&user.display().to_string()), &mut left);
+        instructions.add(user, None, &printable(&user.display().to_string()), &mut left);
         let mut folders: Vec<PathBuf> = cwd
             .ancestors()
             .take_while(|folder| folder.starts_with(root))
@@ -52,7 +52,7 @@ impl Instructions {
             for name in ["AGENTS.md", "CLAUDE.md"] {
                 let path = folder.join(name);
                 let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-                if instructions.add(&path, Some(root), printable(&shown), &mut left) {
+                if instructions.add(&path, Some(root), &printable(&shown), &mut left) {
                     break;
                 }
             }
@@ -61,13 +61,7 @@ impl Instructions {
     }
 
     /// Adds a file; `false` if there is none. One that is skipped is one.
-    fn add(
-        &mut self,
-        path: &Path,
-        within: Option<&Path>,
-        source: String,
-        left: &mut usize,
-    ) -> bool {
+    fn add(&mut self, path: &Path, within: Option<&Path>, source: &str, left: &mut usize) -> bool {
         if path.symlink_metadata().is_err() {
             return false;
         }
@@ -89,7 +83,8 @@ impl Instructions {
                 text.len()
             ));
         }
-        *left -= text.len().min(*left);
+        // After a cut nothing more is read: the beginning of a sentence helps nobody.
+        *left = if cut { 0 } else { left.saturating_sub(text.len()) };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
         if let Some(found) = hidden(&text) {
             self.notices.push(format!("{source}: hidden characters, shown as escapes: {found}"));

@@ -58,7 +58,10 @@ fn keeps_prompts_short_and_tools_apart() {
         assert!(build.tools.sees(tool));
         assert_eq!(plan.tools.sees(tool), planned, "{tool}");
     }
-    assert_eq!(find("bulid"), None);
+    let fix = |name| choose(name).unwrap_err().fix.unwrap();
+    assert_eq!(choose("plan"), Ok(plan));
+    assert_eq!(fix("bulid"), "did you mean \"build\"?");
+    assert_eq!(fix("sheriff"), "choose one of build, plan");
 }
 
 #[test]
@@ -91,7 +94,7 @@ fn cuts_at_the_limit_and_says_so() {
         found.notices,
         [
             "a/AGENTS.md: cut after 0 bytes; all instructions together may have 32768",
-            "a/b/AGENTS.md: cut after 1 bytes; all instructions together may have 32768",
+            "a/b/AGENTS.md: cut after 0 bytes; all instructions together may have 32768",
         ]
     );
 }

@@ -49,6 +49,7 @@ const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, 3 confi
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_field_names, reason = "clap names the flag after the field")]
 pub(crate) struct Run {
     /// The task; `-` reads it from standard input
     #[arg(value_name = "PROMPT", conflicts_with = "prompt")]

@@ -49,7 +49,7 @@ fn reads_every_flag_of_run() {
         provider: Some("p".into()),
         model: Some("m".into()),
         max_turns: Some(3),
-        timeout: Some(Duration::from_secs(600)),
+        timeout: Some(Duration::from_mins(10)),
         add_dirs: vec!["b".into(), "c".into()],
         yes: true,
         dry_run: true,

@@ -1,5 +1,6 @@
 //! Reading one configuration file: bounded, without waiting, and with the place of everything.
 
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -64,7 +65,7 @@ impl Source {
         let (bytes, mode) = bytes(file).map_err(|(code, what)| refused(code, what))?;
         let mut text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            let line = 1 + error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
+            let line = 1 + newlines(&error.as_bytes()[..at]);
             refused("CFG008", "the configuration is not UTF-8".into()).at(format!("{name}:{line}"))
         })?;
         if let Some(at) = text.find('\0') {
@@ -97,7 +98,7 @@ impl Source {
                 None => Ok(None),
                 Some(ast::Value::Object(object)) => Ok(Some(object)),
                 Some(other) => {
-                    let failure = self.failure("CFG001", "the configuration is not an object");
+                    let failure = invalid("CFG001", "the configuration is not an object");
                     let place = self.place(other.range().start);
                     Err(failure.at(place).fix("write { \"key\": value }"))
                 }
@@ -106,14 +107,9 @@ impl Source {
                 let file = Path::new(&self.name).file_name();
                 let file = file.map_or("it".into(), |name| name.to_string_lossy());
                 let what = format!("{file} is not valid JSON: {}", error.kind());
-                Err(self.failure("CFG001", what).at(self.place(error.range().start)))
+                Err(invalid("CFG001", what).at(self.place(error.range().start)))
             }
         }
-    }
-
-    /// A failure of the configuration.
-    pub(crate) fn failure(&self, code: &'static str, what: impl Into<String>) -> Failure {
-        Failure::new(code, Exit::Configuration, what)
     }
 
     /// `file:line:column` of an offset, and below it the line with a caret.
@@ -127,7 +123,7 @@ impl Source {
             let shown = printable(&shown).replace('\t', " ");
             let caret = " ".repeat((column - 1).saturating_sub(skipped));
             let margin = " ".repeat(line.to_string().len());
-            place.push_str(&format!("\n{line} | {shown}\n{margin} | {caret}^"));
+            let _: std::fmt::Result = write!(place, "\n{line} | {shown}\n{margin} | {caret}^");
         }
         place
     }
@@ -140,9 +136,19 @@ impl Source {
     fn line_and_column(&self, offset: usize) -> (usize, usize) {
         let before = self.text.get(..offset).unwrap_or(&self.text);
         let start = before.rfind('\n').map_or(0, |at| at + 1);
-        let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
+        let line = 1 + newlines(before.as_bytes());
         (line, before[start..].chars().count() + 1)
     }
+}
+
+/// A mistake in the configuration.
+pub(crate) fn invalid(code: &'static str, what: impl Into<String>) -> Failure {
+    Failure::new(code, Exit::Configuration, what)
+}
+
+#[expect(clippy::naive_bytecount, reason = "configuration files are small")]
+pub(crate) fn newlines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
 /// Whether a line may be repeated on a terminal: not if there could be a secret in it.

@@ -15,7 +15,7 @@ use jsonc_parser::common::Ranged;
 use serde_json::{Map, Number, Value};
 
 use crate::config::environment::Environment;
-use crate::config::file::{Reading, Source};
+use crate::config::file::{Reading, Source, invalid, newlines};
 use crate::config::schema::{self, Key, Kind, Project};
 use crate::config::{Notice, looks_like_key};
 use crate::failure::{Exit, Failure, nearest};
@@ -24,6 +24,8 @@ use crate::failure::{Exit, Failure, nearest};
 const FAILURES_MAX: usize = 20;
 /// Keys that are named in one notice.
 const NAMES_MAX: usize = 8;
+/// Characters of a message that a file's own words are part of.
+const TEXT_CHARS_MAX: usize = 300;
 
 /// Every leaf that counts, by its dotted key.
 #[derive(Debug, Clone, Default)]
@@ -232,7 +234,9 @@ impl Reader {
                 format!("{path} looks like a secret ({origin}); name a variable in apiKeyEnv");
             self.notices.push(Notice { code: "CFG015", text });
         }
-        if !key.active {
+        let multi =
+            key.path == "agentMode" && value.as_str().is_some_and(|mode| mode.starts_with("multi"));
+        if !key.active || multi {
             self.inactive.insert(path.clone());
         }
         self.layers.leaves.insert(path, Leaf { value, origin });
@@ -264,10 +268,16 @@ impl Reader {
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let all: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
+    let all: Vec<String> = names.map(|name| format!("\"{}\"", shortened(name))).collect();
     let (shown, rest) = all.split_at(all.len().min(NAMES_MAX));
     let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     format!("{}{more}", shown.join(", "))
+}
+
+/// Hostile names can be as long as the file.
+fn shortened(text: &str) -> String {
+    let cut = if text.chars().nth(TEXT_CHARS_MAX).is_some() { "…" } else { "" };
+    text.chars().take(TEXT_CHARS_MAX).chain(cut.chars()).collect()
 }
 
 /// One leaf of a file.
@@ -301,7 +311,7 @@ impl<'a> Walk<'a> {
         }
         if self.is_full() {
             let what = format!("only the first {FAILURES_MAX} mistakes of this file are listed");
-            self.failures.push(self.source.failure("CFG002", what).at(self.source.name.clone()));
+            self.failures.push(invalid("CFG002", what).at(self.source.name.clone()));
         }
     }
 
@@ -328,7 +338,7 @@ impl<'a> Walk<'a> {
             && !check::is_name(name)
         {
             let what = format!("\"{name}\" cannot name a provider: use letters, digits, - and _");
-            return self.fail("CFG003", what, property, None);
+            return self.fail("CFG003", &what, property, None);
         }
         if let Some(key) = schema::find(&parts) {
             return self.leaf(key, &parts.join("."), property);
@@ -339,7 +349,7 @@ impl<'a> Walk<'a> {
             }
             let value = self.value(&property.value);
             let what = check::mismatch(&parts.join("."), "an object".into(), &value);
-            return self.fail("CFG003", what, property, None);
+            return self.fail("CFG003", &what, property, None);
         }
         let (name, above) = (parts[parts.len() - 1], &parts[..parts.len() - 1]);
         let nested: Vec<&str> = above.iter().copied().chain(name.split('.')).collect();
@@ -349,13 +359,13 @@ impl<'a> Walk<'a> {
             let known = schema::children(above).filter(|name| *name != "*");
             nearest(name, known).map(|meant| format!("did you mean \"{meant}\"?"))
         };
-        self.fail("CFG002", format!("unknown key \"{}\"", parts.join(".")), property, fix);
+        self.fail("CFG002", &format!("unknown key \"{}\"", parts.join(".")), property, fix);
     }
 
     fn leaf(&mut self, key: &'static Key, path: &str, property: &ast::ObjectProp<'_>) {
         let value = self.value(&property.value);
         if let Err(expected) = check::check(key.kind, &value) {
-            return self.fail("CFG003", check::mismatch(path, expected, &value), property, None);
+            return self.fail("CFG003", &check::mismatch(path, expected, &value), property, None);
         }
         let line = self.line(property.value.range().start);
         // The parts of an open-ended object are leaves of their own, so that layers merge.
@@ -386,7 +396,7 @@ impl<'a> Walk<'a> {
                 let what =
                     format!("\"{}\" is set twice; the first is on line {line}", all.join("."));
                 let fix = "remove one; the later one would win".to_owned();
-                self.fail("CFG004", what, property, Some(fix));
+                self.fail("CFG004", &what, property, Some(fix));
             }
         }
     }
@@ -401,7 +411,7 @@ impl<'a> Walk<'a> {
         let text = self.source.text.as_bytes();
         let (start, line) = if offset >= self.counted.0 { self.counted } else { (0, 1) };
         let passed = text.get(start..offset).unwrap_or_default();
-        let line = line + passed.iter().filter(|byte| **byte == b'\n').count();
+        let line = line + newlines(passed);
         self.counted = (offset, line);
         line
     }
@@ -409,12 +419,12 @@ impl<'a> Walk<'a> {
     fn fail(
         &mut self,
         code: &'static str,
-        what: String,
+        what: &str,
         property: &ast::ObjectProp<'_>,
         fix: Option<String>,
     ) {
         let place = self.source.place(property.range.start);
-        let mut failure = self.source.failure(code, what).at(place);
+        let mut failure = invalid(code, shortened(what)).at(place);
         failure.fix = fix;
         self.failures.push(failure);
     }

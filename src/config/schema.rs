@@ -65,7 +65,7 @@ use Kind::{
 };
 use Project::{Harmless, Never, Trusted};
 
-const MODES: &[&str] = &["single-agent", "multi-agent"];
+const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
 const PROVIDER_TYPES: &[&str] =
     &["openai-compatible", "openai-responses", "anthropic", "codex", "replay", "claudecode"];
 const TOKENS: Kind = Whole(256, 100_000_000);

@@ -114,7 +114,7 @@ impl Settings {
             readable_secrets: readable_secrets(&list("sandbox.readSecrets"), environment, failures),
         };
         Settings {
-            multi_agent: text("agentMode").as_deref() == Some("multi-agent"),
+            multi_agent: text("agentMode").is_some_and(|mode| mode.starts_with("multi")),
             default_agent: text("defaultAgent").unwrap_or_default(),
             default_provider: text("defaultProvider"),
             model: text("model"),

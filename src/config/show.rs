@@ -18,11 +18,13 @@ pub fn show(layers: &Layers, origin: bool, as_json: bool) -> String {
     for (key, leaf) in layers.iter() {
         let value = shown(key, &leaf.value);
         let line = printable(&format!("{key} = {value}"));
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = match origin {
-            true => writeln!(text, "{line}  ({})", printable(&leaf.origin.to_string())),
-            false => writeln!(text, "{line}"),
+        let origin = if origin {
+            format!("  ({})", printable(&leaf.origin.to_string()))
+        } else {
+            String::new()
         };
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = writeln!(text, "{line}{origin}");
     }
     text
 }

@@ -232,7 +232,7 @@ fn refuses_what_is_no_text_file_without_waiting_or_growing() {
 fn bounds_what_a_file_full_of_mistakes_costs() {
     let mut text = "{".to_owned();
     for number in 0..50_000 {
-        write!(text, "\"k{number}\": 1,\n").unwrap();
+        writeln!(text, "\"k{number}\": 1,").unwrap();
     }
     text.push('}');
     let failures = Place::new().user(text).load().unwrap_err();
@@ -319,7 +319,7 @@ fn reads_providers_and_masks_what_is_secret() {
         a.timeouts,
         Timeouts { connect: Some(Duration::from_secs(5)), ..Timeouts::default() }
     );
-    assert_eq!(a.patience, Some(Duration::from_secs(120)));
+    assert_eq!(a.patience, Some(Duration::from_mins(2)));
     assert_eq!(a.quirks["omitTemperature"], json!(true));
     assert_eq!(a.headers.len(), 2);
     let b = &loaded.settings.providers["b"];
@@ -362,6 +362,22 @@ fn says_so_when_others_can_touch_the_file_or_a_secret_lies_in_the_open() {
         assert_eq!(found.join(" "), codes);
         assert!(!place.notices(&loaded).contains("sk-123"));
     }
+}
+
+#[test]
+fn repeats_no_name_that_is_endless() {
+    let name = "n".repeat(1 << 20);
+    let failures = Place::new().user(format!("{{ \"{name}\": 1 }}")).load().unwrap_err();
+    assert!(failures[0].to_string().len() < 1000);
+    let place = Place::new().project(format!("{{ \"hooks\": {{ \"{name}\": 1 }} }}"));
+    assert!(place.load().unwrap().notices[0].text.len() < 1000);
+}
+
+#[test]
+fn says_that_there_is_one_agent_only() {
+    let loaded = Place::new().variable("POSSE_MODE", "multi").load().unwrap();
+    assert!(loaded.settings.multi_agent);
+    assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG017"));
 }
 
 #[test]

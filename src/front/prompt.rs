@@ -150,9 +150,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a.png");
         std::fs::write(&file, b"not an image").unwrap();
-        let code = |image: &Path, max| {
-            read_image(&image.to_string_lossy(), max, "auto").unwrap_err().code
-        };
+        let code =
+            |image: &Path, max| read_image(&image.to_string_lossy(), max, "auto").unwrap_err().code;
         assert_eq!(code(&dir.path().join("none.png"), 100), "IMG001");
         assert_eq!(code(dir.path(), 100), "IMG001");
         assert_eq!(code(&file, 3), "IMG002");

@@ -3,19 +3,9 @@
 //! Names are compared without regard to case, because some file systems do.
 
 /// Folders whose whole content is secret.
-const SECRET_FOLDERS: [&str; 9] = [
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".password-store",
-    "gcloud",
-    ".vault-token",
-    "keyrings",
-];
+const SECRET_FOLDERS: [&str; 6] = [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"];
 /// Files that hold credentials.
-const SECRET_FILES: [&str; 17] = [
+const SECRET_FILES: [&str; 16] = [
     ".netrc",
     "_netrc",
     ".pgpass",
@@ -27,7 +17,6 @@ const SECRET_FILES: [&str; 17] = [
     ".dockercfg",
     ".vault-token",
     ".terraformrc",
-    "credentials.toml",
     "credentials.tfrc.json",
     "id_rsa",
     "id_dsa",
@@ -35,14 +24,18 @@ const SECRET_FILES: [&str; 17] = [
     "id_ed25519",
 ];
 /// Endings of key files.
-const SECRET_ENDINGS: [&str; 9] =
-    [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk", ".asc.key"];
-/// Files that are secret in one folder only.
-const SECRET_PAIRS: [(&str, &str); 4] = [
+const SECRET_ENDINGS: [&str; 8] =
+    [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
+/// What is secret in one folder only.
+const SECRET_PAIRS: [(&str, &str); 8] = [
     (".docker", "config.json"),
     ("gh", "hosts.yml"),
+    (".config", "gcloud"),
+    ("share", "keyrings"),
     (".cargo", "credentials"),
+    (".cargo", "credentials.toml"),
     (".gem", "credentials"),
+    (".streamlit", "secrets.toml"),
 ];
 /// Endings that make an `.env` file an example.
 const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
@@ -116,6 +109,7 @@ mod tests {
             ".docker/config.json",
             ".cargo/credentials.toml",
             ".npmrc",
+            "/h/.config/gcloud/a/b",
         ];
         let open = [
             ".env.example",
@@ -130,6 +124,8 @@ mod tests {
             "docker/config.json",
             "src/key.rs",
             "monkey",
+            "infra/gcloud/main.tf",
+            "credentials.toml",
             "gh/x",
             ".",
             "",

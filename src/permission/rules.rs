@@ -55,18 +55,18 @@ pub(crate) fn compile(written: &[Value]) -> Result<Vec<Rule>, Vec<Failure>> {
     let mut failures = Vec::new();
     for (index, value) in written.iter().enumerate() {
         if index == RULES_MAX {
-            failures.push(refused(index, format!("there are more than {RULES_MAX} rules")));
+            failures.push(refused(index, &format!("there are more than {RULES_MAX} rules")));
             break;
         }
         match Rule::compile(value) {
             Ok(rule) => rules.push(rule),
-            Err(why) => failures.push(refused(index, why)),
+            Err(why) => failures.push(refused(index, &why)),
         }
     }
     if failures.is_empty() { Ok(rules) } else { Err(failures) }
 }
 
-fn refused(index: usize, why: String) -> Failure {
+fn refused(index: usize, why: &str) -> Failure {
     let what = format!("permissions[{index}] is not a rule: {why}");
     Failure::new("CFG013", Exit::Configuration, what).fix(
         "write {\"tool\": \"bash\", \"match\": {\"commandPrefix\": \"cargo test\"}, \

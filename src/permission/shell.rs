@@ -6,7 +6,8 @@
 
 use crate::permission::places::is_secret;
 
-const COMMANDS_MAX: usize = 4096;
+/// Far more than fits into a command that anything but a human allows.
+const COMMANDS_MAX: usize = 100_000;
 
 /// Shell text, taken apart.
 #[derive(Debug)]
@@ -80,10 +81,10 @@ impl Script {
     /// The first word that names a secret. Words with spaces are prose, such as a commit message.
     pub(crate) fn secret_word(&self) -> Option<&str> {
         let words = self.commands.iter().flat_map(|command| &command.words);
-        words.map(String::as_str).find_map(|word| {
-            let parts = word.split(['=', ':', ',', '@']).chain([word]);
+        words.map(String::as_str).find(|word| {
+            let parts = word.split(['=', ':', ',', '@']).chain([*word]);
             let secret = |part: &str| !part.contains(char::is_whitespace) && is_secret(part);
-            parts.into_iter().any(secret).then_some(word)
+            parts.into_iter().any(secret)
         })
     }
 }

@@ -206,6 +206,12 @@ fn follows_the_users_rules_the_most_specific_first() {
 }
 
 #[test]
+fn finds_the_danger_behind_many_commands() {
+    let text = format!("bash {}rm -rf /", ":;".repeat(40_000));
+    assert_eq!(judge(&policy(&[]), "build", &[], &text), "deny by hard-deny: delete-everything");
+}
+
+#[test]
 fn lets_no_rule_and_no_yes_pass_what_is_too_long_to_see() {
     let rules = [r#"{"tool":"bash","decision":"allow"}"#];
     let policy = policy(&rules);
@@ -239,7 +245,7 @@ fn confines_commands_as_the_settings_say() {
             other => panic!("{other:?}"),
         }
     };
-    let roots = vec![ROOT.to_owned(), "/extra".to_owned()];
+    let roots = [ROOT.to_owned(), "/extra".to_owned()];
     let table = [
         (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Human, &roots[..], true),
         (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Yes, &roots[..], false),
@@ -248,6 +254,7 @@ fn confines_commands_as_the_settings_say() {
         (SandboxMode::Off, Network::Deny, Asking::Human, &roots[..], false),
     ];
     for (sandbox, network, asking, writable, reaches) in table {
+        assert_eq!(SandboxMode::named(sandbox.name()), Some(sandbox));
         let expected = Confinement {
             profile: sandbox.name().into(),
             writable_roots: writable.to_vec(),
@@ -337,6 +344,16 @@ proptest! {
         let action = action(&format!("{tool} {folder}{name}"));
         let verdict = policy.judge(&action, &situation(agent, &grants, asking));
         prop_assert!(matches!(verdict, Verdict::Deny { .. }), "{verdict:?}");
+    }
+
+    #[test]
+    fn reads_any_text(text in "(?s:.{0,200})", shells in "[$`'\"(){}|&;<> a\\\\\n]{0,200}") {
+        for text in [text, shells] {
+            let script = Script::read(&text);
+            prop_assert!(script.skeleton.len() <= text.len());
+            prop_assert!(hardening::danger(&script).is_none() || !script.commands.is_empty());
+            prop_assert!(script.secret_word().is_none_or(|word| !word.is_empty()));
+        }
     }
 
     #[test]

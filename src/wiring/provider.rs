@@ -100,9 +100,10 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
         None => None,
     };
     let quirks = quirks(configured).map_err(|error| wrong("quirks", &error))?;
-    let headers = configured.headers.iter().map(|(name, value)| {
-        (name.clone(), secrecy::SecretString::from(value.clone()))
-    });
+    let headers = configured
+        .headers
+        .iter()
+        .map(|(name, value)| (name.clone(), secrecy::SecretString::from(value.clone())));
     let defaults = profile::Timeouts::default();
     let millis = |wanted: Option<std::time::Duration>, default: u64| {
         wanted.map_or(default, |wanted| u64::try_from(wanted.as_millis()).unwrap_or(u64::MAX))

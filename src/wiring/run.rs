@@ -134,8 +134,7 @@ pub(crate) fn perform(
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     let settings = setup.settings;
-    let agent = agents::find(&settings.default_agent)
-        .ok_or_else(|| one(unknown_agent(&settings.default_agent)))?;
+    let agent = agents::choose(&settings.default_agent).map_err(one)?;
     let workspace = Workspace::open(setup.cwd, setup.add_dirs).map_err(one)?;
     let roots: Vec<String> =
         workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
@@ -182,14 +181,6 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
     Ok(Assembled { ports, settings, scratch })
 }
 
-fn unknown_agent(name: &str) -> Failure {
-    let names: Vec<&str> = agents::BUILT_IN.iter().map(|agent| agent.name).collect();
-    let what = format!("there is no agent \"{name}\"");
-    Failure::new("AGT001", Exit::Configuration, what)
-        .at("--agent, or defaultAgent in the configuration")
-        .fix(format!("use one of {}", names.join(", ")))
-}
-
 fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str) -> String {
     let repository = agents::repository_root(setup.cwd);
     let root = repository.as_deref().unwrap_or(setup.cwd);
@@ -221,7 +212,8 @@ fn journal(setup: &Setup<'_>, id: &SessionId) -> Result<Kept, Failure> {
     if setup.keep {
         let state = StateDir::new(setup.dirs.state.clone());
         let dir = state.session_dir(setup.cwd, id);
-        let journal = FileJournal::lock(&dir, id.clone()).map_err(|error| unusable(&dir, &error))?;
+        let journal =
+            FileJournal::lock(&dir, id.clone()).map_err(|error| unusable(&dir, &error))?;
         return Ok((Arc::new(journal), dir, None));
     }
     let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
@@ -263,16 +255,8 @@ fn policy_settings(setup: &Setup<'_>, roots: Vec<String>) -> PolicySettings {
     let own = [&setup.dirs.config, &setup.dirs.state, &setup.dirs.cache];
     PolicySettings {
         roots,
-        sandbox: match sandbox.mode.as_str() {
-            "off" => SandboxMode::Off,
-            "read-only" => SandboxMode::ReadOnly,
-            _ => SandboxMode::WorkspaceWrite,
-        },
-        network: match sandbox.network.as_str() {
-            "deny" => Network::Deny,
-            "inherit" => Network::Inherit,
-            _ => Network::WithHuman,
-        },
+        sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
+        network: Network::named(&sandbox.network).unwrap_or_default(),
         rules: permissions.clone(),
         readable_secrets: sandbox
             .readable_secrets

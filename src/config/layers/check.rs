@@ -112,8 +112,11 @@ pub(crate) fn is_name(name: &str) -> bool {
 
 /// `{ "a": { "b": … } }` for `a.b`.
 pub(crate) fn nested(dotted: &str) -> String {
-    let opened: String = dotted.split('.').map(|name| format!("{{ \"{name}\": ")).collect();
-    format!("{opened}…{}", " }".repeat(dotted.split('.').count()))
+    let inner = dotted
+        .rsplit('.')
+        .fold("…".to_owned(), |inner, name| format!("{{ \"{name}\": {inner} }}"));
+    // A key of a hundred dots is not worth repeating.
+    inner.chars().take(200).collect()
 }
 
 fn items(value: &Value) -> Option<&Vec<Value>> {
