@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::openpty;
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::model_server::{ModelServer, calls, runs, says};
@@ -30,10 +31,25 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     assert_eq!(ended.stdout, "I could only look.\n");
     assert!(!machine.work("made-by-bash").exists() && !machine.work("src").exists());
     let results = server.tool_results();
-    insta::assert_snapshot!(results[..2].join("\n---\n"), @"");
+    insta::assert_snapshot!(results[..2].join("\n---\n"), @r"
+    Denied: commands are asked about; nobody can be asked
+    ---
+    Denied: changes to files are asked about; nobody can be asked
+    ");
     assert!(results[2].contains("still here"), "{}", results[2]);
     let shown = ended.stderr.lines().skip(1).collect::<Vec<_>>().join("\n");
-    insta::assert_snapshot!(shown, @"");
+    insta::assert_snapshot!(shown, @r#"
+    sandbox none: commands run with all of your rights
+    ! denied: commands are asked about; nobody can be asked
+      rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
+      ✗ bash denied: Denied: commands are asked about; nobody can be asked
+    ! denied: changes to files are asked about; nobody can be asked
+      rule: {"decision":"allow","match":{"pathGlob":"src/**"},"tool":"write_file"}
+      ✗ write_file denied: Denied: changes to files are asked about; nobody can be asked
+    • read there.txt
+    error[PRM001]: 2 permission(s) were needed and nobody could be asked
+      fix: run it in a terminal, pass `--yes`, or add the rule shown above
+    "#);
 
     let object = machine_that_asks().posse(&["run", "--output-format", "json", "make something"]);
     object.assert_code(4);
@@ -232,4 +248,17 @@ fn takes_nothing_typed_before_the_question_for_an_answer() {
     let ended = person.running.end();
     assert_eq!(ended.code, Some(0), "{}", person.seen);
     assert!(!machine.work("made").exists());
+}
+
+#[test]
+fn stops_at_a_question() {
+    let server = ModelServer::start(vec![runs("touch made")]);
+    let machine = Machine::with(&server);
+    let mut person = Person::at(&machine, "make things");
+    person.sees("[N] no: ");
+    person.running.signal(Signal::SIGINT);
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(130), "{}", person.seen);
+    assert!(!machine.work("made").exists());
+    machine.verify();
 }

@@ -75,7 +75,11 @@ fn says_when_a_page_is_not_from_the_provider() {
     let portal = "<html>log in to the hotel's network</html>";
     let (ended, ..) = always(status("200 OK", &["content-type: text/html"], portal));
     let error = ended.stderr.split_once("error[").unwrap().1;
-    insta::assert_snapshot!(error, @"");
+    insta::assert_snapshot!(error, @r"
+    PRV004]: the provider did not accept the request
+      why: the provider rejected the request: local: the reply is not from the provider: it is an HTML page (a login page of the network, or a wrong baseURL)
+      fix: read its words above; the session is kept
+    ");
 }
 
 #[test]
@@ -173,7 +177,11 @@ fn names_the_provider_and_the_byte() {
     assert_ended(&ended, 5, "PRV001");
     assert_eq!(server.requests().len(), 2);
     let error = ended.stderr.split_once("error[").unwrap().1;
-    insta::assert_snapshot!(error, @"");
+    insta::assert_snapshot!(error, @r"
+    PRV001]: the provider could not answer
+      why: the reply broke off or made no sense: local: not a valid reply in the event at byte 62: expected value at line 1 column 14
+      fix: try again later; the session is kept
+    ");
     // What had arrived is kept.
     let id = machine.session_dir().file_name().unwrap().to_owned();
     let shown = machine.posse(&["sessions".as_ref(), "show".as_ref(), id.as_os_str()]);
@@ -235,7 +243,8 @@ fn says_unknown_instead_of_inventing_usage() {
     let (ended, events) = hurried(&server).stream(&["say hi"]);
     ended.assert_code(0);
     let last = events.last().unwrap();
-    assert_eq!((&last["usage"], &last["costUsd"]), (&json!({}), &Value::Null));
+    let unknown = json!({"inputTokens": null, "outputTokens": null});
+    assert_eq!((&last["usage"], &last["costUsd"]), (&unknown, &Value::Null));
 }
 
 #[test]
@@ -256,7 +265,21 @@ fn does_not_run_calls_that_make_no_sense() {
     let ended = machine.posse(&["run", "-y", "go"]);
     ended.assert_code(0);
     assert!(!machine.work("made").exists());
-    insta::assert_snapshot!(server.tool_results().join("\n---\n"), @"");
+    insta::assert_snapshot!(server.tool_results().join("\n---\n"), @r#"
+    ARG001 the arguments are not valid JSON: EOF while parsing an object at line 1 column 24
+    ---
+    ARG001 the arguments are not valid JSON: trailing characters at line 1 column 27
+    ---
+    ARG001 command: must be string, not object
+    ---
+    ARG001 the arguments must be an object, not array
+    ---
+    ARG001 command: required string is missing
+    ---
+    Unknown tool: "bsah". Available tools: bash, edit_file, glob, grep, list_dir, read_file, write_file
+    ---
+    ARG001 path: required string is missing; content: required string is missing
+    "#);
     machine.verify();
 }
 
