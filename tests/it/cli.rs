@@ -193,7 +193,10 @@ fn says_how_to_get_a_model() {
     assert!(ended.stderr.contains("OPENAI_API_KEY"), "{}", ended.stderr);
     assert_refused(&machine.posse(&["run", "--provider", "opnai", "x"]), 3, "CFG024");
     assert_refused(&machine.posse(&["run", "--provider", "openai", "x"]), 3, "CFG020");
-    assert_refused(&machine.posse(&["run", "--agent", "biuld", "x"]), 3, "AGN001");
+    let machine = Machine::with(&ModelServer::start(Vec::new()));
+    let ended = machine.posse(&["run", "--agent", "biuld", "x"]);
+    assert_refused(&ended, 3, "AGN001");
+    assert!(ended.stderr.contains("did you mean \"build\"?"), "{}", ended.stderr);
 }
 
 #[test]

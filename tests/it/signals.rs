@@ -197,6 +197,7 @@ fn does_not_panic_when_help_or_lists_go_nowhere() {
         let mut command = machine.command(args);
         command.stdout(Stdio::from(full));
         let ended = Running::start(command).end();
-        ended.assert_code(1);
+        assert_eq!(ended.code, Some(1), "{args:?}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
     }
 }

@@ -28,7 +28,7 @@ const KERNEL_DEPENDENCIES: [&str; 8] =
 /// What tokio may do for the kernel: no files, no network, no processes.
 const KERNEL_TOKIO: [&str; 5] = ["io-util", "macros", "rt", "sync", "time"];
 
-/// What the kernel does not know.
+/// What the kernel does not know. Its means of testing do: a test has to give up at some time.
 const OUTSIDE_THE_KERNEL: [&str; 7] = [
     "std::fs",
     "std::net",
@@ -124,7 +124,8 @@ fn used(line: &str) -> Vec<&str> {
         let rest = &line[at + "crate::".len()..];
         let names = rest.strip_prefix('{').unwrap_or(rest);
         let many = rest.starts_with('{');
-        for name in names.split([',', '}']).take(if many { usize::MAX } else { 1 }) {
+        let list = names.split('}').next().unwrap_or_default();
+        for name in list.split(',').take(if many { usize::MAX } else { 1 }) {
             let name = name.trim();
             let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
             found.push(&name[..end]);
@@ -198,6 +199,9 @@ fn the_kernel_depends_on_little() {
     }
     for path in rust_files("actors/src") {
         let path = path.display().to_string();
+        if path.starts_with("actors/src/testing") {
+            continue;
+        }
         let text = read(&path);
         for (at, line) in code(&text) {
             let known = OUTSIDE_THE_KERNEL.iter().filter(|name| line.contains(**name));
