@@ -154,6 +154,11 @@ pub(crate) mod tests {
         }
     }
 
+    /// How many lines end in `bytes`.
+    pub(crate) fn newlines(bytes: &[u8]) -> usize {
+        bytes.split(|byte| *byte == b'\n').count() - 1
+    }
+
     #[test]
     fn writes_one_object_per_line_with_the_hash_last() {
         let mut buffer = Vec::new();
@@ -178,7 +183,7 @@ pub(crate) mod tests {
         let head = head(&line).unwrap();
         assert_eq!((head.version, head.record, head.id), (1, 41, written.id));
         assert_eq!(serde_json::from_slice::<StoredRecord>(&line).unwrap(), written);
-        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        assert_eq!(newlines(&line), 1);
     }
 
     #[test]

@@ -171,7 +171,7 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
     use crate::journal::format::append_line;
-    use crate::journal::format::tests::record;
+    use crate::journal::format::tests::{newlines, record};
 
     const HASH: &str = "a line whose hash does not fit";
 
@@ -218,7 +218,7 @@ mod tests {
         let whole = journal(36);
         for length in 0..whole.len() {
             let bytes = &whole[..length];
-            let complete = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let complete = newlines(bytes) as u64;
             let torn = bytes.last().is_some_and(|byte| *byte != b'\n');
             let (records, _, stop) = scan(bytes);
             assert_eq!(records, complete);
@@ -262,6 +262,7 @@ mod tests {
         assert_eq!((broken.record, broken.event), (5, Event::Unknown));
     }
 
+    #[expect(clippy::print_stderr, reason = "a report")]
     /// Not an assertion: prints the rate, which depends on the machine and the profile.
     #[test]
     fn reports_how_fast_it_verifies() {

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::mpsc;
 
 use super::*;
-use crate::journal::format::tests::record;
+use crate::journal::format::tests::{newlines, record};
 
 /// What the fake disk does next, and what it has.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 fn lines(disk: &FakeDisk) -> usize {
-    lock(&disk.0).bytes.iter().filter(|byte| **byte == b'\n').count()
+    newlines(&lock(&disk.0).bytes)
 }
 
 #[test]
