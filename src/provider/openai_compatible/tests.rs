@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{CallId, StopReason, ToolCall, Usage};
 use posse_actors::ports::Delta;
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -286,6 +287,19 @@ async fn ignores_what_it_does_not_know() {
 }
 
 #[tokio::test]
+async fn bears_halves_of_characters() {
+    let events = [
+        r#"{"choices":[{"delta":{"content":"a\ud83d"}}]}"#,
+        r#"{"choices":[{"delta":{"content":"\ude00 \ud83d\ude00 \\ud83d ü"}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"x","arguments":"{\"k\":\"\udfff\"}"}}]}}]}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+    ];
+    let reply = completed(stream(sse(&events))).await.message;
+    assert_eq!(reply.content.as_deref(), Some("a\u{fffd}\u{fffd} \u{1f600} \\ud83d ü"));
+    assert_eq!(reply.tool_calls, [call("a", "x", "{\"k\":\"\u{fffd}\"}")]);
+}
+
+#[tokio::test]
 async fn ends_garbage_with_one_error() {
     let text = r#"{"choices":[{"delta":{"content":"abc"}}]}"#;
     let huge = format!("data: {}", "x".repeat(17 * 1024 * 1024));
@@ -495,4 +509,36 @@ async fn closes_the_connection_when_nobody_waits_any_more() {
     // Ends when the client has left.
     connection.read_to_end(&mut rest).await.ok();
     assert!(String::from_utf8_lossy(&rest).starts_with("POST "));
+}
+
+proptest! {
+    #[test]
+    fn survives_pieces_that_are_almost_right(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), edit()), 1..6),
+    ) {
+        let mut text = HELLO[..9].join("\n");
+        for (at, edit) in edits {
+            let mut at = at.index(text.len());
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            let end = at + text[at..].chars().next().map_or(0, char::len_utf8);
+            text.replace_range(at..end, edit);
+        }
+        for mode in [reply::Mode::Stream, reply::Mode::Whole] {
+            let mut whole = reply::Reply::default();
+            for line in text.lines() {
+                whole.add(line, mode).ok();
+            }
+            let done = whole.complete();
+            let wants_tools = done.stop_reason == StopReason::ToolUse;
+            prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
+        }
+    }
+}
+
+fn edit() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "", "\"", "\\", "{", "}", "[", "]", "null", "7", ",", ":", "\\ud800", "\n", "é", "-1.5e9",
+    ])
 }
