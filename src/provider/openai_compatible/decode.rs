@@ -46,6 +46,7 @@ pub(crate) async fn read(
         reply: Reply::default(),
         shape: Shape::Unknown { skipped: 0 },
         done: false,
+        without_content: 0,
     };
     let mut deadline = Instant::now() + idle;
     loop {
@@ -88,6 +89,8 @@ struct Reader<'o> {
     shape: Shape,
     /// The server said that nothing follows.
     done: bool,
+    /// Events in which there was nothing to know.
+    without_content: u64,
 }
 
 impl Reader<'_> {
@@ -122,6 +125,7 @@ impl Reader<'_> {
                 let skipped = *skipped;
                 let mut state = Events {
                     reply: &mut self.reply,
+                    without_content: &mut self.without_content,
                     done: self.done,
                     has_content: false,
                     fault: None,
@@ -168,6 +172,7 @@ impl Reader<'_> {
         if !self.reply.has_content() && !self.reply.is_finished() {
             return Err(self.broken("the stream says that it is done, and nothing else"));
         }
+        tracing::debug!(events = self.without_content, "events without content");
         Ok(self.reply.complete())
     }
 
@@ -209,6 +214,7 @@ impl Reader<'_> {
 /// What the events of one chunk do.
 struct Events<'r> {
     reply: &'r mut Reply,
+    without_content: &'r mut u64,
     done: bool,
     has_content: bool,
     fault: Option<(Fault, u64)>,
@@ -232,7 +238,8 @@ impl Events<'_> {
             Ok(_) | Err(Fault::Malformed(_)) if event.name == "error" => {
                 self.fault = Some((Fault::Reported(data.to_owned()), event.offset));
             }
-            Ok(has_content) => self.has_content |= has_content,
+            Ok(true) => self.has_content = true,
+            Ok(false) => *self.without_content += 1,
             Err(fault) => self.fault = Some((fault, event.offset)),
         }
     }
