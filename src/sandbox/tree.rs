@@ -36,8 +36,11 @@ pub(crate) struct Mark(String);
 
 impl Mark {
     pub(crate) fn new() -> Mark {
-        static SUBREAPER: Once = Once::new();
-        SUBREAPER.call_once(become_subreaper);
+        static READY: Once = Once::new();
+        READY.call_once(|| {
+            become_subreaper();
+            close_to_commands();
+        });
         Mark(format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed)))
     }
 
@@ -227,6 +230,18 @@ fn become_subreaper() {
 
 #[cfg(not(target_os = "linux"))]
 fn become_subreaper() {}
+
+/// Keeps commands from reading our memory and the environment that we were started with: both may
+/// hold keys.
+#[cfg(target_os = "linux")]
+fn close_to_commands() {
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        tracing::warn!(%error, "commands can read our environment");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn close_to_commands() {}
 
 /// Waits for those that have ended.
 fn bury(processes: &[i32]) {
