@@ -58,7 +58,9 @@ pub fn validate(schema: &Value, raw: &str, bytes_max: usize) -> Result<Arguments
     problems.truncate(PROBLEMS_MAX);
     let mut message = problems.join("; ");
     if hidden > 0 {
-        message.push_str(&format!("; and {hidden} more"));
+        message += "; and ";
+        message += &hidden.to_string();
+        message += " more";
     }
     Err(ToolError::new("ARG001", message))
 }

@@ -57,10 +57,15 @@ pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Place,
     if let Some(place) = ask_kernel(roots, root, path) {
         return Ok(place);
     }
-    let place = Walk::new(roots, root, path)?.run()?;
+    let place = resolve_stepwise(roots, root, path)?;
     #[cfg(target_os = "macos")]
     let place = respell(roots, place);
     Ok(place)
+}
+
+/// Does without the kernel's help.
+pub(super) fn resolve_stepwise(roots: &[Root], root: usize, path: &Path) -> Result<Place, Error> {
+    Walk::new(roots, root, path)?.run()
 }
 
 /// The place under the name it has in its folder, where folders ignore case: a rule about `.env`
