@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
+use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{ToolEnvironment, builtin};
 
@@ -35,7 +36,9 @@ impl Desk {
         }
         let workspace = Workspace::open(&base.join("work"), &[]).unwrap();
         let env = ToolEnvironment { workspace, session_dir: base.join("session"), dry_run };
-        Desk { folder, tools: builtin(Arc::new(env)) }
+        // A test binary is no helper, so no command runs here.
+        let sandbox = Sandbox::with_helper("/bin/true".into(), Vec::new());
+        Desk { folder, tools: builtin(Arc::new(env), Arc::new(sandbox)) }
     }
 
     pub(crate) fn tools(&self) -> &Toolbox {
@@ -105,7 +108,7 @@ fn context() -> CallContext {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 /// Swaps two names in one step, so that a race has no moment in which one is free.
