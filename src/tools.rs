@@ -12,7 +12,6 @@ pub mod glob;
 pub mod grep;
 
 pub mod listing;
-pub mod secrets;
 pub mod spill;
 pub mod workspace;
 

@@ -167,8 +167,8 @@ pub(crate) mod tests {
         let again = append_line(&mut buffer, &next, &record(2, "c")).unwrap();
         assert_ne!(next, again);
         insta::assert_snapshot!(String::from_utf8(buffer).unwrap(), @r#"
-        {"v":1,"record":1,"ts":1795300000001,"id":"00000007-1","sessionId":"s","invocationId":"i1","agent":"build","agentPath":"build","type":"user.message","content":[{"type":"text","text":"a\nb"}],"hash":"b52ae28ca3611ba8fca3cc7bb62c0e67"}
-        {"v":1,"record":2,"ts":1795300000002,"id":"00000007-2","sessionId":"s","invocationId":"i1","agent":"build","agentPath":"build","type":"user.message","content":[{"type":"text","text":"c"}],"hash":"a72581f985cbe1422cb3122a390a2bde"}
+        {"v":1,"record":1,"ts":1795300000001,"id":"00000007-1","sessionId":"s","type":"user.message","content":[{"type":"text","text":"a\nb"}],"invocationId":"i1","agent":"build","agentPath":"build","hash":"3630eb5f11c7ff33db0e1206e42de8e8"}
+        {"v":1,"record":2,"ts":1795300000002,"id":"00000007-2","sessionId":"s","type":"user.message","content":[{"type":"text","text":"c"}],"invocationId":"i1","agent":"build","agentPath":"build","hash":"163e065c83d2966f54a763018a8ba6d1"}
         "#);
     }
 
