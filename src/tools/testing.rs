@@ -118,3 +118,14 @@ pub(crate) fn exchange(folder: &Path, a: &str, b: &str) {
     let (a, b) = (folder.join(a), folder.join(b));
     renameat2(AT_FDCWD, &a, AT_FDCWD, &b, RenameFlags::RENAME_EXCHANGE).unwrap();
 }
+
+/// Is set when it goes, so that a thread that waits for it ends even if the test fails.
+#[cfg(target_os = "linux")]
+pub(crate) struct Done<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
+
+#[cfg(target_os = "linux")]
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
