@@ -101,6 +101,11 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Each item on a line of its own.
+pub fn lines<T: fmt::Display>(items: &[T]) -> String {
+    items.iter().fold(String::new(), |text, item| format!("{text}{item}\n"))
+}
+
 /// `text` with control characters and direction overrides escaped, so that it cannot draw on a
 /// terminal. Newlines become `\n`, tabs stay.
 pub fn printable(text: &str) -> String {

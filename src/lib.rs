@@ -13,6 +13,7 @@ pub mod journal;
 pub mod permission;
 pub mod provider;
 pub mod sandbox;
+pub mod secrets;
 pub mod tools;
 
 pub mod demo;

@@ -16,12 +16,13 @@ use posse_actors::ports::{
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::secrets::is_secret;
 
 use hardening::Danger;
 use rules::{Decision, Rule};
 use shell::Script;
 
-pub use places::{is_protected, is_secret};
+pub use places::is_protected;
 
 /// Characters of a command above which nothing allows it but a human who sees it.
 const COMMAND_CHARS_MAX: usize = 10_000;

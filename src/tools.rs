@@ -2,17 +2,18 @@
 //!
 //! Each says exactly what a call would do before it does it. None of them decides whether it may.
 
-pub mod bash;
 pub mod edit_file;
+pub mod list_dir;
+pub mod read_file;
+pub mod write_file;
+
+pub mod bash;
 pub mod glob;
 pub mod grep;
-pub mod list_dir;
+
 pub mod listing;
-pub mod read_file;
-pub mod secrets;
 pub mod spill;
 pub mod workspace;
-pub mod write_file;
 
 mod atomic;
 mod change;
@@ -20,8 +21,6 @@ mod diff;
 mod digest;
 mod output;
 mod text;
-#[cfg(test)]
-mod trial;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,7 +49,7 @@ pub struct ToolEnvironment {
     pub dry_run: bool,
 }
 
-/// Every built-in tool, ready to be called.
+/// Every built-in tool, ready to be called. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let tools = [
         // Files.
@@ -58,10 +57,9 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
         list_dir::tool(Arc::clone(&env)),
         write_file::tool(Arc::clone(&env)),
         edit_file::tool(Arc::clone(&env)),
-        // Searching.
+        // Searching and running.
         grep::tool(Arc::clone(&env)),
         glob::tool(Arc::clone(&env)),
-        // Processes.
         bash::tool(env, sandbox),
     ];
     let mut toolbox = Toolbox::default();

@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 
 use crate::cli::{self, CliExit, ConfigArgs, Invocation, PlaceArgs, SessionsAction, SessionsArgs};
 use crate::config::{self, Dirs, Environment, Loaded, Sources};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, lines};
 use crate::journal::commands::{self, View};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
@@ -32,7 +32,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let environment = Environment::read();
     let ended: Result<Exit, Vec<Failure>> = match invocation {
-        Invocation::Run(args) => run::run(*args, &environment),
+        Invocation::Run(args) => run::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
@@ -55,11 +55,7 @@ fn leave(exit: &CliExit) -> ExitCode {
 
 /// Shows every failure, and ends as the first one says.
 fn complain(failures: &[Failure]) -> ExitCode {
-    let mut text = String::new();
-    for failure in failures {
-        text.push_str(&format!("{failure}\n"));
-    }
-    io::stderr().write_all(text.as_bytes()).ok();
+    io::stderr().write_all(lines(failures).as_bytes()).ok();
     ExitCode::from(failures.first().map_or(Exit::Internal, |failure| failure.exit) as u8)
 }
 
@@ -139,11 +135,7 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
 
 /// Says what is not as it was meant.
 pub(crate) fn notices(loaded: &Loaded) {
-    let mut text = String::new();
-    for notice in &loaded.notices {
-        text.push_str(&format!("{notice}\n"));
-    }
-    io::stderr().write_all(text.as_bytes()).ok();
+    io::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
 }
 
 /// Whether colours may be used on a stream.

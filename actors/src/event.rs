@@ -574,10 +574,10 @@ pub struct StoredRecord {
     pub id: RecordId,
     /// The session.
     pub session_id: SessionId,
+    /// What happened. Before `origin`: both have an `agent`, and this one takes its own first.
+    #[serde(flatten)]
+    pub event: Event,
     /// The invocation, if it is about one.
     #[serde(flatten)]
     pub origin: Option<Arc<Origin>>,
-    /// What happened.
-    #[serde(flatten)]
-    pub event: Event,
 }

@@ -9,7 +9,7 @@ use posse_actors::event::{Announcement, Event, Subscription};
 use posse_actors::root_session::{SessionEnding, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
-use crate::failure::Exit;
+use crate::failure::{Exit, lines};
 use crate::front::outcome::{Verdict, judge};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
@@ -20,7 +20,7 @@ use crate::front::signals::Signals;
 const WIND_DOWN: Duration = Duration::from_secs(2);
 
 /// A deadline before there is one.
-const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 3600);
+const FAR_AWAY: Duration = Duration::from_hours(365 * 24);
 
 /// How long the end of a session may take.
 const PATIENT_END: Duration = Duration::from_secs(30);
@@ -225,10 +225,8 @@ impl Front {
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {
-        let mut shown = self.progress.finish_line().to_owned();
-        if let Some(failure) = &verdict.failure {
-            shown.push_str(&format!("{failure}\n"));
-        }
+        let failures: Vec<_> = verdict.failure.iter().collect();
+        let shown = format!("{}{}", self.progress.finish_line(), lines(&failures));
         self.stderr.write(shown.into_bytes()).await;
         match self.manner.format {
             Format::StreamJson => (),

@@ -10,11 +10,12 @@ const RESULT_CHARS_MAX: usize = 160;
 
 /// Turns events into text for standard error.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "two are settings, two are what was shown")]
 pub(crate) struct Progress {
     /// Whether deltas are shown as they arrive.
-    pub(crate) live: bool,
+    live: bool,
     /// Whether colours may be used.
-    pub(crate) color: bool,
+    color: bool,
     /// Text of the reply that is being streamed was shown, without its newline.
     mid_line: bool,
     /// The whole text of the last reply was shown live.

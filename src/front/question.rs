@@ -124,7 +124,8 @@ fn render(summary: &str, detail: &str, reason: &str, scopes: &[Scope]) -> String
     }
     let hidden = detail.lines().count().saturating_sub(DETAIL_LINES_MAX);
     if hidden > 0 {
-        text.push_str(&format!("  │ … {hidden} more lines\n"));
+        let more = format!("  │ … {hidden} more lines\n");
+        text.push_str(&more);
     }
     text.push_str(&keys(scopes));
     text

@@ -157,7 +157,7 @@ fn write_list(
     for (number, row) in rows.iter().enumerate() {
         let mut line = String::new();
         for (width, cell) in widths.iter().zip(row) {
-            line.push_str(&format!("{cell:<width$}  "));
+            line.extend([format!("{cell:<width$}"), "  ".to_owned()]);
         }
         let room = view.columns.saturating_sub(line.chars().count()).max(20);
         line.push_str(&shortened(&row[5], room));
@@ -205,9 +205,17 @@ fn verified_text(verified: &Verified) -> String {
     let mut text = format!("{records}, {size}{segments}, hash {}", verified.last_hash);
     if let Some(problem) = &verified.problem {
         let (what, file) = (printable(&problem.what), printable(&problem.file));
-        text.push_str(&format!("; then {what}"));
+        text.extend(["; then ", &what]);
         if problem.line > 0 {
-            text.push_str(&format!(", {file}:{} at byte {}", problem.line, problem.offset));
+            text += &[
+                ", ",
+                &file,
+                ":",
+                &problem.line.to_string(),
+                " at byte ",
+                &problem.offset.to_string(),
+            ]
+            .concat();
         }
         if problem.torn_tail {
             let when = if verified.running { "being written" } else { "never shown to anybody" };

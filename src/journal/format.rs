@@ -154,6 +154,11 @@ pub(crate) mod tests {
         }
     }
 
+    /// How many lines end in `bytes`.
+    pub(crate) fn newlines(bytes: &[u8]) -> usize {
+        bytes.split(|byte| *byte == b'\n').count() - 1
+    }
+
     #[test]
     fn writes_one_object_per_line_with_the_hash_last() {
         let mut buffer = Vec::new();
@@ -162,8 +167,8 @@ pub(crate) mod tests {
         let again = append_line(&mut buffer, &next, &record(2, "c")).unwrap();
         assert_ne!(next, again);
         insta::assert_snapshot!(String::from_utf8(buffer).unwrap(), @r#"
-        {"v":1,"record":1,"ts":1795300000001,"id":"00000007-1","sessionId":"s","invocationId":"i1","agent":"build","agentPath":"build","type":"user.message","content":[{"type":"text","text":"a\nb"}],"hash":"e1dd48d86a3b78e6d4ac46b41ebab158"}
-        {"v":1,"record":2,"ts":1795300000002,"id":"00000007-2","sessionId":"s","invocationId":"i1","agent":"build","agentPath":"build","type":"user.message","content":[{"type":"text","text":"c"}],"hash":"4f1de0bb04fe3ddbf56a5df96f3ed303"}
+        {"v":1,"record":1,"ts":1795300000001,"id":"00000007-1","sessionId":"s","type":"user.message","content":[{"type":"text","text":"a\nb"}],"invocationId":"i1","agent":"build","agentPath":"build","hash":"3630eb5f11c7ff33db0e1206e42de8e8"}
+        {"v":1,"record":2,"ts":1795300000002,"id":"00000007-2","sessionId":"s","type":"user.message","content":[{"type":"text","text":"c"}],"invocationId":"i1","agent":"build","agentPath":"build","hash":"163e065c83d2966f54a763018a8ba6d1"}
         "#);
     }
 
@@ -178,7 +183,7 @@ pub(crate) mod tests {
         let head = head(&line).unwrap();
         assert_eq!((head.version, head.record, head.id), (1, 41, written.id));
         assert_eq!(serde_json::from_slice::<StoredRecord>(&line).unwrap(), written);
-        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        assert_eq!(newlines(&line), 1);
     }
 
     #[test]

@@ -4,9 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use nix::fcntl::OFlag;
-use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
+use posse_actors::conversation::SessionId;
+use posse_actors::event::{Event, FORMAT_VERSION, Origin, StoredRecord};
+use posse_actors::record::RecordId;
+use serde::Deserialize;
 
 use crate::journal::format::{self, Chain, Head, LINE_BYTES_MAX};
 
@@ -116,15 +120,38 @@ impl<R: Read> Scanner<R> {
     }
 }
 
+/// A record as it is read. The event comes before the origin: a missing origin would otherwise
+/// take the `agent` of `session.started` with it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    v: u32,
+    record: u64,
+    ts: u64,
+    id: RecordId,
+    session_id: SessionId,
+    #[serde(flatten)]
+    event: Event,
+    #[serde(flatten)]
+    origin: Option<Arc<Origin>>,
+}
+
+/// The record of a line, whatever its hash; `None` if this version cannot understand it.
+pub(crate) fn record_of(line: &[u8]) -> Option<StoredRecord> {
+    let Line { v, record, ts, id, session_id, event, origin } =
+        serde_json::from_slice(line).ok()?;
+    Some(StoredRecord { v, record, ts, id, session_id, origin, event })
+}
+
 /// The record of a line whose hash fits. What this version cannot understand becomes
 /// [`Event::Unknown`], so that the numbers stay without a gap.
 pub(crate) fn parse(line: &[u8], head: Head, session: &str) -> StoredRecord {
-    serde_json::from_slice(line).unwrap_or_else(|_| StoredRecord {
+    record_of(line).unwrap_or_else(|| StoredRecord {
         v: head.version,
         record: head.record,
         ts: head.ts,
         id: head.id,
-        session_id: posse_actors::conversation::SessionId::new(session),
+        session_id: SessionId::new(session),
         origin: None,
         event: Event::Unknown,
     })
@@ -144,7 +171,7 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
     use crate::journal::format::append_line;
-    use crate::journal::format::tests::record;
+    use crate::journal::format::tests::{newlines, record};
 
     const HASH: &str = "a line whose hash does not fit";
 
@@ -191,7 +218,7 @@ mod tests {
         let whole = journal(36);
         for length in 0..whole.len() {
             let bytes = &whole[..length];
-            let complete = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let complete = newlines(bytes) as u64;
             let torn = bytes.last().is_some_and(|byte| *byte != b'\n');
             let (records, _, stop) = scan(bytes);
             assert_eq!(records, complete);
@@ -235,6 +262,7 @@ mod tests {
         assert_eq!((broken.record, broken.event), (5, Event::Unknown));
     }
 
+    #[expect(clippy::print_stderr, reason = "a report")]
     /// Not an assertion: prints the rate, which depends on the machine and the profile.
     #[test]
     fn reports_how_fast_it_verifies() {

@@ -246,10 +246,7 @@ mod tests {
     #[test]
     fn names_projects_readably_and_apart() {
         let slug = |path: &str| project_slug(Path::new(path));
-        assert_eq!(
-            slug("/nowhere/my app"),
-            "my-app-9a51e7c0".replace("9a51e7c0", &slug("/nowhere/my app")[7..])
-        );
+        assert_eq!(slug("/nowhere/my app"), "my-app-55775939");
         assert_ne!(slug("/nowhere/a/x"), slug("/nowhere/b/x"));
         for path in ["/", "/nowhere/..", "/nowhere/\u{1b}[2J", "/nowhere/ああ"] {
             let slug = slug(path);

@@ -11,7 +11,7 @@ use posse_actors::event::{Event, StoredRecord};
 use serde::Serialize;
 
 use crate::journal::lock::is_held;
-use crate::journal::scan::open_to_read;
+use crate::journal::scan::{open_to_read, record_of};
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
 use crate::journal::state::Found;
 
@@ -130,7 +130,7 @@ impl SessionSummary {
             file.seek(SeekFrom::Start(0))?;
             Read::by_ref(file).take(window).read_to_end(&mut bytes)?;
             for line in bytes.split_inclusive(|byte| *byte == b'\n').take(LINES_MAX) {
-                if let Ok(record) = serde_json::from_slice(line) {
+                if let Some(record) = record_of(line) {
                     self.learn(record);
                 }
             }
@@ -170,7 +170,7 @@ fn last_record(file: &mut File) -> io::Result<Option<StoredRecord>> {
         if start > 0 && !lines.is_empty() {
             lines.remove(0);
         }
-        let found = lines.iter().rev().find_map(|line| serde_json::from_slice(line).ok());
+        let found = lines.iter().rev().find_map(|line| record_of(line));
         if found.is_some() || start == 0 {
             return Ok(found);
         }

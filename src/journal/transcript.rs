@@ -199,7 +199,7 @@ fn answer(text: &str, duration_ms: Option<u64>) -> String {
     let more = lines.count() as u64;
     let mut notes = Vec::new();
     if more > 0 {
-        notes.push(format!("{} more", counted(more, "line")));
+        notes.push(format!("{more} more {}", if more == 1 { "line" } else { "lines" }));
     }
     notes.extend(duration_ms.map(|ms| format!("{ms} ms")));
     match (shown.is_empty(), notes.is_empty()) {

@@ -80,7 +80,10 @@ pub(crate) struct Tail {
 
 impl std::fmt::Debug for Tail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tail").field("length", &self.length).field("last", &self.last).finish()
+        f.debug_struct("Tail")
+            .field("length", &self.length)
+            .field("last", &self.last)
+            .finish_non_exhaustive()
     }
 }
 

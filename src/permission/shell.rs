@@ -4,7 +4,7 @@
 //! It expands nothing and is not the boundary; the sandbox is. It errs towards *not plain*, which
 //! is always asked about.
 
-use crate::permission::places::is_secret;
+use crate::secrets::is_secret;
 
 /// Far more than fits into a command that anything but a human allows.
 const COMMANDS_MAX: usize = 100_000;

@@ -4,8 +4,20 @@
 //! connection, in the chunks in which they were recorded.
 //!
 //! A cassette is JSON lines. The first says `{"cassette":1,"model":…}`; each of the others is an
-//! exchange: a [key](key::Key) of the request, and the reply as the text of an event stream, in
-//! chunks. The key has what a model would base its answer on and what does not differ between
+//! exchange: a key of the request, and the reply as the text of an event stream, in
+//! chunks (`sse`), or as a completion object (`json`). A second request looks like this:
+//!
+//! ```json
+//! {"request": {"tools": ["read_file"], "messages": [
+//!    "system",
+//!    {"user": "fix the test"},
+//!    {"assistant": {"text": "I will look.", "calls": [
+//!      {"name": "read_file", "arguments": {"path": "${WORKSPACE}/a.rs"}}]}},
+//!    {"tool": {"name": "read_file", "isError": false}}]},
+//!  "reply": {"sse": ["data: {…}\n\n", "data: [DONE]\n\n"]}}
+//! ```
+//!
+//! The key has what a model would base its answer on and what does not differ between
 //! machines: what the user said, what the assistant said and called, which tools answered, and
 //! which tools there are. It has no ids, no system text, and no *output* of tools, which is full
 //! of durations and temporary paths. The workspace's path is written as `${WORKSPACE}`, in keys
@@ -205,6 +217,8 @@ struct Tape(VecDeque<Bytes>);
 
 impl Source for Tape {
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        // Recorded chunks arrive one by one, as those of a connection do.
+        tokio::task::yield_now().await;
         Ok(self.0.pop_front())
     }
 }

@@ -21,6 +21,9 @@ const MARK: &str = "POSSE_CALL";
 /// How long stragglers that do not die are chased.
 const CHASE_MAX: Duration = Duration::from_secs(2);
 
+/// How often a list that keeps changing is read again.
+const READS_MAX: usize = 8;
+
 /// Processes that we started and wait for ourselves, with their marks.
 static STARTED: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
 
@@ -36,8 +39,11 @@ pub(crate) struct Mark(String);
 
 impl Mark {
     pub(crate) fn new() -> Mark {
-        static SUBREAPER: Once = Once::new();
-        SUBREAPER.call_once(become_subreaper);
+        static READY: Once = Once::new();
+        READY.call_once(|| {
+            become_subreaper();
+            close_to_commands();
+        });
         Mark(format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed)))
     }
 
@@ -106,7 +112,6 @@ impl Tree {
     /// After the leader has ended and was waited for: kills what it left behind until nothing is
     /// left, and returns how many processes that were.
     pub(crate) async fn clear(&mut self) -> usize {
-        started().remove(&self.leader.as_raw());
         let mut killed = BTreeSet::new();
         let begin = Instant::now();
         if cfg!(not(target_os = "linux")) {
@@ -124,6 +129,7 @@ impl Tree {
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        started().remove(&self.leader.as_raw());
         self.is_gone = true;
         killed.len()
     }
@@ -165,6 +171,7 @@ impl Tree {
         let Some(ours) = Stat::of(me) else { return Vec::new() };
         let started = started();
         let alone = started.values().all(|mark| *mark == self.mark.0);
+        let prefix = format!("{me}.");
         let is_orphan = |pid: i32| {
             let Some(stat) = Stat::of(pid) else { return false };
             // Commands live in sessions of their own, and nobody can enter an older session.
@@ -174,8 +181,14 @@ impl Tree {
             if !stat.is_living() || self.seen.contains(&(pid, stat.start)) {
                 return true;
             }
-            // Without a mark it has wiped its environment.
-            mark_of(pid).map_or(alone, |mark| mark == self.mark.0.as_bytes())
+            match mark_of(pid) {
+                // Of this call, or overlooked by one that has ended.
+                Some(mark) if mark.starts_with(&prefix) => {
+                    mark == self.mark.0 || !started.values().any(|active| *active == mark)
+                }
+                // It has wiped its environment, or comes of another runtime below us.
+                _ => alone,
+            }
         };
         children(me).into_iter().filter(|&pid| is_orphan(pid)).collect()
     }
@@ -228,6 +241,18 @@ fn become_subreaper() {
 #[cfg(not(target_os = "linux"))]
 fn become_subreaper() {}
 
+/// Keeps commands from reading our memory and the environment that we were started with: both may
+/// hold keys.
+#[cfg(target_os = "linux")]
+fn close_to_commands() {
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        tracing::warn!(%error, "commands can read our environment");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn close_to_commands() {}
+
 /// Waits for those that have ended.
 fn bury(processes: &[i32]) {
     for &pid in processes {
@@ -275,22 +300,38 @@ impl Stat {
 }
 
 /// The children of a process, of every thread of it.
-fn children(pid: i32) -> Vec<i32> {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let lists = threads
-        .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok());
-    let mut children = Vec::new();
-    for list in lists {
-        children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+///
+/// The kernel may leave some out while others end, so it is asked until it says the same twice.
+fn children(pid: i32) -> BTreeSet<i32> {
+    let mut last = children_once(pid);
+    let mut all = last.clone();
+    for _ in 0..READS_MAX {
+        let next = children_once(pid);
+        all.extend(&next);
+        if next == last {
+            break;
+        }
+        last = next;
+    }
+    all
+}
+
+fn children_once(pid: i32) -> BTreeSet<i32> {
+    let mut children = BTreeSet::new();
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return children };
+    for thread in threads.flatten() {
+        if let Ok(list) = std::fs::read_to_string(thread.path().join("children")) {
+            children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+        }
     }
     children
 }
 
 /// The mark in the environment that a process was started with.
-fn mark_of(pid: i32) -> Option<Vec<u8>> {
+fn mark_of(pid: i32) -> Option<String> {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     environment.split(|&byte| byte == 0).find_map(|entry| {
         let value = entry.strip_prefix(MARK.as_bytes())?.strip_prefix(b"=")?;
-        Some(value.to_vec())
+        Some(String::from_utf8_lossy(value).into_owned())
     })
 }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::failure::printable;
 use crate::sandbox::{Directory, RunError, Sandbox, Spawn, Update};
 use crate::tools::workspace::Located;
-use crate::tools::{ToolEnvironment, digest, spill};
+use crate::tools::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
 const NAME: &str = "bash";
 
@@ -40,23 +40,18 @@ const SUMMARY_CHARS_MAX: usize = 100;
 
 /// The tool.
 pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
-    let spec = ToolSpec {
-        name: NAME.to_owned(),
-        description: "Runs a command in bash and returns stdout and stderr. Each call is a new \
-                      shell without input or terminal; processes left behind are killed."
-            .to_owned(),
-        parameters: json!({
-            "type": "object",
-            "properties": {
-                "command": {"type": "string"},
-                "workdir": {"type": "string", "description": "default: working directory"},
-                "timeoutMs": {"type": "integer", "description": "default 30000, at most 600000"},
-            },
-            "required": ["command"],
+    let spec = spec(
+        NAME,
+        "Runs a command in bash and returns stdout and stderr. Each call is a new \
+                      shell without input or terminal; processes left behind are killed.",
+        SideEffect::Process,
+        &json!({
+            "command": {"type": "string"},
+            "workdir": {"type": "string", "description": "default: working directory"},
+            "timeoutMs": {"type": "integer", "description": "default 30000, at most 600000"},
         }),
-        side_effect: SideEffect::Process,
-        source: "builtin".to_owned(),
-    };
+        &["command"],
+    );
     Arc::new(Bash { spec, env, sandbox })
 }
 
@@ -96,9 +91,7 @@ impl Tool for Bash {
         let (env, sandbox) = (Arc::clone(&self.env), Arc::clone(&self.sandbox));
         Box::pin(async move {
             let confinement = call.confinement().clone();
-            let Ok(payload) = call.into_payload().downcast::<Payload>() else {
-                return ToolOutput::error("the call was prepared by another tool");
-            };
+            let payload: Payload = payload(call);
             if env.dry_run {
                 return ToolOutput::text(format!(
                     "dry run: nothing was run. It would run in {}:\n{}",
@@ -106,7 +99,7 @@ impl Tool for Bash {
                 ))
                 .with_metadata(json!({"dryRun": true}));
             }
-            let Payload { command, directory, timeout, note, .. } = *payload;
+            let Payload { command, directory, timeout, note, .. } = payload;
             let (program, arguments) = sandbox.shell_command(&command);
             let spawn = Spawn {
                 program,
@@ -159,8 +152,7 @@ fn refused(error: &RunError) -> ToolOutput {
 }
 
 fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolError> {
-    let Arguments { command, workdir, timeout_ms } = serde_json::from_value(arguments)
-        .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
+    let Arguments { command, workdir, timeout_ms } = parsed(arguments)?;
     check(&command)?;
     let place = env.workspace.locate(workdir.as_deref().unwrap_or("."))?;
     let directory = place.open_dir()?;

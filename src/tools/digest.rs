@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::tools::text;
+
 /// SHA-256 of `parts`, in 64 hex digits. Each part counts with its length, so that moving bytes
 /// from one to the next makes a difference.
 pub(crate) fn of(parts: &[&[u8]]) -> String {
@@ -10,13 +12,7 @@ pub(crate) fn of(parts: &[&[u8]]) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    let mut hex = String::with_capacity(64);
-    for byte in hash.finalize() {
-        for digit in [byte >> 4, byte & 15] {
-            hex.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
-        }
-    }
-    hex
+    text::hex(&hash.finalize())
 }
 
 #[cfg(test)]

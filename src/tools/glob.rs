@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::failure::printable;
 use crate::tools::listing::{self, Stop};
 use crate::tools::workspace::{Located, open_beneath};
-use crate::tools::{ToolEnvironment, digest, grep, output};
+use crate::tools::{ToolEnvironment, blocking, digest, grep, output, parsed, payload, spec};
 
 const NAME: &str = "glob";
 
@@ -33,22 +33,17 @@ const PATHS_MAX: usize = 1000;
 
 /// The tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
-    let spec = ToolSpec {
-        name: NAME.to_owned(),
-        description: "Finds files by a glob such as src/**/*.rs or *.toml (any folder), newest \
-                      first. Skips ignored files."
-            .to_owned(),
-        parameters: json!({
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "path": {"type": "string", "description": "folder to start from"},
-            },
-            "required": ["pattern"],
+    let spec = spec(
+        NAME,
+        "Finds files by a glob such as src/**/*.rs or *.toml (any folder), newest \
+                      first. Skips ignored files.",
+        SideEffect::None,
+        &json!({
+            "pattern": {"type": "string"},
+            "path": {"type": "string", "description": "folder to start from"},
         }),
-        side_effect: SideEffect::None,
-        source: "builtin".to_owned(),
-    };
+        &["pattern"],
+    );
     Arc::new(Glob { spec, env })
 }
 
@@ -81,25 +76,19 @@ impl Tool for Glob {
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            let Ok(payload) = call.into_payload().downcast::<Payload>() else {
-                return ToolOutput::error("the call was prepared by another tool");
-            };
+            let payload: Payload = payload(call);
             let begin = Instant::now();
             // Dropped with this future, which ends the walk.
             let (stop, _guard) = Stop::after(TIME_MAX);
             let find = move || find(&payload, context.output_bytes_max, &stop);
-            match tokio::task::spawn_blocking(find).await {
-                Ok(output) => ToolOutput { duration: begin.elapsed(), ..output },
-                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Err(_) => ToolOutput::error("the search was stopped"),
-            }
+            let output = blocking(find).await;
+            ToolOutput { duration: begin.elapsed(), ..output }
         })
     }
 }
 
 fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolError> {
-    let Arguments { pattern, path } = serde_json::from_value(arguments)
-        .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
+    let Arguments { pattern, path } = parsed(arguments)?;
     let glob = grep::glob(&pattern)?;
     let place = env.workspace.locate(path.as_deref().unwrap_or("."))?;
     let directory = place.open_dir()?;

@@ -24,7 +24,7 @@ use crate::failure::printable;
 use crate::tools::grep::search::{Found, Hits, Query};
 use crate::tools::listing::Stop;
 use crate::tools::workspace::{Kind, Located};
-use crate::tools::{ToolEnvironment, digest, output};
+use crate::tools::{ToolEnvironment, blocking, digest, output, parsed, payload, spec};
 
 const NAME: &str = "grep";
 
@@ -45,27 +45,22 @@ const REASON_BYTES_MAX: usize = 1000;
 
 /// The tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
-    let spec = ToolSpec {
-        name: NAME.to_owned(),
-        description: "Finds lines that match a regular expression (Rust syntax), as \
-                      path:line:text. Skips ignored, binary and secret files."
-            .to_owned(),
-        parameters: json!({
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "path": {"type": "string", "description": "file or folder"},
-                "glob": {"type": "string", "description": "only such files: *.rs"},
-                "ignoreCase": {"type": "boolean"},
-                "context": {"type": "integer", "description": "lines around a match"},
-                "offset": {"type": "integer", "description": "matches to skip"},
-                "limit": {"type": "integer", "description": "default 200"},
-            },
-            "required": ["pattern"],
+    let spec = spec(
+        NAME,
+        "Finds lines that match a regular expression (Rust syntax), as \
+                      path:line:text. Skips ignored, binary and secret files.",
+        SideEffect::None,
+        &json!({
+            "pattern": {"type": "string"},
+            "path": {"type": "string", "description": "file or folder"},
+            "glob": {"type": "string", "description": "only such files: *.rs"},
+            "ignoreCase": {"type": "boolean"},
+            "context": {"type": "integer", "description": "lines around a match"},
+            "offset": {"type": "integer", "description": "matches to skip"},
+            "limit": {"type": "integer", "description": "default 200"},
         }),
-        side_effect: SideEffect::None,
-        source: "builtin".to_owned(),
-    };
+        &["pattern"],
+    );
     Arc::new(Grep { spec, env })
 }
 
@@ -104,15 +99,13 @@ impl Tool for Grep {
     }
 
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let prepared = prepare(&self.env, &arguments);
+        let prepared = prepare(&self.env, arguments);
         Box::pin(std::future::ready(prepared))
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            let Ok(payload) = call.into_payload().downcast::<Payload>() else {
-                return ToolOutput::error("the call was prepared by another tool");
-            };
+            let payload: Payload = payload(call);
             let begin = Instant::now();
             // Dropped with this future, which ends the search.
             let (stop, _guard) = Stop::after(TIME_MAX);
@@ -120,25 +113,21 @@ impl Tool for Grep {
                 let found = search(&payload, &stop);
                 report(&payload, &found, context.output_bytes_max)
             };
-            match tokio::task::spawn_blocking(search).await {
-                Ok(output) => ToolOutput { duration: begin.elapsed(), ..output },
-                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Err(_) => ToolOutput::error("the search was stopped"),
-            }
+            let output = blocking(search).await;
+            ToolOutput { duration: begin.elapsed(), ..output }
         })
     }
 }
 
-fn prepare(env: &ToolEnvironment, arguments: &Value) -> Result<Prepared, ToolError> {
-    let given = Arguments::deserialize(arguments)
-        .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
+fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolError> {
+    let text = arguments.to_string();
+    let given: Arguments = parsed(arguments)?;
     let matcher = compile(&given.pattern, given.ignore_case)?;
     let glob = given.glob.as_deref().map(glob).transpose()?;
     let place = env.workspace.locate(given.path.as_deref().unwrap_or("."))?;
     let is_folder = place.existing()?.kind == Kind::Folder;
     let opened = if is_folder { place.open_dir()? } else { place.open_file(OFlag::O_RDONLY)? };
     let context = bounded(given.context, 0, CONTEXT_MAX);
-    let text = arguments.to_string();
     let shown = place.shown();
     let action = Action {
         tool: NAME.to_owned(),

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use posse_actors::ports::{
-    Action, CallContext, Operation, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
-    ToolOutput, ToolSpec,
+    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
+    ToolSpec,
 };
 use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
@@ -111,18 +111,20 @@ fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, Too
         offset: offset.unwrap_or(1).max(1),
         limit: limit.unwrap_or(LINES_DEFAULT).clamp(1, LINES_MAX),
     };
+    // A session's own outputs are no part of the workspace: there is no operation to judge.
     let (file, operation, shown) = if let Some(call) = path.strip_prefix("output:") {
-        open_output(env, call)?
+        let (file, shown) = open_output(env, call)?;
+        (file, None, shown)
     } else {
         let place = env.workspace.locate(path)?;
         let file = File::from(place.open_file(OFlag::O_RDONLY)?);
-        (file, place.read(), place.shown())
+        (file, Some(place.read()), place.shown())
     };
     let entry = Entry::of(&file).map_err(|errno| refused(&shown, errno))?;
     let action = Action {
         tool: "read_file".to_owned(),
-        digest: digest(&operation, &entry, &slice),
-        operations: vec![operation],
+        digest: digest(&shown, &entry, &slice),
+        operations: operation.into_iter().collect(),
         summary: format!("read {shown}"),
         detail: String::new(),
     };
@@ -131,16 +133,14 @@ fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, Too
 }
 
 /// Opens the output that the call `call` of this session left behind.
-fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, Operation, String), ToolError> {
+fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, String), ToolError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if call.is_empty() || call.len() > 200 || !call.bytes().all(plain) {
         let why = "an output is named by `output:` and the id of its call";
         return Err(ToolError::new("ARG002", why));
     }
     let shown = format!("output:{call}");
-    let root = env.session_dir.join("outputs");
-    let relative = format!("{call}.txt");
-    let path = root.join(&relative);
+    let path = env.session_dir.join("outputs").join(format!("{call}.txt"));
     let file = File::options()
         .read(true)
         .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
@@ -153,19 +153,14 @@ fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, Operation, St
         })?;
     let entry = Entry::of(&file).map_err(|errno| refused(&shown, errno))?;
     entry.require(Kind::File, &shown)?;
-    let operation = Operation::Read {
-        path: path.display().to_string(),
-        relative,
-        root: root.display().to_string(),
-    };
-    Ok((file, operation, shown))
+    Ok((file, shown))
 }
 
-fn digest(operation: &Operation, entry: &Entry, slice: &Slice) -> String {
-    let Operation::Read { path, .. } = operation else { return String::new() };
+/// The file is told by its identity; what it is called is part of what is shown.
+fn digest(shown: &str, entry: &Entry, slice: &Slice) -> String {
     let (dev, ino) = (entry.dev, entry.ino);
     let Slice { offset, limit } = slice;
-    sha256(format!("read_file\0{path}\0{dev}\0{ino}\0{offset}\0{limit}").as_bytes())
+    sha256(format!("read_file\0{shown}\0{dev}\0{ino}\0{offset}\0{limit}").as_bytes())
 }
 
 #[cfg(test)]

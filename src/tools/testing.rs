@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
+use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{ToolEnvironment, builtin};
 
@@ -35,7 +36,9 @@ impl Desk {
         }
         let workspace = Workspace::open(&base.join("work"), &[]).unwrap();
         let env = ToolEnvironment { workspace, session_dir: base.join("session"), dry_run };
-        Desk { folder, tools: builtin(Arc::new(env)) }
+        // A test binary is no helper, so no command runs here.
+        let sandbox = Sandbox::with_helper("/bin/true".into(), Vec::new());
+        Desk { folder, tools: builtin(Arc::new(env), Arc::new(sandbox)) }
     }
 
     pub(crate) fn tools(&self) -> &Toolbox {
@@ -105,7 +108,7 @@ fn context() -> CallContext {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 /// Swaps two names in one step, so that a race has no moment in which one is free.
@@ -114,4 +117,15 @@ pub(crate) fn exchange(folder: &Path, a: &str, b: &str) {
     use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
     let (a, b) = (folder.join(a), folder.join(b));
     renameat2(AT_FDCWD, &a, AT_FDCWD, &b, RenameFlags::RENAME_EXCHANGE).unwrap();
+}
+
+/// Is set when it goes, so that a thread that waits for it ends even if the test fails.
+#[cfg(target_os = "linux")]
+pub(crate) struct Done<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
+
+#[cfg(target_os = "linux")]
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
 }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Settings};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, lines};
 use crate::front::headless::{self, Format, Manner};
 use crate::front::prompt::{self, Wanted};
 use crate::journal::{FileJournal, MemoryJournal, StateDir};
@@ -24,7 +24,7 @@ use crate::provider::replay;
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
-use crate::wiring::world::{RealClock, RealIds, random};
+use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{Place, colors, notices, place, provider, session_id};
 
 /// Names of variables whose values are secrets, in part.
@@ -65,7 +65,7 @@ pub struct Assembled {
     pub scratch: Option<TempDir>,
 }
 
-pub(crate) fn run(args: RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
     let Place { cwd, dirs, loaded } = place(&args.place, args.overrides(), environment)?;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: RunArgs, environment: &Environment) -> Result<Exit, Vec<
     if let Some(file) = &args.record {
         model = replay::recording(model, file, &cwd).map_err(one)?;
     }
-    let prompt = read_prompt(&args, settings).map_err(one)?;
+    let prompt = read_prompt(args, settings).map_err(one)?;
     let asks = io::stdin().is_terminal() && io::stderr().is_terminal();
     let asking = match (args.yes, asks) {
         (true, _) => Asking::Yes,
@@ -176,7 +176,7 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
         tier,
         limits: limits(settings),
         history: Vec::new(),
-        fail: posse_actors::root_session::FailPoints::default(),
+        fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok(Assembled { ports, settings, scratch })
 }
@@ -186,16 +186,12 @@ fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str)
     let root = repository.as_deref().unwrap_or(setup.cwd);
     let user = setup.dirs.config.join("AGENTS.md");
     let instructions = Instructions::read(&user, root, setup.cwd);
-    let mut text = String::new();
-    for notice in &instructions.notices {
-        text.push_str(&format!("{notice}\n"));
-    }
-    io::stderr().write_all(text.as_bytes()).ok();
+    io::stderr().write_all(lines(&instructions.notices).as_bytes()).ok();
     let block = EnvironmentBlock {
         cwd: setup.cwd.display().to_string(),
         other_roots: roots.iter().skip(1).cloned().collect(),
         os: std::env::consts::OS.to_owned(),
-        date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
+        date: today(setup.environment),
         shell: "bash".to_owned(),
         git_branch: repository.as_deref().and_then(agents::git_branch),
         sandbox: match tier {

@@ -157,7 +157,7 @@ async fn a_program_that_is_not_there_is_an_error_with_its_reason() {
 async fn has_no_terminal_no_input_and_a_session_of_its_own() {
     let place = Place::new();
     let outcome = place
-        .run("(echo x > /dev/tty) 2>/dev/null && echo tty; cat; ps -o sid= -p $$ | tr -d ' '; echo $$; ls /proc/self/fd | wc -l")
+        .run("(echo x > /dev/tty) 2>/dev/null && echo tty; cat; cut -d' ' -f6 /proc/$$/stat; echo $$; ls /proc/self/fd | wc -l")
         .await;
     let text = printed(&outcome);
     let lines: Vec<&str> = text.lines().collect();
@@ -174,11 +174,21 @@ async fn sees_an_environment_without_secrets_and_a_folder_of_its_own() {
     let text = printed(&outcome);
     assert!(text.contains("\nGIT_TERMINAL_PROMPT=0\n") && text.contains("PAGER=cat\n"), "{text}");
     // Cargo gives this one to us, and it is not on the list.
-    assert!(std::env::var_os("CARGO_PKG_NAME").is_some() && !text.contains("CARGO_PKG_NAME"));
+    assert!(!text.contains("CARGO_PKG_NAME"));
     assert!(text.ends_with("700\n0\n"), "{text}");
     let folder = text.lines().find_map(|line| line.strip_prefix("TMPDIR=")).unwrap();
     assert!(folder.starts_with(place.path().to_str().unwrap()));
     eventually("removing the folder", || !Path::new(folder).exists()).await;
+}
+
+#[tokio::test]
+async fn cannot_read_what_we_were_started_with() {
+    let place = Place::new();
+    place.run("true").await;
+    // A super-user's commands can do everything; the flag is what holds back all others.
+    assert!(!nix::sys::prctl::get_dumpable().unwrap());
+    let outcome = place.run("[ $(id -u) = 0 ] || cat /proc/$PPID/environ 2>/dev/null").await;
+    assert_eq!(outcome.output.total, 0);
 }
 
 #[tokio::test]

@@ -1,1 +1,168 @@
+//! What a user sees of sessions, from stored bytes to text.
 
+use std::path::Path;
+
+use posse_actors::conversation::{
+    AssistantMessage, CallId, ContentPart, SessionId, StopReason, Usage,
+};
+use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
+use posse_actors::record::RecordId;
+use tempfile::TempDir;
+
+use super::*;
+use crate::journal::format::append_line;
+
+const ID: &str = "20261121-215652-3f9a2c";
+const START_MS: u64 = 1_795_298_212_000;
+
+fn view(json: bool) -> View {
+    View { json, color: false, columns: 100, now_ms: START_MS + 7_200_000, zone: TimeZone::UTC }
+}
+
+fn events() -> Vec<Event> {
+    let call_id = CallId::new("c1");
+    let message = AssistantMessage {
+        content: Some("I look.\n\nThen I fix.".to_owned()),
+        ..Default::default()
+    };
+    vec![
+        Event::SessionStarted {
+            posse: "0.1.0".to_owned(),
+            cwd: "/p".to_owned(),
+            agent: "build".to_owned(),
+            provider: "openai".to_owned(),
+            model: "m".to_owned(),
+            mode: "single-agent".to_owned(),
+        },
+        Event::UserMessage {
+            content: vec![ContentPart::text("fix the \u{1b}[2Jtest")],
+            message_id: None,
+        },
+        Event::ModelReply { turn: 1, message, stop_reason: StopReason::ToolUse, model: None },
+        Event::ToolStarted {
+            call_id: call_id.clone(),
+            name: "read_file".to_owned(),
+            summary: "read src/lib.rs".to_owned(),
+            digest: "d".to_owned(),
+            effect: false,
+            coerced: Vec::new(),
+        },
+        Event::ToolCompleted {
+            call_id,
+            name: "read_file".to_owned(),
+            content: vec![ContentPart::text("one\ntwo\nthree")],
+            metadata: serde_json::Value::Null,
+            duration_ms: 3,
+        },
+        Event::ActorCrashed { actor: "ToolCallRun".to_owned(), cause: "index 3".to_owned() },
+        Event::SessionEnded {
+            reason: "completed".to_owned(),
+            exit_code: 0,
+            usage: Usage { input_tokens: Some(12), output_tokens: Some(3), ..Usage::default() },
+            cost_usd: None,
+            turns: 1,
+            result: None,
+        },
+    ]
+}
+
+/// A state directory with one session of `events`.
+fn stored(events: Vec<Event>) -> (TempDir, StateDir) {
+    let home = tempfile::tempdir().unwrap();
+    let state = StateDir::new(home.path());
+    let dir = state.session_dir(Path::new("/nowhere/p"), &SessionId::new(ID));
+    std::fs::create_dir_all(&dir).unwrap();
+    let mut bytes = Vec::new();
+    let mut chain = Chain::start(ID);
+    for (event, record) in events.into_iter().zip(1..) {
+        let record = StoredRecord {
+            v: FORMAT_VERSION,
+            record,
+            ts: START_MS + record * 1000,
+            id: RecordId { process: 1, count: u32::try_from(record).unwrap() },
+            session_id: SessionId::new(ID),
+            origin: None,
+            event,
+        };
+        chain = append_line(&mut bytes, &chain, &record).unwrap();
+    }
+    std::fs::write(dir.join(ACTIVE), bytes).unwrap();
+    (home, state)
+}
+
+fn file(state: &StateDir) -> std::path::PathBuf {
+    state.session_dir(Path::new("/nowhere/p"), &SessionId::new(ID)).join(ACTIVE)
+}
+
+fn text(run: impl FnOnce(&mut dyn Write) -> Result<Exit, Failure>) -> (String, Exit) {
+    let mut out = Vec::new();
+    let exit = run(&mut out).unwrap_or_else(|failure| {
+        out.extend_from_slice(failure.to_string().as_bytes());
+        failure.exit
+    });
+    (String::from_utf8(out).unwrap(), exit)
+}
+
+#[test]
+fn lists_in_columns() {
+    let (_home, state) = stored(events());
+    let junk = state.session_dir(Path::new("/nowhere/p"), &SessionId::new("20260101-junk"));
+    std::fs::create_dir_all(&junk).unwrap();
+    std::fs::write(junk.join(ACTIVE), b"\0\0\0").unwrap();
+    let (shown, exit) = text(|out| list(&state, Within::Everywhere, &view(false), out));
+    assert_eq!(exit, Exit::Done);
+    insta::assert_snapshot!(shown, @r"
+    SESSION                 STARTED           AGE      SIZE     STATE      PROMPT
+    20261121-215652-3f9a2c  2026-11-21 21:56  1 h ago  1.6 KiB  completed  /p: fix the \u{1b}[2Jtest
+    20260101-junk           -                 -        3 B      damaged    -
+    ");
+    let (json, _) = text(|out| list(&state, Within::Everywhere, &view(true), out));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["state"]["ended"], "completed");
+    let (empty, _) = text(|out| list(&state, Within::Project(Path::new("/x")), &view(false), out));
+    assert_eq!(empty, "there are no sessions of this directory\n");
+}
+
+#[test]
+fn shows_a_transcript_that_cannot_draw() {
+    let (_home, state) = stored(events());
+    let (shown, exit) = text(|out| show(&state, "2026", &view(false), out));
+    assert_eq!(exit, Exit::Done);
+    insta::assert_snapshot!(shown, @r"
+    21:56:53  started   build with m (openai) in /p, posse 0.1.0
+    21:56:54  you       fix the \u{1b}[2Jtest
+    21:56:55  model     I look.
+
+                        Then I fix.
+    21:56:56  call      read src/lib.rs
+    21:56:57  done      one (2 more lines, 3 ms)
+    21:56:58  crash     ToolCallRun: index 3
+    21:56:59  ended     completed, exit code 0, 1 turn, 12 tokens in, 3 out
+    ");
+    let (json, _) = text(|out| show(&state, ID, &view(true), out));
+    assert_eq!(json.as_bytes(), std::fs::read(file(&state)).unwrap());
+}
+
+#[test]
+fn verifies_and_names_the_damage() {
+    let (_home, state) = stored(events());
+    let run = |json| text(|out| verify(&state, None, Within::Everywhere, &view(json), out));
+    let (shown, exit) = run(false);
+    assert_eq!(exit, Exit::Done);
+    assert!(
+        shown.starts_with("20261121-215652-3f9a2c  sound  7 records, 1.6 KiB, hash "),
+        "{shown}"
+    );
+
+    let mut bytes = std::fs::read(file(&state)).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(file(&state), bytes).unwrap();
+    let (shown, exit) = run(false);
+    assert_eq!(exit, Exit::Session);
+    assert!(shown.contains("  damaged  ") && shown.contains("a line whose hash does not fit"));
+    let (json, _) = run(true);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["problem"]["tornTail"], false);
+    assert_eq!(text(|out| show(&state, ID, &view(false), out)).1, Exit::Session);
+}

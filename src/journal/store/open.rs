@@ -58,7 +58,7 @@ impl Shared {
             self.rewrite(&path, scanned.length).map_err(disk_error)?;
             turn.suspect = false;
         } else {
-            repaired = self.repair(&path, &scanned)?;
+            repaired = Self::repair(&path, &scanned)?;
         }
         let before = self.before_active(closed, &scanned)?;
         let created = !path.exists();
@@ -173,7 +173,7 @@ impl Shared {
     }
 
     /// Moves what follows the valid prefix aside, and says so.
-    fn repair(&self, path: &Path, scanned: &Scanned) -> Result<Option<String>, JournalError> {
+    fn repair(path: &Path, scanned: &Scanned) -> Result<Option<String>, JournalError> {
         let why = match &scanned.end {
             Step::End | Step::Record(_) => return Ok(None),
             Step::Newer(version) => return Err(newer(*version)),

@@ -1,1 +1,235 @@
+//! Faults of the disk, one at a time, through a file that fails on command.
 
+use std::io::ErrorKind;
+use std::sync::mpsc;
+
+use super::*;
+use crate::journal::format::tests::{newlines, record};
+
+/// What the fake disk does next, and what it has.
+#[derive(Debug, Default)]
+struct Fake {
+    bytes: Vec<u8>,
+    /// Answers of the next writes; `Ok` bounds how much is taken.
+    writes: VecDeque<Result<usize, ErrorKind>>,
+    sync: Option<ErrorKind>,
+    truncate: Option<ErrorKind>,
+    syncs: usize,
+    calls: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+struct FakeDisk(Arc<Mutex<Fake>>);
+
+impl Disk for FakeDisk {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut fake = lock(&self.0);
+        fake.calls += 1;
+        let taken = match fake.writes.pop_front() {
+            Some(Err(kind)) => return Err(kind.into()),
+            Some(Ok(bound)) => bound.min(bytes.len()),
+            None => bytes.len(),
+        };
+        fake.bytes.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut fake = lock(&self.0);
+        fake.syncs += 1;
+        fake.sync.map_or(Ok(()), |kind| Err(kind.into()))
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        let mut fake = lock(&self.0);
+        if let Some(kind) = fake.truncate {
+            return Err(kind.into());
+        }
+        fake.bytes.truncate(usize::try_from(length).unwrap());
+        Ok(())
+    }
+}
+
+/// What the callers of a run heard, in order: the last record, or the error and its cause.
+struct Heard(Vec<Result<u64, String>>);
+
+/// Batches that all wait when the thread's work begins, and what came of them.
+fn play(disk: &FakeDisk, batches: &[(std::ops::RangeInclusive<u64>, Durability)]) -> (Heard, Turn) {
+    let turn = Mutex::new(Turn { generation: 1, suspect: false });
+    let heard = play_with(disk, batches, &turn, 1);
+    (heard, turn.into_inner().unwrap())
+}
+
+fn play_with(
+    disk: &FakeDisk,
+    batches: &[(std::ops::RangeInclusive<u64>, Durability)],
+    turn: &Mutex<Turn>,
+    generation: u64,
+) -> Heard {
+    let queue = Queue::default();
+    let (sender, receiver) = mpsc::channel();
+    for (numbers, durability) in batches {
+        let sender = sender.clone();
+        let batch = JournalBatch {
+            records: numbers.clone().map(|number| Arc::new(record(number, "text"))).collect(),
+            durability: *durability,
+            done: Box::new(move |end| {
+                let end = end.map(|committed| committed.last_record);
+                sender.send(end.map_err(|error| chain(&error))).unwrap();
+            }),
+        };
+        queue.push(batch).unwrap();
+    }
+    queue.close();
+    let dir = std::env::temp_dir();
+    let spare = disk.clone();
+    let tail = Tail {
+        disk: Box::new(disk.clone()),
+        next_disk: Box::new(move || Ok(Box::new(spare.clone()) as Box<dyn Disk>)),
+        length: 0,
+        chain: Chain::start("s"),
+        last: 0,
+        new_entries: Vec::new(),
+        segments: Arc::new(Mutex::new(Segments::new(dir))),
+        segment_bytes: u64::MAX,
+    };
+    run(&queue, turn, generation, tail);
+    drop(sender);
+    Heard(receiver.into_iter().collect())
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+    format!("{error}{source}")
+}
+
+fn lines(disk: &FakeDisk) -> usize {
+    newlines(&lock(&disk.0).bytes)
+}
+
+#[test]
+fn writes_and_syncs_all_that_waits_at_once() {
+    let disk = FakeDisk::default();
+    let batches: Vec<_> = (1..=100)
+        .map(|n| (n..=n, if n % 2 == 0 { Durability::Synced } else { Durability::Written }))
+        .collect();
+    let (heard, _) = play(&disk, &batches);
+    assert_eq!(heard.0, (1..=100).map(Ok).collect::<Vec<_>>());
+    let fake = lock(&disk.0);
+    assert_eq!((fake.calls, fake.syncs), (1, 1));
+}
+
+#[test]
+fn does_not_sync_what_nobody_wants_synced() {
+    let disk = FakeDisk::default();
+    let (heard, _) = play(&disk, &[(1..=3, Durability::Written), (4..=4, Durability::Written)]);
+    assert_eq!(heard.0, [Ok(3), Ok(4)]);
+    assert_eq!(lock(&disk.0).syncs, 0);
+}
+
+#[test]
+fn goes_on_after_short_and_interrupted_writes() {
+    let disk = FakeDisk::default();
+    let answers = [Ok(1), Err(ErrorKind::Interrupted), Ok(7), Err(ErrorKind::WouldBlock), Ok(2)];
+    lock(&disk.0).writes.extend(answers);
+    let (heard, _) = play(&disk, &[(1..=2, Durability::Written)]);
+    assert_eq!(heard.0, [Ok(2)]);
+    assert_eq!(lines(&disk), 2);
+}
+
+#[test]
+fn takes_half_a_group_back_when_the_disk_is_full() {
+    let disk = FakeDisk::default();
+    lock(&disk.0).writes.extend([Ok(300), Err(ErrorKind::StorageFull)]);
+    let (heard, turn) = play(&disk, &[(1..=2, Durability::Synced), (3..=3, Durability::Written)]);
+    assert_eq!(heard.0.len(), 2);
+    for end in heard.0 {
+        assert!(end.unwrap_err().starts_with("the journal cannot be written: "));
+    }
+    assert_eq!(lock(&disk.0).bytes, b"");
+    assert_eq!((lock(&disk.0).syncs, turn.suspect), (0, false));
+}
+
+#[test]
+fn writes_nothing_more_after_a_failure() {
+    let disk = FakeDisk::default();
+    lock(&disk.0).writes.push_back(Err(ErrorKind::StorageFull));
+    // More than one group: the second one meets a disk that would work again.
+    let groups = GROUP_BYTES as u64 / 200;
+    let (heard, _) = play(
+        &disk,
+        &[(1..=groups, Durability::Written), (groups + 1..=groups + 1, Durability::Written)],
+    );
+    assert_eq!(heard.0.len(), 2);
+    let last = heard.0[1].as_ref().unwrap_err();
+    assert!(last.contains("an earlier write failed"), "{last}");
+    assert_eq!((lines(&disk), lock(&disk.0).calls), (0, 1));
+}
+
+#[test]
+fn trusts_nothing_after_a_sync_that_failed() {
+    let disk = FakeDisk::default();
+    lock(&disk.0).sync = Some(ErrorKind::Other);
+    let (heard, turn) = play(&disk, &[(1..=1, Durability::Written), (2..=2, Durability::Synced)]);
+    assert!(heard.0.iter().all(Result::is_err));
+    assert!(turn.suspect);
+    assert_eq!((lines(&disk), lock(&disk.0).syncs), (0, 1));
+}
+
+#[test]
+fn answers_all_even_if_nothing_can_be_taken_back() {
+    let disk = FakeDisk::default();
+    lock(&disk.0).writes.extend([Ok(10), Err(ErrorKind::Other)]);
+    lock(&disk.0).truncate = Some(ErrorKind::Other);
+    let (heard, _) = play(&disk, &[(1..=1, Durability::Written)]);
+    assert!(heard.0[0].is_err());
+    assert_eq!(lock(&disk.0).bytes.len(), 10);
+}
+
+#[test]
+fn refuses_a_gap_and_keeps_the_rest() {
+    let disk = FakeDisk::default();
+    let batches =
+        [(1..=1, Durability::Written), (3..=3, Durability::Synced), (2..=2, Durability::Written)];
+    let (heard, _) = play(&disk, &batches);
+    let gap = "the journal cannot be written: record 3 does not follow record 1".to_owned();
+    assert_eq!(heard.0, [Ok(1), Err(gap), Ok(2)]);
+    assert_eq!((lines(&disk), lock(&disk.0).syncs), (2, 0));
+}
+
+#[test]
+fn never_writes_out_of_turn() {
+    let disk = FakeDisk::default();
+    let turn = Mutex::new(Turn { generation: 2, suspect: false });
+    let heard = play_with(&disk, &[(1..=1, Durability::Synced)], &turn, 1);
+    assert_eq!(heard.0, [Err("the journal is closed".to_owned())]);
+    assert_eq!(lock(&disk.0).calls, 0);
+}
+
+#[test]
+fn outlives_a_listener_that_panics() {
+    let disk = FakeDisk::default();
+    let queue = Queue::default();
+    let (sender, receiver) = mpsc::channel();
+    let batch = |number: u64, done: JournalDone| JournalBatch {
+        records: vec![Arc::new(record(number, "text"))],
+        durability: Durability::Written,
+        done,
+    };
+    queue.push(batch(1, Box::new(|_| panic!("a bug of the listener")))).unwrap();
+    queue.push(batch(2, Box::new(move |end| sender.send(end.is_ok()).unwrap()))).unwrap();
+    queue.close();
+    let tail = Tail {
+        disk: Box::new(disk.clone()),
+        next_disk: Box::new(|| Err(ErrorKind::Other.into())),
+        length: 0,
+        chain: Chain::start("s"),
+        last: 0,
+        new_entries: Vec::new(),
+        segments: Arc::new(Mutex::new(Segments::new(std::env::temp_dir()))),
+        segment_bytes: u64::MAX,
+    };
+    run(&queue, &Mutex::new(Turn { generation: 1, suspect: false }), 1, tail);
+    assert_eq!(receiver.recv(), Ok(true));
+    assert!(queue.push(batch(3, Box::new(|_| ()))).is_err());
+}

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use posse_actors::ports::{Completion, DeltaSender, ProviderError};
 use tokio::time::{Instant, timeout_at};
 
@@ -17,6 +18,9 @@ use crate::provider::sse::{SseEvent, SseParser};
 
 /// Bytes of a reply that is one JSON object.
 const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Chunks that become one delta, if they have arrived together.
+const CHUNKS_JOINED_MAX: usize = 256;
 
 /// How long to wait for the figures that may follow the end of the content.
 const EPILOGUE: Duration = Duration::from_secs(5);
@@ -46,10 +50,16 @@ pub(crate) async fn read(
         reply: Reply::default(),
         shape: Shape::Unknown { skipped: 0 },
         done: false,
+        without_content: 0,
     };
     let mut deadline = Instant::now() + idle;
+    let mut early = None;
     loop {
-        let chunk = match timeout_at(deadline, source.next()).await {
+        let next = match early.take() {
+            Some(next) => Ok(next),
+            None => timeout_at(deadline, source.next()).await,
+        };
+        let chunk = match next {
             Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => return reader.end(deltas).await,
             Ok(Err(_)) | Err(_) if reader.reply.is_finished() => break,
@@ -59,7 +69,17 @@ pub(crate) async fn read(
                 return Err(reader.cut(&what));
             }
         };
-        let has_content = reader.take(&chunk)?;
+        let mut has_content = reader.take(&chunk)?;
+        // Servers send an event a chunk. What has arrived already goes out as one delta.
+        for _ in 0..CHUNKS_JOINED_MAX {
+            match source.next().now_or_never() {
+                Some(Ok(Some(chunk))) if !reader.done => has_content |= reader.take(&chunk)?,
+                next => {
+                    early = next;
+                    break;
+                }
+            }
+        }
         send(&mut reader.reply, deltas).await;
         if reader.done {
             break;
@@ -88,6 +108,8 @@ struct Reader<'o> {
     shape: Shape,
     /// The server said that nothing follows.
     done: bool,
+    /// Events in which there was nothing to know.
+    without_content: u64,
 }
 
 impl Reader<'_> {
@@ -122,6 +144,7 @@ impl Reader<'_> {
                 let skipped = *skipped;
                 let mut state = Events {
                     reply: &mut self.reply,
+                    without_content: &mut self.without_content,
                     done: self.done,
                     has_content: false,
                     fault: None,
@@ -168,6 +191,7 @@ impl Reader<'_> {
         if !self.reply.has_content() && !self.reply.is_finished() {
             return Err(self.broken("the stream says that it is done, and nothing else"));
         }
+        tracing::debug!(events = self.without_content, "events without content");
         Ok(self.reply.complete())
     }
 
@@ -209,6 +233,7 @@ impl Reader<'_> {
 /// What the events of one chunk do.
 struct Events<'r> {
     reply: &'r mut Reply,
+    without_content: &'r mut u64,
     done: bool,
     has_content: bool,
     fault: Option<(Fault, u64)>,
@@ -232,7 +257,8 @@ impl Events<'_> {
             Ok(_) | Err(Fault::Malformed(_)) if event.name == "error" => {
                 self.fault = Some((Fault::Reported(data.to_owned()), event.offset));
             }
-            Ok(has_content) => self.has_content |= has_content,
+            Ok(true) => self.has_content = true,
+            Ok(false) => *self.without_content += 1,
             Err(fault) => self.fault = Some((fault, event.offset)),
         }
     }

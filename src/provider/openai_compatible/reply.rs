@@ -8,7 +8,7 @@ use posse_actors::conversation::{
 };
 use posse_actors::ports::{Completion, Delta};
 
-use crate::provider::openai_compatible::wire::{CallPiece, Chunk, Piece, UsageWire};
+use crate::provider::openai_compatible::wire::{self, CallPiece, Chunk, Piece, UsageWire};
 
 /// Bytes of text, thinking and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -66,8 +66,15 @@ struct CallInPieces {
 impl Reply {
     /// Adds one piece, a JSON text. Returns whether there was content in it.
     pub(crate) fn add(&mut self, json: &str, mode: Mode) -> Result<bool, Fault> {
-        let chunk: Chunk<'_> =
-            serde_json::from_str(json).map_err(|error| Fault::Malformed(error.to_string()))?;
+        let mended;
+        let chunk: Chunk<'_> = match serde_json::from_str(json) {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                let broken = || Fault::Malformed(error.to_string());
+                mended = wire::mended(json).ok_or_else(broken)?;
+                serde_json::from_str(&mended).map_err(|_| broken())?
+            }
+        };
         let choice = chunk.choices.0.into_iter().next();
         let nested = choice.as_ref().and_then(|choice| choice.error);
         let is_error = |error: &&serde_json::value::RawValue| {
@@ -291,7 +298,7 @@ fn arguments_text(raw: &str) -> std::borrow::Cow<'_, str> {
     match raw.as_bytes().first() {
         Some(b'"') => {
             if raw[1..raw.len() - 1].contains('\\') {
-                serde_json::from_str::<String>(raw).unwrap_or_default().into()
+                unescaped(raw).into()
             } else {
                 raw[1..raw.len() - 1].into()
             }
@@ -299,6 +306,13 @@ fn arguments_text(raw: &str) -> std::borrow::Cow<'_, str> {
         Some(b'n') | None => "".into(),
         Some(_) => raw.into(),
     }
+}
+
+/// The text of a JSON string with escapes in it.
+fn unescaped(raw: &str) -> String {
+    serde_json::from_str(raw)
+        .or_else(|_| serde_json::from_str(&wire::mended(raw).unwrap_or_default()))
+        .unwrap_or_default()
 }
 
 fn read_usage(wire: &UsageWire) -> Usage {

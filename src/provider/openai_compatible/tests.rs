@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{CallId, StopReason, ToolCall, Usage};
 use posse_actors::ports::Delta;
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -286,6 +287,19 @@ async fn ignores_what_it_does_not_know() {
 }
 
 #[tokio::test]
+async fn bears_halves_of_characters() {
+    let events = [
+        r#"{"choices":[{"delta":{"content":"a\ud83d"}}]}"#,
+        r#"{"choices":[{"delta":{"content":"\ude00 \ud83d\ude00 \\ud83d ü"}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"x","arguments":"{\"k\":\"\udfff\"}"}}]}}]}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+    ];
+    let reply = completed(stream(sse(&events))).await.message;
+    assert_eq!(reply.content.as_deref(), Some("a\u{fffd}\u{fffd} \u{1f600} \\ud83d ü"));
+    assert_eq!(reply.tool_calls, [call("a", "x", "{\"k\":\"\u{fffd}\"}")]);
+}
+
+#[tokio::test]
 async fn ends_garbage_with_one_error() {
     let text = r#"{"choices":[{"delta":{"content":"abc"}}]}"#;
     let huge = format!("data: {}", "x".repeat(17 * 1024 * 1024));
@@ -355,58 +369,57 @@ async fn ends_garbage_with_one_error() {
     }
 }
 
+/// An event stream that begins with `text`, in one piece with its head.
+fn begun(text: &str, then: Step) -> Vec<Step> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    vec![Step::Send(format!("{head}{text}").into()), then]
+}
+
 #[tokio::test]
 async fn measures_silence_between_content() {
     let text = sse(&[r#"{"choices":[{"delta":{"content":"abc"}}]}"#]);
-    let every = Duration::from_millis(5);
+    let again = |bytes: &str| Step::Repeat(bytes.into(), Duration::from_millis(5));
     let scripts = [
-        vec![Step::Stall],
-        vec![stream_head(), Step::Stall],
-        vec![stream_head(), Step::Send(text.clone().into()), Step::Stall],
-        vec![
-            stream_head(),
-            Step::Send(text.clone().into()),
-            Step::Repeat(b": ping\n\n".to_vec(), every),
-        ],
-        vec![
-            stream_head(),
-            Step::Send(text.into()),
-            Step::Repeat(b"data: {\"type\":\"ping\"}\n\n".to_vec(), every),
-        ],
-        vec![stream_head(), Step::Repeat(b"d".to_vec(), every)],
-        vec![stream_head(), Step::Repeat(b"\n".to_vec(), every)],
-    ];
-    let expected = [
-        "unreachable",
-        "unreachable",
-        "broken_reply",
-        "broken_reply",
-        "broken_reply",
-        "unreachable",
-        "unreachable",
+        begun("", Step::Stall),
+        begun("", again("d")),
+        begun("", again("\n")),
+        begun(&text, Step::Stall),
+        begun(&text, again(": ping\n\n")),
+        begun(&text, again("data: {\"type\":\"ping\"}\n\n")),
     ];
     let server = Server::start(scripts).await;
     let mut profile = server.profile();
-    profile.timeouts.header_ms = 60;
-    profile.timeouts.idle_ms = 60;
+    profile.timeouts.idle_ms = 100;
     let provider = OpenAiCompatible::new(profile).unwrap();
-    for expected in expected {
+    for expected in [None, None, None, Some("abc"), Some("abc"), Some("abc")] {
         let began = Instant::now();
         let error = ask(&provider, request("hi")).await.0.unwrap_err();
-        assert_eq!(error.class(), expected, "{}", error.chain());
-        assert!(began.elapsed() >= Duration::from_millis(55));
-        if let ProviderError::Broken { partial, .. } = error {
-            assert_eq!(partial, "abc");
+        assert!(began.elapsed() >= Duration::from_millis(95));
+        assert!(error.chain().ends_with("no content for 0.1 s"), "{}", error.chain());
+        match (error, expected) {
+            (ProviderError::Unreachable { .. }, None) => {}
+            (ProviderError::Broken { partial, .. }, Some(text)) => assert_eq!(partial, text),
+            (error, _) => panic!("{}", error.chain()),
         }
     }
+}
+
+#[tokio::test]
+async fn waits_only_so_long_for_an_answer_to_begin() {
+    let server = Server::start([vec![Step::Stall]]).await;
+    let mut profile = server.profile();
+    profile.timeouts.header_ms = 50;
+    let provider = OpenAiCompatible::new(profile).unwrap();
+    let error = ask(&provider, request("hi")).await.0.unwrap_err();
+    assert_eq!(error.class(), "unreachable");
+    assert!(error.chain().ends_with("no answer within 0.05 s"), "{}", error.chain());
 }
 
 #[tokio::test]
 async fn does_not_wait_for_an_end_that_does_not_come() {
     let done = sse(HELLO);
     let finished = sse(&HELLO[..8]);
-    let scripts =
-        [done, finished].map(|body| vec![stream_head(), Step::Send(body.into()), Step::Stall]);
+    let scripts = [done, finished].map(|body| begun(&body, Step::Stall));
     let server = Server::start(scripts).await;
     let mut profile = server.profile();
     profile.timeouts.idle_ms = 200;
@@ -487,8 +500,8 @@ async fn closes_the_connection_when_nobody_waits_any_more() {
     let attempt = tokio::spawn(provider.complete(request("hi"), deltas));
     let (mut connection, _) = listener.accept().await.unwrap();
     let body = sse(&HELLO[..4]);
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
-    connection.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    let start = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    connection.write_all(format!("{start}{body}").as_bytes()).await.unwrap();
     assert!(heard.recv().await.is_some());
     attempt.abort();
     assert!(attempt.await.unwrap_err().is_cancelled());
@@ -496,4 +509,36 @@ async fn closes_the_connection_when_nobody_waits_any_more() {
     // Ends when the client has left.
     connection.read_to_end(&mut rest).await.ok();
     assert!(String::from_utf8_lossy(&rest).starts_with("POST "));
+}
+
+proptest! {
+    #[test]
+    fn survives_pieces_that_are_almost_right(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), edit()), 1..6),
+    ) {
+        let mut text = HELLO[..9].join("\n");
+        for (at, edit) in edits {
+            let mut at = at.index(text.len());
+            while !text.is_char_boundary(at) {
+                at -= 1;
+            }
+            let end = at + text[at..].chars().next().map_or(0, char::len_utf8);
+            text.replace_range(at..end, edit);
+        }
+        for mode in [reply::Mode::Stream, reply::Mode::Whole] {
+            let mut whole = reply::Reply::default();
+            for line in text.lines() {
+                whole.add(line, mode).ok();
+            }
+            let done = whole.complete();
+            let wants_tools = done.stop_reason == StopReason::ToolUse;
+            prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
+        }
+    }
+}
+
+fn edit() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "", "\"", "\\", "{", "}", "[", "]", "null", "7", ",", ":", "\\ud800", "\n", "é", "-1.5e9",
+    ])
 }

@@ -291,3 +291,31 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for KindVisitor<T> {
         Ok(Kind::Other)
     }
 }
+
+/// `json` with each half of a UTF-16 pair that stands alone replaced by U+FFFD, if there is one.
+/// Servers that cut text between code units write such halves.
+pub(crate) fn mended(json: &str) -> Option<String> {
+    let unit_at = |at: usize| {
+        let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut mended = String::new();
+    let mut copied = 0;
+    let mut at = 0;
+    while let Some(found) = json[at..].find('\\') {
+        at += found;
+        match (unit_at(at), unit_at(at + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => at += 12,
+            (Some(0xd800..=0xdfff), _) => {
+                mended.push_str(&json[copied..at]);
+                mended.push_str("\\ufffd");
+                at += 6;
+                copied = at;
+            }
+            // Past whatever is escaped, which may be a backslash or take several bytes.
+            _ => at += 1 + json[at + 1..].chars().next().map_or(0, char::len_utf8),
+        }
+    }
+    mended.push_str(&json[copied..]);
+    (copied > 0).then_some(mended)
+}

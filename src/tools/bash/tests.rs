@@ -3,32 +3,36 @@
 use serde_json::json;
 
 use super::*;
-use crate::tools::trial::Trial;
+use crate::tools::testing::Desk;
 
-fn bash(trial: &Trial) -> Arc<dyn Tool> {
-    // The running test binary is no helper, so nothing could run.
-    tool(trial.env.clone(), Arc::new(Sandbox::new(Vec::new()).unwrap()))
+/// A workspace with these files.
+fn desk(files: &[(&str, &str)]) -> Desk {
+    let desk = Desk::new();
+    for (path, text) in files {
+        desk.put(path, text);
+    }
+    desk
 }
 
-async fn prepared(trial: &Trial, arguments: Value) -> Result<Prepared, ToolError> {
-    trial.prepare(&bash(trial), arguments).await
+fn prepared(desk: &Desk, arguments: &Value) -> Result<Prepared, ToolError> {
+    desk.prepare("bash", arguments)
 }
 
-#[tokio::test]
-async fn says_exactly_what_would_run() {
-    let trial = Trial::new(&[("sub/x", "")]);
+#[test]
+fn says_exactly_what_would_run() {
+    let desk = desk(&[("sub/x", "")]);
     let arguments = json!({"command": "echo \u{1b}[1m\ncargo test", "workdir": "sub"});
-    let action = prepared(&trial, arguments).await.unwrap().action;
+    let action = prepared(&desk, &arguments).unwrap().action;
     assert_eq!(action.summary, "run echo \\u{1b}[1m… (in sub)");
     assert_eq!(action.detail, "echo \u{1b}[1m\ncargo test");
-    let cwd = trial.root().canonicalize().unwrap().join("sub").display().to_string();
+    let cwd = desk.path("work").canonicalize().unwrap().join("sub").display().to_string();
     let command = action.detail.clone();
     assert_eq!(action.operations, [Operation::Execute { command, cwd }]);
 }
 
-#[tokio::test]
-async fn the_digest_is_of_command_place_and_time() {
-    let trial = Trial::new(&[("sub/x", "")]);
+#[test]
+fn the_digest_is_of_command_place_and_time() {
+    let desk = desk(&[("sub/x", "")]);
     let mut digests = Vec::new();
     for arguments in [
         json!({"command": "ls"}),
@@ -36,22 +40,22 @@ async fn the_digest_is_of_command_place_and_time() {
         json!({"command": "ls", "workdir": "sub"}),
         json!({"command": "ls", "timeoutMs": 5000}),
     ] {
-        let again = prepared(&trial, arguments.clone()).await.unwrap().action.digest;
-        assert_eq!(prepared(&trial, arguments).await.unwrap().action.digest, again);
+        let again = prepared(&desk, &arguments).unwrap().action.digest;
+        assert_eq!(prepared(&desk, &arguments).unwrap().action.digest, again);
         digests.push(again);
     }
-    std::fs::rename(trial.root().join("sub"), trial.root().join("old")).unwrap();
-    trial.write("sub/x", "");
-    let other = prepared(&trial, json!({"command": "ls", "workdir": "sub"})).await.unwrap();
+    std::fs::rename(desk.path("work").join("sub"), desk.path("work").join("old")).unwrap();
+    desk.put("sub/x", "");
+    let other = prepared(&desk, &json!({"command": "ls", "workdir": "sub"})).unwrap();
     digests.push(other.action.digest);
     digests.sort();
     digests.dedup();
     assert_eq!(digests.len(), 5);
 }
 
-#[tokio::test]
-async fn what_makes_no_sense_is_refused() {
-    let trial = Trial::new(&[("file", "")]);
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let desk = desk(&[("file", "")]);
     for (arguments, code) in [
         (json!({"command": ""}), "SH001"),
         (json!({"command": " \n\t"}), "SH001"),
@@ -61,10 +65,10 @@ async fn what_makes_no_sense_is_refused() {
         (json!({"command": "ls", "workdir": "/"}), "ARG003"),
         (json!({"command": "ls", "workdir": "nowhere"}), "FIL001"),
     ] {
-        let error = prepared(&trial, arguments).await.unwrap_err();
+        let error = prepared(&desk, &arguments).unwrap_err();
         assert_eq!(error.code, code, "{error}");
     }
-    assert!(prepared(&trial, json!({"command": "ls", "workdir": "file"})).await.is_err());
+    assert!(prepared(&desk, &json!({"command": "ls", "workdir": "file"})).is_err());
 }
 
 #[test]
@@ -83,17 +87,10 @@ fn the_timeout_has_bounds_and_says_so() {
     }
 }
 
-#[tokio::test]
-async fn a_test_binary_is_no_helper_and_nothing_runs() {
-    let trial = Trial::new(&[]);
-    let output = trial.call(&bash(&trial), json!({"command": "touch ran"})).await;
-    assert!(output.is_error);
-    assert!(!trial.root().join("ran").exists());
-}
-
 #[test]
-fn the_specification_is_short() {
-    let trial = Trial::new(&[]);
-    let text = serde_json::to_string(bash(&trial).spec()).unwrap();
-    assert!(text.len() <= 600, "{} bytes: {text}", text.len());
+fn a_test_binary_is_no_helper_and_nothing_runs() {
+    let desk = desk(&[]);
+    let output = desk.call("bash", &json!({"command": "touch ran"})).unwrap();
+    assert!(output.is_error);
+    assert!(!desk.path("work").join("ran").exists());
 }

@@ -20,8 +20,8 @@ use grep_searcher::{
 use nix::fcntl::OFlag;
 
 use crate::failure::printable;
+use crate::secrets::is_secret;
 use crate::tools::listing::{self, Stop};
-use crate::tools::secrets::is_secret;
 use crate::tools::workspace::open_beneath;
 
 /// Files that one thread takes at a time.
@@ -102,7 +102,7 @@ pub fn tree(
     let wanted = |path: &Path| query.glob.as_ref().is_none_or(|glob| glob.is_match(path));
     files.retain(|path| wanted(path));
     let before = files.len();
-    files.retain(|path| !is_secret(&below_root.join(path)));
+    files.retain(|path| !is_secret(&below_root.join(path).to_string_lossy()));
     let secrets = before - files.len();
 
     let work = Work {

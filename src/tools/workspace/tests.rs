@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 #[cfg(target_os = "linux")]
-use crate::tools::testing::exchange;
+use crate::tools::testing::{Done, exchange};
 
 struct Fixture {
     folder: TempDir,
@@ -252,10 +252,10 @@ fn race(attempt: impl Fn(&Fixture)) {
                 exchange(&work, "x", "y");
             }
         });
+        let _done = Done(&done);
         for _ in 0..5_000 {
             attempt(&fixture);
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 

@@ -135,9 +135,18 @@ fn open_stepwise(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, E
     let mut above: Option<OwnedFd> = None;
     for name in names {
         let folder = above.as_ref().unwrap_or(root);
-        above = Some(openat(folder, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty())?);
+        above = Some(open_step(folder, name, FOLDER)?);
     }
-    openat(above.as_ref().unwrap_or(root), last, flags | OFlag::O_NOFOLLOW, Mode::empty())
+    open_step(above.as_ref().unwrap_or(root), last, flags)
+}
+
+/// Opens `name` in `folder` unless it is a link, which is an error of its own.
+fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
+    openat(folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty()).map_err(|errno| {
+        let link = |entry: Entry| entry.kind == Kind::Link;
+        let is_link = errno == Errno::ENOTDIR && Entry::at(folder, Path::new(name)).is_ok_and(link);
+        if is_link { Errno::ELOOP } else { errno }
+    })
 }
 
 /// A walk from a root towards a place.

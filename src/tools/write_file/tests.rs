@@ -14,7 +14,7 @@ use posse_actors::ports::{Action, Operation};
 use super::*;
 use crate::tools::testing::Desk;
 #[cfg(target_os = "linux")]
-use crate::tools::testing::exchange;
+use crate::tools::testing::{Done, exchange};
 use crate::tools::text::sha256;
 
 fn write(desk: &Desk, path: &str, content: &str) -> String {
@@ -250,13 +250,13 @@ fn a_folder_that_is_swapped_for_a_link_gets_nothing_out() {
                 exchange(&desk.path("work"), "d", "e");
             }
         });
+        let _done = Done(&done);
         for number in 0..400 {
             // Now and then nothing moves, so that something is written at all.
             let _still = (number % 20 == 0).then(|| still.lock().unwrap());
             let name = format!("d/f{number}");
             written += usize::from(write(&desk, &name, "x").starts_with("created"));
         }
-        done.store(true, Ordering::Relaxed);
     });
     assert_eq!(fs::read_dir(desk.path("outside")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(&here).unwrap().count(), written);

@@ -25,7 +25,7 @@ enum Entry {
 /// A call and what is known of its end.
 #[derive(Debug)]
 struct Call {
-    call: ToolCall,
+    asked: ToolCall,
     /// Whether it changes anything, once it has started.
     started: Option<bool>,
     approved: Option<String>,
@@ -56,7 +56,7 @@ impl History {
         self.last_results = Some(self.entries.len());
         for call in new {
             self.places.insert(call.id.clone(), self.entries.len());
-            let call = Call { call, started: None, approved: None, end: None };
+            let call = Call { asked: call, started: None, approved: None, end: None };
             self.entries.push(Entry::Result(Box::new(call)));
         }
     }
@@ -95,7 +95,7 @@ impl History {
                 Entry::Result(call) => {
                     if call.end.is_none() && self.last_results.is_some_and(|first| place >= first) {
                         replayed.open_calls.push(OpenCall {
-                            call: call.call.clone(),
+                            call: call.asked.clone(),
                             started: call.started.is_some(),
                             effect: call.started == Some(true),
                             approved: call.approved.clone(),
@@ -119,6 +119,6 @@ impl Call {
             };
             (vec![ContentPart::text(text)], true)
         });
-        Message::Tool { tool_call_id: self.call.id, name: self.call.name, content, is_error }
+        Message::Tool { tool_call_id: self.asked.id, name: self.asked.name, content, is_error }
     }
 }

@@ -1,0 +1,119 @@
+//! What counts as a secret, by its name: one list for the policy, which judges what a call names,
+//! and for searches, which skip what lies below the folder that was named.
+//!
+//! Names are compared without regard to case, because some file systems do.
+
+/// Folders whose whole content is secret.
+const SECRET_FOLDERS: [&str; 6] = [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"];
+/// Files that hold credentials.
+const SECRET_FILES: [&str; 16] = [
+    ".netrc",
+    "_netrc",
+    ".pgpass",
+    ".my.cnf",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".htpasswd",
+    ".dockercfg",
+    ".vault-token",
+    ".terraformrc",
+    "credentials.tfrc.json",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+];
+/// Endings of key files.
+const SECRET_ENDINGS: [&str; 8] =
+    [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
+/// What is secret in one folder only.
+const SECRET_PAIRS: [(&str, &str); 8] = [
+    (".docker", "config.json"),
+    ("gh", "hosts.yml"),
+    (".config", "gcloud"),
+    ("share", "keyrings"),
+    (".cargo", "credentials"),
+    (".cargo", "credentials.toml"),
+    (".gem", "credentials"),
+    (".streamlit", "secrets.toml"),
+];
+/// Endings that make an `.env` file an example.
+const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
+/// Whether a path names a secret: denied to every tool, agent and grant.
+pub fn is_secret(path: &str) -> bool {
+    let path = path.to_ascii_lowercase();
+    let mut above = "";
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        if SECRET_FOLDERS.contains(&part) {
+            return true;
+        }
+        if SECRET_PAIRS.iter().any(|(folder, file)| *folder == above && *file == part) {
+            return true;
+        }
+        above = part;
+    }
+    is_environment_file(above)
+        || SECRET_FILES.contains(&above)
+        || SECRET_ENDINGS.iter().any(|ending| above.ends_with(ending))
+}
+
+/// `.env` and its variants, but not its examples. `.environment` and `.envrc` are other words.
+fn is_environment_file(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(".env") else { return false };
+    let variant = rest.chars().next().is_none_or(|next| !next.is_alphanumeric());
+    variant && !EXAMPLES.iter().any(|ending| rest.ends_with(ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_secrets_from_examples() {
+        let secret = [
+            ".env",
+            "a/.env",
+            ".env.local",
+            ".ENV",
+            ".env.production.local",
+            ".env~",
+            ".env-prod",
+            "id_rsa",
+            "/home/u/.ssh/known_hosts",
+            "certs/server.pem",
+            "tls.KEY",
+            ".netrc",
+            "a/.aws/config",
+            ".docker/config.json",
+            ".cargo/credentials.toml",
+            ".npmrc",
+            "/h/.config/gcloud/a/b",
+        ];
+        let open = [
+            ".env.example",
+            ".env.sample",
+            "a/.env.template",
+            ".env.local.example",
+            ".envrc",
+            ".environment",
+            "env",
+            "id_rsa.pub",
+            "config.json",
+            "docker/config.json",
+            "src/key.rs",
+            "monkey",
+            "infra/gcloud/main.tf",
+            "credentials.toml",
+            "gh/x",
+            ".",
+            "",
+        ];
+        for path in secret {
+            assert!(is_secret(path), "{path}");
+        }
+        for path in open {
+            assert!(!is_secret(path), "{path}");
+        }
+    }
+}
