@@ -1,1 +1,24 @@
-//! Stub.
+//! Where sessions are kept: `session.jsonl` with its hash chain, segments and repair, and what
+//! `posse sessions` shows of it.
+//!
+//! The journal is the truth. Nothing here keeps an index on disk, so nothing can disagree with it.
+
+pub mod commands;
+pub mod state;
+
+mod format;
+mod lock;
+mod memory;
+mod scan;
+mod segments;
+mod store;
+mod summary;
+mod transcript;
+mod verify;
+mod writer;
+
+pub use memory::MemoryJournal;
+pub use state::{StateDir, new_session_id};
+pub use store::FileJournal;
+pub use summary::{SessionState, SessionSummary};
+pub use verify::{Problem, Verified, verify_session};

@@ -10,7 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::event::{Event, Origin};
 
-pub use replay::{OpenCall, Replayed, replay};
+pub use replay::{
+    CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, OpenQuestion, QueuedMessage, Replay, Replayed,
+    StartedWith, replay,
+};
 
 /// Identifies a record before it has a number. Whoever asks for it twice gets it stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,0 +1,124 @@
+//! Messages in an order that is always valid. Each reply reserves the places of its results.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
+use crate::record::replay::{CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, Replayed};
+
+/// The history so far.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    entries: Vec<Entry>,
+    /// Where the result of which call stands.
+    places: HashMap<CallId, usize>,
+    /// Where the results of the last reply begin, as long as nothing was said after it.
+    last_results: Option<usize>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Said(Arc<Message>),
+    Result(Box<Call>),
+}
+
+/// A call and what is known of its end.
+#[derive(Debug)]
+struct Call {
+    call: ToolCall,
+    /// Whether it changes anything, once it has started.
+    started: Option<bool>,
+    approved: Option<String>,
+    end: Option<(Vec<ContentPart>, bool)>,
+}
+
+impl History {
+    pub(super) fn user(&mut self, content: Vec<ContentPart>) {
+        self.last_results = None;
+        self.entries.push(Entry::Said(Arc::new(Message::User { content })));
+    }
+
+    /// Adds a reply and a place for the result of each of its calls. A reply that says nothing is
+    /// left out, and so is a call whose id was there before: providers refuse both.
+    pub(super) fn reply(&mut self, mut message: AssistantMessage) {
+        let mut new: Vec<ToolCall> = Vec::new();
+        for call in std::mem::take(&mut message.tool_calls) {
+            if !self.places.contains_key(&call.id) && new.iter().all(|other| other.id != call.id) {
+                new.push(call);
+            }
+        }
+        message.tool_calls.clone_from(&new);
+        let silent = message.content.as_deref().is_none_or(str::is_empty);
+        if silent && new.is_empty() {
+            return;
+        }
+        self.entries.push(Entry::Said(Arc::new(Message::Assistant(message))));
+        self.last_results = Some(self.entries.len());
+        for call in new {
+            self.places.insert(call.id.clone(), self.entries.len());
+            let call = Call { call, started: None, approved: None, end: None };
+            self.entries.push(Entry::Result(Box::new(call)));
+        }
+    }
+
+    pub(super) fn start(&mut self, id: &CallId, effect: bool) {
+        if let Some(call) = self.call(id) {
+            call.started = Some(effect);
+        }
+    }
+
+    pub(super) fn approve(&mut self, id: &CallId, digest: String) {
+        if let Some(call) = self.call(id) {
+            call.approved = Some(digest);
+        }
+    }
+
+    /// Notes how a call ended. What a hook made of an outcome comes later, and counts.
+    pub(super) fn end(&mut self, id: &CallId, content: Vec<ContentPart>, is_error: bool) {
+        if let Some(call) = self.call(id) {
+            call.end = Some((content, is_error));
+        }
+    }
+
+    fn call(&mut self, id: &CallId) -> Option<&mut Call> {
+        match self.entries.get_mut(*self.places.get(id)?) {
+            Some(Entry::Result(call)) => Some(call),
+            Some(Entry::Said(_)) | None => None,
+        }
+    }
+
+    /// Writes messages and open calls.
+    pub(super) fn finish(self, replayed: &mut Replayed) {
+        for (place, entry) in self.entries.into_iter().enumerate() {
+            match entry {
+                Entry::Said(message) => replayed.messages.push(message),
+                Entry::Result(call) => {
+                    if call.end.is_none() && self.last_results.is_some_and(|first| place >= first) {
+                        replayed.open_calls.push(OpenCall {
+                            call: call.call.clone(),
+                            started: call.started.is_some(),
+                            effect: call.started == Some(true),
+                            approved: call.approved.clone(),
+                            message: place,
+                        });
+                    }
+                    replayed.messages.push(Arc::new(call.result()));
+                }
+            }
+        }
+    }
+}
+
+impl Call {
+    fn result(self) -> Message {
+        let (content, is_error) = self.end.unwrap_or_else(|| {
+            let text = match self.started {
+                None => NOT_RUN,
+                Some(true) => OUTCOME_UNKNOWN,
+                Some(false) => CUT_OFF,
+            };
+            (vec![ContentPart::text(text)], true)
+        });
+        Message::Tool { tool_call_id: self.call.id, name: self.call.name, content, is_error }
+    }
+}

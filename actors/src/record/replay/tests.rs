@@ -1,0 +1,393 @@
+//! Any prefix of any session must replay to a valid history.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+use crate::conversation::{AssistantMessage, SessionId, StopReason};
+use crate::event::FORMAT_VERSION;
+
+/// Builds the records of a session.
+#[derive(Default)]
+struct Session(Vec<StoredRecord>);
+
+impl Session {
+    fn add_from(&mut self, origin: Option<Origin>, event: Event) -> &mut Session {
+        let record = self.0.len() as u64 + 1;
+        self.0.push(StoredRecord {
+            v: FORMAT_VERSION,
+            record,
+            ts: record,
+            id: RecordId { process: 1, count: u32::try_from(record).unwrap() },
+            session_id: SessionId::new("s"),
+            origin: origin.map(Arc::new),
+            event,
+        });
+        self
+    }
+
+    fn add(&mut self, event: Event) -> &mut Session {
+        self.add_from(Some(origin("main", None)), event)
+    }
+
+    fn replay(&self) -> Replayed {
+        replay(&self.0, None)
+    }
+}
+
+fn origin(id: &str, parent: Option<&str>) -> Origin {
+    Origin {
+        invocation_id: InvocationId::new(id),
+        parent_invocation_id: parent.map(InvocationId::new),
+        agent: "build".to_owned(),
+        agent_path: "build".to_owned(),
+    }
+}
+
+fn text(text: &str) -> Vec<ContentPart> {
+    vec![ContentPart::text(text)]
+}
+
+fn user(words: &str) -> Event {
+    Event::UserMessage { content: text(words), message_id: None }
+}
+
+fn reply(words: &str, calls: &[&str]) -> Event {
+    let tool_calls = calls.iter().map(|id| ToolCall {
+        id: CallId::new(*id),
+        provider_id: None,
+        name: "bash".to_owned(),
+        arguments: "{}".to_owned(),
+    });
+    let message = AssistantMessage {
+        content: (!words.is_empty()).then(|| words.to_owned()),
+        reasoning: None,
+        tool_calls: tool_calls.collect(),
+    };
+    let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+    Event::ModelReply { turn: 1, message, stop_reason, model: None }
+}
+
+fn started(id: &str, effect: bool) -> Event {
+    Event::ToolStarted {
+        call_id: CallId::new(id),
+        name: "bash".to_owned(),
+        summary: "run".to_owned(),
+        digest: "d".to_owned(),
+        effect,
+        coerced: Vec::new(),
+    }
+}
+
+fn completed(id: &str, words: &str) -> Event {
+    Event::ToolCompleted {
+        call_id: CallId::new(id),
+        name: "bash".to_owned(),
+        content: text(words),
+        metadata: Value::Null,
+        duration_ms: 1,
+    }
+}
+
+fn failed(id: &str, words: &str) -> Event {
+    Event::ToolFailed {
+        call_id: CallId::new(id),
+        name: "bash".to_owned(),
+        content: text(words),
+        class: "failed".to_owned(),
+        metadata: Value::Null,
+        duration_ms: 1,
+    }
+}
+
+fn asked(id: &str, call: &str) -> Event {
+    Event::PermissionRequested {
+        request_id: QuestionId::new(id),
+        call_id: CallId::new(call),
+        tool: "bash".to_owned(),
+        summary: "run".to_owned(),
+        detail: "run it".to_owned(),
+        reason: "it writes".to_owned(),
+        scopes: vec![Scope::Once],
+        digest: format!("digest of {call}"),
+    }
+}
+
+fn granted(id: &str, scope: Scope) -> Event {
+    let target = "src".to_owned();
+    let grant = Grant { operation: "write".to_owned(), target, scope };
+    Event::PermissionGranted {
+        request_id: QuestionId::new(id),
+        by: "user".to_owned(),
+        scope,
+        grant: (scope != Scope::Once).then_some(grant),
+    }
+}
+
+fn usage(tokens: u64) -> Event {
+    let usage = Usage { input_tokens: Some(tokens), ..Usage::default() };
+    Event::ModelUsage { turn: 1, usage }
+}
+
+/// The history, one message a line.
+fn told(replayed: &Replayed) -> String {
+    use crate::conversation::text_of;
+    let lines = replayed.messages.iter().map(|message| match &**message {
+        Message::System { content } => format!("system {content}"),
+        Message::User { content } => format!("user {}", text_of(content)),
+        Message::Assistant(said) => {
+            let calls: Vec<&str> = said.tool_calls.iter().map(|call| call.id.as_str()).collect();
+            format!("assistant {:?} {calls:?}", said.content)
+        }
+        Message::Tool { tool_call_id, content, is_error, .. } => {
+            format!("tool {tool_call_id} {is_error} {}", text_of(content))
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What a strict provider checks.
+fn assert_valid(messages: &[Arc<Message>]) {
+    let mut open: Vec<CallId> = Vec::new();
+    let mut all = HashSet::new();
+    for message in messages {
+        match &**message {
+            Message::Tool { tool_call_id, .. } => {
+                assert_eq!(open.first(), Some(tool_call_id), "a result out of order");
+                open.remove(0);
+            }
+            Message::Assistant(said) => {
+                assert!(open.is_empty(), "a reply before the results");
+                assert!(said.content.is_some() || !said.tool_calls.is_empty(), "an empty reply");
+                for call in &said.tool_calls {
+                    assert!(all.insert(call.id.clone()), "a call id twice");
+                    open.push(call.id.clone());
+                }
+            }
+            Message::System { .. } | Message::User { .. } => {
+                assert!(open.is_empty(), "a message before the results");
+            }
+        }
+    }
+    assert!(open.is_empty(), "a call without a result");
+}
+
+#[test]
+fn puts_results_in_the_order_of_the_calls() {
+    let mut session = Session::default();
+    session
+        .add(user("fix it"))
+        .add(reply("looking", &["a", "b"]))
+        .add(started("a", false))
+        .add(started("b", false))
+        .add(completed("b", "second"))
+        .add(completed("a", "first"))
+        .add(completed("a", "first, as a hook left it"))
+        .add(reply("done", &[]));
+    let replayed = session.replay();
+    insta::assert_snapshot!(told(&replayed), @r#"
+    user fix it
+    assistant Some("looking") ["a", "b"]
+    tool a false first, as a hook left it
+    tool b false second
+    assistant Some("done") []
+    "#);
+    assert_eq!((replayed.turns, replayed.last_record), (2, 8));
+    assert_eq!(replayed.open_calls, []);
+}
+
+#[test]
+fn tells_the_model_what_became_of_open_calls() {
+    let mut session = Session::default();
+    session
+        .add(user("fix it"))
+        .add(reply("", &["ended", "ran", "read", "waited", "idle"]))
+        .add(started("ended", true))
+        .add(failed("ended", "exit code 1"))
+        .add(started("ran", true))
+        .add(started("read", false))
+        .add(asked("q", "waited"))
+        .add(granted("q", Scope::Once));
+    let replayed = session.replay();
+    insta::assert_snapshot!(told(&replayed), @r#"
+    user fix it
+    assistant None ["ended", "ran", "read", "waited", "idle"]
+    tool ended true exit code 1
+    tool ran true The session broke off while this call was running. Whether it took effect is not known. Look before doing it again.
+    tool read true The session broke off while this call was running. It changes nothing, so it can be made again.
+    tool waited true This call was not run: the session broke off before it started.
+    tool idle true This call was not run: the session broke off before it started.
+    "#);
+    let open: Vec<_> = replayed
+        .open_calls
+        .iter()
+        .map(|open| (open.call.id.as_str(), open.started, open.effect, open.message))
+        .collect();
+    let expected = [
+        ("ran", true, true, 3),
+        ("read", true, false, 4),
+        ("waited", false, false, 5),
+        ("idle", false, false, 6),
+    ];
+    assert_eq!(open, expected);
+    assert_eq!(replayed.open_calls[2].approved.as_deref(), Some("digest of waited"));
+
+    session.add(user("go on"));
+    assert_eq!(session.replay().open_calls, []);
+    assert_valid(&session.replay().messages);
+}
+
+#[test]
+fn keeps_questions_grants_and_queued_messages() {
+    let queued = |id: &str| Event::MessageQueued {
+        message_id: MessageId::new(id),
+        kind: MessageKind::Steer,
+        content: text(id),
+    };
+    let delivered = |id: &str| Event::MessageDelivered { message_id: MessageId::new(id) };
+    let mut session = Session::default();
+    session
+        .add(user("fix it"))
+        .add(reply("", &["a", "b", "c"]))
+        .add(asked("q1", "a"))
+        .add(asked("q2", "b"))
+        .add(asked("q3", "c"))
+        .add(asked("q2", "b"))
+        .add(granted("q1", Scope::Session))
+        .add(failed("c", "cancelled"))
+        .add(queued("m1"))
+        .add(queued("m2"))
+        .add(queued("m3"))
+        .add(delivered("m1"))
+        .add(Event::UserMessage { content: text("m1"), message_id: Some(MessageId::new("m1")) })
+        .add(Event::UserMessage { content: text("m2"), message_id: Some(MessageId::new("m2")) })
+        .add(delivered("m2"));
+    let replayed = session.replay();
+    let questions: Vec<_> = replayed.open_questions.iter().map(|q| q.request_id.as_str()).collect();
+    assert_eq!(questions, ["q2"]);
+    assert_eq!(replayed.grants.len(), 1);
+    let waiting: Vec<_> = replayed.queued.iter().map(|queued| queued.id.as_str()).collect();
+    assert_eq!(waiting, ["m3"]);
+    let users = told(&replayed).lines().filter(|line| line.starts_with("user")).count();
+    assert_eq!(users, 3);
+    assert_valid(&replayed.messages);
+}
+
+#[test]
+fn tells_invocations_apart() {
+    let mut session = Session::default();
+    let child = || Some(origin("child", Some("main")));
+    session
+        .add_from(
+            None,
+            Event::SessionStarted {
+                posse: "1".to_owned(),
+                cwd: "/p".to_owned(),
+                agent: "build".to_owned(),
+                provider: "openai".to_owned(),
+                model: "m".to_owned(),
+                mode: "multi-agent".to_owned(),
+            },
+        )
+        .add(user("fix it"))
+        .add(reply("asking", &["hand-off"]))
+        .add(usage(10))
+        .add_from(child(), user("look"))
+        .add_from(child(), reply("seen", &[]))
+        .add_from(child(), usage(5));
+    let main = session.replay();
+    assert_eq!(main.started.as_ref().map(|started| started.model.as_str()), Some("m"));
+    assert_eq!((main.turns, main.usage.input_tokens), (1, Some(15)));
+    let child = replay(&session.0, Some(&InvocationId::new("child")));
+    insta::assert_snapshot!(told(&child), @r#"
+    user look
+    assistant Some("seen") []
+    "#);
+    assert_eq!((child.turns, child.usage.input_tokens), (1, Some(5)));
+}
+
+#[test]
+fn knows_whether_the_session_ended() {
+    let ended = Event::SessionEnded {
+        reason: "interrupted".to_owned(),
+        exit_code: 130,
+        usage: Usage::default(),
+        cost_usd: None,
+        turns: 0,
+        result: None,
+    };
+    let mut session = Session::default();
+    session.add(user("fix it")).add_from(None, ended);
+    assert_eq!(session.replay().ended.as_deref(), Some("interrupted"));
+    session.add_from(None, Event::SessionResumed { records: 2 });
+    assert_eq!(session.replay().ended, None);
+}
+
+#[test]
+fn ignores_a_record_that_comes_twice() {
+    let mut session = Session::default();
+    session.add(user("fix it")).add(reply("done", &[]));
+    let once = session.replay();
+    let mut again = session.0[1].clone();
+    again.record = 3;
+    session.0.push(again);
+    assert_eq!(session.replay(), Replayed { last_record: 3, ..once });
+}
+
+/// Any event, about few ids, so that they meet.
+fn any_event() -> impl Strategy<Value = Event> {
+    let id = || prop::sample::select(vec!["a", "b", "c", "d"]);
+    prop_oneof![
+        "[a-z]{0,4}".prop_map(|words| user(&words)),
+        ("[a-z]{0,2}", prop::collection::vec(id(), 0..4))
+            .prop_map(|(words, calls)| reply(&words, &calls)),
+        (id(), any::<bool>()).prop_map(|(id, effect)| started(id, effect)),
+        id().prop_map(|id| completed(id, "ok")),
+        id().prop_map(|id| failed(id, "no")),
+        (id(), id()).prop_map(|(question, call)| asked(question, call)),
+        id().prop_map(|id| granted(id, Scope::Session)),
+        id().prop_map(|id| Event::MessageQueued {
+            message_id: MessageId::new(id),
+            kind: MessageKind::FollowUp,
+            content: text("queued"),
+        }),
+        id().prop_map(|id| Event::MessageDelivered { message_id: MessageId::new(id) }),
+        id().prop_map(|id| Event::ToolOutcomeUnknown {
+            call_id: CallId::new(id),
+            name: "bash".to_owned(),
+            content: text("unknown"),
+        }),
+        Just(Event::Unknown),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_prefix_of_anything_is_a_valid_history(
+        events in prop::collection::vec((any_event(), any::<bool>()), 0..24),
+    ) {
+        let mut session = Session::default();
+        for (event, ours) in events {
+            let origin = if ours { origin("main", None) } else { origin("child", Some("main")) };
+            session.add_from(Some(origin), event);
+        }
+        for length in 0..=session.0.len() {
+            let prefix = &session.0[..length];
+            for invocation in [None, Some(InvocationId::new("child"))] {
+                let replayed = replay(prefix, invocation.as_ref());
+                assert_valid(&replayed.messages);
+                for open in &replayed.open_calls {
+                    let message = &*replayed.messages[open.message];
+                    let answers = matches!(message,
+                        Message::Tool { tool_call_id, .. } if *tool_call_id == open.call.id);
+                    prop_assert!(answers);
+                }
+                prop_assert_eq!(&replay(prefix, invocation.as_ref()), &replayed);
+                let twice: Vec<_> = prefix.iter().chain(prefix).cloned().collect();
+                prop_assert_eq!(&replay(&twice, invocation.as_ref()), &replayed);
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! `posse sessions list`, `show` and `verify`: text for people, JSON for programs.
+
+use std::io::{self, Write};
+
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use crate::failure::{Exit, Failure, printable};
+use crate::journal::format::Chain;
+use crate::journal::scan::{Scanner, Step, open_to_read, parse};
+use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
+use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::summary::{SessionState, SessionSummary};
+use crate::journal::transcript::{Transcript, counted, local};
+use crate::journal::verify::{Verified, verify_session};
+
+/// How the answer should look.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// JSON instead of text.
+    pub json: bool,
+    /// Whether text may have colours.
+    pub color: bool,
+    /// Characters in a line of the terminal.
+    pub columns: usize,
+    /// The present, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// Where the user lives.
+    pub zone: TimeZone,
+}
+
+/// Lists sessions, newest first.
+pub fn list(
+    state: &StateDir,
+    within: Within<'_>,
+    view: &View,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let sessions = state.summaries(within)?;
+    let written = if view.json {
+        write_json(&sessions, out)
+    } else if sessions.is_empty() {
+        let place = if within == Within::Everywhere { "" } else { " of this directory" };
+        writeln!(out, "there are no sessions{place}")
+    } else {
+        write_list(&sessions, within == Within::Everywhere, view, out)
+    };
+    ended(written, Exit::Done)
+}
+
+/// Shows one session: a transcript, or the raw records.
+pub fn show(state: &StateDir, id: &str, view: &View, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let found = state.find(Within::Everywhere, id)?;
+    let problem = match write_session(&found, view, out) {
+        Ok(problem) => problem,
+        Err(ShowError::Out(error)) => return ended(Err(error), Exit::Done),
+        Err(ShowError::Journal(error)) => {
+            return Err(unreadable(&found, &error));
+        }
+    };
+    match problem {
+        None => Ok(Exit::Done),
+        Some(problem) => Err(Failure::new("SES006", Exit::Session, problem)
+            .at(found.dir.join(ACTIVE).display().to_string())
+            .because("what is above is all that the journal still proves")
+            .fix(format!("`posse sessions verify {}` says more", found.id))),
+    }
+}
+
+/// Checks the hash chain of one session, or of every session that `within` means.
+pub fn verify(
+    state: &StateDir,
+    id: Option<&str>,
+    within: Within<'_>,
+    view: &View,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let sessions = match id {
+        Some(id) => vec![state.find(Within::Everywhere, id)?],
+        None => state.sessions(within)?,
+    };
+    let mut checked = Vec::new();
+    let mut sound = true;
+    for found in sessions {
+        let verified = verify_session(&found.dir, &found.id).map_err(|error| error.to_string());
+        sound &= verified.as_ref().is_ok_and(Verified::is_sound);
+        checked.push(Checked { id: found.id, verified });
+    }
+    let written = if view.json {
+        write_json(&checked, out)
+    } else if checked.is_empty() {
+        writeln!(out, "there are no sessions to verify")
+    } else {
+        checked.iter().try_for_each(|checked| write_checked(checked, view.color, out))
+    };
+    ended(written, if sound { Exit::Done } else { Exit::Session })
+}
+
+/// One line of `verify`.
+#[derive(Serialize)]
+struct Checked {
+    id: String,
+    #[serde(flatten, serialize_with = "verified_or_error")]
+    verified: Result<Verified, String>,
+}
+
+fn verified_or_error<S: serde::Serializer>(
+    verified: &Result<Verified, String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match verified {
+        Ok(verified) => verified.serialize(serializer),
+        Err(error) => std::collections::BTreeMap::from([("error", error)]).serialize(serializer),
+    }
+}
+
+fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
+}
+
+fn write_list(
+    sessions: &[SessionSummary],
+    everywhere: bool,
+    view: &View,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut rows =
+        vec![["SESSION", "STARTED", "AGE", "SIZE", "STATE", "PROMPT"].map(str::to_owned)];
+    for session in sessions {
+        let started = session
+            .started_ms
+            .and_then(|ms| local(ms, &view.zone))
+            .map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M").to_string());
+        let age = session.last_ms.or(session.started_ms);
+        let prompt = session.prompt.as_deref().unwrap_or("-");
+        let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
+        let prompt = match (&session.cwd, everywhere) {
+            (Some(cwd), true) => format!("{cwd}: {prompt}"),
+            _ => prompt,
+        };
+        rows.push([
+            printable(&session.id),
+            started,
+            age.map_or_else(|| "-".to_owned(), |ms| relative(ms, view.now_ms)),
+            size(session.bytes),
+            printable(&state_text(&session.state)),
+            printable(&prompt),
+        ]);
+    }
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for (number, row) in rows.iter().enumerate() {
+        let mut line = String::new();
+        for (width, cell) in widths.iter().zip(row) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        let room = view.columns.saturating_sub(line.chars().count()).max(20);
+        line.push_str(&shortened(&row[5], room));
+        let line = line.trim_end();
+        match (number, view.color) {
+            (0, true) => writeln!(out, "\x1b[2m{line}\x1b[0m")?,
+            _ => writeln!(out, "{line}")?,
+        }
+    }
+    Ok(())
+}
+
+fn state_text(state: &SessionState) -> String {
+    match state {
+        SessionState::Running => "running".to_owned(),
+        SessionState::Ended(reason) => shortened(reason, 20),
+        SessionState::Interrupted => "interrupted".to_owned(),
+        SessionState::Empty => "empty".to_owned(),
+        SessionState::Damaged(_) => "damaged".to_owned(),
+    }
+}
+
+fn write_checked(checked: &Checked, color: bool, out: &mut dyn Write) -> io::Result<()> {
+    let id = printable(&checked.id);
+    let (good, text) = match &checked.verified {
+        Ok(verified) => (verified.is_sound(), verified_text(verified)),
+        Err(error) => (false, printable(error)),
+    };
+    let word = if good { "sound" } else { "damaged" };
+    let word = match (color, good) {
+        (false, _) => word.to_owned(),
+        (true, true) => format!("\x1b[32m{word}\x1b[0m"),
+        (true, false) => format!("\x1b[31m{word}\x1b[0m"),
+    };
+    writeln!(out, "{id}  {word}  {text}")
+}
+
+fn verified_text(verified: &Verified) -> String {
+    let records = counted(verified.records, "record");
+    let size = size(verified.bytes);
+    let segments = match verified.segments {
+        0 | 1 => String::new(),
+        many => format!(" in {many} segments"),
+    };
+    let mut text = format!("{records}, {size}{segments}, hash {}", verified.last_hash);
+    if let Some(problem) = &verified.problem {
+        let (what, file) = (printable(&problem.what), printable(&problem.file));
+        text.push_str(&format!("; then {what}"));
+        if problem.line > 0 {
+            text.push_str(&format!(", {file}:{} at byte {}", problem.line, problem.offset));
+        }
+        if problem.torn_tail && verified.running {
+            text.push_str(" (being written)");
+        }
+    }
+    text
+}
+
+enum ShowError {
+    Out(io::Error),
+    Journal(io::Error),
+}
+
+/// Writes the records up to the first problem, and returns that.
+fn write_session(
+    found: &Found,
+    view: &View,
+    out: &mut dyn Write,
+) -> Result<Option<String>, ShowError> {
+    let closed = match closed_segments(&found.dir).map_err(ShowError::Journal)? {
+        Ok(closed) => closed,
+        Err(gap) => return Ok(Some(gap)),
+    };
+    let mut chain = Chain::start(&found.id);
+    let mut expected = Some(1);
+    for name in (1..=closed).map(closed_name).chain([ACTIVE.to_owned()]) {
+        let file = match open_to_read(&found.dir.join(&name)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(ShowError::Journal(error)),
+        };
+        let mut scanner = Scanner::new(file, chain, expected, 0);
+        loop {
+            match scanner.step().map_err(ShowError::Journal)? {
+                Step::Record(head) if !view.json => {
+                    let record = parse(scanner.line(), head, &found.id);
+                    let mut transcript = Transcript::new(&mut *out, &view.zone, view.color);
+                    transcript.add(&record).map_err(ShowError::Out)?;
+                }
+                Step::Record(_) => out.write_all(scanner.line()).map_err(ShowError::Out)?,
+                // The line that a process writes, or wrote when it was killed.
+                Step::End | Step::Torn => break,
+                Step::Newer(version) => {
+                    return Ok(Some(format!(
+                        "a later version of posse wrote the rest (format {version})"
+                    )));
+                }
+                Step::Damaged(what) => return Ok(Some(format!("the journal is damaged: {what}"))),
+            }
+        }
+        (chain, expected) = (scanner.chain(), scanner.expected());
+    }
+    Ok(None)
+}
+
+fn unreadable(found: &Found, error: &io::Error) -> Failure {
+    Failure::new("SES005", Exit::Session, format!("session `{}` cannot be read", found.id))
+        .at(found.dir.display().to_string())
+        .because(error.to_string())
+}
+
+/// A reader that went away is an ending like another.
+fn ended(written: io::Result<()>, exit: Exit) -> Result<Exit, Failure> {
+    match written {
+        Ok(()) => Ok(exit),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
+        Err(error) => Err(Failure::new("SES007", Exit::Failed, "the answer cannot be written")
+            .because(error.to_string())),
+    }
+}
+
+/// `12 B`, `3.4 KiB`.
+fn size(bytes: u64) -> String {
+    let mut tenths = u128::from(bytes) * 10;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if tenths < 10 * 1024 || unit == "GiB" {
+            return match (unit, tenths < 1000) {
+                ("B", _) | (_, false) => format!("{} {unit}", tenths / 10),
+                (_, true) => format!("{}.{} {unit}", tenths / 10, tenths % 10),
+            };
+        }
+        tenths /= 1024;
+    }
+    String::new()
+}
+
+/// `now`, `5 min ago`, `3 days ago`.
+fn relative(then_ms: u64, now_ms: u64) -> String {
+    let Some(seconds) = now_ms.checked_sub(then_ms).map(|ms| ms / 1000) else {
+        return "in the future".to_owned();
+    };
+    match seconds {
+        0..60 => "now".to_owned(),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..86_400 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} ago", counted(seconds / 86_400, "day")),
+    }
+}
+
+fn shortened(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(room.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests;

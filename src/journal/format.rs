@@ -1,0 +1,193 @@
+//! One line of the journal: a record as one JSON object whose last member is the running hash.
+//!
+//! The hash covers the previous line's hash and the raw bytes before the member, and stands at a
+//! fixed distance from the end of the line: whoever verifies needs no JSON parser.
+
+use std::io;
+
+use posse_actors::event::StoredRecord;
+use posse_actors::record::RecordId;
+use sha2::{Digest, Sha256};
+
+/// Hex digits of a hash.
+const HASH_LEN: usize = 32;
+const OPENING: &[u8] = b",\"hash\":\"";
+const CLOSING: &[u8] = b"\"}\n";
+/// Bytes from the comma before the hash to the end of the line.
+pub(crate) const SUFFIX_LEN: usize = OPENING.len() + HASH_LEN + CLOSING.len();
+/// Bytes of the longest line that is written or read.
+pub(crate) const LINE_BYTES_MAX: usize = 128 << 20;
+/// Bytes that the beginning of a line, up to its id, cannot exceed.
+pub(crate) const HEAD_BYTES_MAX: usize = 160;
+
+/// The hash of a line, which the next line continues.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chain([u8; HASH_LEN]);
+
+impl Chain {
+    /// What the first line of `session` continues.
+    pub(crate) fn start(session: &str) -> Chain {
+        Chain::of(Sha256::new().chain_update(b"posse journal 1\n").chain_update(session))
+    }
+
+    /// The hash of a line that follows this one.
+    pub(crate) fn next(&self, body: &[u8]) -> Chain {
+        Chain::of(Sha256::new().chain_update(self.0).chain_update(body))
+    }
+
+    /// The hash as hex digits.
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    fn of(hasher: Sha256) -> Chain {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digest = hasher.finalize();
+        let mut hex = [0; HASH_LEN];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(digest.iter()) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        Chain(hex)
+    }
+}
+
+impl std::fmt::Debug for Chain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Appends `record` to `buffer` as the line after `chain`, and returns what the next one
+/// continues. On an error `buffer` is as it was.
+pub(crate) fn append_line(
+    buffer: &mut Vec<u8>,
+    chain: &Chain,
+    record: &StoredRecord,
+) -> io::Result<Chain> {
+    let start = buffer.len();
+    if let Err(error) = serde_json::to_writer(&mut *buffer, record) {
+        buffer.truncate(start);
+        return Err(error.into());
+    }
+    // The closing brace comes again after the hash.
+    buffer.pop();
+    if buffer.len() - start + SUFFIX_LEN > LINE_BYTES_MAX {
+        buffer.truncate(start);
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("a record of more than {} MiB", LINE_BYTES_MAX >> 20),
+        ));
+    }
+    let next = chain.next(&buffer[start..]);
+    buffer.extend_from_slice(OPENING);
+    buffer.extend_from_slice(&next.0);
+    buffer.extend_from_slice(CLOSING);
+    Ok(next)
+}
+
+/// Divides a line, newline included, into what is hashed and the hash it claims.
+pub(crate) fn split(line: &[u8]) -> Option<(&[u8], Chain)> {
+    let (body, suffix) = line.split_at_checked(line.len().checked_sub(SUFFIX_LEN)?)?;
+    let hash = suffix.strip_prefix(OPENING)?.strip_suffix(CLOSING)?;
+    Some((body, Chain(hash.try_into().ok()?)))
+}
+
+/// The beginning of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) version: u32,
+    pub(crate) record: u64,
+    pub(crate) ts: u64,
+    pub(crate) id: RecordId,
+}
+
+/// Reads the beginning of a line without parsing JSON: `StoredRecord` fixes the order of its
+/// first members.
+pub(crate) fn head(line: &[u8]) -> Option<Head> {
+    let (version, rest) = number(line.strip_prefix(b"{\"v\":")?)?;
+    let (record, rest) = number(rest.strip_prefix(b",\"record\":")?)?;
+    let (ts, rest) = number(rest.strip_prefix(b",\"ts\":")?)?;
+    let (process, rest) = hex(rest.strip_prefix(b",\"id\":\"")?)?;
+    let (count, rest) = hex(rest.strip_prefix(b"-")?)?;
+    rest.strip_prefix(b"\"")?;
+    let id = RecordId { process, count };
+    Some(Head { version: u32::try_from(version).ok()?, record, ts, id })
+}
+
+fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit())?;
+    let (digits, rest) = text.split_at(end);
+    Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
+}
+
+fn hex(text: &[u8]) -> Option<(u32, &[u8])> {
+    let end = text.iter().position(|byte| !byte.is_ascii_hexdigit())?;
+    let (digits, rest) = text.split_at(end);
+    Some((u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?, rest))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use posse_actors::conversation::{ContentPart, InvocationId, SessionId};
+    use posse_actors::event::{Event, FORMAT_VERSION, Origin};
+
+    use super::*;
+
+    /// Record `number` of session `s`: a prompt with `text`.
+    pub(crate) fn record(number: u64, text: &str) -> StoredRecord {
+        StoredRecord {
+            v: FORMAT_VERSION,
+            record: number,
+            ts: 1_795_300_000_000 + number,
+            id: RecordId { process: 7, count: u32::try_from(number).unwrap() },
+            session_id: SessionId::new("s"),
+            origin: Some(Arc::new(Origin {
+                invocation_id: InvocationId::new("i1"),
+                parent_invocation_id: None,
+                agent: "build".to_owned(),
+                agent_path: "build".to_owned(),
+            })),
+            event: Event::UserMessage { content: vec![ContentPart::text(text)], message_id: None },
+        }
+    }
+
+    #[test]
+    fn writes_one_object_per_line_with_the_hash_last() {
+        let mut buffer = Vec::new();
+        let start = Chain::start("s");
+        let next = append_line(&mut buffer, &start, &record(1, "a\nb")).unwrap();
+        let again = append_line(&mut buffer, &next, &record(2, "c")).unwrap();
+        assert_ne!(next, again);
+        insta::assert_snapshot!(String::from_utf8(buffer).unwrap(), @r#"
+        {"v":1,"record":1,"ts":1795300000001,"id":"00000007-1","sessionId":"s","invocationId":"i1","agent":"build","agentPath":"build","type":"user.message","content":[{"type":"text","text":"a\nb"}],"hash":"e1dd48d86a3b78e6d4ac46b41ebab158"}
+        {"v":1,"record":2,"ts":1795300000002,"id":"00000007-2","sessionId":"s","invocationId":"i1","agent":"build","agentPath":"build","type":"user.message","content":[{"type":"text","text":"c"}],"hash":"4f1de0bb04fe3ddbf56a5df96f3ed303"}
+        "#);
+    }
+
+    #[test]
+    fn reads_back_what_it_wrote() {
+        let mut line = Vec::new();
+        let start = Chain::start("s");
+        let written = record(41, "héllo \u{2028} \u{0}");
+        let next = append_line(&mut line, &start, &written).unwrap();
+        let (body, claimed) = split(&line).unwrap();
+        assert_eq!((claimed, start.next(body)), (next, next));
+        let head = head(&line).unwrap();
+        assert_eq!((head.version, head.record, head.id), (1, 41, written.id));
+        assert_eq!(serde_json::from_slice::<StoredRecord>(&line).unwrap(), written);
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+    }
+
+    #[test]
+    fn refuses_heads_that_are_not_heads() {
+        for text in
+            ["", "{}", "{\"v\":1", "{\"v\":99999999999,\"record\":1", "{\"v\":,\"record\":1"]
+        {
+            assert_eq!(head(text.as_bytes()), None, "{text}");
+        }
+        assert!(split(b"short\n").is_none());
+    }
+}

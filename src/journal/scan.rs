@@ -1,0 +1,255 @@
+//! Reads lines and checks each against the chain. Stops at the first one that does not fit.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
+
+use crate::journal::format::{self, Chain, Head, LINE_BYTES_MAX};
+
+/// Bytes read at once.
+const BUFFER: usize = 1 << 20;
+
+/// What came next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A record that fits; [`Scanner::line`] has its bytes.
+    Record(Head),
+    /// The end of the file, after a whole line.
+    End,
+    /// The end of the file within a line.
+    Torn,
+    /// A later version wrote this line.
+    Newer(u32),
+    /// Something that no version writes here.
+    Damaged(String),
+}
+
+/// Walks over the lines of one file.
+pub(crate) struct Scanner<R> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+    chain: Chain,
+    /// Number of the next record, if it is known.
+    expected: Option<u64>,
+    /// Where the next line begins.
+    offset: u64,
+}
+
+impl<R: Read> Scanner<R> {
+    /// Starts at `offset` of a file, where a line begins that continues `chain`.
+    pub(crate) fn new(reader: R, chain: Chain, expected: Option<u64>, offset: u64) -> Scanner<R> {
+        let reader = BufReader::with_capacity(BUFFER, reader);
+        Scanner { reader, line: Vec::new(), chain, expected, offset }
+    }
+
+    /// Reads and checks the next line.
+    pub(crate) fn step(&mut self) -> io::Result<Step> {
+        self.line.clear();
+        let limit = LINE_BYTES_MAX as u64 + 1;
+        let read = self.reader.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
+        if read == 0 {
+            return Ok(Step::End);
+        }
+        if read > LINE_BYTES_MAX {
+            let what = format!("a line of more than {} MiB", LINE_BYTES_MAX >> 20);
+            return Ok(Step::Damaged(what));
+        }
+        if self.line.last() != Some(&b'\n') {
+            return Ok(Step::Torn);
+        }
+        Ok(self.check())
+    }
+
+    fn check(&mut self) -> Step {
+        let Some((body, claimed)) = format::split(&self.line) else {
+            return Step::Damaged("a line without a hash at its end".to_owned());
+        };
+        let next = self.chain.next(body);
+        if next != claimed {
+            return Step::Damaged("a line whose hash does not fit".to_owned());
+        }
+        let Some(head) = format::head(body).filter(|head| head.version > 0) else {
+            return Step::Damaged("a line that is not a record".to_owned());
+        };
+        if head.version > FORMAT_VERSION {
+            return Step::Newer(head.version);
+        }
+        if let Some(expected) = self.expected
+            && head.record != expected
+        {
+            let found = head.record;
+            return Step::Damaged(format!("record {found} where record {expected} belongs"));
+        }
+        self.chain = next;
+        self.expected = Some(head.record + 1);
+        self.offset += self.line.len() as u64;
+        Step::Record(head)
+    }
+
+    /// The whole line of the last record, newline included.
+    pub(crate) fn line(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// Where the last record's line ends.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The hash of the last record.
+    pub(crate) fn chain(&self) -> Chain {
+        self.chain
+    }
+
+    /// Number of the next record, if it is known.
+    pub(crate) fn expected(&self) -> Option<u64> {
+        self.expected
+    }
+
+    /// Goes on with the next segment.
+    pub(crate) fn follow<S: Read>(self, reader: S) -> Scanner<S> {
+        Scanner::new(reader, self.chain, self.expected, 0)
+    }
+}
+
+/// The record of a line whose hash fits. What this version cannot understand becomes
+/// [`Event::Unknown`], so that the numbers stay without a gap.
+pub(crate) fn parse(line: &[u8], head: Head, session: &str) -> StoredRecord {
+    serde_json::from_slice(line).unwrap_or_else(|_| StoredRecord {
+        v: head.version,
+        record: head.record,
+        ts: head.ts,
+        id: head.id,
+        session_id: posse_actors::conversation::SessionId::new(session),
+        origin: None,
+        event: Event::Unknown,
+    })
+}
+
+/// Opens a journal file for reading: a regular file, never through a link, never waiting.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::format::append_line;
+    use crate::journal::format::tests::record;
+
+    const HASH: &str = "a line whose hash does not fit";
+
+    fn journal(records: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut chain = Chain::start("s");
+        for number in 1..=records {
+            chain = append_line(&mut bytes, &chain, &record(number, "text")).unwrap();
+        }
+        bytes
+    }
+
+    /// How many records fit, and what stopped the scan.
+    fn scan(bytes: &[u8]) -> (u64, u64, Step) {
+        let mut scanner = Scanner::new(bytes, Chain::start("s"), Some(1), 0);
+        let mut records = 0;
+        loop {
+            match scanner.step().unwrap() {
+                Step::Record(_) => records += 1,
+                stop => return (records, scanner.offset(), stop),
+            }
+        }
+    }
+
+    #[test]
+    fn keeps_every_record_before_any_flipped_byte() {
+        let whole = journal(36);
+        assert!(whole.len() > 8 << 10, "{}", whole.len());
+        let starts: Vec<usize> =
+            (0..whole.len()).filter(|at| *at == 0 || whole[at - 1] == b'\n').collect();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x20;
+            let damaged = starts.iter().filter(|start| **start <= at).count() - 1;
+            let (records, offset, stop) = scan(&bytes);
+            // The hash has 128 bits: no flip may pass.
+            assert_eq!((records, offset), (damaged as u64, starts[damaged] as u64), "byte {at}");
+            assert_ne!(stop, Step::End, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn keeps_every_record_before_any_truncation() {
+        let whole = journal(36);
+        for length in 0..whole.len() {
+            let bytes = &whole[..length];
+            let complete = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let torn = bytes.last().is_some_and(|byte| *byte != b'\n');
+            let (records, _, stop) = scan(bytes);
+            assert_eq!(records, complete);
+            assert_eq!(stop, if torn { Step::Torn } else { Step::End });
+        }
+    }
+
+    #[test]
+    fn names_a_repeated_line_and_a_block_of_zeros() {
+        let whole = journal(3);
+        let line = &whole[..=whole.iter().position(|byte| *byte == b'\n').unwrap()];
+        let hash = Step::Damaged(HASH.to_owned());
+        assert_eq!(scan(&[&whole, line].concat()).2, hash);
+        let zeros = vec![0; 4096];
+        assert_eq!(scan(&[&whole, &zeros[..]].concat()), (3, whole.len() as u64, Step::Torn));
+        let hole = [&whole[..], &zeros, b"\n", &whole].concat();
+        assert_eq!(scan(&hole).0, 3);
+    }
+
+    #[test]
+    fn does_not_take_a_later_version_for_damage() {
+        let mut later = record(1, "text");
+        later.v = 2;
+        let mut line = Vec::new();
+        append_line(&mut line, &Chain::start("s"), &later).unwrap();
+        assert_eq!(scan(&line).2, Step::Newer(2));
+        let flipped = String::from_utf8(journal(1)).unwrap().replace("{\"v\":1,", "{\"v\":3,");
+        assert_eq!(scan(flipped.as_bytes()).2, Step::Damaged(HASH.to_owned()));
+    }
+
+    #[test]
+    fn keeps_the_number_of_what_it_cannot_understand() {
+        let mut line = Vec::new();
+        append_line(&mut line, &Chain::start("s"), &record(5, "text")).unwrap();
+        let text = String::from_utf8(line).unwrap();
+        let head = format::head(text.as_bytes()).unwrap();
+        let later = text.replace("user.message", "user.thought");
+        let parsed = parse(later.as_bytes(), head, "s");
+        assert_eq!((parsed.record, parsed.event), (5, Event::Unknown));
+        let broken = parse(text.replace("\"content\":[", "\"content\":{").as_bytes(), head, "s");
+        assert_eq!((broken.record, broken.event), (5, Event::Unknown));
+    }
+
+    /// Not an assertion: prints the rate, which depends on the machine and the profile.
+    #[test]
+    fn reports_how_fast_it_verifies() {
+        let mut bytes = Vec::new();
+        let mut chain = Chain::start("s");
+        let text = "x".repeat(1000);
+        for number in 1..=20_000 {
+            chain = append_line(&mut bytes, &chain, &record(number, &text)).unwrap();
+        }
+        let start = std::time::Instant::now();
+        let (records, ..) = scan(&bytes);
+        let seconds = start.elapsed().as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        let rate = bytes.len() as f64 / seconds / 1e6;
+        eprintln!("verified {} MB at {rate:.0} MB/s", bytes.len() / 1_000_000);
+        assert_eq!(records, 20_000);
+    }
+}

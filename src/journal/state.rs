@@ -1,0 +1,297 @@
+//! Where sessions live under the user's state directory, and how they are found again.
+//!
+//! A session is `projects/<slug>/sessions/<id>/`. Names are the only index: what is in the
+//! directories is listed, whatever the journals in them look like.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use posse_actors::conversation::SessionId;
+use sha2::{Digest, Sha256};
+
+use crate::failure::{Exit, Failure};
+use crate::journal::summary::SessionSummary;
+
+/// Characters of the readable part of a project's slug.
+const NAME_MAX: usize = 40;
+/// Ids that an error offers.
+const NEAREST_MAX: usize = 5;
+
+/// The user's state directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+/// Which sessions are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Within<'a> {
+    /// Those of every project.
+    Everywhere,
+    /// Those that were started in this directory.
+    Project(&'a Path),
+}
+
+/// A session that exists.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Found {
+    /// Its id.
+    pub id: String,
+    /// The slug of its project.
+    pub project: String,
+    /// Its directory.
+    pub dir: PathBuf,
+}
+
+impl StateDir {
+    /// The state directory of the process's environment: `POSSE_HOME`, `XDG_STATE_HOME`, `HOME`.
+    pub fn from_environment() -> Result<StateDir, Failure> {
+        let value = std::env::var_os;
+        let (posse, xdg, home) = (value("POSSE_HOME"), value("XDG_STATE_HOME"), value("HOME"));
+        StateDir::from_values(posse.as_deref(), xdg.as_deref(), home.as_deref())
+    }
+
+    /// The state directory that these values of `POSSE_HOME`, `XDG_STATE_HOME` and `HOME` mean.
+    pub fn from_values(
+        posse_home: Option<&OsStr>,
+        xdg_state_home: Option<&OsStr>,
+        home: Option<&OsStr>,
+    ) -> Result<StateDir, Failure> {
+        if let Some(posse_home) = posse_home.filter(|value| !value.is_empty()) {
+            let path = Path::new(posse_home);
+            if !path.is_absolute() {
+                let what = format!("`POSSE_HOME` is not an absolute path: {}", path.display());
+                return Err(Failure::new("SES001", Exit::Configuration, what)
+                    .fix("set `POSSE_HOME` to a path that begins with `/`"));
+            }
+            return Ok(StateDir::new(path.join("state")));
+        }
+        // The XDG specification has relative paths ignored.
+        let absolute =
+            |value: Option<&OsStr>| value.map(PathBuf::from).filter(|path| path.is_absolute());
+        let root = absolute(xdg_state_home)
+            .or_else(|| absolute(home).map(|home| home.join(".local/state")))
+            .map(|base| base.join("posse"));
+        root.map(StateDir::new).ok_or_else(|| {
+            let what = "there is no place to keep sessions: `HOME` is not an absolute path";
+            Failure::new("SES001", Exit::Configuration, what)
+                .fix("set `HOME`, or set `POSSE_HOME` to a directory of your own")
+        })
+    }
+
+    /// The state directory at `root`.
+    pub fn new(root: impl Into<PathBuf>) -> StateDir {
+        StateDir { root: root.into() }
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where everything about the project in `directory` is kept.
+    pub fn project_dir(&self, directory: &Path) -> PathBuf {
+        self.root.join("projects").join(project_slug(directory))
+    }
+
+    /// Where a session of the project in `directory` is kept.
+    pub fn session_dir(&self, directory: &Path, id: &SessionId) -> PathBuf {
+        self.project_dir(directory).join("sessions").join(id.as_str())
+    }
+
+    /// The sessions there are, newest first. Only names are read.
+    pub fn sessions(&self, within: Within<'_>) -> Result<Vec<Found>, Failure> {
+        let projects = match within {
+            Within::Project(directory) => vec![project_slug(directory)],
+            Within::Everywhere => names(&self.root.join("projects"))?,
+        };
+        let mut found = Vec::new();
+        for project in projects {
+            let sessions = self.root.join("projects").join(&project).join("sessions");
+            for id in names(&sessions)? {
+                found.push(Found { dir: sessions.join(&id), project: project.clone(), id });
+            }
+        }
+        found.sort_by(|a, b| b.cmp(a));
+        Ok(found)
+    }
+
+    /// The sessions there are, with what their first and last lines say, newest first.
+    pub fn summaries(&self, within: Within<'_>) -> Result<Vec<SessionSummary>, Failure> {
+        Ok(self.sessions(within)?.into_iter().map(SessionSummary::of).collect())
+    }
+
+    /// The session whose id is `text` or begins with it.
+    pub fn find(&self, within: Within<'_>, text: &str) -> Result<Found, Failure> {
+        let mut sessions = self.sessions(within)?;
+        if let Some(at) = sessions.iter().position(|session| session.id == text) {
+            return Ok(sessions.swap_remove(at));
+        }
+        let matching: Vec<&Found> =
+            sessions.iter().filter(|session| session.id.starts_with(text)).collect();
+        if let ([only], false) = (&matching[..], text.is_empty()) {
+            return Ok((*only).clone());
+        }
+        let (code, what, offered) = if matching.is_empty() {
+            ("SES002", format!("there is no session `{text}`"), nearest(&sessions, text))
+        } else {
+            let count = matching.len();
+            ("SES003", format!("`{text}` means {count} sessions"), ids(&matching))
+        };
+        let failure = Failure::new(code, Exit::Session, what);
+        Err(if offered.is_empty() {
+            failure.fix("`posse sessions list --all` shows every session")
+        } else {
+            failure.fix(format!("give one of {offered}"))
+        })
+    }
+}
+
+/// The ids that share most of their beginning with `text`.
+fn nearest(sessions: &[Found], text: &str) -> String {
+    let mut ranked: Vec<&Found> = sessions.iter().collect();
+    ranked.sort_by_key(|session| {
+        let shared = session.id.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
+        std::cmp::Reverse(shared)
+    });
+    ids(&ranked)
+}
+
+fn ids(sessions: &[&Found]) -> String {
+    let ids: Vec<String> =
+        sessions.iter().take(NEAREST_MAX).map(|session| format!("`{}`", session.id)).collect();
+    ids.join(", ")
+}
+
+/// Names of the directories in `parent`; none if it does not exist.
+fn names(parent: &Path) -> Result<Vec<String>, Failure> {
+    let unreadable = |error: io::Error| {
+        Failure::new("SES004", Exit::Session, "the stored sessions cannot be listed")
+            .at(parent.display().to_string())
+            .because(error.to_string())
+    };
+    let entries = match fs::read_dir(parent) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(unreadable)?;
+        // A link could lead out of the state directory.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The name of the project in `directory`: readable, and different for each path.
+pub fn project_slug(directory: &Path) -> String {
+    let path = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    let name = path.file_name().map_or_else(|| "root".into(), OsStr::to_string_lossy);
+    let readable: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') { c } else { '-' })
+        .take(NAME_MAX)
+        .collect();
+    let digest = Sha256::digest(path.as_os_str().as_bytes());
+    let hash = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+    format!("{}-{hash:08x}", readable.trim_matches(|c| c == '.' || c == '-'))
+}
+
+/// A new session's id: its start in UTC, so that ids sort by time, and six hex digits of `random`.
+pub fn new_session_id(now_ms: u64, random: u32) -> SessionId {
+    let time = i64::try_from(now_ms)
+        .ok()
+        .and_then(|now| Timestamp::from_millisecond(now).ok())
+        .unwrap_or(Timestamp::UNIX_EPOCH);
+    let digits = time.strftime("%Y%m%d-%H%M%S");
+    SessionId::new(format!("{digits}-{:06x}", random & 0x00ff_ffff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(posse: &str, xdg: &str, home: &str) -> Result<PathBuf, String> {
+        let value = |text| Some(OsStr::new(text));
+        StateDir::from_values(value(posse), value(xdg), value(home))
+            .map(|state| state.root)
+            .map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn lives_where_the_first_usable_value_says() {
+        assert_eq!(root("/p", "/x", "/h").unwrap(), Path::new("/p/state"));
+        assert_eq!(root("", "/x", "/h").unwrap(), Path::new("/x/posse"));
+        assert_eq!(root("", "x", "/h\n ü").unwrap(), Path::new("/h\n ü/.local/state/posse"));
+        insta::assert_snapshot!(root("p", "/x", "/h").unwrap_err(), @r"
+        error[SES001]: `POSSE_HOME` is not an absolute path: p
+          fix: set `POSSE_HOME` to a path that begins with `/`
+        ");
+        insta::assert_snapshot!(root("", "", "h").unwrap_err(), @r"
+        error[SES001]: there is no place to keep sessions: `HOME` is not an absolute path
+          fix: set `HOME`, or set `POSSE_HOME` to a directory of your own
+        ");
+        assert!(StateDir::from_values(None, None, None).is_err());
+    }
+
+    #[test]
+    fn names_projects_readably_and_apart() {
+        let slug = |path: &str| project_slug(Path::new(path));
+        assert_eq!(
+            slug("/nowhere/my app"),
+            "my-app-9a51e7c0".replace("9a51e7c0", &slug("/nowhere/my app")[7..])
+        );
+        assert_ne!(slug("/nowhere/a/x"), slug("/nowhere/b/x"));
+        for path in ["/", "/nowhere/..", "/nowhere/\u{1b}[2J", "/nowhere/ああ"] {
+            let slug = slug(path);
+            let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            assert!(slug.chars().all(safe) && slug != ".." && slug.len() >= 8, "{slug}");
+        }
+    }
+
+    #[test]
+    fn ids_sort_by_time() {
+        let id = new_session_id(1_795_298_212_000, 0xab3f_9a2c);
+        assert_eq!(id.as_str(), "20261121-215652-3f9a2c");
+        assert!(new_session_id(1_795_298_213_000, 0) > id);
+        assert_eq!(new_session_id(u64::MAX, 1).as_str(), "19700101-000000-000001");
+    }
+
+    #[test]
+    fn finds_by_id_and_by_the_beginning_of_one() {
+        let home = tempfile::tempdir().unwrap();
+        let state = StateDir::new(home.path());
+        assert_eq!(state.sessions(Within::Everywhere).unwrap(), []);
+        let (a, b) = (Path::new("/nowhere/a"), Path::new("/nowhere/b"));
+        for (project, id) in
+            [(a, "20260101-000000-aaaaaa"), (a, "20260102-000000-bbbbbb"), (b, "2027")]
+        {
+            fs::create_dir_all(state.session_dir(project, &SessionId::new(id))).unwrap();
+        }
+        let find = |text: &str| {
+            let found = state.find(Within::Everywhere, text);
+            found.map(|found| found.id).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(find("20260101-000000-aaaaaa").unwrap(), "20260101-000000-aaaaaa");
+        assert_eq!(find("20260102").unwrap(), "20260102-000000-bbbbbb");
+        assert_eq!(state.sessions(Within::Project(b)).unwrap().len(), 1);
+        insta::assert_snapshot!(find("202601").unwrap_err(), @r"
+        error[SES003]: `202601` means 2 sessions
+          fix: give one of `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
+        ");
+        insta::assert_snapshot!(find("../2027").unwrap_err(), @r"
+        error[SES002]: there is no session `../2027`
+          fix: give one of `2027`, `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
+        ");
+        assert!(find("").is_err());
+    }
+}

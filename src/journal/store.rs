@@ -1,0 +1,236 @@
+//! The journal of one session in files.
+//!
+//! Whoever holds a [`FileJournal`] holds the session's lock. A fresh session costs a directory
+//! and two empty files; the writing thread starts with the first record.
+
+mod open;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+
+use posse_actors::conversation::SessionId;
+use posse_actors::event::StoredRecord;
+use posse_actors::ports::{Journal, JournalBatch, JournalError, JournalStore, Opened, PortFuture};
+use tokio::sync::oneshot;
+
+use crate::journal::lock::SessionLock;
+use crate::journal::scan::{Scanner, Step, parse};
+use crate::journal::segments::{ACTIVE, SEGMENT_BYTES, Segments};
+use crate::journal::writer::{self, Queue, Tail, Turn, lock};
+
+/// A journal that is smaller than this is opened on the spot; a larger one on a thread.
+const SMALL_BYTES: u64 = 256 << 10;
+/// Stack of the writing thread: it serialises records, and their JSON is not deep.
+const STACK_BYTES: usize = 1 << 20;
+
+/// The journal of one session, in its directory, under its lock.
+///
+/// Dropping it waits until what was submitted is written.
+#[derive(Debug)]
+pub struct FileJournal {
+    shared: Arc<Shared>,
+    _lock: SessionLock,
+}
+
+/// What the store, its journal and the writing thread have in common.
+#[derive(Debug)]
+struct Shared {
+    dir: PathBuf,
+    session: SessionId,
+    turn: Mutex<Turn>,
+    segments: Arc<Mutex<Segments>>,
+    /// The journal that was opened last.
+    current: Mutex<Option<Running>>,
+    /// Directories that were made for this session and are not known to be on the disk.
+    new_entries: Mutex<Vec<PathBuf>>,
+    segment_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    queue: Arc<Queue>,
+    thread: Arc<OnceLock<Mutex<Option<JoinHandle<()>>>>>,
+}
+
+impl FileJournal {
+    /// Makes the directory of `session` if there is none, and takes its lock.
+    pub fn lock(dir: &Path, session: SessionId) -> Result<FileJournal, JournalError> {
+        FileJournal::with_segments(dir, session, SEGMENT_BYTES)
+    }
+
+    fn with_segments(
+        dir: &Path,
+        session: SessionId,
+        segment_bytes: u64,
+    ) -> Result<FileJournal, JournalError> {
+        let new_entries = open::make_private(dir).map_err(disk_error)?;
+        let lock = SessionLock::take(dir)?;
+        let shared = Shared {
+            dir: dir.to_owned(),
+            session,
+            turn: Mutex::default(),
+            segments: Arc::new(Mutex::new(Segments::new(dir.to_owned()))),
+            current: Mutex::new(None),
+            new_entries: Mutex::new(new_entries),
+            segment_bytes,
+        };
+        Ok(FileJournal { shared: Arc::new(shared), _lock: lock })
+    }
+
+    /// The session's directory; `outputs/` and blobs belong beside the journal.
+    pub fn dir(&self) -> &Path {
+        &self.shared.dir
+    }
+}
+
+impl JournalStore for FileJournal {
+    fn open(&self) -> PortFuture<Result<Opened, JournalError>> {
+        let shared = Arc::clone(&self.shared);
+        let size = std::fs::metadata(shared.dir.join(ACTIVE)).map_or(0, |file| file.len());
+        // A thread that still writes may hold the turn for as long as its disk takes.
+        let idle = shared.turn.try_lock().is_ok();
+        if idle && size <= SMALL_BYTES {
+            let opened = shared.open();
+            return Box::pin(async move { opened });
+        }
+        beside("posse-journal-open", move || shared.open())
+    }
+
+    fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>> {
+        let shared = Arc::clone(&self.shared);
+        beside("posse-journal-read", move || shared.read(from, to))
+    }
+}
+
+impl Drop for FileJournal {
+    fn drop(&mut self) {
+        let Some(running) = lock(&self.shared.current).take() else { return };
+        running.queue.close();
+        let thread = running.thread.get().and_then(|thread| lock(thread).take());
+        if let Some(thread) = thread
+            // The last owner may be a callback that the thread itself runs.
+            && thread.thread().id() != std::thread::current().id()
+        {
+            thread.join().ok();
+        }
+    }
+}
+
+impl Shared {
+    fn read(&self, from: u64, to: u64) -> Result<Vec<StoredRecord>, JournalError> {
+        let mut records = Vec::new();
+        let segments = lock(&self.segments);
+        let Some(mark) = segments.mark_before(from) else { return Ok(records) };
+        let file = segments.open(mark.segment).map_err(disk_error)?;
+        drop(segments);
+        let Some(mut file) = file else { return Ok(records) };
+        io::Seek::seek(&mut file, io::SeekFrom::Start(mark.offset)).map_err(disk_error)?;
+        let mut scanner = Scanner::new(file, mark.chain, Some(mark.record), mark.offset);
+        let mut segment = mark.segment;
+        while scanner.expected().is_none_or(|next| next <= to) {
+            match scanner.step().map_err(disk_error)? {
+                Step::Record(head) if head.record >= from => {
+                    records.push(parse(scanner.line(), head, self.session.as_str()));
+                }
+                Step::Record(_) => (),
+                Step::End => {
+                    segment += 1;
+                    let next = lock(&self.segments).open(segment).map_err(disk_error)?;
+                    let Some(next) = next else { break };
+                    scanner = scanner.follow(next);
+                }
+                // The line that is being written.
+                Step::Torn => break,
+                Step::Newer(version) => return Err(newer(version)),
+                Step::Damaged(what) => {
+                    let offset = scanner.offset();
+                    let what = format!("{what}, in segment {segment} at byte {offset}");
+                    return Err(JournalError::Damaged { what });
+                }
+            }
+        }
+        Ok(records)
+    }
+}
+
+/// Runs `work` on a thread of its own.
+fn beside<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> Result<T, JournalError> + Send + 'static,
+) -> PortFuture<Result<T, JournalError>> {
+    let (sender, receiver) = oneshot::channel();
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        // Nobody waits any more: then nobody misses it.
+        sender.send(work()).ok();
+    });
+    Box::pin(async move {
+        spawned.map_err(disk_error)?;
+        receiver.await.unwrap_or(Err(JournalError::Closed))
+    })
+}
+
+fn disk_error(source: io::Error) -> JournalError {
+    JournalError::Write { source: source.into() }
+}
+
+fn newer(version: u32) -> JournalError {
+    let what = format!("a later version of posse wrote it (format {version}); it was not changed");
+    JournalError::Damaged { what }
+}
+
+/// Appends to the files. One that an earlier opening returned only answers `Closed`.
+#[derive(Debug)]
+struct FileAppender {
+    shared: Arc<Shared>,
+    generation: u64,
+    queue: Arc<Queue>,
+    thread: Arc<OnceLock<Mutex<Option<JoinHandle<()>>>>>,
+    /// Where the thread will go on; it is gone once the thread has it.
+    tail: Mutex<Option<Tail>>,
+}
+
+impl FileAppender {
+    /// Starts the thread with the first batch. An error ends the journal.
+    fn start(&self) -> Result<(), String> {
+        let Some(tail) = lock(&self.tail).take() else { return Ok(()) };
+        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let generation = self.generation;
+        let spawned = std::thread::Builder::new()
+            .name("posse-journal".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || writer::run(&queue, &shared.turn, generation, tail));
+        match spawned {
+            Ok(thread) => {
+                self.thread.get_or_init(|| Mutex::new(Some(thread)));
+                Ok(())
+            }
+            Err(error) => {
+                self.queue.close();
+                Err(format!("the writing thread cannot start: {error}"))
+            }
+        }
+    }
+}
+
+impl Journal for FileAppender {
+    fn submit(&self, batch: JournalBatch) {
+        if let Err(cause) = self.start() {
+            (batch.done)(Err(JournalError::Write { source: cause.into() }));
+            return;
+        }
+        if let Err(batch) = self.queue.push(batch) {
+            (batch.done)(Err(JournalError::Closed));
+        }
+    }
+}
+
+impl Drop for FileAppender {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;

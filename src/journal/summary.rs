@@ -1,0 +1,179 @@
+//! What a list of sessions shows of one: read from its first and its last lines, never more.
+//!
+//! A damaged journal never breaks a list; the line says what can be said.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use posse_actors::conversation::text_of;
+use posse_actors::event::{Event, StoredRecord};
+use serde::Serialize;
+
+use crate::journal::lock::is_held;
+use crate::journal::scan::open_to_read;
+use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
+use crate::journal::state::Found;
+
+/// Bytes read of a beginning or an end, and when a line is longer than that.
+const WINDOWS: [u64; 2] = [32 << 10, 2 << 20];
+/// Lines among which the first prompt is looked for.
+const LINES_MAX: usize = 32;
+/// Characters of a prompt that are kept.
+const PROMPT_MAX: usize = 400;
+
+/// One session in a list.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionSummary {
+    /// Its id.
+    pub id: String,
+    /// The slug of its project.
+    pub project: String,
+    /// How it stands.
+    pub state: SessionState,
+    /// When it began, in milliseconds since 1970.
+    pub started_ms: Option<u64>,
+    /// When its last record was written.
+    pub last_ms: Option<u64>,
+    /// Records, as the last one counts them.
+    pub records: u64,
+    /// Size of its journal.
+    pub bytes: u64,
+    /// Where it was started.
+    pub cwd: Option<String>,
+    /// The agent.
+    pub agent: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The beginning of the first prompt.
+    pub prompt: Option<String>,
+}
+
+/// How a session stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// A process owns it.
+    Running,
+    /// It ended for this reason.
+    Ended(String),
+    /// Its process was gone before it ended.
+    Interrupted,
+    /// It has no record.
+    Empty,
+    /// Its journal cannot be read.
+    Damaged(String),
+}
+
+impl SessionSummary {
+    /// Reads what can be read of `found`.
+    pub(crate) fn of(found: Found) -> SessionSummary {
+        let dir = found.dir;
+        let mut summary = SessionSummary {
+            id: found.id,
+            project: found.project,
+            state: SessionState::Empty,
+            started_ms: None,
+            last_ms: None,
+            records: 0,
+            bytes: 0,
+            cwd: None,
+            agent: None,
+            model: None,
+            prompt: None,
+        };
+        if let Err(error) = summary.read(&dir) {
+            summary.state = SessionState::Damaged(error.to_string());
+        }
+        if is_held(&dir) {
+            summary.state = SessionState::Running;
+        }
+        summary
+    }
+
+    fn read(&mut self, dir: &Path) -> io::Result<()> {
+        let closed = closed_segments(dir)?.map_err(io::Error::other)?;
+        let mut files = Vec::new();
+        for name in (1..=closed).map(closed_name).chain([ACTIVE.to_owned()]) {
+            match open_to_read(&dir.join(name)) {
+                Ok(file) => files.push(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+                Err(error) => return Err(error),
+            }
+        }
+        for file in &files {
+            self.bytes += file.metadata()?.len();
+        }
+        let Some(first) = files.first_mut() else { return Ok(()) };
+        self.read_beginning(first)?;
+        for file in files.iter_mut().rev() {
+            if let Some(last) = last_record(file)? {
+                self.records = last.record;
+                self.last_ms = Some(last.ts);
+                self.state = match last.event {
+                    Event::SessionEnded { reason, .. } => SessionState::Ended(reason),
+                    _ => SessionState::Interrupted,
+                };
+                return Ok(());
+            }
+        }
+        if self.bytes > 0 {
+            return Err(io::Error::other("no line of it can be read"));
+        }
+        Ok(())
+    }
+
+    fn read_beginning(&mut self, file: &mut File) -> io::Result<()> {
+        for window in WINDOWS {
+            let mut bytes = Vec::new();
+            file.seek(SeekFrom::Start(0))?;
+            Read::by_ref(file).take(window).read_to_end(&mut bytes)?;
+            for line in bytes.split_inclusive(|byte| *byte == b'\n').take(LINES_MAX) {
+                if let Ok(record) = serde_json::from_slice(line) {
+                    self.learn(record);
+                }
+            }
+            let whole = u64::try_from(bytes.len()).is_ok_and(|length| length < window);
+            if whole || self.prompt.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, record: StoredRecord) {
+        self.started_ms.get_or_insert(record.ts);
+        match record.event {
+            Event::SessionStarted { cwd, agent, model, .. } => {
+                self.cwd = Some(cwd);
+                self.agent = Some(agent);
+                self.model = Some(model);
+            }
+            Event::UserMessage { content, .. } if self.prompt.is_none() => {
+                self.prompt = Some(text_of(&content).chars().take(PROMPT_MAX).collect());
+            }
+            _ => (),
+        }
+    }
+}
+
+/// The last line that can be read, if one is near enough to the end.
+fn last_record(file: &mut File) -> io::Result<Option<StoredRecord>> {
+    let length = file.metadata()?.len();
+    for window in WINDOWS {
+        let start = length.saturating_sub(window);
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(start))?;
+        Read::by_ref(file).take(window).read_to_end(&mut bytes)?;
+        let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+        if start > 0 && !lines.is_empty() {
+            lines.remove(0);
+        }
+        let found = lines.iter().rev().find_map(|line| serde_json::from_slice(line).ok());
+        if found.is_some() || start == 0 {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}

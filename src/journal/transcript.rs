@@ -1,0 +1,225 @@
+//! A session as text to read: who said what, which call did what, who answered which question.
+//!
+//! Everything in a journal may come from a model or a repository, so control characters are
+//! escaped before they reach a terminal.
+
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use posse_actors::conversation::{Usage, text_of};
+use posse_actors::event::{Event, StoredRecord};
+
+use crate::failure::{printable, printable_lines};
+
+/// Width of the time, and of the word that says what a line is.
+const WORD_WIDTH: usize = 9;
+/// Characters of a tool's answer that are shown.
+const ANSWER_MAX: usize = 160;
+
+/// Writes records as text.
+pub(crate) struct Transcript<'a> {
+    out: &'a mut dyn Write,
+    zone: &'a TimeZone,
+    color: bool,
+}
+
+/// What a line is, which colours may underline.
+#[derive(Clone, Copy)]
+enum Tone {
+    Said,
+    Done,
+    Quiet,
+    Bad,
+}
+
+impl<'a> Transcript<'a> {
+    pub(crate) fn new(out: &'a mut dyn Write, zone: &'a TimeZone, color: bool) -> Transcript<'a> {
+        Transcript { out, zone, color }
+    }
+
+    /// Writes what `record` means to a reader; nothing if it is a detail.
+    pub(crate) fn add(&mut self, record: &StoredRecord) -> io::Result<()> {
+        let Some((tone, word, text)) = describe(&record.event) else { return Ok(()) };
+        let who = record.origin.as_ref().filter(|origin| origin.parent_invocation_id.is_some());
+        let text = match who {
+            Some(origin) => format!("[{}] {text}", origin.agent_path),
+            None => text,
+        };
+        let time = clock(record.ts, self.zone);
+        let code = match tone {
+            Tone::Said => "1",
+            Tone::Done => "32",
+            Tone::Quiet => "2",
+            Tone::Bad => "31",
+        };
+        let (on, off) =
+            if self.color { (format!("\x1b[{code}m"), "\x1b[0m") } else { (String::new(), "") };
+        let text = printable_lines(text.trim_end());
+        let mut lines = text.lines();
+        let first = lines.next().unwrap_or_default();
+        let line = format!("{time}  {on}{word:<WORD_WIDTH$}{off} {first}");
+        writeln!(self.out, "{}", line.trim_end())?;
+        let indent = time.len() + 2 + WORD_WIDTH + 1;
+        for line in lines {
+            if line.is_empty() {
+                writeln!(self.out)?;
+            } else {
+                writeln!(self.out, "{:indent$}{line}", "")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `21:56:52` where the user lives.
+fn clock(ms: u64, zone: &TimeZone) -> String {
+    local(ms, zone)
+        .map_or_else(|| "--:--:--".to_owned(), |time| time.strftime("%H:%M:%S").to_string())
+}
+
+/// The moment where the user lives, if it is one.
+pub(crate) fn local(ms: u64, zone: &TimeZone) -> Option<jiff::Zoned> {
+    let ms = i64::try_from(ms).ok()?;
+    Some(Timestamp::from_millisecond(ms).ok()?.to_zoned(zone.clone()))
+}
+
+/// The lines that say what people and models did.
+fn describe(event: &Event) -> Option<(Tone, &'static str, String)> {
+    Some(match event {
+        Event::UserMessage { content, .. } => (Tone::Said, "you", text_of(content)),
+        Event::MessageQueued { content, .. } => (Tone::Quiet, "queued", text_of(content)),
+        Event::ModelReply { message, .. } => {
+            (Tone::Said, "model", message.content.clone().filter(|text| !text.is_empty())?)
+        }
+        Event::ModelPartial { text, cause, .. } => {
+            (Tone::Bad, "cut off", format!("{text}\n({cause})"))
+        }
+        Event::ContentFilter { .. } => {
+            (Tone::Bad, "withheld", "the provider withheld the reply".to_owned())
+        }
+        Event::ToolStarted { summary, .. } => (Tone::Quiet, "call", printable(summary)),
+        Event::ToolCompleted { content, duration_ms, .. } => {
+            (Tone::Done, "done", answer(&text_of(content), Some(*duration_ms)))
+        }
+        Event::ToolFailed { name, class, content, .. } => {
+            (Tone::Bad, "failed", format!("{name}, {class}: {}", answer(&text_of(content), None)))
+        }
+        Event::ToolOutcomeUnknown { name, .. } => {
+            (Tone::Bad, "unknown", format!("nobody knows how `{name}` ended"))
+        }
+        Event::SessionStarted { .. }
+        | Event::SessionResumed { .. }
+        | Event::SessionParked { .. }
+        | Event::SessionEnded { .. } => describe_session(event)?,
+        Event::PermissionRequested { .. }
+        | Event::PermissionGranted { .. }
+        | Event::PermissionDenied { .. }
+        | Event::PermissionWithdrawn { .. } => describe_question(event)?,
+        _ => describe_trouble(event)?,
+    })
+}
+
+fn describe_session(event: &Event) -> Option<(Tone, &'static str, String)> {
+    Some(match event {
+        Event::SessionStarted { cwd, agent, provider, model, posse, .. } => (
+            Tone::Quiet,
+            "started",
+            format!("{agent} with {model} ({provider}) in {cwd}, posse {posse}"),
+        ),
+        Event::SessionResumed { records } => {
+            (Tone::Quiet, "resumed", format!("after {records} records"))
+        }
+        Event::SessionParked { cause } => (Tone::Bad, "parked", cause.clone()),
+        Event::SessionEnded { reason, exit_code, usage, turns, cost_usd, .. } => {
+            let money = cost_usd.map(|cost| format!(", ${cost:.4}")).unwrap_or_default();
+            let turns = counted(u64::from(*turns), "turn");
+            let text = format!("{reason}, exit code {exit_code}, {turns}{}{money}", tokens(usage));
+            (if *exit_code == 0 { Tone::Done } else { Tone::Bad }, "ended", text)
+        }
+        _ => return None,
+    })
+}
+
+fn describe_question(event: &Event) -> Option<(Tone, &'static str, String)> {
+    Some(match event {
+        Event::PermissionRequested { summary, reason, .. } => {
+            (Tone::Said, "asked", format!("{} ({})", printable(summary), printable(reason)))
+        }
+        Event::PermissionGranted { by, scope, grant, .. } => {
+            let scope = serde_json::to_value(scope).ok()?;
+            let covers =
+                grant.as_ref().map(|grant| format!(", {} in {}", grant.operation, grant.target));
+            let text = format!("by {by}, {}{}", scope.as_str()?, covers.unwrap_or_default());
+            (Tone::Done, "allowed", text)
+        }
+        Event::PermissionDenied { by, reason, .. } => {
+            (Tone::Bad, "denied", format!("by {by}: {reason}"))
+        }
+        Event::PermissionWithdrawn { reason, .. } => (Tone::Quiet, "withdrawn", reason.clone()),
+        _ => return None,
+    })
+}
+
+fn describe_trouble(event: &Event) -> Option<(Tone, &'static str, String)> {
+    Some(match event {
+        Event::InvocationFailed { class, cause, .. } => {
+            (Tone::Bad, "failed", format!("{class}: {cause}"))
+        }
+        Event::InvocationCancelled { .. } => (Tone::Bad, "cancelled", "interrupted".to_owned()),
+        Event::ProviderRetry { provider, attempt, cause, wait_ms, .. } => {
+            let wait = std::time::Duration::from_millis(*wait_ms);
+            (
+                Tone::Quiet,
+                "retry",
+                format!("{provider}, attempt {attempt}: {cause}; waits {wait:?}"),
+            )
+        }
+        Event::ActorCrashed { actor, cause } => (Tone::Bad, "crash", format!("{actor}: {cause}")),
+        Event::ActorRestarted { actor, restarts } => {
+            (Tone::Quiet, "restart", format!("{actor}, number {restarts}"))
+        }
+        Event::LimitReached { limit, value } => (Tone::Bad, "limit", format!("{limit} = {value}")),
+        Event::Warning { message } => (Tone::Bad, "warning", message.clone()),
+        Event::Unknown => {
+            (Tone::Quiet, "?", "a record of a kind that this version does not know".to_owned())
+        }
+        _ => return None,
+    })
+}
+
+/// The first line of what a tool answered, and how much more there is.
+fn answer(text: &str, duration_ms: Option<u64>) -> String {
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let mut shown: String = first.chars().take(ANSWER_MAX).collect();
+    if shown.len() < first.len() {
+        shown.push('…');
+    }
+    let more = lines.count() as u64;
+    let mut notes = Vec::new();
+    if more > 0 {
+        notes.push(format!("{} more", counted(more, "line")));
+    }
+    notes.extend(duration_ms.map(|ms| format!("{ms} ms")));
+    match (shown.is_empty(), notes.is_empty()) {
+        (true, _) => notes.join(", "),
+        (false, true) => shown,
+        (false, false) => format!("{shown} ({})", notes.join(", ")),
+    }
+}
+
+fn tokens(usage: &Usage) -> String {
+    match (usage.input_tokens, usage.output_tokens) {
+        (None, None) => String::new(),
+        (input, output) => {
+            let known = |tokens: Option<u64>| tokens.map_or("?".to_owned(), |n| n.to_string());
+            format!(", {} tokens in, {} out", known(input), known(output))
+        }
+    }
+}
+
+/// `1 line`, `2 lines`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,372 @@
+//! The thread that appends: it takes all batches that wait, writes them together, syncs at most
+//! once, and tells each how it ended.
+//!
+//! After a write or a sync that failed nothing is written until the journal is opened again: what
+//! a disk says after an error cannot be trusted.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use posse_actors::ports::{Committed, JournalBatch, JournalDone, JournalError};
+use posse_actors::record::Durability;
+
+use crate::journal::format::{self, Chain};
+use crate::journal::segments::{Mark, Segments};
+
+/// Bytes that are written together.
+const GROUP_BYTES: usize = 4 << 20;
+/// Bytes that the buffer keeps for the next group.
+const BUFFER_KEPT: usize = 256 << 10;
+/// How often a write that would block is tried again, after `BLOCKED_PAUSE` each.
+const BLOCKED_MAX: u32 = 1000;
+const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
+
+/// What the thread needs of a file; tests put faults in its place.
+pub(crate) trait Disk: Send + std::fmt::Debug {
+    /// `write(2)` at the end.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// `fdatasync(2)`.
+    fn sync(&mut self) -> io::Result<()>;
+    /// `ftruncate(2)`.
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl Disk for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::Write::write(self, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// Opens another active file after one was closed.
+pub(crate) type NextDisk = Box<dyn Fn() -> io::Result<Box<dyn Disk>> + Send>;
+
+/// Who may write: the journal that was opened last.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// Counted up by each opening.
+    pub(crate) generation: u64,
+    /// A sync failed: what the file seems to hold may not be on the disk.
+    pub(crate) suspect: bool,
+}
+
+/// The end of the journal, where the thread goes on.
+pub(crate) struct Tail {
+    pub(crate) disk: Box<dyn Disk>,
+    pub(crate) next_disk: NextDisk,
+    /// Length of the active file, up to the last whole line.
+    pub(crate) length: u64,
+    pub(crate) chain: Chain,
+    /// Number of the last record.
+    pub(crate) last: u64,
+    /// Directories whose entries are new: a file is not durable before its name is.
+    pub(crate) new_entries: Vec<PathBuf>,
+    pub(crate) segments: Arc<Mutex<Segments>>,
+    /// Length at which the active file is closed.
+    pub(crate) segment_bytes: u64,
+}
+
+impl std::fmt::Debug for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tail").field("length", &self.length).field("last", &self.last).finish()
+    }
+}
+
+/// Batches on their way to the thread.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    batches: VecDeque<JournalBatch>,
+    closed: bool,
+}
+
+impl Queue {
+    /// Adds a batch, or gives it back if nobody will take it.
+    pub(crate) fn push(&self, batch: JournalBatch) -> Result<(), JournalBatch> {
+        let mut waiting = lock(&self.state);
+        if waiting.closed {
+            return Err(batch);
+        }
+        waiting.batches.push_back(batch);
+        drop(waiting);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Lets the thread finish what waits, and end.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits for batches. Empty means that there will be none.
+    fn take(&self) -> VecDeque<JournalBatch> {
+        let mut waiting = lock(&self.state);
+        while waiting.batches.is_empty() && !waiting.closed {
+            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut waiting.batches)
+    }
+}
+
+/// Locks also after a panic elsewhere: each change under these locks is whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread's work, until the queue is closed.
+pub(crate) fn run(queue: &Queue, turn: &Mutex<Turn>, generation: u64, mut tail: Tail) {
+    let mut buffer = Vec::new();
+    let mut failed: Option<String> = None;
+    loop {
+        let mut batches = queue.take();
+        if batches.is_empty() {
+            return;
+        }
+        while !batches.is_empty() {
+            let mut group = Group::new(&mut buffer, &tail);
+            while !group.is_full()
+                && let Some(batch) = batches.pop_front()
+            {
+                group.add(batch, failed.as_deref());
+            }
+            let mut turn = lock(turn);
+            let result = if turn.generation != generation {
+                Err(CommitError::Superseded)
+            } else if group.is_idle() {
+                Ok(())
+            } else {
+                tail.commit(&mut group, &mut turn)
+            };
+            drop(turn);
+            if let Err(CommitError::Failed(error)) = &result {
+                failed = Some(error.to_string());
+            }
+            group.finish(&result);
+            buffer.shrink_to(BUFFER_KEPT);
+        }
+    }
+}
+
+#[derive(Debug)]
+enum CommitError {
+    /// The journal was opened again.
+    Superseded,
+    /// The disk failed.
+    Failed(io::Error),
+}
+
+/// Batches that are written together.
+struct Group<'a> {
+    bytes: &'a mut Vec<u8>,
+    chain: Chain,
+    last: u64,
+    segment: u32,
+    length: u64,
+    marks: Vec<Mark>,
+    sync: bool,
+    ends: Vec<(JournalDone, Result<Committed, JournalError>)>,
+}
+
+impl<'a> Group<'a> {
+    fn new(bytes: &'a mut Vec<u8>, tail: &Tail) -> Group<'a> {
+        bytes.clear();
+        let segment = lock(&tail.segments).active();
+        Group {
+            bytes,
+            chain: tail.chain,
+            last: tail.last,
+            segment,
+            length: tail.length,
+            marks: Vec::new(),
+            sync: false,
+            ends: Vec::new(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= GROUP_BYTES
+    }
+
+    /// Whether there is nothing to write and nothing to sync.
+    fn is_idle(&self) -> bool {
+        self.bytes.is_empty() && !self.sync
+    }
+
+    fn add(&mut self, batch: JournalBatch, failed: Option<&str>) {
+        let encoded = match failed {
+            Some(cause) => Err(write_error(format!("an earlier write failed: {cause}"))),
+            None => self.encode(&batch),
+        };
+        let end = encoded.map(|()| {
+            self.sync |= batch.durability == Durability::Synced;
+            Committed { last_record: self.last }
+        });
+        self.ends.push((batch.done, end));
+    }
+
+    /// Appends the records to the buffer, all or none.
+    fn encode(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
+        let start = (self.bytes.len(), self.chain, self.last, self.marks.len());
+        for record in &batch.records {
+            let mark = Mark {
+                record: record.record,
+                segment: self.segment,
+                offset: self.length + self.bytes.len() as u64,
+                chain: self.chain,
+            };
+            let encoded = if record.record == self.last + 1 {
+                format::append_line(self.bytes, &self.chain, record)
+            } else {
+                let (number, last) = (record.record, self.last);
+                Err(io::Error::other(format!("record {number} does not follow record {last}")))
+            };
+            match encoded {
+                Ok(chain) => {
+                    self.chain = chain;
+                    self.last = record.record;
+                    self.marks.push(mark);
+                }
+                Err(error) => {
+                    self.bytes.truncate(start.0);
+                    (self.chain, self.last) = (start.1, start.2);
+                    self.marks.truncate(start.3);
+                    return Err(write_error(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells every batch how it ended.
+    fn finish(self, result: &Result<(), CommitError>) {
+        for (done, end) in self.ends {
+            let end = match result {
+                Ok(()) => end,
+                Err(CommitError::Superseded) => Err(JournalError::Closed),
+                Err(CommitError::Failed(error)) => end.and(Err(write_error(error.to_string()))),
+            };
+            // Whoever listens may panic; the others are told all the same.
+            catch_unwind(AssertUnwindSafe(move || done(end))).ok();
+        }
+    }
+}
+
+fn write_error(source: impl Into<posse_actors::ports::BoxError>) -> JournalError {
+    JournalError::Write { source: source.into() }
+}
+
+impl Tail {
+    /// Writes the group, syncs it if somebody wants that, and closes a full segment.
+    fn commit(&mut self, group: &mut Group<'_>, turn: &mut Turn) -> Result<(), CommitError> {
+        if let Err(error) = append_all(&mut *self.disk, group.bytes) {
+            // Half a line must not stay. If this fails too, opening moves it aside.
+            self.disk.truncate(self.length).ok();
+            return Err(CommitError::Failed(error));
+        }
+        if group.sync
+            && let Err(error) = self.sync()
+        {
+            turn.suspect = true;
+            self.disk.truncate(self.length).ok();
+            return Err(CommitError::Failed(error));
+        }
+        self.length += group.bytes.len() as u64;
+        (self.chain, self.last) = (group.chain, group.last);
+        let mut segments = lock(&self.segments);
+        for mark in group.marks.drain(..) {
+            segments.note(mark);
+        }
+        drop(segments);
+        if self.length >= self.segment_bytes {
+            // What was written stays written: only the next group may see an error.
+            self.rotate(turn);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.disk.sync()?;
+        while let Some(dir) = self.new_entries.last() {
+            File::open(dir)?.sync_all()?;
+            self.new_entries.pop();
+        }
+        Ok(())
+    }
+
+    /// Closes the active file and opens another one. If that fails the active file grows on, and
+    /// the next group tries again.
+    fn rotate(&mut self, turn: &mut Turn) {
+        if self.disk.sync().is_err() {
+            turn.suspect = true;
+            self.disk = Box::new(Unusable);
+            return;
+        }
+        let mut segments = lock(&self.segments);
+        if segments.close_active().is_err() {
+            return;
+        }
+        match (self.next_disk)() {
+            Ok(disk) => self.disk = disk,
+            Err(_) => self.disk = Box::new(Unusable),
+        }
+        self.length = 0;
+        self.new_entries.push(segments.dir().to_owned());
+    }
+}
+
+/// Stands for a file that must not be written any more.
+#[derive(Debug)]
+struct Unusable;
+
+impl Disk for Unusable {
+    fn append(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::Error::other("the next segment cannot be opened"))
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Err(io::Error::other("the next segment cannot be opened"))
+    }
+
+    fn truncate(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Appends all of `bytes`, however many writes that takes.
+fn append_all(disk: &mut dyn Disk, mut bytes: &[u8]) -> io::Result<()> {
+    let mut blocked = 0;
+    while !bytes.is_empty() {
+        match disk.append(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written.min(bytes.len())..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && blocked < BLOCKED_MAX => {
+                blocked += 1;
+                std::thread::sleep(BLOCKED_PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
