@@ -1,1 +1,133 @@
-//! Stub.
+//! The tools that come with posse.
+//!
+//! Each says exactly what a call would do before it does it. None of them decides whether it may.
+
+pub mod workspace;
+
+pub mod edit_file;
+pub mod list_dir;
+pub mod read_file;
+pub mod write_file;
+
+mod atomic;
+mod change;
+mod diff;
+mod text;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use posse_actors::ports::{SideEffect, ToolError, ToolOutput, ToolSpec, Toolbox};
+use posse_actors::tool_call::PermittedCall;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::tools::workspace::Workspace;
+
+/// Files up to this size are read where the call runs; for larger ones a thread is worth it.
+pub(crate) const SMALL_BYTES: u64 = 256 << 10;
+
+/// What all tools of a session share.
+#[derive(Debug)]
+pub struct ToolEnvironment {
+    /// Where they may reach.
+    pub workspace: Workspace,
+    /// The session's own folder: spilled outputs go below `outputs/`, before-images below
+    /// `blobs/`.
+    pub session_dir: PathBuf,
+    /// Whether tools only say what they would change.
+    pub dry_run: bool,
+}
+
+/// Every built-in tool, ready to be called.
+pub fn builtin(env: Arc<ToolEnvironment>) -> Toolbox {
+    let tools = [
+        // Files.
+        read_file::tool(Arc::clone(&env)),
+        list_dir::tool(Arc::clone(&env)),
+        write_file::tool(Arc::clone(&env)),
+        edit_file::tool(env),
+        // Searching and running: bash, glob, grep.
+    ];
+    let mut toolbox = Toolbox::default();
+    for tool in tools {
+        let taken = toolbox.register(tool).is_err();
+        debug_assert!(!taken, "built-in tools have names of their own");
+    }
+    toolbox
+}
+
+/// How the model sees a built-in tool.
+pub(crate) fn spec(
+    name: &str,
+    description: &str,
+    side_effect: SideEffect,
+    properties: &Value,
+    required: &[&str],
+) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        parameters: json!({ "type": "object", "properties": properties, "required": required }),
+        side_effect,
+        source: "builtin".to_owned(),
+    }
+}
+
+/// Arguments that fit their schema, as the tool wants them.
+pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
+    serde_json::from_value(arguments).map_err(|error| ToolError::new("ARG001", error.to_string()))
+}
+
+/// The tool's own half of a call, which its `prepare` made.
+#[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
+pub(crate) fn payload<T: 'static>(call: PermittedCall) -> T {
+    *call.into_payload().downcast().expect("the payload is of the tool that prepared it")
+}
+
+/// Does `work` on a thread where waiting for a disk is no harm. A panic goes on in the caller.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is going down; nobody waits for this any more.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// Does `work` on files of `size` bytes: at once if that is quick, else like [`blocking`].
+pub(crate) async fn sized<T: Send + 'static>(
+    size: u64,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if size <= SMALL_BYTES { work() } else { blocking(work).await }
+}
+
+/// Runs `work` and notes how long it took.
+pub(crate) fn timed(work: impl FnOnce() -> ToolOutput) -> ToolOutput {
+    let start = Instant::now();
+    let output = work();
+    ToolOutput { duration: start.elapsed(), ..output }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests {
+    use super::testing::Desk;
+
+    /// The whole first request, with all tools and the prompt, has to stay small.
+    #[test]
+    fn no_tool_takes_many_words() {
+        for tool in Desk::new().tools().iter() {
+            let spec = tool.spec();
+            let size = spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
+            assert!(size <= 640, "{} takes {size} bytes", spec.name);
+            assert_eq!(spec.source, "builtin");
+        }
+    }
+}

@@ -1,16 +1,170 @@
-//! Stub.
+//! From the text a model sends as arguments to a value that fits the tool's schema.
+//!
+//! Pure. What is clear is put right and noted; what would have to be guessed is an error that
+//! says what was expected. Paths and commands are never turned into something else.
+
+mod check;
+mod coerce;
+
+use serde_json::{Map, Value};
+
 use crate::ports::ToolError;
-use serde_json::Value;
-pub(crate) struct Arguments {
-    pub(crate) value: Value,
-    pub(crate) coerced: Vec<String>,
+
+/// Other tools' names for the same fields, which models have learnt. A plain `timeout` is not
+/// among them: it is in seconds for some and in milliseconds for others.
+const ALIASES: [(&str, &str); 8] = [
+    ("file_path", "path"),
+    ("filePath", "path"),
+    ("file", "path"),
+    ("old_string", "oldString"),
+    ("new_string", "newString"),
+    ("replace_all", "replaceAll"),
+    ("cmd", "command"),
+    ("timeout_ms", "timeoutMs"),
+];
+
+/// More problems than this are not listed.
+const PROBLEMS_MAX: usize = 5;
+
+/// Arguments that fit their schema.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arguments {
+    /// An object.
+    pub value: Value,
+    /// What was put right, one line each: `limit: "20" -> 20`.
+    pub coerced: Vec<String>,
 }
-pub(crate) fn validate(
-    _schema: &Value,
-    raw: &str,
-    _bytes_max: usize,
-) -> Result<Arguments, ToolError> {
-    serde_json::from_str(raw)
-        .map(|value| Arguments { value, coerced: vec![] })
-        .map_err(|e| ToolError::new("ARG001", e.to_string()))
+
+/// Parses `raw`, puts right what is clear, and checks the result against `schema`: an object with
+/// `properties` and `required`.
+///
+/// The error is `ARG001`, for the model.
+pub fn validate(schema: &Value, raw: &str, bytes_max: usize) -> Result<Arguments, ToolError> {
+    if raw.len() > bytes_max {
+        let message = format!("the arguments are {} bytes; at most {bytes_max}", raw.len());
+        return Err(ToolError::new("ARG001", message));
+    }
+    let mut coerced = Vec::new();
+    let mut fields = parse(raw, &mut coerced)?;
+    rename(schema, &mut fields, &mut coerced);
+    drop_nulls(schema, &mut fields, &mut coerced);
+    coerce::fields(schema, &mut fields, &mut coerced);
+    let value = Value::Object(fields);
+    let mut problems = check::problems(schema, &value);
+    if problems.is_empty() {
+        return Ok(Arguments { value, coerced });
+    }
+    let hidden = problems.len().saturating_sub(PROBLEMS_MAX);
+    problems.truncate(PROBLEMS_MAX);
+    let mut message = problems.join("; ");
+    if hidden > 0 {
+        message += "; and ";
+        message += &hidden.to_string();
+        message += " more";
+    }
+    Err(ToolError::new("ARG001", message))
 }
+
+/// The object in `raw`. One that was put into a string is taken out again, once.
+fn parse(raw: &str, coerced: &mut Vec<String>) -> Result<Map<String, Value>, ToolError> {
+    if raw.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    let value: Value = serde_json::from_str(raw).map_err(|error| {
+        ToolError::new("ARG001", format!("the arguments are not valid JSON: {error}"))
+    })?;
+    let kind = kind_of(&value);
+    if let Value::Object(fields) = value {
+        return Ok(fields);
+    }
+    if let Value::String(text) = &value
+        && let Ok(Value::Object(fields)) = serde_json::from_str(text)
+    {
+        coerced.push("arguments: a string that holds an object -> the object".to_owned());
+        return Ok(fields);
+    }
+    if value.is_null() {
+        coerced.push("arguments: null -> {}".to_owned());
+        return Ok(Map::new());
+    }
+    Err(ToolError::new("ARG001", format!("the arguments must be an object, not {kind}")))
+}
+
+/// Gives fields that go by another tool's name their own, where nothing else has it.
+fn rename(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<String>) {
+    for (alias, name) in ALIASES {
+        let known = |name: &str| schema["properties"].get(name).is_some();
+        if !known(name) || known(alias) || fields.contains_key(name) {
+            continue;
+        }
+        if let Some(value) = fields.remove(alias) {
+            coerced.push(format!("{alias} -> {name}"));
+            fields.insert(name.to_owned(), value);
+        }
+    }
+}
+
+/// An optional field that is null is an absent one.
+fn drop_nulls(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<String>) {
+    let properties = &schema["properties"];
+    fields.retain(|name, value| {
+        let nullable = properties.get(name).is_none_or(|property| allows(property, "null"));
+        let absent = value.is_null() && !nullable && !is_required(schema, name);
+        if absent {
+            coerced.push(format!("{name}: null -> absent"));
+        }
+        !absent
+    });
+}
+
+fn is_required(schema: &Value, name: &str) -> bool {
+    schema["required"].as_array().is_some_and(|names| names.iter().any(|known| known == name))
+}
+
+/// Whether values of that JSON type fit `schema`. One that names no type allows all.
+fn allows(schema: &Value, kind: &str) -> bool {
+    let fits = |named: &str| named == kind || (named == "number" && kind == "integer");
+    if let Some(named) = schema["type"].as_str() {
+        return fits(named);
+    }
+    match schema["type"].as_array() {
+        Some(names) => names.iter().filter_map(Value::as_str).any(fits),
+        None => true,
+    }
+}
+
+/// The JSON type of `value`, for people.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// `text` in quotes, escaped, and cut if it is long.
+fn quoted(text: &str) -> String {
+    const CHARS_MAX: usize = 60;
+    let mut short: String = text.chars().take(CHARS_MAX).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+/// `value` as JSON, cut if it is long.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(_) => "[…]".to_owned(),
+        Value::Object(_) => "{…}".to_owned(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

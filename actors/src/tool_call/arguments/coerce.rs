@@ -1,0 +1,77 @@
+//! Values of a wrong type that can only mean one right value.
+
+use serde_json::{Map, Number, Value};
+
+use super::{allows, kind_of, shown};
+
+/// Fields whose text decides what is touched: they are taken as they are or not at all.
+const EXACT: [&str; 3] = ["command", "path", "workdir"];
+
+/// Integers beyond this are not exact as floating point numbers.
+const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// Puts right every top-level field that does not fit its schema, if it is clear how.
+pub(super) fn fields(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<String>) {
+    for (name, value) in fields.iter_mut() {
+        let Some(property) = schema["properties"].get(name) else { continue };
+        if EXACT.contains(&name.as_str()) || allows(property, kind_of(value)) {
+            continue;
+        }
+        if let Some(fitting) = fit(property, value) {
+            coerced.push(format!("{name}: {} -> {}", shown(value), shown(&fitting)));
+            *value = fitting;
+        }
+    }
+}
+
+fn fit(schema: &Value, value: &Value) -> Option<Value> {
+    // A schema that takes text has its reasons; nothing is read into it.
+    match value {
+        Value::String(text) if !allows(schema, "string") => from_text(schema, text.trim()),
+        Value::Number(number) if number.is_f64() && allows(schema, "integer") => {
+            integer(number.as_f64()?)
+        }
+        Value::Number(_) | Value::Bool(_) if allows(schema, "string") => {
+            Some(Value::String(value.to_string()))
+        }
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => None,
+    }
+}
+
+fn from_text(schema: &Value, text: &str) -> Option<Value> {
+    if allows(schema, "boolean") {
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "1" => return Some(Value::Bool(true)),
+            "false" | "no" | "0" => return Some(Value::Bool(false)),
+            _ => {}
+        }
+    }
+    if allows(schema, "integer") {
+        if let Ok(number) = text.parse::<i64>() {
+            return Some(number.into());
+        }
+        if let Some(number) = text.parse().ok().and_then(integer) {
+            return Some(number);
+        }
+    }
+    if allows(schema, "number")
+        && let Some(number) = text.parse().ok().and_then(Number::from_f64)
+    {
+        return Some(Value::Number(number));
+    }
+    let parsed: Value = serde_json::from_str(text).ok()?;
+    let whole = parsed.is_array() || parsed.is_object();
+    (whole && allows(schema, kind_of(&parsed))).then_some(parsed)
+}
+
+/// `number` without its fraction of zero.
+fn integer(number: f64) -> Option<Value> {
+    let exact = number.fract() == 0.0 && number.abs() <= EXACT_INTEGER_MAX;
+    #[expect(clippy::cast_possible_truncation, reason = "it is whole and in range")]
+    exact.then(|| Value::from(number as i64))
+}

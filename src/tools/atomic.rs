@@ -1,0 +1,143 @@
+//! Files that are either the old one or the new one, whatever happens in between.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, linkat, unlinkat};
+
+use crate::tools::workspace::Entry;
+
+/// Names that are tried for a temporary file before giving up.
+const NAMES_MAX: u32 = 16;
+
+/// Writes `bytes` and only then gives them the name `name` in `folder`. With `old` they take its
+/// place, with its permissions; without, there must be nothing of that name.
+pub(crate) fn replace(
+    folder: &OwnedFd,
+    name: &OsStr,
+    bytes: &[u8],
+    old: Option<&Entry>,
+) -> io::Result<()> {
+    let mut temporary = Temporary::create(folder, if old.is_some() { 0o600 } else { 0o666 })?;
+    temporary.file.write_all(bytes)?;
+    if let Some(old) = old {
+        adopt(&temporary.file, old)?;
+    }
+    temporary.file.sync_all()?;
+    match old {
+        Some(_) => temporary.rename(name)?,
+        None => temporary.link(name)?,
+    }
+    match fsync(folder) {
+        // Some file systems know no way to sync a folder.
+        Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Keeps `bytes` in the folder `blobs` under their `hash`, if they are not there already.
+pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()> {
+    let path = blobs.join(hash);
+    if path.try_exists()? {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(blobs)?;
+    let unfinished = blobs.join(temporary_name());
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&unfinished)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&unfinished, &path));
+    if written.is_err() {
+        // The first error is the one that matters.
+        drop(fs::remove_file(&unfinished));
+    }
+    written
+}
+
+/// Gives `file` the owner and the permissions of `old`. Set-user-id is not for new contents.
+fn adopt(file: &File, old: &Entry) -> io::Result<()> {
+    let new = Entry::of(file)?;
+    if (new.uid, new.gid) != (old.uid, old.gid) {
+        match fchown(file, Some(Uid::from_raw(old.uid)), Some(Gid::from_raw(old.gid))) {
+            // Only root may give files away; the writer owns what it wrote.
+            Err(Errno::EPERM | Errno::EINVAL) | Ok(()) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "9 bits")]
+    let mode = Mode::from_bits_truncate((old.mode & 0o777) as nix::libc::mode_t);
+    Ok(fchmod(file, mode)?)
+}
+
+/// A file under a name of no meaning, removed unless it gets one.
+struct Temporary<'a> {
+    folder: &'a OwnedFd,
+    name: String,
+    file: File,
+}
+
+impl Temporary<'_> {
+    fn create(folder: &OwnedFd, mode: nix::libc::mode_t) -> io::Result<Temporary<'_>> {
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut tries = 0;
+        loop {
+            let name = temporary_name();
+            tries += 1;
+            match openat(folder, name.as_str(), flags, Mode::from_bits_truncate(mode)) {
+                Ok(file) => return Ok(Temporary { folder, name, file: File::from(file) }),
+                Err(Errno::EEXIST) if tries < NAMES_MAX => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn rename(mut self, name: &OsStr) -> io::Result<()> {
+        renameat(self.folder, self.name.as_str(), self.folder, name)?;
+        self.name.clear();
+        Ok(())
+    }
+
+    /// Like renaming, but never over something.
+    fn link(self, name: &OsStr) -> io::Result<()> {
+        let none = AtFlags::empty();
+        match linkat(self.folder, self.name.as_str(), self.folder, name, none) {
+            Ok(()) => Ok(()),
+            // A file system without hard links: all that is left is to look first.
+            Err(Errno::EPERM | Errno::ENOTSUP | Errno::ENOSYS) => {
+                match Entry::at(self.folder, Path::new(name)) {
+                    Err(Errno::ENOENT) => self.rename(name),
+                    Err(errno) => Err(errno.into()),
+                    Ok(_) => Err(Errno::EEXIST.into()),
+                }
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.name.is_empty() {
+            // There is nobody left to tell.
+            let _ = unlinkat(self.folder, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
+    }
+}
+
+fn temporary_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!(".posse-{}-{number}.tmp", std::process::id())
+}

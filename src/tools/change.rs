@@ -1,0 +1,246 @@
+//! A change of one file, from what it would be to what it was: shared by the tools that write.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use posse_actors::ports::{Action, ToolError, ToolOutput};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::tools::ToolEnvironment;
+use crate::tools::atomic;
+use crate::tools::diff::{self, Diff};
+use crate::tools::text::{self, count};
+use crate::tools::workspace::{Entry, Kind, Located, refused};
+
+/// Larger files are neither kept as before-images nor edited.
+pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A file as it is before a change, or the place of one that does not exist.
+pub(crate) struct Target {
+    pub(crate) place: Located,
+    pub(crate) before: Option<Before>,
+    /// The folder, if there is one; open so that its identity stays its own.
+    parent: Option<(OwnedFd, Entry)>,
+}
+
+/// What a file is before a change.
+pub(crate) struct Before {
+    pub(crate) bytes: Vec<u8>,
+    entry: Entry,
+    hash: String,
+}
+
+impl Target {
+    /// Reads what is at `place`, if there is something.
+    pub(crate) fn load(place: Located) -> Result<Target, ToolError> {
+        let before = match place.entry() {
+            None => None,
+            Some(entry) => {
+                entry.require(Kind::File, &place.shown())?;
+                if entry.mode & 0o222 == 0 {
+                    return Err(ToolError::new(
+                        "FIL003",
+                        format!("{} is read-only for everyone", place.shown()),
+                    ));
+                }
+                let (bytes, entry) = read(&place)?;
+                Some(Before { hash: text::sha256(&bytes), bytes, entry })
+            }
+        };
+        let parent = match place.open_parent(false) {
+            Ok((parent, _)) => {
+                let entry = Entry::of(&parent).map_err(|errno| refused(&place.shown(), errno))?;
+                Some((parent, entry))
+            }
+            Err(error) if error.code == "FIL001" && before.is_none() => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Target { place, before, parent })
+    }
+
+    /// Its contents; empty if there is no file.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.before.as_ref().map_or(&[], |before| &before.bytes)
+    }
+}
+
+/// Reads the whole file and says what it is.
+fn read(place: &Located) -> Result<(Vec<u8>, Entry), ToolError> {
+    let file = place.open_file(OFlag::O_RDONLY)?;
+    let entry = Entry::of(&file).map_err(|errno| refused(&place.shown(), errno))?;
+    let mut bytes = Vec::with_capacity(capacity(entry.size));
+    File::from(file)
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| failed(&place.shown(), &error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(ToolError::new(
+            "EDT006",
+            format!("{} is larger than 64 MiB; change it with bash", place.shown()),
+        ));
+    }
+    Ok((bytes, entry))
+}
+
+/// Room for a file of that size, and to notice its end.
+fn capacity(size: u64) -> usize {
+    usize::try_from(size.min(FILE_BYTES_MAX)).unwrap_or(0) + 1
+}
+
+/// A change that can be judged, shown and made.
+pub(crate) struct Change {
+    target: Target,
+    after: Vec<u8>,
+    diff: Diff,
+    /// What the model should know about how it was done.
+    notes: Vec<String>,
+}
+
+impl Change {
+    pub(crate) fn new(target: Target, after: Vec<u8>, mut notes: Vec<String>) -> Change {
+        let path = target.place.relative();
+        let before = target.before.as_ref().map(|before| before.bytes.as_slice());
+        let diff = diff::unified(path, before, &after);
+        if target.before.as_ref().is_some_and(|before| before.entry.links > 1) {
+            notes.push("it had other names (hard links), which keep the old content".to_owned());
+        }
+        Change { target, after, diff, notes }
+    }
+
+    /// What `tool` would do.
+    pub(crate) fn action(&self, tool: &str, verb: &str) -> Action {
+        let Diff { added, removed, text } = &self.diff;
+        Action {
+            tool: tool.to_owned(),
+            operations: vec![self.target.place.write()],
+            summary: format!("{verb} {} (+{added} -{removed})", self.target.place.shown()),
+            detail: text.clone(),
+            digest: self.digest(tool),
+        }
+    }
+
+    /// Names exactly this change of exactly this file.
+    fn digest(&self, tool: &str) -> String {
+        let place = self.target.place.absolute().as_os_str().as_encoded_bytes();
+        let inode = |entry: &Entry| [entry.dev.to_le_bytes(), entry.ino.to_le_bytes()].concat();
+        let before = self.target.before.as_ref();
+        let parent = self.target.parent.as_ref();
+        let mut hasher = Sha256::new();
+        for part in [
+            tool.as_bytes(),
+            place,
+            &parent.map(|(_, entry)| inode(entry)).unwrap_or_default(),
+            &before.map(|before| inode(&before.entry)).unwrap_or_default(),
+            before.map_or("", |before| &before.hash).as_bytes(),
+            &self.after,
+        ] {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        text::hex(&hasher.finalize())
+    }
+
+    /// Makes the change, if the file is still as it was.
+    pub(crate) fn apply(self, env: &ToolEnvironment) -> ToolOutput {
+        match self.try_apply(env) {
+            Ok(output) => output,
+            Err(error) => ToolOutput::error(error.to_string()),
+        }
+    }
+
+    fn try_apply(&self, env: &ToolEnvironment) -> Result<ToolOutput, ToolError> {
+        let place = &self.target.place;
+        if env.dry_run {
+            let text = format!("dry run: nothing was written\n{}", self.diff.text);
+            return Ok(self.report("dry run", text));
+        }
+        let verdict = match &self.target.before {
+            None => "created",
+            Some(before) if before.bytes == self.after => "unchanged",
+            Some(_) => "updated",
+        };
+        let (parent, name) = place.open_parent(self.target.before.is_none())?;
+        self.require_unchanged(&parent, Path::new(&name))?;
+        if verdict != "unchanged" {
+            let before = self.target.before.as_ref();
+            if let Some(before) = before {
+                atomic::keep_blob(&env.session_dir.join("blobs"), &before.hash, &before.bytes)
+                    .map_err(|error| failed("the before-image", &error))?;
+            }
+            atomic::replace(&parent, &name, &self.after, before.map(|before| &before.entry))
+                .map_err(|error| match error.kind() {
+                    io::ErrorKind::AlreadyExists => stale(place),
+                    _ => failed(&place.shown(), &error),
+                })?;
+        }
+        Ok(self.report(verdict, self.sentence(verdict)))
+    }
+
+    /// Refuses if the file or its folder is not what the change was made for.
+    fn require_unchanged(&self, parent: &OwnedFd, name: &Path) -> Result<(), ToolError> {
+        let place = &self.target.place;
+        let folder = Entry::of(parent).map_err(|errno| refused(&place.shown(), errno))?;
+        if let Some((_, known)) = &self.target.parent
+            && known.identity() != folder.identity()
+        {
+            return Err(stale(place));
+        }
+        match (Entry::at(parent, name), &self.target.before) {
+            (Err(Errno::ENOENT), None) => Ok(()),
+            (Ok(there), Some(before)) if there.identity() == before.entry.identity() => {
+                let (bytes, _) = read(place)?;
+                if bytes == before.bytes { Ok(()) } else { Err(stale(place)) }
+            }
+            (Err(errno), _) if errno != Errno::ENOENT => Err(refused(&place.shown(), errno)),
+            _ => Err(stale(place)),
+        }
+    }
+
+    fn sentence(&self, verdict: &str) -> String {
+        let shown = self.target.place.shown();
+        let Diff { added, removed, .. } = self.diff;
+        let bytes = count(self.after.len(), "byte");
+        let mut text = match verdict {
+            "created" => format!("created {shown} ({}, {bytes})", count(added, "line")),
+            "unchanged" => format!("{shown} is unchanged: it has exactly this content already"),
+            _ => format!("updated {shown} (+{added} -{removed}, {bytes})"),
+        };
+        for note in &self.notes {
+            text.push_str("\nnote: ");
+            text.push_str(note);
+        }
+        text
+    }
+
+    fn report(&self, verdict: &str, text: String) -> ToolOutput {
+        ToolOutput::text(text).with_metadata(json!({
+            "path": self.target.place.relative(),
+            "verdict": verdict,
+            "bytes": self.after.len(),
+            "added": self.diff.added,
+            "removed": self.diff.removed,
+            "diff": self.diff.text,
+            "before": self.target.before.as_ref().map(|before| &before.hash),
+            "after": text::sha256(&self.after),
+            "notes": self.notes,
+        }))
+    }
+}
+
+fn stale(place: &Located) -> ToolError {
+    let shown = place.shown();
+    ToolError::new("EDT004", format!("{shown} changed meanwhile; read it again, then try again"))
+}
+
+/// An error of the system, for the model.
+pub(crate) fn failed(shown: &str, error: &io::Error) -> ToolError {
+    match error.raw_os_error() {
+        Some(number) => refused(shown, Errno::from_raw(number)),
+        None => ToolError::new("FIL002", format!("{shown}: {}", error.kind())),
+    }
+}

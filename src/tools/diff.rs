@@ -1,0 +1,161 @@
+//! What a change looks like: a unified diff, bounded, and counts of lines.
+
+use std::fmt::Write;
+use std::ops::Range;
+
+use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
+
+use crate::tools::text::{is_binary, lines, lines_ended};
+
+/// A longer diff is cut.
+pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Between more changed lines than this no shortest diff is looked for.
+const SEARCHED_LINES_MAX: usize = 6000;
+/// Unchanged lines around a change.
+const CONTEXT: usize = 3;
+
+/// A change, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Diff {
+    /// Lines that are new.
+    pub(crate) added: usize,
+    /// Lines that are gone.
+    pub(crate) removed: usize,
+    /// The unified diff, at most [`TEXT_BYTES_MAX`] and a line that says so. Bytes that are not
+    /// UTF-8 are replaced.
+    pub(crate) text: String,
+}
+
+/// What changes when `after` takes the place of `before` in the file `path`.
+pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
+    let old_name = before.map_or("/dev/null".to_owned(), |_| format!("a/{path}"));
+    let header = format!("--- {old_name}\n+++ b/{path}\n");
+    let before = before.unwrap_or_default();
+    if before == after {
+        return Diff { added: 0, removed: 0, text: String::new() };
+    }
+    if is_binary(before) || is_binary(after) {
+        let (added, removed) = (lines(after), lines(before));
+        return Diff { added, removed, text: format!("{header}binary files differ\n") };
+    }
+    let window = Window::around_change(before, after);
+    let old: Vec<&[u8]> = split(&before[window.old.clone()]);
+    let new: Vec<&[u8]> = split(&after[window.new.clone()]);
+    let ops = operations(&old, &new);
+    let mut diff = Diff { added: 0, removed: 0, text: header };
+    let mut hidden = 0;
+    for group in group_diff_ops(ops, CONTEXT) {
+        hunk(&mut diff, &mut hidden, &group, window.line, (&old, &new));
+    }
+    if hidden > 0 {
+        // Writing to a string cannot fail.
+        let _ = writeln!(diff.text, "[{hidden} more lines of the diff are not shown]");
+    }
+    diff
+}
+
+/// The part of two texts in which they differ, in whole lines, with some context.
+struct Window {
+    old: Range<usize>,
+    new: Range<usize>,
+    /// Lines before it.
+    line: usize,
+}
+
+impl Window {
+    fn around_change(before: &[u8], after: &[u8]) -> Window {
+        let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+        let start = line_start(before, same);
+        let (old, new) = (&before[start..], &after[start..]);
+        let same = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
+        let tail = &old[old.len() - same..];
+        // Whole lines only: the first one that ends in the tail may begin before it.
+        let whole = tail.iter().position(|byte| *byte == b'\n').map_or(&[][..], |i| &tail[i + 1..]);
+        let context: usize =
+            whole.split_inclusive(|byte| *byte == b'\n').take(CONTEXT + 1).map(<[u8]>::len).sum();
+        let mut from = start;
+        for _ in 0..CONTEXT {
+            from = if from == 0 { 0 } else { line_start(before, from - 1) };
+        }
+        let unseen = whole.len() - context;
+        Window {
+            old: from..before.len() - unseen,
+            new: from..after.len() - unseen,
+            line: lines_ended(&before[..from]),
+        }
+    }
+}
+
+/// Where the line starts that `position` is in.
+fn line_start(bytes: &[u8], position: usize) -> usize {
+    bytes[..position].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
+}
+
+fn split(bytes: &[u8]) -> Vec<&[u8]> {
+    bytes.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+fn operations(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
+    let one_sided = old.is_empty() || new.is_empty();
+    if one_sided || old.len() + new.len() <= SEARCHED_LINES_MAX {
+        return capture_diff_slices(Algorithm::Myers, old, new);
+    }
+    vec![DiffOp::Replace { old_index: 0, old_len: old.len(), new_index: 0, new_len: new.len() }]
+}
+
+fn hunk(
+    diff: &mut Diff,
+    hidden: &mut usize,
+    group: &[DiffOp],
+    lines_before: usize,
+    (old, new): (&[&[u8]], &[&[u8]]),
+) {
+    let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
+    let old_range = first.old_range().start..last.old_range().end;
+    let new_range = first.new_range().start..last.new_range().end;
+    let header = format!(
+        "@@ -{} +{} @@\n",
+        place(&old_range, lines_before),
+        place(&new_range, lines_before)
+    );
+    append(&mut diff.text, hidden, &header);
+    for op in group {
+        if let DiffOp::Equal { .. } = op {
+            for line in &old[op.old_range()] {
+                append_line(&mut diff.text, hidden, ' ', line);
+            }
+            continue;
+        }
+        diff.removed += op.old_range().len();
+        diff.added += op.new_range().len();
+        for line in &old[op.old_range()] {
+            append_line(&mut diff.text, hidden, '-', line);
+        }
+        for line in &new[op.new_range()] {
+            append_line(&mut diff.text, hidden, '+', line);
+        }
+    }
+}
+
+/// A range of lines as unified diffs write it. An empty one names the line before it.
+fn place(range: &Range<usize>, lines_before: usize) -> String {
+    let start = range.start + lines_before + usize::from(!range.is_empty());
+    if range.len() == 1 { start.to_string() } else { format!("{start},{}", range.len()) }
+}
+
+fn append_line(text: &mut String, hidden: &mut usize, sign: char, line: &[u8]) {
+    let ended = line.ends_with(b"\n");
+    let end = if ended { "" } else { "\n\\ No newline at end of file\n" };
+    append(text, hidden, &format!("{sign}{}{end}", String::from_utf8_lossy(line)));
+}
+
+fn append(text: &mut String, hidden: &mut usize, lines: &str) {
+    if *hidden > 0 || text.len() + lines.len() > TEXT_BYTES_MAX {
+        *hidden += 1;
+    } else {
+        text.push_str(lines);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Where a text is in a file, and what the file is with another in its place.
+//!
+//! Works on bytes: whatever is not part of a match comes out as it went in.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::tools::text::{lines_ended, with_crlf};
+
+/// A file after an edit.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Edited {
+    pub(super) after: Vec<u8>,
+    /// The line that each replaced text started in, from 1.
+    pub(super) lines: Vec<usize>,
+    /// The line of another place that the text is at, overlapping the only one replaced.
+    pub(super) overlap: Option<usize>,
+    /// Whether line numbers had to be taken off the strings first.
+    pub(super) unnumbered: bool,
+}
+
+/// Replaces every `old` in `file` by `new`. `None` says that there is none.
+///
+/// LF in `old` matches CR LF too, and then LF in `new` becomes what the lines there end with.
+/// Line numbers as `read_file` shows them are taken off if there is no match with them.
+pub(super) fn replace(file: &[u8], old: &str, new: &str) -> Option<Edited> {
+    if let Some(edited) = replace_exactly(file, old, new) {
+        return Some(edited);
+    }
+    let bare = without_numbers(old)?;
+    let new = without_numbers(new).map_or(Cow::Borrowed(new), Cow::Owned);
+    let edited = replace_exactly(file, &bare, &new)?;
+    Some(Edited { unnumbered: true, ..edited })
+}
+
+fn replace_exactly(file: &[u8], old: &str, new: &str) -> Option<Edited> {
+    if old.is_empty() {
+        return None;
+    }
+    let (ranges, overlap) = find(file, old);
+    let (first, last) = (ranges.first()?, ranges.last()?);
+    // CR in a string means that it is about line endings; then nothing is adapted.
+    let adapt = !old.contains('\r') && !new.contains('\r') && new.contains('\n');
+    let mut after = Vec::with_capacity(file.len() + new.len() * ranges.len());
+    after.extend_from_slice(&file[..first.start]);
+    let (mut lines, mut line, mut seen) = (Vec::with_capacity(ranges.len()), 1, 0);
+    for (index, range) in ranges.iter().enumerate() {
+        line += lines_ended(&file[seen..range.start]);
+        seen = range.start;
+        lines.push(line);
+        if adapt && ends_with_crlf(file, range) {
+            after.extend_from_slice(with_crlf(new).as_bytes());
+        } else {
+            after.extend_from_slice(new.as_bytes());
+        }
+        let next = ranges.get(index + 1).map_or(last.end, |next| next.start);
+        after.extend_from_slice(&file[range.end..next]);
+    }
+    after.extend_from_slice(&file[last.end..]);
+    let overlap = overlap.map(|at| 1 + lines_ended(&file[..at]));
+    Some(Edited { after, lines, overlap, unnumbered: false })
+}
+
+/// Where `old` is in `file`, without overlaps; and if it is there once, where it is once more if
+/// overlaps count.
+fn find(file: &[u8], old: &str) -> (Vec<Range<usize>>, Option<usize>) {
+    if old.contains('\r') || !file.windows(2).any(|pair| pair == b"\r\n") {
+        let ranges = find_bytes(file, old);
+        let overlap = find_overlap(file, old, &ranges);
+        return (ranges, overlap);
+    }
+    let (plain, removed) = without_cr(file);
+    let original = |position: usize| position + removed.partition_point(|end| *end < position);
+    let ranges = find_bytes(&plain, old);
+    let overlap = find_overlap(&plain, old, &ranges).map(original);
+    let ranges = ranges.into_iter().map(|range| original(range.start)..original(range.end));
+    (ranges.collect(), overlap)
+}
+
+fn find_overlap(file: &[u8], old: &str, ranges: &[Range<usize>]) -> Option<usize> {
+    let [only] = ranges else { return None };
+    let start = only.start + old.chars().next()?.len_utf8();
+    let end = (only.end + old.len()).min(file.len());
+    find_bytes(&file[start..end], old).first().map(|range| start + range.start)
+}
+
+/// Where the bytes of `old` are. `old` is UTF-8, so it cannot reach into bytes that are not.
+fn find_bytes(file: &[u8], old: &str) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let mut start = 0;
+    for chunk in file.utf8_chunks() {
+        for (at, found) in chunk.valid().match_indices(old) {
+            ranges.push(start + at..start + at + found.len());
+        }
+        start += chunk.valid().len() + chunk.invalid().len();
+    }
+    ranges
+}
+
+/// `file` with LF for CR LF, and where in it the LF are that lost a CR.
+fn without_cr(file: &[u8]) -> (Vec<u8>, Vec<usize>) {
+    let mut plain = Vec::with_capacity(file.len());
+    let mut removed = Vec::new();
+    for (index, byte) in file.iter().enumerate() {
+        if *byte == b'\r' && file.get(index + 1) == Some(&b'\n') {
+            removed.push(plain.len());
+        } else {
+            plain.push(*byte);
+        }
+    }
+    (plain, removed)
+}
+
+/// Whether lines end with CR LF at `range`: within it, else after it, else before it.
+fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
+    let next = file[range.start..].iter().position(|byte| *byte == b'\n');
+    let end = next.map(|offset| range.start + offset);
+    let end = end.or_else(|| file[..range.start].iter().rposition(|byte| *byte == b'\n'));
+    end.is_some_and(|end| end > 0 && file[end - 1] == b'\r')
+}
+
+/// `text` without the line numbers that `read_file` puts before each line, if all have one.
+fn without_numbers(text: &str) -> Option<String> {
+    let mut bare = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (number, rest) = line.split_once('\t')?;
+        let number = number.trim_start_matches(' ');
+        if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        bare.push_str(rest);
+    }
+    Some(bare).filter(|bare| !bare.is_empty())
+}

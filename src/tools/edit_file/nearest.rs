@@ -1,0 +1,112 @@
+//! The place in a file that a text was probably meant for.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use crate::failure::printable;
+
+/// Larger files are not searched.
+const FILE_BYTES_MAX: usize = 4 << 20;
+/// Lines of the wanted text that are compared.
+const WANTED_LINES_MAX: usize = 50;
+/// Lines that are shown.
+const SHOWN_LINES_MAX: usize = 20;
+/// Characters of a line that are shown.
+const SHOWN_CHARS_MAX: usize = 200;
+/// A line that is alike in fewer percent of its letter pairs is not called near.
+const ALIKE_PERCENT_MIN: usize = 50;
+
+/// What to say after "it is not there": the nearest lines, numbered, with white space to see.
+pub(super) fn describe(file: &[u8], wanted: &str) -> String {
+    if file.len() > FILE_BYTES_MAX {
+        return "; the file is large, read the place with an offset".to_owned();
+    }
+    let file = String::from_utf8_lossy(file);
+    let lines: Vec<&str> = file.split('\n').collect();
+    let wanted: Vec<&str> =
+        wanted.split('\n').take(WANTED_LINES_MAX).map(|line| line.trim_end_matches('\r')).collect();
+    let Some(start) = by_equal_lines(&lines, &wanted).or_else(|| by_likeness(&lines, &wanted))
+    else {
+        return ", nor anything like it; read the file again".to_owned();
+    };
+    let end = (start + wanted.len().min(SHOWN_LINES_MAX)).min(lines.len());
+    let mut text = format!(
+        "; the nearest is at lines {}-{end} (shown with → for tabs, · for spaces at the ends, ␍ \
+         for CR):",
+        start + 1
+    );
+    for (index, line) in lines[start..end].iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{}\t{}", start + index + 1, visible(line));
+    }
+    let bare = |line: &str| line.trim_end_matches('\r').to_owned();
+    let differs = (start..end).zip(&wanted).find(|(line, want)| bare(lines[*line]) != **want);
+    if let Some((line, want)) = differs {
+        let _ = write!(text, "\nline {} is in oldString: {}", line + 1, visible(want));
+    }
+    text
+}
+
+/// The start at which most of the wanted text is there but for white space.
+fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
+    let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+    for (place, line) in wanted.iter().enumerate() {
+        let line = squeezed(line);
+        if !line.is_empty() {
+            places.entry(line).or_default().push(place);
+        }
+    }
+    let mut votes: HashMap<usize, usize> = HashMap::new();
+    for (index, line) in lines.iter().enumerate() {
+        let line = squeezed(line);
+        for place in places.get(&line).into_iter().flatten() {
+            // A brace says less about a place than a long line does.
+            *votes.entry(index.saturating_sub(*place)).or_default() += line.len().min(80);
+        }
+    }
+    let best = votes.into_iter().max_by_key(|(start, votes)| (*votes, usize::MAX - start));
+    best.filter(|(_, votes)| *votes > 3).map(|(start, _)| start)
+}
+
+/// The start at which the longest wanted line is most alike.
+fn by_likeness(lines: &[&str], wanted: &[&str]) -> Option<usize> {
+    let (place, longest) = wanted
+        .iter()
+        .map(|line| squeezed(line))
+        .enumerate()
+        .max_by_key(|(place, line)| (line.len(), usize::MAX - place))?;
+    let mut pairs = vec![false; 1 << 16];
+    for pair in pairs_of(&longest) {
+        pairs[pair] = true;
+    }
+    let total = longest.len().saturating_sub(1);
+    let alike = |line: &str| {
+        let line = squeezed(line);
+        let same = pairs_of(&line).filter(|pair| pairs[*pair]).count();
+        200 * same.min(total) / (total + line.len().saturating_sub(1)).max(1)
+    };
+    let best = lines.iter().map(|line| alike(line)).enumerate();
+    let (index, alike) = best.max_by_key(|(index, alike)| (*alike, usize::MAX - index))?;
+    (alike >= ALIKE_PERCENT_MIN).then(|| index.saturating_sub(place))
+}
+
+fn pairs_of(line: &str) -> impl Iterator<Item = usize> {
+    line.as_bytes().windows(2).map(|pair| usize::from(pair[0]) << 8 | usize::from(pair[1]))
+}
+
+/// `line` without white space, and without what is too long to matter.
+fn squeezed(line: &str) -> String {
+    line.chars().filter(|c| !c.is_whitespace()).take(SHOWN_CHARS_MAX).collect()
+}
+
+/// `line` with its white space to see.
+fn visible(line: &str) -> String {
+    let text = line.trim_matches(['\t', ' ', '\r']);
+    let (head, tail) = line.split_at(line.len() - line.trim_start_matches(['\t', ' ', '\r']).len());
+    let tail = &tail[text.len().min(tail.len())..];
+    let blank = |blank: &str| blank.replace('\t', "→").replace(' ', "·").replace('\r', "␍");
+    let text = printable(text).replace('\t', "→");
+    let cut: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+    let more = if cut.len() < text.len() { "…" } else { "" };
+    format!("{}{cut}{more}{}", blank(head), blank(tail))
+}

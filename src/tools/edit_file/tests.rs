@@ -1,0 +1,229 @@
+//! Edits that fit, edits that do not, and the bytes that no edit may touch.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use posse_actors::ports::Operation;
+use proptest::prelude::*;
+
+use super::matching::{Edited, replace};
+use super::*;
+use crate::tools::testing::Desk;
+
+fn edit(desk: &Desk, old: &str, new: &str) -> String {
+    desk.ask("edit_file", &json!({ "path": "f", "oldString": old, "newString": new }))
+}
+
+/// The bytes after an edit of `before`.
+fn edited(before: &[u8], old: &str, new: &str) -> Option<Vec<u8>> {
+    replace(before, old, new).map(|edited| edited.after)
+}
+
+#[test]
+fn replaces_what_occurs_once() {
+    let desk = Desk::new();
+    let path = desk.put("f", "one\ntwo\nthree\n");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
+    assert_eq!(
+        edit(&desk, "two\n", "2\n2b\n"),
+        "updated f (+2 -1, 15 bytes)\nnote: 1 replacement at line 2"
+    );
+    assert_eq!(desk.get("f"), b"one\n2\n2b\nthree\n");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o750);
+}
+
+#[test]
+fn replaces_all_only_if_told() {
+    let desk = Desk::new();
+    desk.put("f", "a\nb\na\na\n");
+    assert_eq!(
+        edit(&desk, "a", "x"),
+        "EDT002 oldString is 3 times in f, at lines 1, 3, 4; set replaceAll, or include more \
+         lines around the one that is meant"
+    );
+    let arguments = json!({ "path": "f", "oldString": "a", "newString": "x", "replaceAll": true });
+    assert_eq!(
+        desk.ask("edit_file", &arguments),
+        "updated f (+3 -3, 8 bytes)\nnote: 3 replacements at lines 1, 3, 4"
+    );
+    assert_eq!(desk.get("f"), b"x\nb\nx\nx\n");
+}
+
+#[test]
+fn does_not_choose_between_overlapping_places() {
+    let desk = Desk::new();
+    desk.put("f", "}\n\n\n{");
+    assert!(
+        edit(&desk, "\n\n", "\n").starts_with("EDT002 oldString is 2 times in f, at lines 1, 2;")
+    );
+    assert!(edit(&desk, "}\n\n", "}\n").starts_with("updated f"));
+}
+
+#[test]
+fn shows_the_nearest_place_if_there_is_no_match() {
+    let desk = Desk::new();
+    desk.put("f", "fn main() {\n\tlet total = sum(1, 2); \n\tprintln!(\"{total}\");\n}\n");
+    insta::assert_snapshot!(
+        edit(&desk, "    let total = sum(1, 2);\n    println!(\"{total}\");", "x"), @r#"
+    EDT001 oldString is not in f; the nearest is at lines 2-3 (shown with → for tabs, · for spaces at the ends, ␍ for CR):
+    2	→let total = sum(1, 2);·
+    3	→println!("{total}");
+    line 2 is in oldString: ····let total = sum(1, 2);
+    "#);
+    insta::assert_snapshot!(edit(&desk, "let totel = sum(2, 2)", "x"), @r"
+    EDT001 oldString is not in f; the nearest is at lines 2-2 (shown with → for tabs, · for spaces at the ends, ␍ for CR):
+    2	→let total = sum(1, 2);·
+    line 2 is in oldString: let totel = sum(2, 2)
+    ");
+    insta::assert_snapshot!(
+        edit(&desk, "WHERE q IS NULL", "x"),
+        @"EDT001 oldString is not in f, nor anything like it; read the file again"
+    );
+}
+
+#[test]
+fn refuses_what_changes_nothing() {
+    let desk = Desk::new();
+    desk.put("f", "a\n");
+    assert_eq!(
+        edit(&desk, "a", "a"),
+        "EDT003 oldString and newString are the same; nothing would change"
+    );
+    assert_eq!(edit(&desk, "", "a"), "ARG001 oldString: must not be empty");
+}
+
+#[test]
+fn refuses_files_that_are_not_text_or_too_large_or_not_there() {
+    let desk = Desk::new();
+    desk.put("f", "a\0b");
+    assert_eq!(edit(&desk, "a", "b"), "EDT005 f is binary; change it with bash");
+    let file = fs::File::create(desk.path("work/f")).unwrap();
+    file.set_len((64 << 20) + 1).unwrap();
+    assert_eq!(edit(&desk, "a", "b"), "EDT006 f is larger than 64 MiB; change it with bash");
+    fs::remove_file(desk.path("work/f")).unwrap();
+    assert_eq!(edit(&desk, "a", "b"), "FIL001 f does not exist");
+}
+
+#[test]
+fn an_edit_that_does_not_fit_is_judged_as_a_read() {
+    let desk = Desk::new();
+    desk.put("f", "secret\n");
+    for (old, writes) in [("secret", true), ("sekret", false)] {
+        let arguments = json!({ "path": "f", "oldString": old, "newString": "x" });
+        let action = desk.prepare("edit_file", &arguments).unwrap().action;
+        assert_eq!(matches!(action.operations[..], [Operation::Write { .. }]), writes);
+        assert_eq!(action.detail.is_empty(), !writes);
+        assert_eq!(matches!(action.operations[..], [Operation::Read { .. }]), !writes);
+    }
+}
+
+#[test]
+fn refuses_a_file_that_changed_after_it_was_judged() {
+    let desk = Desk::new();
+    let arguments = json!({ "path": "f", "oldString": "a", "newString": "b" });
+    let path = desk.put("f", "a\n");
+    let prepared = desk.prepare("edit_file", &arguments).unwrap();
+    fs::write(&path, "a \n").unwrap();
+    let output = desk.run("edit_file", prepared);
+    assert!(output.is_error);
+    assert_eq!(
+        posse_actors::conversation::text_of(&output.content),
+        "EDT004 f changed meanwhile; read it again, then try again"
+    );
+    assert_eq!(desk.get("f"), b"a \n");
+}
+
+#[test]
+fn matches_lf_with_crlf_and_keeps_it() {
+    for (before, old, new, after) in [
+        ("a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\nc\r\n"),
+        ("a\r\nb", "b", "b\nc", "a\r\nb\r\nc"),
+        ("a\r\nb\nc\n", "b\n", "x\ny\n", "a\r\nx\ny\nc\n"),
+        ("a\r\nb\r\n", "\nb", "\nc", "a\r\nc\r\n"),
+        ("a\nb\n", "a", "x\r\ny", "x\r\ny\nb\n"),
+        ("a\r\nb\r\n", "a\r\nb", "a\nb", "a\nb\r\n"),
+        ("\u{feff}a\r\n", "a", "b", "\u{feff}b\r\n"),
+    ] {
+        let result = edited(before.as_bytes(), old, new).unwrap();
+        assert_eq!(String::from_utf8(result).unwrap(), after, "{before:?} {old:?}");
+    }
+}
+
+#[test]
+fn takes_line_numbers_off_if_nothing_else_matches() {
+    let edit = replace(b"a\n  b\nc\n", "2\t  b\n3\tc", "2\t  x\n3\ty").unwrap();
+    let after = b"a\n  x\ny\n".to_vec();
+    assert_eq!(edit, Edited { after, lines: vec![2], overlap: None, unnumbered: true });
+    // A file of numbers is matched as it is.
+    let edit = replace(b"2\tb\n", "2\tb", "2\tc").unwrap();
+    let after = b"2\tc\n".to_vec();
+    assert_eq!(edit, Edited { after, lines: vec![1], overlap: None, unnumbered: false });
+    assert_eq!(replace(b"a\n", "x\ta", "y"), None);
+}
+
+#[test]
+fn finds_text_between_bytes_that_are_not() {
+    assert_eq!(edited(b"\xff\xe2\x82a\xc3\xa9\xfe", "a\u{e9}", "b").unwrap(), b"\xff\xe2\x82b\xfe");
+}
+
+/// Files as they are met: mixed endings, marks, tabs, no last newline, bytes of other encodings.
+fn any_file() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        4 => "[abc \t]{0,6}".prop_map(String::into_bytes),
+        3 => Just(b"\n".to_vec()),
+        3 => Just(b"\r\n".to_vec()),
+        1 => Just(b"\r".to_vec()),
+        1 => Just("é→".as_bytes().to_vec()),
+        1 => prop::collection::vec(128..=255_u8, 1..3),
+    ];
+    (any::<bool>(), prop::collection::vec(piece, 0..24)).prop_map(|(mark, pieces)| {
+        let mark = if mark { &b"\xef\xbb\xbf"[..] } else { b"" };
+        [mark, &pieces.concat()].concat()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    /// Takes some text of the file, as a model would see it, and replaces it.
+    #[test]
+    fn leaves_all_other_bytes_alone(
+        file in any_file(),
+        from in 0..120_usize,
+        length in 1..24_usize,
+        new in "[xyz\n]{0,8}",
+    ) {
+        let from = from.min(file.len());
+        let to = (from + length).min(file.len());
+        let Ok(exact) = std::str::from_utf8(&file[from..to]) else { return Ok(()) };
+        let seen = exact.replace("\r\n", "\n");
+        if seen.is_empty() || seen.contains('\r') {
+            return Ok(());
+        }
+        let edit = replace(&file, &seen, &new).expect("what is in the file is found");
+        if edit.lines.len() == 1 && edit.overlap.is_none() {
+            // CR before an LF with which the text starts belongs to the match.
+            let from = from - usize::from(exact.starts_with('\n') && file[..from].ends_with(b"\r"));
+            prop_assert!(edit.after.starts_with(&file[..from]));
+            prop_assert!(edit.after.ends_with(&file[to..]));
+            let middle = &edit.after[from..edit.after.len() - (file.len() - to)];
+            let middle = String::from_utf8(middle.to_vec()).unwrap();
+            prop_assert!(middle == new || middle == new.replace('\n', "\r\n"), "{middle:?}");
+        }
+    }
+
+    /// With all replaced by themselves, a file without CR stays what it is.
+    #[test]
+    fn replacing_text_by_itself_changes_nothing(file in any_file(), old in "[abc\n]{1,3}") {
+        if let Some(after) = edited(&file, &old, &old)
+            && !file.contains(&b'\r')
+        {
+            prop_assert_eq!(after, file);
+        }
+    }
+
+    #[test]
+    fn describing_the_nearest_place_survives_anything(file in any_file(), old in ".{0,40}") {
+        prop_assert!(nearest::describe(&file, &old).len() < 20_000);
+    }
+}

@@ -1,0 +1,177 @@
+//! `list_dir`: what is in a folder.
+
+use std::ffi::{CStr, OsStr};
+use std::fmt::Write;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use nix::dir::Dir;
+use nix::fcntl::readlinkat;
+use posse_actors::ports::{
+    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
+    ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::failure::printable;
+use crate::tools::text::{count, sha256};
+use crate::tools::workspace::{Entry, Kind, refused};
+use crate::tools::{ToolEnvironment, blocking, parsed, payload, spec, timed};
+
+/// Entries that are shown.
+const SHOWN_MAX: usize = 500;
+/// Entries that are looked at, to show the first ones by name.
+const READ_MAX: usize = 20_000;
+
+/// The tool.
+pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+    let spec = spec(
+        "list_dir",
+        "Lists a folder, hidden entries too, at most 500: folders end with `/`, files have their \
+         size in bytes, links show where they lead.",
+        SideEffect::None,
+        &json!({ "path": { "type": "string", "description": "Default: working directory" } }),
+        &[],
+    );
+    Arc::new(ListDir { spec, env })
+}
+
+struct ListDir {
+    spec: ToolSpec,
+    env: Arc<ToolEnvironment>,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    path: Option<String>,
+}
+
+/// A folder that is open.
+struct Listing {
+    folder: Dir,
+    shown: String,
+}
+
+impl Tool for ListDir {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let env = Arc::clone(&self.env);
+        Box::pin(async move {
+            let Arguments { path } = parsed(arguments)?;
+            let place = env.workspace.locate(path.as_deref().unwrap_or("."))?;
+            let shown = place.shown();
+            let folder = Dir::from_fd(place.open_dir()?).map_err(|errno| refused(&shown, errno))?;
+            let identity = place.existing()?.identity();
+            let path = place.absolute().display();
+            let action = Action {
+                tool: "list_dir".to_owned(),
+                operations: vec![place.read()],
+                summary: format!("list {shown}"),
+                detail: String::new(),
+                digest: sha256(format!("list_dir\0{path}\0{identity:?}").as_bytes()),
+            };
+            Ok(Prepared { action, payload: Box::new(Listing { folder, shown }) })
+        })
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(async move {
+            let listing = payload::<Listing>(call);
+            blocking(move || timed(|| listing.run())).await
+        })
+    }
+}
+
+impl Listing {
+    fn run(mut self) -> ToolOutput {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut complete = true;
+        for entry in self.folder.iter() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(errno) => return ToolOutput::error(refused(&self.shown, errno).to_string()),
+            };
+            let name = entry.file_name();
+            if is_dots(name) {
+                continue;
+            }
+            if names.len() == READ_MAX {
+                complete = false;
+                break;
+            }
+            names.push(name.to_bytes().to_owned());
+        }
+        let total = names.len();
+        names.sort_unstable();
+        names.truncate(SHOWN_MAX);
+        let mut text = String::new();
+        for name in &names {
+            text.push_str(&line(&self.folder, OsStr::from_bytes(name)));
+            text.push('\n');
+        }
+        text.push_str(&footer(&self.shown, names.len(), total, complete));
+        ToolOutput::text(text).with_metadata(json!({
+            "entries": total,
+            "entriesAreAll": complete,
+            "shown": names.len(),
+        }))
+    }
+}
+
+fn footer(shown: &str, listed: usize, total: usize, complete: bool) -> String {
+    match (listed, complete) {
+        (0, _) => format!("{shown} is empty"),
+        (_, false) => format!(
+            "[{listed} of more than {total} entries, not necessarily the first ones; use glob]"
+        ),
+        _ if listed < total => format!("[the first {listed} of {total} entries; use glob]"),
+        _ => format!(
+            "[{}]",
+            if total == 1 { "1 entry".to_owned() } else { format!("{total} entries") }
+        ),
+    }
+}
+
+fn is_dots(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+/// What is called `name`. Names are escaped: they may hold anything but `/` and NUL.
+fn line(folder: impl AsFd, name: &OsStr) -> String {
+    let mut line = escaped(name);
+    let Ok(entry) = Entry::at(&folder, Path::new(name)) else { return line };
+    // Writing to a string cannot fail.
+    match entry.kind {
+        Kind::Folder => line.push('/'),
+        Kind::File => {
+            let size = usize::try_from(entry.size).unwrap_or(usize::MAX);
+            let _ = write!(line, "  {}", count(size, "byte"));
+        }
+        Kind::Link => {
+            let target = readlinkat(&folder, name).map(|target| escaped(&target));
+            let _ = write!(line, " -> {}", target.unwrap_or_else(|_| "?".to_owned()));
+        }
+        Kind::Pipe => line.push_str("  pipe"),
+        Kind::Socket => line.push_str("  socket"),
+        Kind::Device => line.push_str("  device"),
+    }
+    line
+}
+
+fn escaped(name: &OsStr) -> String {
+    match name.to_str() {
+        // A tab would be taken for the end of the name.
+        Some(name) => printable(name).replace('\t', "\\t"),
+        None => name.as_bytes().escape_ascii().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

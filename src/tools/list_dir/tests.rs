@@ -1,0 +1,61 @@
+//! Folders with ordinary and with odd things in them.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::tools::testing::Desk;
+
+#[test]
+fn shows_what_things_are() {
+    let desk = Desk::new();
+    desk.put("b.txt", "12345");
+    desk.put(".hidden", "1");
+    desk.put("src/main.rs", "");
+    desk.put("tab\there\n\u{1b}[2J", "");
+    desk.put("umlaut-ä", "");
+    fs::write(desk.path("work").join(OsStr::from_bytes(b"bad-\xff")), "").unwrap();
+    symlink("/etc/pass\nwd", desk.path("work/link")).unwrap();
+    nix::unistd::mkfifo(&desk.path("work/pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    insta::assert_snapshot!(desk.ask("list_dir", &json!({})), @r"
+    .hidden  1 byte
+    b.txt  5 bytes
+    bad-\xff  0 bytes
+    link -> /etc/pass\nwd
+    pipe  pipe
+    src/
+    tab\there\n\u{1b}[2J  0 bytes
+    umlaut-ä  0 bytes
+    [8 entries]
+    ");
+    assert_eq!(desk.ask("list_dir", &json!({"path": "src/"})), "main.rs  0 bytes\n[1 entry]");
+}
+
+#[test]
+fn refuses_what_is_no_folder_inside() {
+    let desk = Desk::new();
+    desk.put("f", "");
+    fs::create_dir(desk.path("work/empty")).unwrap();
+    symlink("../outside", desk.path("work/out")).unwrap();
+    for (path, expected) in [
+        ("empty", "empty is empty"),
+        ("f", "ARG003 f is a file, not a folder"),
+        ("none", "FIL001 none does not exist"),
+    ] {
+        assert_eq!(desk.ask("list_dir", &json!({ "path": path })), expected);
+    }
+    for path in ["out", "..", "/"] {
+        assert!(desk.ask("list_dir", &json!({ "path": path })).starts_with("ARG003 "));
+    }
+}
+
+#[test]
+fn a_large_folder_is_bounded() {
+    let desk = Desk::new();
+    for number in 0..600 {
+        desk.put(&format!("f{number:03}"), "");
+    }
+    let text = desk.ask("list_dir", &json!({}));
+    assert!(text.starts_with("f000  0 bytes\n"));
+    assert!(text.ends_with("f499  0 bytes\n[the first 500 of 600 entries; use glob]"));
+}

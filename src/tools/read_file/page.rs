@@ -1,0 +1,290 @@
+//! Lines of a file, numbered, without ever holding more of it than is shown.
+
+use std::fmt::Write;
+use std::io::{self, BufRead, Read};
+
+use posse_actors::ports::ToolOutput;
+use serde_json::json;
+
+use crate::tools::SMALL_BYTES;
+use crate::tools::text::{BOM, is_binary, lines_ended};
+
+/// Lines of one call, if it does not say.
+pub(super) const LINES_DEFAULT: u64 = 2000;
+/// Lines of one call, at most.
+pub(super) const LINES_MAX: u64 = 5000;
+/// Bytes of one call, at most.
+const PAGE_BYTES_MAX: usize = 256 << 10;
+/// The rest of a longer line is left out.
+const LINE_BYTES_MAX: usize = 4 << 10;
+/// Lines are counted up to here; beyond it "at least" is good enough.
+const COUNTED_BYTES_MAX: u64 = 64 << 20;
+/// How much of a large file is read at once.
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// Which lines are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slice {
+    /// The first, from 1.
+    pub(super) offset: u64,
+    /// How many.
+    pub(super) limit: u64,
+}
+
+/// What came of it.
+pub(super) enum Page {
+    /// Not text.
+    Binary {
+        /// Bytes of the file.
+        size: u64,
+    },
+    /// Lines.
+    Text(Lines),
+}
+
+/// Some lines of a file.
+pub(super) struct Lines {
+    slice: Slice,
+    /// The lines, each with its number.
+    text: String,
+    /// How many.
+    shown: u64,
+    /// Lines of the whole file, as far as they were counted.
+    total: u64,
+    /// Whether the whole file was counted.
+    complete: bool,
+    /// Whether some bytes were not UTF-8.
+    lossy: bool,
+    /// Whether a line that is shown ended with CR LF.
+    crlf: bool,
+}
+
+/// Reads the lines of `slice` from `file`, whose size is about `size`.
+pub(super) fn read(
+    mut file: impl Read,
+    size: u64,
+    slice: Slice,
+    stopped: &dyn Fn() -> bool,
+) -> io::Result<Page> {
+    let mut chunk = vec![0; usize::try_from(size.min(SMALL_BYTES)).unwrap_or(0).max(4095) + 1];
+    let mut length = fill(&mut file, &mut chunk)?;
+    if is_binary(&chunk[..length]) {
+        return Ok(Page::Binary { size });
+    }
+    let mut scan = Scan::new(slice);
+    let mut start = if chunk[..length].starts_with(BOM) { BOM.len() } else { 0 };
+    let mut done = 0;
+    while length > 0 {
+        scan.take(&chunk[start..length]);
+        start = 0;
+        done += length as u64;
+        // A file has no more lines than bytes: an offset beyond its size is beyond its end.
+        let enough = scan.is_full()
+            || scan.length > LINE_BYTES_MAX
+            || (scan.line < slice.offset && slice.offset > size);
+        if stopped() || (enough && done >= COUNTED_BYTES_MAX) {
+            return Ok(Page::Text(scan.finish(false)));
+        }
+        if length < chunk.len() {
+            break;
+        }
+        chunk.resize(CHUNK_BYTES, 0);
+        length = fill(&mut file, &mut chunk)?;
+    }
+    Ok(Page::Text(scan.finish(true)))
+}
+
+/// Reads until `chunk` is full or the file ends.
+fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < chunk.len() {
+        match file.read(&mut chunk[length..]) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+/// Goes through a file once, chunk by chunk.
+struct Scan {
+    slice: Slice,
+    /// The line that comes next, or goes on.
+    line: u64,
+    /// Whether that line has begun.
+    begun: bool,
+    /// What is kept of it, if it is wanted.
+    kept: Vec<u8>,
+    /// How long it is.
+    length: usize,
+    lines: Lines,
+}
+
+impl Scan {
+    fn new(slice: Slice) -> Scan {
+        let lines = Lines {
+            slice,
+            text: String::new(),
+            shown: 0,
+            total: 0,
+            complete: true,
+            lossy: false,
+            crlf: false,
+        };
+        Scan { slice, line: 1, begun: false, kept: Vec::new(), length: 0, lines }
+    }
+
+    fn take(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.line < self.slice.offset {
+                bytes = self.skip(bytes);
+            } else if self.is_full() {
+                self.line += lines_ended(bytes) as u64;
+                self.begun = bytes.last() != Some(&b'\n');
+                return;
+            } else {
+                bytes = self.collect(bytes);
+            }
+        }
+    }
+
+    /// Goes to the first wanted line, or through all of `bytes`.
+    fn skip<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
+        let wanted = self.slice.offset - self.line;
+        let ended = lines_ended(bytes) as u64;
+        if ended < wanted {
+            self.line += ended;
+            self.begun = bytes.last() != Some(&b'\n');
+            return &[];
+        }
+        for _ in 0..wanted {
+            skip_line(&mut bytes);
+        }
+        self.line = self.slice.offset;
+        self.begun = false;
+        bytes
+    }
+
+    /// Takes one wanted line, or as much of it as there is.
+    fn collect<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let mut rest = bytes;
+        let taken = skip_line(&mut rest);
+        let line = &bytes[..taken];
+        let ended = line.last() == Some(&b'\n');
+        if ended && !self.begun {
+            self.emit(line, line.len());
+        } else {
+            let room = LINE_BYTES_MAX + 2;
+            let room = room.saturating_sub(self.kept.len());
+            self.kept.extend_from_slice(&line[..taken.min(room)]);
+            self.length += taken;
+            if ended {
+                self.emit_kept();
+            }
+        }
+        self.begun = !ended;
+        self.line += u64::from(ended);
+        rest
+    }
+
+    fn emit_kept(&mut self) {
+        let kept = std::mem::take(&mut self.kept);
+        self.emit(&kept, self.length);
+        self.length = 0;
+    }
+
+    /// Shows a line that is `length` bytes long, of which `line` are at hand.
+    fn emit(&mut self, line: &[u8], length: usize) {
+        let bare = line.strip_suffix(b"\n").unwrap_or(line);
+        let lines = &mut self.lines;
+        let bare = match bare.strip_suffix(b"\r") {
+            Some(bare) if line.ends_with(b"\n") => {
+                lines.crlf = true;
+                bare
+            }
+            _ => bare,
+        };
+        let cut = bare.len().min(LINE_BYTES_MAX);
+        let text = String::from_utf8_lossy(&bare[..cut]);
+        lines.lossy |= cut == bare.len() && matches!(text, std::borrow::Cow::Owned(_));
+        // Writing to a string cannot fail.
+        let _ = write!(lines.text, "{}\t{text}", self.line);
+        if cut < bare.len() || length > line.len() {
+            let _ = write!(lines.text, " … [cut: the line has {length} bytes]");
+        }
+        lines.text.push('\n');
+        lines.shown += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.lines.shown >= self.slice.limit
+            || self.lines.text.len() + LINE_BYTES_MAX > PAGE_BYTES_MAX
+    }
+
+    fn finish(mut self, complete: bool) -> Lines {
+        if !self.kept.is_empty() {
+            self.emit_kept();
+        }
+        let total = self.line - 1 + u64::from(self.begun);
+        Lines { total, complete, ..self.lines }
+    }
+}
+
+/// Moves `bytes` behind their first LF, or to their end, and says how far that is.
+fn skip_line(bytes: &mut &[u8]) -> usize {
+    // Reading from memory cannot fail.
+    bytes.skip_until(b'\n').unwrap_or(0)
+}
+
+impl Page {
+    /// What the model gets to read of the file that it knows as `shown`.
+    pub(super) fn into_output(self, shown: &str) -> ToolOutput {
+        match self {
+            Page::Binary { size } => ToolOutput::error(format!(
+                "ARG003 {shown} is binary ({size} bytes); look at it with bash: `file` or `xxd`"
+            )),
+            Page::Text(lines) => lines.into_output(shown),
+        }
+    }
+}
+
+impl Lines {
+    fn into_output(mut self, shown: &str) -> ToolOutput {
+        let Slice { offset, .. } = self.slice;
+        let bound = if self.complete { "" } else { "at least " };
+        let total = self.total;
+        let noun = if total == 1 { "line" } else { "lines" };
+        if self.shown == 0 {
+            return if total == 0 && offset == 1 {
+                ToolOutput::text(format!("{shown} is empty"))
+            } else {
+                ToolOutput::error(format!(
+                    "ARG004 {shown} has {bound}{total} {noun}; offset {offset} is beyond"
+                ))
+            };
+        }
+        let last = offset + self.shown - 1;
+        let mut footer = format!("[lines {offset}-{last} of {bound}{total}");
+        let next = (last < total || !self.complete).then_some(last + 1);
+        if let Some(next) = next {
+            let _ = write!(footer, "; next offset {next}");
+        }
+        if self.crlf {
+            footer.push_str("; lines end with CRLF");
+        }
+        if self.lossy {
+            footer.push_str("; bytes that are not UTF-8 are shown as \u{fffd}");
+        }
+        footer.push(']');
+        self.text.push_str(&footer);
+        ToolOutput::text(self.text).with_metadata(json!({
+            "totalLines": total,
+            "totalIsExact": self.complete,
+            "linesRead": self.shown,
+            "offset": offset,
+            "nextOffset": next,
+        }))
+    }
+}

@@ -1,0 +1,206 @@
+//! Slices of files of all kinds and sizes.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use posse_actors::conversation::text_of;
+use proptest::prelude::*;
+
+use super::page::{Page, Slice, read};
+use super::*;
+use crate::tools::testing::Desk;
+
+fn ask(desk: &Desk, arguments: &Value) -> String {
+    desk.ask("read_file", arguments)
+}
+
+/// What a model reads of `bytes`.
+fn shown(bytes: &[u8], offset: u64, limit: u64) -> String {
+    let page = read(bytes, bytes.len() as u64, Slice { offset, limit }, &|| false).unwrap();
+    text_of(&page.into_output("f").content)
+}
+
+#[test]
+fn numbers_lines_and_says_where_to_go_on() {
+    let desk = Desk::new();
+    desk.put("f", "one\ntwo\nthree");
+    assert_eq!(ask(&desk, &json!({"path": "f"})), "1\tone\n2\ttwo\n3\tthree\n[lines 1-3 of 3]");
+    assert_eq!(
+        ask(&desk, &json!({"path": "f", "offset": 2, "limit": 1})),
+        "2\ttwo\n[lines 2-2 of 3; next offset 3]"
+    );
+    let output = desk.call("read_file", &json!({"path": "f", "limit": 2})).unwrap();
+    assert_eq!(
+        output.metadata,
+        json!({"totalLines": 3, "totalIsExact": true, "linesRead": 2, "offset": 1, "nextOffset": 3})
+    );
+}
+
+#[test]
+fn names_what_cannot_be_shown() {
+    let desk = Desk::new();
+    desk.put("f", "one\n");
+    desk.put("empty", "");
+    desk.put("binary", b"\x7fELF\0");
+    for (arguments, expected) in [
+        (json!({"path": "f", "offset": 9}), "ARG004 f has 1 line; offset 9 is beyond"),
+        (
+            json!({"path": "f", "offset": 1_000_000_000_000_u64}),
+            "ARG004 f has 1 line; offset 1000000000000 is beyond",
+        ),
+        (json!({"path": "f", "offset": 0}), "ARG001 offset: must be at least 1, not 0"),
+        (json!({"path": "f", "limit": 5001}), "ARG001 limit: must be at most 5000, not 5001"),
+        (json!({"path": "empty"}), "empty is empty"),
+        (json!({"path": "empty", "offset": 2}), "ARG004 empty has 0 lines; offset 2 is beyond"),
+        (
+            json!({"path": "binary"}),
+            "ARG003 binary is binary (5 bytes); look at it with bash: `file` or `xxd`",
+        ),
+        (json!({"path": "none"}), "FIL001 none does not exist"),
+        (json!({"path": "."}), "ARG003 . is a folder; list_dir shows what is in it"),
+    ] {
+        assert_eq!(ask(&desk, &arguments), expected, "{arguments}");
+    }
+}
+
+#[test]
+fn shows_text_of_all_kinds() {
+    assert_eq!(shown(b"a\r\nb\r\n", 1, 9), "1\ta\n2\tb\n[lines 1-2 of 2; lines end with CRLF]");
+    assert_eq!(shown(b"\xef\xbb\xbfa\n", 1, 9), "1\ta\n[lines 1-1 of 1]");
+    assert_eq!(
+        shown(b"caf\xe9\n", 1, 9),
+        "1\tcaf\u{fffd}\n[lines 1-1 of 1; bytes that are not UTF-8 are shown as \u{fffd}]"
+    );
+    assert_eq!(shown(b"\n\n", 1, 9), "1\t\n2\t\n[lines 1-2 of 2]");
+}
+
+#[test]
+fn cuts_long_lines_and_pages() {
+    let long = "x".repeat(1_000_000);
+    let text = shown(format!("{long}\nend\n").as_bytes(), 1, 9);
+    assert!(text.len() < 5000);
+    assert!(text.ends_with(" … [cut: the line has 1000001 bytes]\n2\tend\n[lines 1-2 of 2]"));
+
+    let wide = format!("{}\n", "y".repeat(999)).repeat(2000);
+    let text = shown(wide.as_bytes(), 1, 2000);
+    assert!(text.len() < 257 << 10);
+    let next = text.rsplit_once("next offset ").unwrap().1.trim_end_matches(']');
+    assert!(shown(wide.as_bytes(), next.parse().unwrap(), 1).starts_with(next));
+}
+
+#[test]
+fn reads_the_end_of_a_huge_file_and_bounds_the_count() {
+    let desk = Desk::new();
+    let path = desk.put("huge", "first\n");
+    let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.seek(SeekFrom::End(0)).unwrap();
+    file.write_all(&b"line\n".repeat(20 << 10)).unwrap();
+    // The rest of a sparse file costs nothing to make.
+    file.seek(SeekFrom::Start(65 << 20)).unwrap();
+    file.write_all(b"\nlast\n").unwrap();
+    assert_eq!(
+        ask(&desk, &json!({"path": "huge", "limit": 1})),
+        "1\tfirst\n[lines 1-1 of at least 20482; next offset 2]"
+    );
+    assert_eq!(
+        ask(&desk, &json!({"path": "huge", "offset": 20_483})),
+        "20483\tlast\n[lines 20483-20483 of 20483]"
+    );
+    assert_eq!(
+        ask(&desk, &json!({"path": "huge", "offset": 1_000_000_000_u64})),
+        "ARG004 huge has at least 20482 lines; offset 1000000000 is beyond"
+    );
+}
+
+/// Gives one byte at a time, forever.
+struct Endless;
+
+impl Read for Endless {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        buffer.fill(b'z');
+        Ok(buffer.len())
+    }
+}
+
+#[test]
+fn a_line_without_end_has_one() {
+    let slice = Slice { offset: 1, limit: 5 };
+    let Page::Text(_) = read(Endless, u64::MAX, slice, &|| false).unwrap() else {
+        panic!("z is text");
+    };
+}
+
+#[test]
+fn stops_when_nobody_waits_any_more() {
+    let slice = Slice { offset: 1 << 40, limit: 5 };
+    assert!(read(Endless, u64::MAX, slice, &|| true).is_ok());
+}
+
+#[test]
+fn reads_outputs_of_this_session_only() {
+    let desk = Desk::new();
+    fs::create_dir(desk.path("session/outputs")).unwrap();
+    fs::write(desk.path("session/outputs/call-7.txt"), "spilled\n").unwrap();
+    fs::write(desk.path("session/secret.txt"), "secret\n").unwrap();
+    std::os::unix::fs::symlink("../secret.txt", desk.path("session/outputs/link.txt")).unwrap();
+    for (path, expected) in [
+        ("output:call-7", "1\tspilled\n[lines 1-1 of 1]"),
+        ("output:call-8", "FIL001 there is no output:call-8"),
+        ("output:../secret", "ARG002 an output is named by `output:` and the id of its call"),
+        ("output:", "ARG002 an output is named by `output:` and the id of its call"),
+        ("output:link", "ARG003 output:link: too many links, or a new one"),
+    ] {
+        assert_eq!(ask(&desk, &json!({ "path": path })), expected);
+    }
+}
+
+#[test]
+fn reads_what_was_judged_even_if_the_name_means_something_else_now() {
+    let desk = Desk::new();
+    let path = desk.put("f", "judged\n");
+    let prepared = desk.prepare("read_file", &json!({"path": "f"})).unwrap();
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+    let output = desk.run("read_file", prepared);
+    assert_eq!(text_of(&output.content), "1\tjudged\n[lines 1-1 of 1]");
+}
+
+/// Reads in pieces of the given size.
+struct Pieces<'a>(&'a [u8], usize);
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let length = self.1.min(self.0.len()).min(buffer.len());
+        buffer[..length].copy_from_slice(&self.0[..length]);
+        self.0 = &self.0[length..];
+        Ok(length)
+    }
+}
+
+proptest! {
+    #[test]
+    fn shows_the_lines_that_are_there(
+        text in "([a-c]{0,400}\n){0,60}[a-c]{0,3}",
+        offset in 1..70_u64,
+        limit in 1..70_u64,
+        piece in 1..5000_usize,
+    ) {
+        let lines: Vec<&str> = text.lines().collect();
+        let slice = Slice { offset, limit };
+        // A size that is too small makes the reader go on in chunks.
+        let page = read(Pieces(text.as_bytes(), piece), 1, slice, &|| false).unwrap();
+        let output = page.into_output("f");
+        let wanted: Vec<String> = (offset..)
+            .zip(lines.iter().skip(usize::try_from(offset).unwrap() - 1))
+            .take(usize::try_from(limit).unwrap())
+            .map(|(number, line)| format!("{number}\t{line}\n"))
+            .collect();
+        let shown = text_of(&output.content);
+        if wanted.is_empty() {
+            prop_assert!(output.is_error || shown == "f is empty");
+        } else {
+            prop_assert!(shown.starts_with(&wanted.concat()));
+            prop_assert_eq!(&output.metadata["totalLines"], &json!(lines.len()));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A workspace in a temporary folder, and a short way to call tools in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use posse_actors::conversation::{CallId, SessionId, ToolCall, text_of};
+use posse_actors::ports::{
+    CallContext, Confinement, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
+};
+use posse_actors::tool_call::{arguments, permit_for_test};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use crate::tools::workspace::Workspace;
+use crate::tools::{ToolEnvironment, builtin};
+
+/// A workspace `work` beside a folder `outside` and the session's folder `session`.
+pub(crate) struct Desk {
+    folder: TempDir,
+    tools: Toolbox,
+}
+
+impl Desk {
+    pub(crate) fn new() -> Desk {
+        Desk::with(false)
+    }
+
+    pub(crate) fn with(dry_run: bool) -> Desk {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        for name in ["work", "outside", "session"] {
+            fs::create_dir(base.join(name)).unwrap();
+        }
+        let workspace = Workspace::open(&base.join("work"), &[]).unwrap();
+        let env = ToolEnvironment { workspace, session_dir: base.join("session"), dry_run };
+        Desk { folder, tools: builtin(Arc::new(env)) }
+    }
+
+    pub(crate) fn tools(&self) -> &Toolbox {
+        &self.tools
+    }
+
+    /// A path in the temporary folder: `work/a`.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().canonicalize().unwrap().join(path)
+    }
+
+    /// Puts a file into the workspace.
+    pub(crate) fn put(&self, path: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path("work").join(path);
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// What is in a file of the workspace.
+    pub(crate) fn get(&self, path: &str) -> Vec<u8> {
+        fs::read(self.path("work").join(path)).unwrap()
+    }
+
+    pub(crate) fn prepare(&self, tool: &str, arguments: &Value) -> Result<Prepared, ToolError> {
+        let tool = self.tools.get(tool).unwrap();
+        let raw = arguments.to_string();
+        let arguments = arguments::validate(&tool.spec().parameters, &raw, 16 << 20)?;
+        block_on(tool.prepare(arguments.value, context()))
+    }
+
+    pub(crate) fn run(&self, tool: &str, prepared: Prepared) -> ToolOutput {
+        let call = ToolCall {
+            id: CallId::new("call-1"),
+            provider_id: None,
+            name: tool.to_owned(),
+            arguments: String::new(),
+        };
+        let confinement =
+            Confinement { profile: String::new(), writable_roots: vec![], network: false };
+        let (output, _output) = mpsc::channel(1);
+        let (facts, _facts) = mpsc::channel(1);
+        let run = RunContext { call: context(), output, facts, output_bytes_max: 32 << 10 };
+        let permitted = permit_for_test(call, prepared, confinement);
+        block_on(self.tools.get(tool).unwrap().run(permitted, run))
+    }
+
+    pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, ToolError> {
+        Ok(self.run(tool, self.prepare(tool, arguments)?))
+    }
+
+    /// What the model gets to read.
+    pub(crate) fn ask(&self, tool: &str, arguments: &Value) -> String {
+        match self.call(tool, arguments) {
+            Ok(output) => text_of(&output.content),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+fn context() -> CallContext {
+    CallContext {
+        session_id: SessionId::new("session-1"),
+        call_id: CallId::new("call-1"),
+        agent: "build".to_owned(),
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// Swaps two names in one step, so that a race has no moment in which one is free.
+#[cfg(target_os = "linux")]
+pub(crate) fn exchange(folder: &Path, a: &str, b: &str) {
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    let (a, b) = (folder.join(a), folder.join(b));
+    renameat2(AT_FDCWD, &a, AT_FDCWD, &b, RenameFlags::RENAME_EXCHANGE).unwrap();
+}

@@ -1,0 +1,100 @@
+//! What the bytes of a file are: text or not, and how its lines end.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+/// How much of a file decides whether it is text.
+const PROBE_BYTES: usize = 8 << 10;
+
+/// The mark that some editors put first.
+pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// How the lines of a text end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Endings {
+    /// No line ends.
+    None,
+    /// All with LF.
+    Lf,
+    /// All with CR LF.
+    Crlf,
+    /// Some this way, some that way.
+    Mixed,
+}
+
+/// Whether there is a NUL where a text would have none.
+pub(crate) fn is_binary(bytes: &[u8]) -> bool {
+    bytes[..bytes.len().min(PROBE_BYTES)].contains(&0)
+}
+
+/// How the lines of `bytes` end.
+pub(crate) fn endings(bytes: &[u8]) -> Endings {
+    let all = lines_ended(bytes);
+    let crlf = bytes.windows(2).filter(|pair| pair == b"\r\n").count();
+    match (all, crlf) {
+        (0, _) => Endings::None,
+        (_, 0) => Endings::Lf,
+        (all, crlf) if all == crlf => Endings::Crlf,
+        _ => Endings::Mixed,
+    }
+}
+
+/// How many LF there are.
+#[expect(clippy::naive_bytecount, reason = "it is vectorised well enough, without a dependency")]
+pub(crate) fn lines_ended(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// How many lines there are; the last one need not end.
+pub(crate) fn lines(bytes: &[u8]) -> usize {
+    lines_ended(bytes) + usize::from(bytes.last().is_some_and(|last| *last != b'\n'))
+}
+
+/// `text` with every LF as CR LF.
+pub(crate) fn with_crlf(text: &str) -> String {
+    text.replace('\n', "\r\n")
+}
+
+/// SHA-256 as 64 hex digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Hex digits, lower case.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut hex = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
+/// A count with its noun: `1 line`, `2 lines`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_how_lines_end() {
+        for (bytes, expected) in [
+            (&b""[..], Endings::None),
+            (b"a\r", Endings::None),
+            (b"a\nb", Endings::Lf),
+            (b"a\r\nb\r\n", Endings::Crlf),
+            (b"a\r\nb\n", Endings::Mixed),
+        ] {
+            assert_eq!(endings(bytes), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn counts_a_line_that_does_not_end() {
+        assert_eq!([b"".as_slice(), b"a", b"a\n", b"a\nb"].map(lines), [0, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,325 @@
+//! Where tools may reach: the roots, and how a path becomes a place below one of them.
+//!
+//! Every place is resolved by descriptors, beneath the descriptor of its root, and every later
+//! opening goes beneath that descriptor again and follows no link. No path that was compared as
+//! text is ever opened as text. Nothing here decides what may be done with a place; that is the
+//! policy's business.
+
+mod entry;
+mod syntax;
+mod walk;
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{Mode, mkdirat};
+use posse_actors::ports::{Operation, ToolError};
+
+use crate::failure::{Exit, Failure, printable};
+
+pub use entry::{Entry, Kind};
+
+/// The folders that tools may reach. The first is the working directory.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    roots: Arc<[Root]>,
+}
+
+/// One folder, held open.
+#[derive(Debug)]
+struct Root {
+    /// Only good for resolving names below it.
+    directory: OwnedFd,
+    /// What the descriptor really is.
+    path: PathBuf,
+}
+
+impl Workspace {
+    /// Opens `cwd` and the `extra` folders, and finds out where they really are.
+    pub fn open(cwd: &Path, extra: &[PathBuf]) -> Result<Workspace, Failure> {
+        let mut roots = vec![Root::open(cwd)?];
+        for path in extra {
+            let root = Root::open(&cwd.join(path))?;
+            if roots.iter().all(|known| known.path != root.path) {
+                roots.push(root);
+            }
+        }
+        Ok(Workspace { roots: roots.into() })
+    }
+
+    /// The working directory, resolved.
+    pub fn cwd(&self) -> &Path {
+        &self.roots[0].path
+    }
+
+    /// Every root, resolved; the working directory first.
+    pub fn roots(&self) -> impl Iterator<Item = &Path> {
+        self.roots.iter().map(|root| root.path.as_path())
+    }
+
+    /// The descriptor of the working directory, good for `openat` and `fchdir`.
+    pub fn cwd_fd(&self) -> impl AsFd + '_ {
+        self.roots[0].directory.as_fd()
+    }
+
+    /// Finds the place that `path` means, whether or not there is something.
+    ///
+    /// Relative paths start at the working directory; absolute ones must lie in a root. Links are
+    /// followed as long as they stay in a root. `@name` means `name` if only that exists.
+    pub fn locate(&self, path: &str) -> Result<Located, ToolError> {
+        syntax::check(path)?;
+        let found = self.resolve(path);
+        if let Some(bare) = path.strip_prefix('@').filter(|bare| !bare.is_empty())
+            && found.as_ref().map_or(true, |place| place.entry.is_none())
+            && let Ok(place) = self.resolve(bare)
+            && place.entry.is_some()
+        {
+            return Ok(place);
+        }
+        let place = found?;
+        if place.entry.is_none() && path.contains('\\') {
+            return Err(syntax::windows(path));
+        }
+        Ok(place)
+    }
+
+    fn resolve(&self, path: &str) -> Result<Located, ToolError> {
+        let absolute = normalise(&self.cwd().join(path));
+        let (root, beneath) = self.root_of(&absolute).ok_or_else(|| self.outside(path))?;
+        let place = walk::resolve(&self.roots, root, beneath).map_err(|error| match error {
+            walk::Error::Outside => self.outside(path),
+            walk::Error::System(errno) => refused(path, errno),
+        })?;
+        let Some(relative) = place.relative.to_str() else {
+            return Err(ToolError::new("ARG002", "the path leads to a name that is not UTF-8"));
+        };
+        let folder_named = path.ends_with('/');
+        if folder_named && place.entry.is_some_and(|entry| entry.kind != Kind::Folder) {
+            return Err(ToolError::new("ARG002", format!("{} is not a folder", printable(path))));
+        }
+        Ok(Located {
+            roots: Arc::clone(&self.roots),
+            root: place.root,
+            absolute: self.roots[place.root].path.join(&place.relative),
+            relative: if relative.is_empty() { ".".to_owned() } else { relative.to_owned() },
+            entry: place.entry,
+            folder_named,
+        })
+    }
+
+    /// The innermost root that contains `absolute`, and the rest of the path.
+    fn root_of<'a>(&self, absolute: &'a Path) -> Option<(usize, &'a Path)> {
+        walk::root_of(&self.roots, absolute)
+    }
+
+    fn outside(&self, path: &str) -> ToolError {
+        let roots: Vec<String> = self.roots().map(|root| root.display().to_string()).collect();
+        ToolError::new(
+            "ARG003",
+            format!(
+                "{} is outside the workspace; reachable is what lies below {}",
+                printable(path),
+                printable(&roots.join(", ")),
+            ),
+        )
+    }
+}
+
+impl Root {
+    fn open(path: &Path) -> Result<Root, Failure> {
+        let failure = |why: String| {
+            Failure::new("CFG014", Exit::Configuration, "cannot use a folder as workspace")
+                .at(path.display().to_string())
+                .because(why)
+        };
+        let directory = open(path, walk::FOLDER, Mode::empty())
+            .map_err(|errno| failure(errno.desc().to_owned()))?;
+        let real = entry::real_path(&directory)
+            .or_else(|_| std::fs::canonicalize(path))
+            .map_err(|error| failure(error.to_string()))?;
+        if real.to_str().is_none() {
+            return Err(failure("its path is not UTF-8".to_owned()));
+        }
+        Ok(Root { directory, path: real })
+    }
+}
+
+/// A place below a root, resolved. There may be nothing yet.
+#[derive(Debug, Clone)]
+pub struct Located {
+    roots: Arc<[Root]>,
+    root: usize,
+    relative: String,
+    absolute: PathBuf,
+    entry: Option<Entry>,
+    folder_named: bool,
+}
+
+impl Located {
+    /// The root it lies below.
+    pub fn root(&self) -> &Path {
+        &self.roots[self.root].path
+    }
+
+    /// Its path below the root, with `/`; `.` is the root itself.
+    pub fn relative(&self) -> &str {
+        &self.relative
+    }
+
+    /// Its whole path, without links.
+    pub fn absolute(&self) -> &Path {
+        &self.absolute
+    }
+
+    /// What was there when it was located.
+    pub fn entry(&self) -> Option<&Entry> {
+        self.entry.as_ref()
+    }
+
+    /// How to name it to the model: short below the working directory, else absolute.
+    pub fn shown(&self) -> String {
+        if self.root == 0 {
+            printable(&self.relative)
+        } else {
+            printable(&self.absolute.display().to_string())
+        }
+    }
+
+    /// Reading it, for the policy.
+    pub fn read(&self) -> Operation {
+        let (path, relative, root) = self.names();
+        Operation::Read { path, relative, root }
+    }
+
+    /// Writing it, for the policy.
+    pub fn write(&self) -> Operation {
+        let (path, relative, root) = self.names();
+        Operation::Write { path, relative, root }
+    }
+
+    /// What is there, or the error that says that there is nothing.
+    pub fn existing(&self) -> Result<&Entry, ToolError> {
+        self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
+    }
+
+    /// Opens the regular file that was located. Folders, devices, pipes and sockets are refused
+    /// without being opened, and so is whatever has taken the file's place since.
+    pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
+        let entry = self.existing()?;
+        entry.require(Kind::File, &self.shown())?;
+        // A pipe may have taken the file's place: opening it must not wait for a writer.
+        let file = self.open(flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
+        self.same(&file)?;
+        Ok(file)
+    }
+
+    /// Opens the folder that was located, for listing and as a place to resolve names in.
+    pub fn open_dir(&self) -> Result<OwnedFd, ToolError> {
+        self.existing()?.require(Kind::Folder, &self.shown())?;
+        let folder = self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+        self.same(&folder)?;
+        Ok(folder)
+    }
+
+    /// Opens the folder that holds it, and says the name it has there. Missing folders are made
+    /// if `create` says so.
+    pub fn open_parent(&self, create: bool) -> Result<(OwnedFd, OsString), ToolError> {
+        let path = Path::new(&self.relative);
+        let Some(Component::Normal(name)) = path.components().next_back() else {
+            return Err(ToolError::new("ARG002", "the path is a workspace root, not a file"));
+        };
+        if self.folder_named {
+            return Err(ToolError::new(
+                "ARG002",
+                format!("{}/ names a folder, not a file", self.shown()),
+            ));
+        }
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let root = &self.roots[self.root].directory;
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let opened = match walk::open_beneath(root, parent, flags) {
+            Err(Errno::ENOENT) if create => {
+                make_folders(root, parent).and_then(|()| walk::open_beneath(root, parent, flags))
+            }
+            opened => opened,
+        };
+        let parent = opened.map_err(|errno| refused(&self.shown(), errno))?;
+        Ok((parent, name.to_owned()))
+    }
+
+    fn open(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
+        let path = if self.relative == "." { "" } else { self.relative.as_str() };
+        walk::open_beneath(&self.roots[self.root].directory, Path::new(path), flags)
+            .map_err(|errno| refused(&self.shown(), errno))
+    }
+
+    fn same(&self, opened: &OwnedFd) -> Result<(), ToolError> {
+        let there = Entry::of(opened).map_err(|errno| refused(&self.shown(), errno))?;
+        if self.entry.is_none_or(|entry| entry.identity() != there.identity()) {
+            return Err(ToolError::new(
+                "EDT004",
+                format!("{} was replaced while it was opened; try again", self.shown()),
+            ));
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> (String, String, String) {
+        (
+            self.absolute.display().to_string(),
+            self.relative.clone(),
+            self.root().display().to_string(),
+        )
+    }
+}
+
+/// Makes `path` and whatever is missing above it, beneath `root`.
+fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
+    let mut above = root.try_clone().map_err(|_| Errno::EMFILE)?;
+    for name in path.components() {
+        let name = Path::new(name.as_os_str());
+        match mkdirat(&above, name, Mode::from_bits_truncate(0o777)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        above = walk::open_beneath(&above, name, walk::FOLDER)?;
+    }
+    Ok(())
+}
+
+/// Why the system did not let a tool have `path`, for the model.
+pub(crate) fn refused(path: &str, errno: Errno) -> ToolError {
+    let path = printable(path);
+    match errno {
+        Errno::ENOENT => ToolError::new("FIL001", format!("{path} does not exist")),
+        Errno::ENOTDIR => {
+            ToolError::new("FIL001", format!("{path}: a folder on the way is not a folder"))
+        }
+        Errno::ENAMETOOLONG => ToolError::new("ARG002", "the path or a name in it is too long"),
+        Errno::ELOOP => ToolError::new("ARG003", format!("{path}: too many links, or a new one")),
+        errno => ToolError::new("FIL002", format!("{path}: {}", errno.desc())),
+    }
+}
+
+/// `path` without `.` and `..`, which are taken as they read: a `..` after a link leads back to
+/// where the link is.
+fn normalise(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                clean.pop();
+            }
+            other => clean.push(other),
+        }
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! What a descriptor or a name in a folder really is.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
+use posse_actors::ports::ToolError;
+
+/// What something in a file system is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link.
+    Link,
+    /// A named pipe.
+    Pipe,
+    /// A socket.
+    Socket,
+    /// A device.
+    Device,
+}
+
+/// Something in a file system, as it was at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub kind: Kind,
+    /// The device it is on.
+    pub dev: u64,
+    /// Its number there.
+    pub ino: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Names it has.
+    pub links: u64,
+    /// Who owns it.
+    pub uid: u32,
+    /// Which group owns it.
+    pub gid: u32,
+    /// When it was last changed in any way: seconds and nanoseconds.
+    pub changed: (i64, i64),
+}
+
+impl Entry {
+    /// What `descriptor` is.
+    pub fn of(descriptor: impl AsFd) -> Result<Entry, Errno> {
+        fstat(descriptor).map(|stat| Entry::from_stat(&stat))
+    }
+
+    /// What `name` is in `folder`, itself and not what it may link to.
+    pub fn at(folder: impl AsFd, name: &Path) -> Result<Entry, Errno> {
+        fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Entry::from_stat(&stat))
+    }
+
+    /// Two entries with the same identity are the same thing under two names.
+    pub fn identity(&self) -> (u64, u64, Kind) {
+        (self.dev, self.ino, self.kind)
+    }
+
+    /// Refuses anything but `kind`, in words for the model.
+    pub fn require(&self, kind: Kind, shown: &str) -> Result<(), ToolError> {
+        if self.kind == kind {
+            return Ok(());
+        }
+        let (is, hint) = match self.kind {
+            Kind::File => ("a file, not a folder", ""),
+            Kind::Folder => ("a folder", "; list_dir shows what is in it"),
+            Kind::Link => ("a link that leads nowhere", ""),
+            Kind::Pipe => ("a pipe", ""),
+            Kind::Socket => ("a socket", ""),
+            Kind::Device => ("a device", ""),
+        };
+        Err(ToolError::new("ARG003", format!("{shown} is {is}{hint}")))
+    }
+
+    #[allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        clippy::unnecessary_cast,
+        trivial_numeric_casts,
+        reason = "the widths and signs of these fields differ between systems"
+    )]
+    fn from_stat(stat: &FileStat) -> Entry {
+        let format = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
+        let kind = match format {
+            SFlag::S_IFREG => Kind::File,
+            SFlag::S_IFDIR => Kind::Folder,
+            SFlag::S_IFLNK => Kind::Link,
+            SFlag::S_IFIFO => Kind::Pipe,
+            SFlag::S_IFSOCK => Kind::Socket,
+            _ => Kind::Device,
+        };
+        Entry {
+            kind,
+            dev: stat.st_dev as u64,
+            ino: stat.st_ino as u64,
+            size: stat.st_size.max(0) as u64,
+            mode: (stat.st_mode & 0o7777) as u32,
+            links: stat.st_nlink as u64,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        }
+    }
+}
+
+/// The path of what `descriptor` is, as the kernel knows it.
+#[cfg(target_os = "linux")]
+pub(super) fn real_path(descriptor: &OwnedFd) -> std::io::Result<PathBuf> {
+    use std::os::fd::AsRawFd;
+    std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
+}
+
+/// The path of what `descriptor` is, as the kernel knows it.
+#[cfg(target_os = "macos")]
+pub(super) fn real_path(descriptor: &OwnedFd) -> std::io::Result<PathBuf> {
+    let mut path = PathBuf::new();
+    nix::fcntl::fcntl(descriptor, nix::fcntl::FcntlArg::F_GETPATH(&mut path))?;
+    Ok(path)
+}

@@ -1,0 +1,240 @@
+//! Resolving and opening beneath a descriptor.
+//!
+//! Where the kernel can do it in one call, it does; otherwise a walk goes from folder to folder
+//! by descriptor and reads every link itself, so that swapping a link meanwhile gains nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::Mode;
+
+use super::entry::{Entry, Kind};
+use super::{Root, entry};
+
+/// How a folder is opened when only names below it matter.
+#[cfg(target_os = "linux")]
+pub(super) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+/// How a folder is opened when only names below it matter.
+#[cfg(not(target_os = "linux"))]
+pub(super) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+/// As many links as kernels follow.
+const LINKS_MAX: u32 = 40;
+/// The deepest place a walk goes to, so that it cannot use up descriptors.
+const DEPTH_MAX: usize = 200;
+
+/// A place that was found, or where something missing would be.
+pub(super) struct Place {
+    pub(super) root: usize,
+    /// Without links; empty for the root itself.
+    pub(super) relative: PathBuf,
+    pub(super) entry: Option<Entry>,
+}
+
+/// Why there is no such place.
+pub(super) enum Error {
+    /// It is, or leads, outside every root.
+    Outside,
+    /// The system says so.
+    System(Errno),
+}
+
+/// The innermost root that contains `absolute`, and the rest of the path.
+pub(super) fn root_of<'a>(roots: &[Root], absolute: &'a Path) -> Option<(usize, &'a Path)> {
+    roots
+        .iter()
+        .enumerate()
+        .filter_map(|(index, root)| Some((index, absolute.strip_prefix(&root.path).ok()?)))
+        .min_by_key(|(_, rest)| rest.as_os_str().len())
+}
+
+/// Finds the place that `path` names beneath a root, following links that stay in a root.
+pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Place, Error> {
+    #[cfg(target_os = "linux")]
+    if let Some(place) = ask_kernel(roots, root, path) {
+        return Ok(place);
+    }
+    let place = resolve_stepwise(roots, root, path)?;
+    #[cfg(target_os = "macos")]
+    let place = respell(roots, place);
+    Ok(place)
+}
+
+/// Does without the kernel's help.
+pub(super) fn resolve_stepwise(roots: &[Root], root: usize, path: &Path) -> Result<Place, Error> {
+    Walk::new(roots, root, path)?.run()
+}
+
+/// The place under the name it has in its folder, where folders ignore case: a rule about `.env`
+/// has to see `.env` when a model writes `.ENV`.
+#[cfg(target_os = "macos")]
+fn respell(roots: &[Root], mut place: Place) -> Place {
+    let plain = |entry: &Entry| matches!(entry.kind, Kind::File | Kind::Folder);
+    if place.entry.as_ref().is_some_and(plain) {
+        let root = &roots[place.root];
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
+        let real = open_beneath(&root.directory, &place.relative, flags)
+            .map_err(std::io::Error::from)
+            .and_then(|found| entry::real_path(&found));
+        if let Ok(real) = real
+            && let Ok(relative) = real.strip_prefix(&root.path)
+        {
+            place.relative = relative.to_owned();
+        }
+    }
+    place
+}
+
+/// Opens what is at `path` beneath `root`, where no component may be a link.
+pub(super) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlag::O_CLOEXEC;
+    #[cfg(target_os = "linux")]
+    {
+        use nix::fcntl::ResolveFlag;
+        match openat2(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+            // An old kernel, a filter that predates the call, or a rename at the wrong moment.
+            Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => {}
+            opened => return opened,
+        }
+    }
+    open_stepwise(root, path, flags)
+}
+
+#[cfg(target_os = "linux")]
+fn openat2(
+    root: &OwnedFd,
+    path: &Path,
+    flags: OFlag,
+    links: nix::fcntl::ResolveFlag,
+) -> Result<OwnedFd, Errno> {
+    use nix::fcntl::{OpenHow, ResolveFlag, openat2};
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | links;
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    openat2(root, path, OpenHow::new().flags(flags).resolve(resolve))
+}
+
+/// The usual case in three system calls. `None` leaves the answer to the walk.
+#[cfg(target_os = "linux")]
+fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<Place> {
+    let handle = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let links = nix::fcntl::ResolveFlag::empty();
+    let found = openat2(&roots[root].directory, path, handle, links).ok()?;
+    let entry = Entry::of(&found).ok()?;
+    let real = entry::real_path(&found).ok()?;
+    let relative = real.strip_prefix(&roots[root].path).ok()?.to_owned();
+    // The path of something removed reads as one that never existed.
+    (entry.links > 0).then_some(Place { root, relative, entry: Some(entry) })
+}
+
+fn open_stepwise(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+    let mut names: Vec<&OsStr> = path.components().map(Component::as_os_str).collect();
+    let last = names.pop().unwrap_or(OsStr::new("."));
+    let mut above: Option<OwnedFd> = None;
+    for name in names {
+        let folder = above.as_ref().unwrap_or(root);
+        above = Some(openat(folder, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty())?);
+    }
+    openat(above.as_ref().unwrap_or(root), last, flags | OFlag::O_NOFOLLOW, Mode::empty())
+}
+
+/// A walk from a root towards a place.
+struct Walk<'a> {
+    roots: &'a [Root],
+    root: usize,
+    /// The folders between the root and here.
+    here: Vec<(OsString, OwnedFd)>,
+    /// Names still to follow, the next one last.
+    todo: Vec<OsString>,
+    links: u32,
+}
+
+impl<'a> Walk<'a> {
+    fn new(roots: &'a [Root], root: usize, path: &Path) -> Result<Walk<'a>, Error> {
+        let mut walk = Walk { roots, root, here: Vec::new(), todo: Vec::new(), links: 0 };
+        walk.follow(path)?;
+        Ok(walk)
+    }
+
+    fn run(mut self) -> Result<Place, Error> {
+        while let Some(name) = self.todo.pop() {
+            if name == ".." {
+                self.here.pop().ok_or(Error::Outside)?;
+                continue;
+            }
+            match openat(self.folder(), name.as_os_str(), FOLDER | OFlag::O_NOFOLLOW, Mode::empty())
+            {
+                Ok(_) if self.here.len() >= DEPTH_MAX => {
+                    return Err(Error::System(Errno::ENAMETOOLONG));
+                }
+                Ok(folder) => self.here.push((name, folder)),
+                Err(Errno::ENOENT) => return self.missing(name),
+                Err(Errno::ENOTDIR | Errno::ELOOP) => {
+                    if let Some(entry) = self.look(&name)? {
+                        return Ok(self.place(Some(name), Some(entry)));
+                    }
+                }
+                Err(errno) => return Err(Error::System(errno)),
+            }
+        }
+        let entry = Entry::of(self.folder()).map_err(Error::System)?;
+        Ok(self.place(None, Some(entry)))
+    }
+
+    /// Follows `name` if it is a link; if it is not and the walk ends here, says what it is.
+    fn look(&mut self, name: &OsStr) -> Result<Option<Entry>, Error> {
+        let entry = Entry::at(self.folder(), Path::new(name)).map_err(Error::System)?;
+        if entry.kind == Kind::Link {
+            self.links += 1;
+            if self.links > LINKS_MAX {
+                return Err(Error::System(Errno::ELOOP));
+            }
+            let target = readlinkat(self.folder(), name).map_err(Error::System)?;
+            self.follow(Path::new(&target))?;
+            return Ok(None);
+        }
+        if self.todo.is_empty() { Ok(Some(entry)) } else { Err(Error::System(Errno::ENOTDIR)) }
+    }
+
+    /// Puts `path` before what is still to follow. An absolute one starts again at its root.
+    fn follow(&mut self, path: &Path) -> Result<(), Error> {
+        let mut rest = path;
+        if path.is_absolute() {
+            (self.root, rest) = root_of(self.roots, path).ok_or(Error::Outside)?;
+            self.here.clear();
+        }
+        for component in rest.components().rev() {
+            if component != Component::CurDir {
+                self.todo.push(component.as_os_str().to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where something would be that is missing from `name` on.
+    fn missing(mut self, name: OsString) -> Result<Place, Error> {
+        let mut rest = PathBuf::from(name);
+        while let Some(name) = self.todo.pop() {
+            if name == ".." {
+                return Err(Error::System(Errno::ENOENT));
+            }
+            rest.push(name);
+        }
+        Ok(self.place(Some(rest.into_os_string()), None))
+    }
+
+    fn place(self, last: Option<OsString>, entry: Option<Entry>) -> Place {
+        let mut relative: PathBuf = self.here.into_iter().map(|(name, _)| name).collect();
+        relative.extend(last);
+        Place { root: self.root, relative, entry }
+    }
+
+    fn folder(&self) -> BorrowedFd<'_> {
+        match self.here.last() {
+            Some((_, folder)) => folder.as_fd(),
+            None => self.roots[self.root].directory.as_fd(),
+        }
+    }
+}

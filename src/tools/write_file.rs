@@ -1,0 +1,93 @@
+//! `write_file`: a whole file, created or replaced.
+
+use std::sync::Arc;
+
+use posse_actors::ports::{
+    CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
+    ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::tools::change::{Change, Target};
+use crate::tools::text::{BOM, Endings, endings, is_binary, with_crlf};
+use crate::tools::{ToolEnvironment, blocking, parsed, payload, sized, spec, timed};
+
+/// The tool.
+pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+    let spec = spec(
+        "write_file",
+        "Creates or replaces a whole file; parent folders are made. Replacing keeps permissions \
+         and CRLF line endings. To change a part of a file use edit_file.",
+        SideEffect::Workspace,
+        &json!({
+            "path": { "type": "string", "description": "Relative to the working directory" },
+            "content": { "type": "string", "description": "All of the new content" },
+        }),
+        &["path", "content"],
+    );
+    Arc::new(WriteFile { spec, env })
+}
+
+struct WriteFile {
+    spec: ToolSpec,
+    env: Arc<ToolEnvironment>,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    path: String,
+    content: String,
+}
+
+impl Tool for WriteFile {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let env = Arc::clone(&self.env);
+        Box::pin(async move {
+            let Arguments { path, content } = parsed(arguments)?;
+            let place = env.workspace.locate(&path)?;
+            let size = place.entry().map_or(0, |entry| entry.size).max(content.len() as u64);
+            sized(size, move || {
+                let target = Target::load(place)?;
+                let (after, notes) = in_form_of(target.bytes(), content);
+                let change = Change::new(target, after, notes);
+                let action = change.action("write_file", "write");
+                Ok(Prepared { action, payload: Box::new(change) })
+            })
+            .await
+        })
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        let env = Arc::clone(&self.env);
+        Box::pin(async move {
+            let change = payload::<Change>(call);
+            blocking(move || timed(|| change.apply(&env))).await
+        })
+    }
+}
+
+/// `content` with the byte order mark and the line endings of `before`, if it has none itself.
+fn in_form_of(before: &[u8], mut content: String) -> (Vec<u8>, Vec<String>) {
+    let mut notes = Vec::new();
+    if is_binary(before) {
+        return (content.into_bytes(), notes);
+    }
+    if endings(before) == Endings::Crlf && content.contains('\n') && !content.contains('\r') {
+        content = with_crlf(&content);
+        notes.push("its CRLF line endings were kept".to_owned());
+    }
+    if before.starts_with(BOM) && !content.starts_with('\u{feff}') {
+        content.insert(0, '\u{feff}');
+        notes.push("its byte order mark was kept".to_owned());
+    }
+    (content.into_bytes(), notes)
+}
+
+#[cfg(test)]
+mod tests;
