@@ -258,7 +258,7 @@ impl AgentInvocation {
             match effect {
                 Effect::AskModel => self.clear_way(me, state),
                 Effect::Start(call) => self.start_call(me, call, state).await?,
-                Effect::Skip(call, output) => self.skip(call, output),
+                Effect::Skip(call, output) => self.skip(&call, &output),
                 Effect::Deliver(queued) => {
                     queued.note_delivered(&self.services.transcript, &self.origin);
                 }
@@ -269,8 +269,8 @@ impl AgentInvocation {
         Ok(())
     }
 
-    fn skip(&self, call: ToolCall, output: ToolOutput) {
-        let event = failed_event(&call, &output, "skipped");
+    fn skip(&self, call: &ToolCall, output: &ToolOutput) {
+        let event = failed_event(call, output, "skipped");
         self.services.transcript.note(Some(&self.origin), event);
     }
 

@@ -164,7 +164,7 @@ pub enum AnswerError {
 }
 
 pub(crate) enum Msg {
-    Ask(Ask),
+    Ask(Box<Ask>),
     Answer(QuestionId, Decision, RpcReplyPort<Result<(), AnswerError>>),
     /// The call that asked is gone.
     Withdraw(QuestionId),
@@ -214,7 +214,7 @@ impl Actor for PermissionCoordinator {
     async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
         self.args.fail.hit("PermissionCoordinator", msg.kind());
         match msg {
-            Msg::Ask(ask) => self.ask(ask, state),
+            Msg::Ask(ask) => self.ask(*ask, state),
             Msg::Answer(id, decision, reply) => answer(reply, self.answer(&id, decision, state)),
             Msg::Withdraw(id) => self.withdraw(&id, state),
         }

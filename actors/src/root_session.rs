@@ -436,7 +436,9 @@ impl RootSession {
     async fn closed(&self, me: &ActorRef<Msg>, state: &mut State) {
         me.get_cell().stop_children_and_wait(None, Some(self.settings.limits.ask_timeout)).await;
         if let Some((_, waiting)) = state.ending.take() {
-            waiting.into_iter().for_each(|done| done.send(()));
+            for done in waiting {
+                done.send(());
+            }
         }
         me.stop(None);
     }

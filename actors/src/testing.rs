@@ -162,6 +162,9 @@ impl Bench {
     }
 
     /// Starts the session, observed from its first event.
+    ///
+    /// # Panics
+    /// If it does not start.
     pub async fn start(&self) -> Stage {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),
@@ -212,6 +215,9 @@ pub struct Stage {
 
 impl Stage {
     /// Prompts, and waits for the outcome.
+    ///
+    /// # Panics
+    /// If the session is busy, or dies.
     #[expect(clippy::expect_used, reason = "a test that gets no outcome has failed")]
     pub async fn play(&mut self, prompt: &str) -> TurnOutcome {
         let running = self.session.prompt(Prompt::text(prompt)).await.expect("not busy");
@@ -219,6 +225,9 @@ impl Stage {
     }
 
     /// Waits for the first event that `wanted` accepts, and remembers all until then.
+    ///
+    /// # Panics
+    /// If the events end before it comes.
     #[expect(clippy::expect_used, reason = "a test whose event never comes has failed")]
     pub async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Arc<Announcement> {
         loop {

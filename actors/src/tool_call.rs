@@ -114,7 +114,7 @@ impl Actor for ToolCallRun {
             ended
         };
         let work = Some(beside(&me, work, Msg::Ended));
-        let (output, stopping, ended, _presence) = (None, None, false, presence);
+        let (output, stopping, ended) = (None, None, false);
         Ok(State {
             call,
             origin,
@@ -125,7 +125,7 @@ impl Actor for ToolCallRun {
             stopping,
             ended,
             work,
-            _presence,
+            _presence: presence,
         })
     }
 

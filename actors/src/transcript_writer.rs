@@ -81,15 +81,18 @@ impl Actor for TranscriptWriter {
         match msg {
             Msg::Wake => self.submit(&me, state),
             Msg::Opened(Ok(Ok(opened))) => self.opened(&me, opened, state),
-            Msg::Opened(Ok(Err(error))) => return Err(Box::new(error)),
             Msg::Opened(Err(died)) => return Err(panic_text(died).into()),
             // The journal is in doubt. The successor opens it again and sees what arrived.
-            Msg::Committed(_, Err(error)) => return Err(Box::new(error)),
+            Msg::Opened(Ok(Err(error))) | Msg::Committed(_, Err(error)) => {
+                return Err(Box::new(error));
+            }
             Msg::Committed(entries, Ok(committed)) => self.committed(entries, committed, state),
             Msg::Drain(report) => state.draining.push(report),
         }
         if state.journal.is_some() && self.args.outbox.is_empty() {
-            state.draining.drain(..).for_each(|report| report.send(()));
+            for report in state.draining.drain(..) {
+                report.send(());
+            }
         }
         Ok(())
     }
@@ -100,7 +103,9 @@ impl TranscriptWriter {
         state.last_record = opened.last_record;
         state.journal = Some(opened.journal);
         let arrived = self.args.outbox.reconcile(&opened.recent_ids, opened.last_record);
-        arrived.into_iter().for_each(|fact| self.args.feed.publish(fact));
+        for fact in arrived {
+            self.args.feed.publish(fact);
+        }
         if let Some(message) = opened.repaired {
             self.args.outbox.warn(message, self.args.clock.wall_ms());
         }
@@ -110,7 +115,9 @@ impl TranscriptWriter {
     fn submit(&self, me: &ActorRef<Msg>, state: &mut State) {
         let Some(journal) = &state.journal else { return };
         let ready = self.args.outbox.take_ready(&mut state.last_record);
-        ready.passing.into_iter().for_each(|fact| self.args.feed.publish(fact));
+        for fact in ready.passing {
+            self.args.feed.publish(fact);
+        }
         if ready.entries == 0 {
             return;
         }

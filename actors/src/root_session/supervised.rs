@@ -286,7 +286,9 @@ async fn read_back(store: &dyn JournalStore, id: &InvocationId) -> Result<Replay
     let mut from = 1;
     loop {
         let records = store.read(from, from + RECORDS_AT_A_TIME - 1).await?;
-        records.iter().for_each(|record| replay.push(record));
+        for record in &records {
+            replay.push(record);
+        }
         match records.last() {
             Some(last) => from = last.record + 1,
             None => return Ok(replay.finish()),

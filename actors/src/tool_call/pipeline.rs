@@ -173,7 +173,7 @@ impl Pipeline {
         let id = self.services.ids.question();
         let asker = Asker::new(id.clone(), self.services.permissions.clone());
         let ask = |reply| {
-            permission::Msg::Ask(Ask {
+            permission::Msg::Ask(Box::new(Ask {
                 id: id.clone(),
                 call_id: self.call.id.clone(),
                 origin: Arc::clone(&self.origin),
@@ -181,7 +181,7 @@ impl Pipeline {
                 question: question.clone(),
                 asker: asker.watch(),
                 reply,
-            })
+            }))
         };
         let answer = self.services.permissions.insist(ask).await;
         asker.answered();
@@ -220,7 +220,7 @@ impl Pipeline {
     }
 
     async fn perform(&self, tool: &dyn Tool, permitted: PermittedCall) -> Ended {
-        let began = self.services.clock.monotonic();
+        let start = self.services.clock.monotonic();
         let (output_tx, mut output_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let (facts_tx, mut facts_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let context = RunContext {
@@ -247,8 +247,7 @@ impl Pipeline {
             self.watch(piece, &mut output_rx);
         }
         cap(&mut output, self.services.limits.result_bytes_max);
-        let took = self.services.clock.monotonic().saturating_sub(began);
-        Ended::Ran { output, took }
+        Ended::Ran { output, took: self.services.clock.monotonic().saturating_sub(start) }
     }
 
     fn watch(&self, piece: OutputDelta, more: &mut mpsc::Receiver<OutputDelta>) {

@@ -75,7 +75,6 @@ fn work(journaled: &Journaled) -> Bench {
 }
 
 async fn works_after_a_crash(actor: &str, kind: &str, restarted: bool) {
-    eprintln!("{actor}::{kind}");
     let journaled = Journaled::default();
     let bench = work(&journaled);
     bench.fail.arm(actor, kind, 1);
@@ -130,7 +129,6 @@ async fn a_run_goes_on_after_a_crash_on_several_threads() {
 
 /// Interrupted while a question is open, beside a call that runs and one that waits.
 async fn stops_although(actor: &str, kind: &str) {
-    eprintln!("stop {actor}::{kind}");
     let journaled = Journaled::default();
     let mut bench = careful(
         Bench::new(vec![Step::call("hang", "{}"), Step::say("fine")])
@@ -245,7 +243,6 @@ async fn a_request_waits_for_room_in_the_journal_also_after_a_crash() {
 
 /// An actor that crashes each time parks the session: it says why, ends the run, and hangs nobody.
 async fn parks(actor: &str, kind: &str) {
-    eprintln!("park {actor}::{kind}");
     let journaled = Journaled::default();
     let mut bench = work(&journaled);
     if kind == "CallEnded" {
@@ -301,7 +298,6 @@ async fn an_actor_that_crashes_each_time_parks_the_session() {
 #[tokio::test]
 async fn a_session_that_crashes_itself_leaves_nobody_waiting() {
     for kind in ["Prompt", "Deliver", "Interrupt", "InvocationEnded", "End", "Closed"] {
-        eprintln!("RootSession::{kind}");
         let journaled = Journaled::default();
         let step = if kind == "Interrupt" { Step::call("hang", "{}") } else { Step::say("done") };
         let bench = Bench::new(vec![step]).tool(HangingTool::new(journaled.clone()));

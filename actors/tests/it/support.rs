@@ -17,10 +17,8 @@ const HANG: Duration = Duration::from_secs(20);
 
 /// Fails instead of hanging.
 pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(HANG, work).await {
-        Ok(value) => value,
-        Err(_) => panic!("{what} hangs"),
-    }
+    let done = tokio::time::timeout(HANG, work).await;
+    done.unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
 /// Bounds with which nothing waits for long.
@@ -158,10 +156,8 @@ fn check_pairs(records: &[StoredRecord]) {
             | Event::ToolFailed { call_id, .. }
             | Event::ToolOutcomeUnknown { call_id, .. } => count(format!("call {call_id}"), -1),
             // A question is shown again after a crash, under the same id.
-            Event::PermissionRequested { request_id, .. } => {
-                if asked.insert(request_id.clone()) {
-                    count(format!("question {request_id}"), 1);
-                }
+            Event::PermissionRequested { request_id, .. } if asked.insert(request_id.clone()) => {
+                count(format!("question {request_id}"), 1);
             }
             Event::PermissionGranted { request_id, .. }
             | Event::PermissionDenied { request_id, .. }

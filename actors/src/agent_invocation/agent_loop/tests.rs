@@ -57,17 +57,19 @@ fn ended(id: &CallId, text: &str) -> Input {
 }
 
 fn started(effects: &[Effect]) -> Vec<CallId> {
-    let id = |effect: &Effect| match effect {
-        Effect::Start(call) => Some(call.id.clone()),
-        _ => None,
-    };
-    effects.iter().filter_map(id).collect()
+    let mut ids = Vec::new();
+    for effect in effects {
+        if let Effect::Start(call) = effect {
+            ids.push(call.id.clone());
+        }
+    }
+    ids
 }
 
 fn finished(effects: &[Effect]) -> Option<&Ending> {
-    effects.iter().find_map(|effect| match effect {
-        Effect::Finish(ending) => Some(ending),
-        _ => None,
+    effects.iter().find_map(|effect| {
+        let Effect::Finish(ending) = effect else { return None };
+        Some(ending)
     })
 }
 
@@ -87,9 +89,9 @@ fn answers_two_hundred_parallel_calls_in_their_order() {
     assert!(asked);
     let results: Vec<&str> = agent_loop.history()[2..]
         .iter()
-        .map(|message| match &**message {
-            Message::Tool { tool_call_id, .. } => tool_call_id.as_str(),
-            other => panic!("{other:?}"),
+        .map(|message| {
+            let Message::Tool { tool_call_id, .. } = &**message else { panic!("{message:?}") };
+            tool_call_id.as_str()
         })
         .collect();
     let expected: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();

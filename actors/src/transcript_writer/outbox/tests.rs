@@ -1,5 +1,7 @@
 //! Order, loss and giving up of the outbox.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn durable(count: u32) -> Entry {
@@ -75,4 +77,140 @@ fn leaves_nobody_waiting_when_it_gives_up() {
     outbox.give_up("disk full".to_owned());
     assert!(acknowledged.try_recv().unwrap().is_err());
     assert!(outbox.push(durable(2)).is_err());
+}
+
+#[test]
+fn knows_that_what_came_before_an_arrival_has_arrived() {
+    let outbox = Outbox::new(SessionId::new("s"));
+    let mut last = 0;
+    for count in 1..=3 {
+        outbox.push(durable(count)).unwrap();
+    }
+    outbox.take_ready(&mut last);
+    // Only the newest ids are given back.
+    let arrived = outbox.reconcile(&[RecordId { process: 1, count: 2 }], 2);
+    assert_eq!(names(&arrived), ["1", "2"]);
+    assert!(!outbox.is_empty());
+}
+
+#[tokio::test]
+async fn announces_room_also_when_everything_turns_out_to_be_there() {
+    let outbox = Arc::new(Outbox::new(SessionId::new("s")));
+    let mut last = 0;
+    let count = u32::try_from(ROOM).unwrap();
+    for count in 1..=count {
+        outbox.push(durable(count)).unwrap();
+    }
+    outbox.take_ready(&mut last);
+    let waiting = outbox.room.notified();
+    let ids: Vec<_> = (1..=count).map(|count| RecordId { process: 1, count }).collect();
+    assert_eq!(outbox.reconcile(&ids, last).len(), ROOM);
+    assert!(futures_util::FutureExt::now_or_never(waiting).is_some());
+}
+
+/// What happens around an outbox.
+#[derive(Debug, Clone)]
+enum Happens {
+    Durable,
+    Passing,
+    Submit,
+    Commit,
+    /// The writer dies; this many of the batches in flight have arrived.
+    Crash(usize),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        6 => Just(Happens::Durable),
+        4 => Just(Happens::Passing),
+        4 => Just(Happens::Submit),
+        3 => Just(Happens::Commit),
+        1 => (0..3_usize).prop_map(Happens::Crash),
+    ]
+}
+
+/// A journal, its writer, and what was published.
+#[derive(Default)]
+struct World {
+    last: u64,
+    stored: Vec<RecordId>,
+    in_flight: VecDeque<Ready>,
+    published: Vec<Fact>,
+}
+
+impl World {
+    fn submit(&mut self, outbox: &Outbox) {
+        let mut ready = outbox.take_ready(&mut self.last);
+        self.published.append(&mut ready.passing);
+        if ready.entries > 0 {
+            self.in_flight.push_back(ready);
+        }
+    }
+
+    fn store(&mut self) -> Option<Ready> {
+        let ready = self.in_flight.pop_front()?;
+        for record in &ready.records {
+            assert_eq!(record.record, self.stored.len() as u64 + 1, "numbers have no hole");
+            self.stored.push(record.id);
+        }
+        Some(ready)
+    }
+
+    fn commit(&mut self, outbox: &Outbox) {
+        if let Some(ready) = self.store() {
+            self.published.extend(outbox.committed(ready.entries));
+        }
+    }
+
+    fn crash(&mut self, outbox: &Outbox, arrived: usize) {
+        for _ in 0..arrived {
+            self.store();
+        }
+        self.in_flight.clear();
+        self.last = self.stored.len() as u64;
+        let recent = &self.stored[self.stored.len().saturating_sub(4)..];
+        self.published.extend(outbox.reconcile(recent, self.last));
+    }
+}
+
+proptest! {
+    #[test]
+    fn publishes_everything_once_and_in_order_whatever_happens(
+        all in prop::collection::vec(happens(), 0..80),
+    ) {
+        let outbox = Outbox::new(SessionId::new("s"));
+        let mut world = World::default();
+        let mut pushed = Vec::new();
+        for happens in all {
+            match happens {
+                Happens::Durable => {
+                    let count = u32::try_from(pushed.len()).unwrap();
+                    outbox.push(durable(count)).unwrap();
+                    pushed.push(count.to_string());
+                }
+                Happens::Passing => {
+                    let text = format!("d{}", pushed.len());
+                    outbox.push(passing(&text)).unwrap();
+                    pushed.push(text);
+                }
+                Happens::Submit => world.submit(&outbox),
+                Happens::Commit => world.commit(&outbox),
+                Happens::Crash(arrived) => world.crash(&outbox, arrived),
+            }
+        }
+        world.submit(&outbox);
+        while !world.in_flight.is_empty() {
+            world.commit(&outbox);
+        }
+        let told: Vec<String> = world.published.iter().map(|fact| match fact {
+            Fact::Stored(record) => match &record.event {
+                Event::Warning { message } => message.clone(),
+                other => panic!("{other:?}"),
+            },
+            Fact::Passing { event: Event::TextDelta { text }, .. } => text.clone(),
+            Fact::Passing { event, .. } => panic!("{event:?}"),
+        }).collect();
+        prop_assert_eq!(told, pushed);
+        prop_assert!(outbox.is_empty());
+    }
 }
