@@ -50,6 +50,8 @@ pub(crate) struct Args {
     pub(crate) turns: u32,
     /// What they cost.
     pub(crate) usage: Usage,
+    /// How long it may still take, if there is a limit.
+    pub(crate) time_left: Option<Duration>,
     pub(crate) presence: Presence,
     pub(crate) report: Report<Outcome>,
 }
@@ -138,7 +140,7 @@ pub(crate) struct State {
 pub(crate) struct Work {
     agent_loop: AgentLoop,
     report: Report<Outcome>,
-    duration_max: Option<Duration>,
+    time_left: Option<Duration>,
 }
 
 impl AgentInvocation {
@@ -157,6 +159,7 @@ impl AgentInvocation {
             queued,
             turns,
             usage,
+            time_left,
             presence,
             report,
         } = args;
@@ -171,7 +174,7 @@ impl AgentInvocation {
         let work = Work {
             agent_loop: AgentLoop::new(bounds, Start { history, queued, turns, usage }),
             report,
-            duration_max: limits.duration_max,
+            time_left,
         };
         let visible = tools.iter().map(|tool| tool.name.clone()).collect();
         let actor = AgentInvocation {
@@ -195,7 +198,7 @@ impl Actor for AgentInvocation {
     type Arguments = Work;
 
     async fn pre_start(&self, me: ActorRef<Msg>, work: Work) -> Started<State> {
-        let Work { agent_loop, report, duration_max } = work;
+        let Work { agent_loop, report, time_left } = work;
         let limit = |duration| beside(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
         let mut state = State {
             agent_loop,
@@ -203,7 +206,7 @@ impl Actor for AgentInvocation {
             report: Some(report),
             clearing: None,
             asking: None,
-            _time_limit: duration_max.map(limit),
+            _time_limit: time_left.map(limit),
         };
         let effects = state.agent_loop.step(Input::Begin);
         self.perform(&me, effects, &mut state).await?;

@@ -168,6 +168,8 @@ pub(crate) enum Msg {
     Answer(QuestionId, Decision, RpcReplyPort<Result<(), AnswerError>>),
     /// The call that asked is gone.
     Withdraw(QuestionId),
+    /// Report when everything that came before this is recorded.
+    Settle(Report<()>),
 }
 
 impl Msg {
@@ -176,6 +178,7 @@ impl Msg {
             Msg::Ask(_) => "Ask",
             Msg::Answer(..) => "Answer",
             Msg::Withdraw(_) => "Withdraw",
+            Msg::Settle(_) => "Settle",
         }
     }
 }
@@ -217,6 +220,7 @@ impl Actor for PermissionCoordinator {
             Msg::Ask(ask) => self.ask(*ask, state),
             Msg::Answer(id, decision, reply) => answer(reply, self.answer(&id, decision, state)),
             Msg::Withdraw(id) => self.withdraw(&id, state),
+            Msg::Settle(report) => report.send(()),
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ mod handle;
 mod supervised;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::sync::oneshot;
@@ -184,6 +185,8 @@ struct Main {
     stopping: Option<Ending>,
     /// How much of the history was there before it.
     base: usize,
+    /// When it began (monotonic). A crash does not give it more time.
+    began: Duration,
     /// Complete when nothing of its last incarnation is left.
     absence: Option<Absence>,
 }
@@ -306,7 +309,9 @@ impl RootSession {
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
         let (stopping, rereading, absence) = (None, None, None);
-        let mut main = Main { origin, actor: None, outcome, rereading, stopping, base, absence };
+        let began = self.ports.clock.monotonic();
+        let mut main =
+            Main { origin, actor: None, outcome, rereading, stopping, base, began, absence };
         self.start_invocation(me, &mut main, Resumed::default(), state).await?;
         state.main = Some(main);
         Ok(Ok((id, receiver)))
@@ -334,6 +339,8 @@ impl RootSession {
         history.extend(state.history.iter().cloned());
         let id = main.origin.invocation_id.clone();
         let (presence, absence) = Presence::new();
+        let spent = self.ports.clock.monotonic().saturating_sub(main.began);
+        let left = |max: Duration| max.saturating_sub(spent);
         let args = agent_invocation::Args {
             origin: Arc::clone(&main.origin),
             services: Arc::clone(&self.services),
@@ -345,6 +352,7 @@ impl RootSession {
             queued: resumed.queued,
             turns: resumed.turns,
             usage: resumed.usage,
+            time_left: self.settings.limits.duration_max.map(left),
             presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };
@@ -423,7 +431,10 @@ impl RootSession {
             origin: None,
             event: event.clone(),
         };
+        let permissions = state.coordinator.line();
         let last = async move {
+            // The withdrawal of a question may still be on its way.
+            permissions.insist(permission::Msg::Settle).await;
             // Where nothing can be written, observers still hear the end.
             if transcript.record(None, event, Durability::Synced).await.is_err() {
                 feed.publish(passing);

@@ -1,6 +1,6 @@
 //! The one sequencing point of a session: durable first, announced second.
 //!
-//! What senders record lies in the [`Outbox`] until the journal has it, so a crash of this actor
+//! What senders record lies in the `Outbox` until the journal has it, so a crash of this actor
 //! loses nothing: its successor opens the journal again, sees what arrived, and submits the rest.
 //! Nothing here waits for a disk.
 
