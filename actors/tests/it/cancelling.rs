@@ -139,3 +139,24 @@ async fn nothing_is_said_after_the_last_record() {
     assert_eq!(running.outcome().await.unwrap().ending, Ending::Interrupted);
     assert!(matches!(seen.last().unwrap().event(), Event::SessionEnded { .. }));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_withdrawn_before_the_last_record() {
+    for crash in [false, true] {
+        for _ in 0..20 {
+            let mut bench = Bench::new(vec![Step::calls("echo", &["a", "b", "c"])]);
+            bench.policy = ask_all();
+            if crash {
+                bench.fail.arm("PermissionCoordinator", "Settle", 1);
+            }
+            let mut stage = bench.start().await;
+            stage.session.prompt(Prompt::text("go")).await.unwrap();
+            for _ in 0..3 {
+                stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
+            }
+            let seen = end(&bench, stage).await;
+            assert_eq!(count(&seen, "permission.withdrawn"), 3);
+            assert!(matches!(seen.last().unwrap().event(), Event::SessionEnded { .. }));
+        }
+    }
+}

@@ -13,8 +13,8 @@ use posse_actors::ports::{
 };
 use posse_actors::root_session::PromptError;
 use posse_actors::testing::{
-    Bench, HangingTool, Journaled, PanickingTool, PolicyFn, ScriptedModel, Step, WritingTool,
-    ask_all, test_confinement,
+    Bench, GatedTool, HangingTool, Journaled, ManualClock, PanickingTool, PolicyFn, ScriptedModel,
+    Step, WritingTool, ask_all, test_confinement,
 };
 use serde_json::Value;
 
@@ -180,6 +180,31 @@ async fn time_is_up_although_the_invocation_crashes_over_it() {
     end(&bench, stage).await;
     assert_eq!(bench.fail.left(), 0);
     assert_eq!(journaled.dropped.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_crash_does_not_give_a_run_more_time() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let mut bench = Bench::new(vec![Step::call("gated", "{}"), Step::Hang(String::new())])
+        .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    let clock = Arc::new(ManualClock::default());
+    bench.clock = Arc::clone(&clock) as Arc<dyn posse_actors::ports::Clock>;
+    bench.limits.delta_interval = Duration::ZERO;
+    bench.limits.duration_max = Some(Duration::from_secs(10));
+    let mut stage = bench.start().await;
+    let session = stage.session.clone();
+    let running = session.prompt(Prompt::text("go")).await.unwrap();
+    bench.fail.arm("AgentInvocation", "CallEnded", 1);
+    clock.advance(Duration::from_secs(7));
+    gate.add_permits(1);
+    let restarted = |event: &Event| matches!(event, Event::ActorRestarted { .. });
+    soon("the restart", stage.until(restarted)).await;
+    let asked = |event: &Event| matches!(event, Event::ModelRequest { .. });
+    soon("the next request", stage.until(asked)).await;
+    clock.advance(Duration::from_secs(3));
+    let outcome = soon("the run", running.outcome()).await.unwrap();
+    assert!(matches!(outcome.ending, Ending::Limited { limit: "timeout", .. }), "{outcome:?}");
+    end(&bench, stage).await;
 }
 
 #[tokio::test]
