@@ -104,7 +104,7 @@ impl TranscriptWriter {
         state.journal = Some(opened.journal);
         let arrived = self.args.outbox.reconcile(&opened.recent_ids, opened.last_record);
         for fact in arrived {
-            self.args.feed.publish(fact);
+            fact.announce(&self.args.feed);
         }
         if let Some(message) = opened.repaired {
             self.args.outbox.warn(message, self.args.clock.wall_ms());
@@ -135,7 +135,7 @@ impl TranscriptWriter {
     fn committed(&self, entries: usize, committed: Committed, state: &State) {
         debug_assert!(committed.last_record <= state.last_record, "the journal ran ahead");
         for fact in self.args.outbox.committed(entries) {
-            self.args.feed.publish(fact);
+            fact.announce(&self.args.feed);
         }
     }
 }

@@ -8,7 +8,7 @@ use ractor::ActorRef;
 use tokio::sync::{oneshot, watch};
 
 use crate::conversation::SessionId;
-use crate::event::{Event, FORMAT_VERSION, Fact, Origin, StoredRecord};
+use crate::event::{Event, FORMAT_VERSION, Fact, Feed, Origin, StoredRecord};
 use crate::mailbox::{Report, tell};
 use crate::ports::{Clock, Ids};
 use crate::record::{Durability, RecordId};
@@ -63,6 +63,22 @@ pub(crate) struct Ready {
     pub(crate) entries: usize,
 }
 
+/// Something that may be announced now.
+pub(crate) struct Announceable {
+    fact: Fact,
+    ack: Option<Ack>,
+}
+
+impl Announceable {
+    /// Tells observers, and then whoever waits for it: what a sender does next is seen after it.
+    pub(crate) fn announce(self, feed: &Feed) {
+        feed.publish(self.fact);
+        if let Some(ack) = self.ack {
+            ack.send(Ok(())).ok();
+        }
+    }
+}
+
 impl Outbox {
     pub(crate) fn new(session_id: SessionId) -> Outbox {
         Outbox { session_id, entries: Mutex::default(), room: tokio::sync::Notify::new() }
@@ -105,7 +121,7 @@ impl Outbox {
     }
 
     /// Takes out the first `count` entries, which are durable now, and says what to publish.
-    pub(crate) fn committed(&self, count: usize) -> Vec<Fact> {
+    pub(crate) fn committed(&self, count: usize) -> Vec<Announceable> {
         let mut entries = self.lock();
         let mut facts = Vec::with_capacity(count);
         entries.submitted = entries.submitted.saturating_sub(count);
@@ -127,7 +143,7 @@ impl Outbox {
 
     /// After the journal was opened: what an earlier incarnation had submitted has either
     /// arrived, and is published, or will be submitted again under a new number.
-    pub(crate) fn reconcile(&self, recent: &[RecordId], last_record: u64) -> Vec<Fact> {
+    pub(crate) fn reconcile(&self, recent: &[RecordId], last_record: u64) -> Vec<Announceable> {
         let mut entries = self.lock();
         entries.submitted = 0;
         let recent: HashSet<&RecordId> = recent.iter().collect();
@@ -246,18 +262,15 @@ impl Durable {
 }
 
 impl Entry {
-    fn publish(self, passing: &mut usize) -> Option<Fact> {
+    fn publish(self, passing: &mut usize) -> Option<Announceable> {
         match self {
             Entry::Durable { fact: Durable::Numbered(record), ack, .. } => {
-                if let Some(ack) = ack {
-                    ack.send(Ok(())).ok();
-                }
-                Some(Fact::Stored(record))
+                Some(Announceable { fact: Fact::Stored(record), ack })
             }
             Entry::Durable { fact: Durable::New { .. }, .. } => None,
             Entry::Passing(fact) => {
                 *passing -= 1;
-                Some(fact)
+                Some(Announceable { fact, ack: None })
             }
         }
     }

@@ -26,6 +26,10 @@ fn passing(text: &str) -> Entry {
     })
 }
 
+fn facts(all: Vec<Announceable>) -> Vec<Fact> {
+    all.into_iter().map(|one| one.fact).collect()
+}
+
 fn names(facts: &[Fact]) -> Vec<String> {
     let name = |fact: &Fact| match fact {
         Fact::Stored(record) => format!("{}", record.record),
@@ -49,7 +53,7 @@ fn keeps_deltas_in_their_place_behind_what_is_being_written() {
     );
     outbox.push(passing("d")).unwrap();
     assert_eq!(outbox.take_ready(&mut last).entries, 0);
-    assert_eq!(names(&outbox.committed(4)), ["1", "b", "2", "c", "d"]);
+    assert_eq!(names(&facts(outbox.committed(4))), ["1", "b", "2", "c", "d"]);
     assert!(outbox.is_empty());
 }
 
@@ -62,7 +66,7 @@ fn submits_again_what_did_not_arrive_and_publishes_what_did() {
     }
     outbox.take_ready(&mut last);
     let arrived = outbox.reconcile(&[RecordId { process: 1, count: 1 }], 1);
-    assert_eq!(names(&arrived), ["1"]);
+    assert_eq!(names(&facts(arrived)), ["1"]);
     let mut last = 1;
     let again = outbox.take_ready(&mut last);
     assert_eq!(again.records.iter().map(|record| record.record).collect::<Vec<_>>(), [2, 3]);
@@ -89,7 +93,7 @@ fn knows_that_what_came_before_an_arrival_has_arrived() {
     outbox.take_ready(&mut last);
     // Only the newest ids are given back.
     let arrived = outbox.reconcile(&[RecordId { process: 1, count: 2 }], 2);
-    assert_eq!(names(&arrived), ["1", "2"]);
+    assert_eq!(names(&facts(arrived)), ["1", "2"]);
     assert!(!outbox.is_empty());
 }
 
@@ -158,7 +162,7 @@ impl World {
 
     fn commit(&mut self, outbox: &Outbox) {
         if let Some(ready) = self.store() {
-            self.published.extend(outbox.committed(ready.entries));
+            self.published.extend(facts(outbox.committed(ready.entries)));
         }
     }
 
@@ -169,7 +173,7 @@ impl World {
         self.in_flight.clear();
         self.last = self.stored.len() as u64;
         let recent = &self.stored[self.stored.len().saturating_sub(4)..];
-        self.published.extend(outbox.reconcile(recent, self.last));
+        self.published.extend(facts(outbox.reconcile(recent, self.last)));
     }
 }
 
