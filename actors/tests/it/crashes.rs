@@ -410,3 +410,23 @@ async fn what_had_arrived_of_a_reply_survives_the_crash_of_the_client() {
         .collect();
     assert_eq!(partials, [("half an answer", "interrupted")]);
 }
+
+#[tokio::test]
+async fn an_effect_that_runs_when_the_invocation_crashes_is_told_to_be_in_doubt() {
+    let journaled = Journaled::default();
+    let mut bench = Bench::new(vec![Step::call("hang", "{}"), Step::say("done")])
+        .tool(HangingTool::new(journaled.clone()));
+    bench.limits = quick();
+    bench.fail.arm("AgentInvocation", "Deliver", 1);
+    let mut stage = bench.start().await;
+    let habits: Habits<'_> = &[("tool.output.delta", Do::FollowUp)];
+    let outcome = play(&mut stage, "go", habits).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!(bench.fail.left(), 0);
+    assert_eq!(count(&seen, "tool.outcome_unknown"), 1);
+    let (began, dropped) = (&journaled.began, &journaled.dropped);
+    assert_eq!((began.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst)), (1, 1));
+    let told = format!("{:?}", bench.model.requests()[1]);
+    assert!(told.contains(posse_actors::record::OUTCOME_UNKNOWN), "{told}");
+}
