@@ -71,7 +71,7 @@ fn says_when_a_page_is_not_from_the_provider() {
     insta::assert_snapshot!(error, @r"
     PRV004]: the provider did not accept the request
       why: the provider rejected the request: local: the reply is not from the provider: it is an HTML page (a login page of the network, or a wrong baseURL)
-      fix: read its words above; the session is kept
+      fix: look at its words; if they come from something else, check `baseURL` and the network login
     ");
 }
 
