@@ -6,6 +6,7 @@
 pub(crate) mod classify;
 pub(crate) mod decode;
 mod encode;
+mod frame;
 mod reply;
 mod wire;
 

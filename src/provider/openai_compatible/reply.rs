@@ -8,6 +8,7 @@ use posse_actors::conversation::{
 };
 use posse_actors::ports::{Completion, Delta};
 
+use crate::provider::openai_compatible::frame::Frame;
 use crate::provider::openai_compatible::wire::{self, CallPiece, Chunk, Piece, UsageWire};
 
 /// Bytes of text, thinking and arguments that one reply may have.
@@ -53,6 +54,8 @@ pub(crate) struct Reply {
     model: Option<String>,
     has_choice: bool,
     deltas: Vec<Delta>,
+    /// What surrounded the last piece of text that was nothing else.
+    frame: Option<Frame>,
 }
 
 #[derive(Debug)]
@@ -66,6 +69,12 @@ struct CallInPieces {
 impl Reply {
     /// Adds one piece, a JSON text. Returns whether there was content in it.
     pub(crate) fn add(&mut self, json: &str, mode: Mode) -> Result<bool, Fault> {
+        if mode == Mode::Stream
+            && let Some(text) = self.frame.as_ref().and_then(|frame| frame.text_in(json))
+        {
+            self.add_text(&text);
+            return self.bounded(!text.is_empty());
+        }
         let mended;
         let chunk: Chunk<'_> = match serde_json::from_str(json) {
             Ok(chunk) => chunk,
@@ -84,6 +93,7 @@ impl Reply {
             return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
         }
         let mut has_content = false;
+        let mut is_plain = self.has_choice && mode == Mode::Stream && chunk.usage.0.is_none();
         if let Some(usage) = chunk.usage.0 {
             self.usage = Some(read_usage(&usage));
             has_content = true;
@@ -99,8 +109,12 @@ impl Reply {
             Mode::Stream => choice.delta.0.or(choice.message.0),
         };
         self.has_choice |= piece.is_some();
+        is_plain &= choice.finish_reason.as_str().is_empty();
         if let Some(piece) = piece {
             has_content |= self.add_piece(&piece, mode)?;
+            if is_plain && piece.is_only_content() {
+                self.frame = Frame::around(json, piece.content.as_str());
+            }
         }
         if !choice.finish_reason.as_str().is_empty() {
             self.finish = Some(choice.finish_reason.as_str().to_owned());
@@ -199,25 +213,31 @@ impl Reply {
                 _ => self.deltas.push(Delta::Thinking(thinking.as_str().to_owned())),
             }
         }
-        for (text, refused) in [(piece.content.as_str(), false), (piece.refusal.as_str(), true)] {
-            if text.is_empty() {
-                continue;
-            }
-            has_content = true;
-            if refused {
-                self.refusal.push_str(text);
-            } else {
-                self.text.push_str(text);
-            }
-            match self.deltas.last_mut() {
-                Some(Delta::Text(last)) => last.push_str(text),
-                _ => self.deltas.push(Delta::Text(text.to_owned())),
-            }
-        }
+        has_content |= !piece.content.as_str().is_empty() || !piece.refusal.as_str().is_empty();
+        self.add_text(piece.content.as_str());
+        self.refusal.push_str(piece.refusal.as_str());
+        self.show(piece.refusal.as_str());
         for call in &piece.tool_calls.0 {
             has_content = true;
             self.add_call(call, mode)?;
         }
+        self.bounded(has_content)
+    }
+
+    fn add_text(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.show(text);
+    }
+
+    fn show(&mut self, text: &str) {
+        match self.deltas.last_mut() {
+            _ if text.is_empty() => (),
+            Some(Delta::Text(last)) => last.push_str(text),
+            _ => self.deltas.push(Delta::Text(text.to_owned())),
+        }
+    }
+
+    fn bounded(&self, has_content: bool) -> Result<bool, Fault> {
         let bytes =
             self.text.len() + self.thinking.len() + self.refusal.len() + self.arguments_bytes;
         if bytes > REPLY_BYTES_MAX {

@@ -56,6 +56,16 @@ pub(crate) struct Piece<'a> {
     pub(crate) tool_calls: List<CallPiece<'a>>,
 }
 
+impl Piece<'_> {
+    /// Whether there is text and nothing else.
+    pub(crate) fn is_only_content(&self) -> bool {
+        let others = [&self.reasoning_content, &self.reasoning, &self.thinking, &self.refusal];
+        !self.content.as_str().is_empty()
+            && self.tool_calls.0.is_empty()
+            && others.iter().all(|text| text.as_str().is_empty())
+    }
+}
+
 /// A piece of a call.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]

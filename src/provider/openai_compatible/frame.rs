@@ -1,0 +1,87 @@
+//! What the events of one stream have in common: everything but the text.
+//!
+//! Most events of a stream differ in one string. Two events that agree in every byte before and
+//! after that string mean the same apart from it, so the second need not be parsed again.
+
+use std::borrow::Cow;
+
+/// The bytes around the text of an event that said nothing else.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// Ends with the opening quote of the text.
+    before: String,
+    /// Begins with its closing quote.
+    after: String,
+}
+
+impl Frame {
+    /// The frame of `json` around `text`, which must be a string of it as it is written there,
+    /// without escapes.
+    pub(crate) fn around(json: &str, text: &str) -> Option<Frame> {
+        let start = (text.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
+        let (before, after) = (json.get(..start)?, json.get(start.checked_add(text.len())?..)?);
+        let quoted = before.ends_with('"') && after.starts_with('"');
+        quoted.then(|| Frame { before: before.to_owned(), after: after.to_owned() })
+    }
+
+    /// The text of `json`, if that has this frame.
+    pub(crate) fn text_in<'j>(&self, json: &'j str) -> Option<Cow<'j, str>> {
+        let text = json.strip_prefix(&self.before)?.strip_suffix(&self.after)?;
+        if !text.bytes().any(|byte| matches!(byte, b'"' | b'\\' | 0..0x20)) {
+            return Some(Cow::Borrowed(text));
+        }
+        // With its quotes: it must be one string to its end, or the frame is not the frame.
+        let literal = &json[self.before.len() - 1..=json.len() - self.after.len()];
+        serde_json::from_str(literal).ok().map(Cow::Owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(text: &str) -> String {
+        json!({"id": "x", "choices": [{"delta": {"content": text}, "finish_reason": null}]})
+            .to_string()
+    }
+
+    fn frame() -> Frame {
+        let event = event("hello");
+        let at = event.find("hello").unwrap();
+        Frame::around(&event, &event[at..at + 5]).unwrap()
+    }
+
+    #[test]
+    fn refuses_what_only_looks_alike() {
+        let frame = frame();
+        let injected = event("a").replace("\"a\"", r#""a","finish_reason":"stop","x":"b""#);
+        serde_json::from_str::<Value>(&injected).unwrap();
+        assert_eq!(frame.text_in(&injected), None);
+        assert_eq!(frame.text_in(&event("a").replace("\"x\"", "\"y\"")), None);
+        assert_eq!(frame.text_in(&event("a").replace('a', "\n")), None);
+        assert_eq!(frame.text_in(&event("a").replace('a', r"\x")), None);
+        assert!(Frame::around("abc", "abc").is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_parser(text in any::<String>()) {
+            let (event, frame) = (event(&text), frame());
+            let found = frame.text_in(&event);
+            prop_assert_eq!(found.as_deref(), Some(text.as_str()));
+        }
+
+        #[test]
+        fn takes_nothing_that_the_parser_reads_otherwise(middle in "[a\"\\\\n,:{}u0-9 ]{0,12}") {
+            let raw = event("@").replace('@', &middle);
+            if let Some(text) = frame().text_in(&raw) {
+                let parsed: Value = serde_json::from_str(&raw).unwrap();
+                prop_assert_eq!(&parsed["choices"][0]["delta"]["content"], &json!(text));
+                prop_assert_eq!(&parsed["choices"][0]["finish_reason"], &Value::Null);
+            }
+        }
+    }
+}
