@@ -203,8 +203,13 @@ pub fn list(models: &[Model], as_json: bool) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    let _: std::fmt::Result = writeln!(text, "\nAs of {dated}. {note}");
+    let _: std::fmt::Result = writeln!(text, "\nAs of {dated}. {}", note_for_people(note));
     text
+}
+
+/// The table has dollars.
+fn note_for_people(note: &str) -> &str {
+    note.split(" Prices are").next().unwrap_or(note)
 }
 
 fn row(model: &Model) -> [String; 7] {

@@ -49,10 +49,10 @@ pub fn edit(path: &Path, change: Change<'_>) -> Result<String, Vec<Failure>> {
     })?;
     let said = match change {
         Change::Set { key, value } => set(&object, key, value, &name).map_err(one)?,
-        Change::Unset { key } => match unset(&object, &parts_of(key)) {
-            true => format!("removed {key} from {name}"),
-            false => return Ok(format!("{} is not set in {name}\n", printable(key))),
-        },
+        Change::Unset { key } if unset(&object, &parts_of(key)) => {
+            format!("removed {key} from {name}")
+        }
+        Change::Unset { key } => return Ok(format!("{} is not set in {name}\n", printable(key))),
     };
     let mut text = root.to_string();
     if !text.ends_with('\n') {

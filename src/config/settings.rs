@@ -59,7 +59,6 @@ pub struct SandboxSettings {
 
 /// How tools behave.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct ToolSettings {
     /// `edit.fuzzy`: edits may match where only white space, quotes or dashes differ.
     pub fuzzy_edit: bool,
