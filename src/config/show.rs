@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Dirs, Layers, Leaf, looks_like_key, masked, project_file, user_file};
+use crate::config::{
+    Dirs, Layers, Leaf, looks_like_key, masked, preferences, project_file, user_file,
+};
 use crate::failure::printable;
 
 /// The effective settings, one a line or as one JSON object; with `origin`, who set each.
@@ -34,6 +36,7 @@ pub fn paths(dirs: &Dirs, project: Option<&Path>, file: Option<&Path>) -> String
     let mut rows = vec![("user", user_file(dirs))];
     rows.extend(project.map(|root| ("project", project_file(root))));
     rows.extend(file.map(|file| ("--config", file.to_owned())));
+    rows.push(("saved", preferences::path(dirs)));
     let mut text = String::new();
     for (label, path) in rows {
         let missing = if path.exists() { "" } else { "  (none)" };

@@ -10,7 +10,7 @@ use std::path::Path;
 pub(crate) fn replace(path: &Path, content: &str) -> io::Result<()> {
     let target = match path.canonicalize() {
         Ok(target) => target,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(path)?,
         Err(error) => return Err(error),
     };
     let folder = target.parent().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
