@@ -116,6 +116,12 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
         (kind, _) => kind,
     };
     let value = value_of(kind, text);
+    // What begins like JSON was meant as JSON, also where any text would do.
+    if value.is_string() && matches!(kind, Kind::Any) && text.starts_with(['{', '[', '"']) {
+        let quoted = serde_json::from_str::<String>(text);
+        quoted
+            .map_err(|error| failed("CFG003", format!("{key}: it is not valid JSON: {error}")))?;
+    }
     layers::check(kind, &value).map_err(|expected| {
         let what = layers::mismatch(key, expected, &value);
         failed("CFG003", what).at("the command line")

@@ -132,6 +132,7 @@ fn takes_values_as_people_write_them() {
 fn writes_nothing_that_could_not_be_read_again() {
     let before = "{ \"maxTurns\": 3 }\n";
     let desk = Desk::new(before);
+    let deep = "[".repeat(10_000);
     let table = [
         ("maxTurn", "3", "CFG002", Some("did you mean \"maxTurns\"?")),
         ("maxTurns", "0", "CFG003", None),
@@ -145,6 +146,8 @@ fn writes_nothing_that_could_not_be_read_again() {
         ("sandbox.readSecrets", "[1]", "CFG003", None),
         ("providers.x.apiKeyEnv", "sk-12345678901234567890abcd", "CFG003", None),
         ("version", "2", "CFG012", None),
+        ("hooks.x", "{ \"a\": ", "CFG003", None),
+        ("hooks.x", &deep, "CFG003", None),
     ];
     for (key, value, code, fix) in table {
         let failures = desk.set(key, value).unwrap_err();
