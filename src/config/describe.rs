@@ -102,7 +102,10 @@ fn shape(kind: Kind) -> Value {
         Kind::Bool => json!({ "type": "boolean" }),
         Kind::Text | Kind::Secret => line(),
         Kind::Variable => json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,255}$" }),
-        Kind::Address => json!({ "type": "string", "pattern": "^https?://[^/@\\s]+(/[^\\s]*)?$" }),
+        Kind::Address => {
+            let pattern = "^(https?://[^/@\\s]+(/[^\\s]*)?|file:///.+)$";
+            json!({ "type": "string", "pattern": pattern })
+        }
         Kind::Choice(names) => json!({ "type": "string", "enum": names }),
         Kind::Whole(least, most) => {
             json!({ "type": "integer", "minimum": least, "maximum": most })
@@ -126,7 +129,7 @@ fn kind(kind: Kind) -> String {
         Kind::Text => "text".into(),
         Kind::Secret => "text, a secret".into(),
         Kind::Variable => "name of a variable".into(),
-        Kind::Address => "address, http:// or https://".into(),
+        Kind::Address => "address: http://, https:// or file:///".into(),
         Kind::Choice(names) => {
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             names.join(", ")

@@ -1,3 +1,5 @@
+//! The snapshot, what comes over it, and what things cost.
+
 use super::*;
 
 fn catalog(own: &Value) -> Catalog {

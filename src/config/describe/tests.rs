@@ -1,3 +1,5 @@
+//! What the schema and the guide say is what the program does.
+
 use std::fs;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! One value changes and no other byte; what could not be read again is not written.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

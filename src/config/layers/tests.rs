@@ -1,3 +1,5 @@
+//! Conflicts, later versions, saved preferences, variables, and what is read of tools and models.
+
 use std::fs;
 
 use serde_json::json;

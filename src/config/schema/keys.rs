@@ -188,7 +188,8 @@ pub(crate) static KEYS: &[Key] = &[
     later("providers.*.authStore", Text, Trusted,
         "Where a login is kept."),
     key("providers.*.baseURL", Address, D::None, Trusted,
-        "Where the API begins."),
+        "Where the API begins. For a replay provider: file:// and the path of its \
+         cassette."),
     later("providers.*.cliPath", Text, Trusted,
         "The program of an external agent."),
     key("providers.*.contextWindow", TOKENS, D::None, Trusted,
@@ -231,7 +232,7 @@ pub(crate) static KEYS: &[Key] = &[
         "Time until the reply begins."),
     key("providers.*.timeouts.idle", Kind::Duration, D::None, Trusted,
         "Time between two pieces of a reply."),
-    key("providers.*.timeouts.total", Kind::Duration, D::None, Trusted,
+    later("providers.*.timeouts.total", Kind::Duration, Trusted,
         "Time for a whole reply."),
     key("providers.*.type", Choice(PROVIDER_TYPES), D::None, Trusted,
         "The protocol. Default: that of the preset of this name, else openai-compatible."),
