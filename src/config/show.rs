@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Dirs, Layers, Leaf, looks_like_key, masked, project_file, user_file};
+use crate::config::{
+    Dirs, Layers, Leaf, looks_like_key, masked, preferences, project_file, user_file,
+};
 use crate::failure::printable;
 
 /// The effective settings, one a line or as one JSON object; with `origin`, who set each.
@@ -34,6 +36,7 @@ pub fn paths(dirs: &Dirs, project: Option<&Path>, file: Option<&Path>) -> String
     let mut rows = vec![("user", user_file(dirs))];
     rows.extend(project.map(|root| ("project", project_file(root))));
     rows.extend(file.map(|file| ("--config", file.to_owned())));
+    rows.push(("saved", preferences::path(dirs)));
     let mut text = String::new();
     for (label, path) in rows {
         let missing = if path.exists() { "" } else { "  (none)" };
@@ -60,14 +63,21 @@ fn with_origins(layers: &Layers) -> Value {
 fn tree(layers: &Layers) -> Value {
     let mut root = Map::new();
     for (key, leaf) in layers.iter() {
-        let parts: Vec<&str> = match key.split_once(".headers.") {
-            // The name of a header may have dots.
-            Some((provider, name)) => provider.split('.').chain(["headers", name]).collect(),
-            None => key.split('.').collect(),
-        };
-        place(&mut root, &parts, shown(key, &leaf.value));
+        place(&mut root, &parts(key), shown(key, &leaf.value));
     }
     Value::Object(root)
+}
+
+/// The parts of a key. The names of headers and models may have dots.
+fn parts(key: &str) -> Vec<&str> {
+    if let Some((provider, name)) = key.split_once(".headers.") {
+        return provider.split('.').chain(["headers", name]).collect();
+    }
+    if let Some((name, field)) = key.strip_prefix("models.").and_then(|rest| rest.rsplit_once('.'))
+    {
+        return vec!["models", name, field];
+    }
+    key.split('.').collect()
 }
 
 fn place(group: &mut Map<String, Value>, path: &[&str], value: Value) {

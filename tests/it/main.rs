@@ -34,3 +34,5 @@ mod demo;
 mod exec;
 // Rules about the source that no compiler checks.
 mod tidy;
+// The commands around the configuration.
+mod configuring;

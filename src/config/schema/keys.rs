@@ -1,0 +1,326 @@
+//! Every key there is, as data, in the order of its path.
+
+use crate::config::schema::Kind::{
+    Address, Any, Bool, Choice, ObjectList, Ratio, Secret, Text, TextList, TextMap, Variable, Whole,
+};
+use crate::config::schema::Project::{Harmless, Never, Trusted};
+use crate::config::schema::{BuiltIn as D, Key, Kind, Project};
+
+const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
+const PROVIDER_TYPES: &[&str] =
+    &["openai-compatible", "openai-responses", "anthropic", "codex", "replay", "claudecode"];
+const CONFINED: &[&str] = &["off", "read-only", "workspace-write"];
+const TOKENS: Kind = Whole(256, 100_000_000);
+const TURNS: Kind = Whole(1, 10_000);
+const FEW: Kind = Whole(0, 1000);
+const PRICE: Kind = Whole(0, 1_000_000_000_000);
+
+const fn key(
+    path: &'static str,
+    kind: Kind,
+    default: D,
+    project: Project,
+    about: &'static str,
+) -> Key {
+    Key { path, kind, default, active: true, project, variable: None, about }
+}
+
+/// A key that is accepted and has no effect in this version.
+const fn later(path: &'static str, kind: Kind, project: Project, about: &'static str) -> Key {
+    Key { path, kind, default: D::None, active: false, project, variable: None, about }
+}
+
+/// Sorted by path, so that a group is found without looking at the rest.
+#[rustfmt::skip]
+pub(crate) static KEYS: &[Key] = &[
+    key("agentMode", Choice(MODES), D::Text("single-agent"), Harmless,
+        "One agent, or agents that may delegate. Only one agent is available yet.")
+        .variable("POSSE_MODE"),
+    later("agents", Any, Trusted,
+        "Further agents, by name."),
+    later("budget.maxCostMicroUsd", Whole(1, 1_000_000_000_000), Never,
+        "A session ends before it costs more than this many millionths of a dollar.")
+        .variable("POSSE_BUDGET_MICRO_USD"),
+    later("budget.maxTokens", Whole(1, 1_000_000_000_000), Never,
+        "A session ends before it uses more tokens.")
+        .variable("POSSE_BUDGET_TOKENS"),
+    later("context.main.compactAtRatio", Ratio, Harmless,
+        "The part of the context at which it is compacted.")
+        .variable("POSSE_MAIN_COMPACT_AT_RATIO"),
+    later("context.main.compression", Text, Harmless,
+        "How context is compacted."),
+    later("context.main.keepRawDelegateResults", FEW, Harmless,
+        "Results of other agents that stay whole.")
+        .variable("POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS"),
+    later("context.main.ledgerTargetTokens", TOKENS, Harmless,
+        "Size of the list of what other agents did."),
+    later("context.main.maxContextTokens", TOKENS, Harmless,
+        "Tokens of context of the main agent.")
+        .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS"),
+    later("context.main.maxDelegateResultTokens", TOKENS, Harmless,
+        "Size of another agent's result.")
+        .variable("POSSE_MAIN_MAX_DELEGATE_RESULT_TOKENS"),
+    later("context.main.maxInlineToolResultTokens", TOKENS, Harmless,
+        "Size of a tool's result that stays whole."),
+    later("context.main.minRecentTurns", FEW, Harmless,
+        "Latest turns that stay whole whatever happens."),
+    later("context.main.recentTurns", FEW, Harmless,
+        "Latest turns that stay whole."),
+    later("context.main.reserveForImagesTokens", TOKENS, Harmless,
+        "Tokens kept free for images."),
+    later("context.main.retrievalMaxTokens", TOKENS, Harmless,
+        "Size of what is read back at once."),
+    later("context.main.summaryTargetTokens", TOKENS, Harmless,
+        "Size of the summary.")
+        .variable("POSSE_MAIN_SUMMARY_TARGET_TOKENS"),
+    later("context.subAgent.compactAtRatio", Ratio, Harmless,
+        "The part of the context at which it is compacted.")
+        .variable("POSSE_SUB_COMPACT_AT_RATIO"),
+    later("context.subAgent.compression", Text, Harmless,
+        "How context is compacted."),
+    later("context.subAgent.maxContextTokens", TOKENS, Harmless,
+        "Tokens of context of a delegated agent.")
+        .variable("POSSE_SUB_MAX_CONTEXT_TOKENS"),
+    later("context.subAgent.maxDelegateContextTokens", TOKENS, Harmless,
+        "Size of the context that goes with a task.")
+        .variable("POSSE_SUB_MAX_DELEGATE_CONTEXT_TOKENS"),
+    later("context.subAgent.maxHandoffTokens", TOKENS, Harmless,
+        "Size of what a delegated agent is given.")
+        .variable("POSSE_SUB_MAX_HANDOFF_TOKENS"),
+    later("context.subAgent.maxInputTokens", TOKENS, Harmless,
+        "Tokens of one request of a delegated agent."),
+    later("context.subAgent.maxResultTokensToMain", TOKENS, Harmless,
+        "Size of the result that goes back.")
+        .variable("POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN"),
+    later("context.subAgent.memoryScope", Text, Harmless,
+        "How long a delegated agent remembers."),
+    later("context.subAgent.minRecentTurns", FEW, Harmless,
+        "Latest turns that stay whole whatever happens."),
+    later("context.subAgent.recentTurns", FEW, Harmless,
+        "Latest turns that stay whole.")
+        .variable("POSSE_SUB_RECENT_TURNS"),
+    later("context.subAgent.summaryTargetTokens", TOKENS, Harmless,
+        "Size of the summary.")
+        .variable("POSSE_SUB_SUMMARY_TARGET_TOKENS"),
+    later("daemon", Any, Never,
+        "What runs while nobody is there."),
+    key("defaultAgent", Text, D::Text("build"), Harmless,
+        "The agent that does the task.")
+        .variable("POSSE_AGENT"),
+    key("defaultProvider", Text, D::None, Trusted,
+        "The provider profile or preset. Without it: the first preset whose key is in the \
+         environment.")
+        .variable("POSSE_PROVIDER"),
+    later("delegation.defaultInvocationDecision", Choice(&["allow", "ask", "deny"]), Never,
+        "Whether starting an agent is asked for."),
+    later("delegation.maxConcurrent", Whole(1, 100), Trusted,
+        "Agents that work at the same time."),
+    later("delegation.maxDepth", Whole(0, 8), Trusted,
+        "How deep agents may delegate."),
+    later("delegation.maxTotal", Whole(1, 100_000), Trusted,
+        "Agents that one session may start."),
+    later("delegation.subInvocationMaxTurns", TURNS, Trusted,
+        "Replies of the model in one delegated task."),
+    later("hooks", Any, Trusted,
+        "Programs that are asked at certain events."),
+    key("maxTurns", TURNS, D::Whole(25), Trusted,
+        "A task ends after this many replies of the model.")
+        .variable("POSSE_MAX_TURNS"),
+    later("mcpServers", Any, Trusted,
+        "Servers whose tools are offered, by name."),
+    later("memory", Any, Trusted,
+        "What is remembered between sessions."),
+    key("mode", Choice(MODES), D::None, Harmless,
+        "Another name for agentMode, which comes first."),
+    key("model", Text, D::None, Trusted,
+        "The model, instead of the provider's own.")
+        .variable("POSSE_MODEL"),
+    key("models.*.cachedInputPrice", PRICE, D::None, Trusted,
+        "Micro-USD for a million tokens read from the provider's cache."),
+    key("models.*.contextWindow", TOKENS, D::None, Trusted,
+        "Tokens that fit into a request and its reply."),
+    key("models.*.inputPrice", PRICE, D::None, Trusted,
+        "Micro-USD for a million tokens read: 1250000 is $1.25."),
+    key("models.*.maxOutputTokens", Whole(1, 100_000_000), D::None, Trusted,
+        "Tokens that a reply can have."),
+    key("models.*.outputPrice", PRICE, D::None, Trusted,
+        "Micro-USD for a million tokens written."),
+    key("models.*.reasoning", Bool, D::None, Trusted,
+        "Whether it thinks before it answers."),
+    key("models.*.tools", Bool, D::None, Trusted,
+        "Whether it calls tools."),
+    key("models.*.vision", Bool, D::None, Trusted,
+        "Whether it sees images."),
+    key("multiAgent.enabled", Bool, D::None, Harmless,
+        "Another name for agentMode, which comes first: true is multi-agent."),
+    key("multimodal.detail", Choice(&["auto", "low", "high"]), D::Text("auto"), Harmless,
+        "How closely the model looks at images."),
+    key("multimodal.maxImageBytes", Whole(1024, 104_857_600), D::Whole(8_388_608), Trusted,
+        "The largest image that is sent.")
+        .variable("POSSE_MAX_IMAGE_BYTES"),
+    key("patience", Kind::Duration, D::None, Trusted,
+        "How long a provider that is away is waited for.")
+        .variable("POSSE_PATIENCE"),
+    key("permissions", ObjectList, D::None, Never,
+        "Rules, in order: what is allowed, asked and denied."),
+    later("persistentGrants.enabled", Bool, Never,
+        "Lets permissions outlive the session."),
+    later("persistentGrants.scope", Choice(&["session", "project", "global"]), Never,
+        "Where a remembered permission counts."),
+    later("persistentGrants.ttlMs", Whole(0, 31_536_000_000), Never,
+        "How long a permission is remembered, in milliseconds."),
+    later("providers.*.abortPolicy", Text, Trusted,
+        "What happens to an external session that is interrupted."),
+    later("providers.*.allowApiKeyFallback", Bool, Trusted,
+        "Uses a key when the login fails."),
+    later("providers.*.allowSubagents", Bool, Trusted,
+        "Lets an external agent start its own agents."),
+    key("providers.*.apiKey", Secret, D::None, Trusted,
+        "The key itself, if the variable is not set. Better kept in a variable."),
+    key("providers.*.apiKeyEnv", Variable, D::None, Trusted,
+        "The environment variable that holds the key."),
+    later("providers.*.attachmentFallback", Text, Trusted,
+        "What happens to images that cannot be sent."),
+    key("providers.*.auth", Text, D::None, Trusted,
+        "How the key is sent: bearer, api-key, none, or the name of a header."),
+    later("providers.*.authPreflight", Bool, Trusted,
+        "Checks an external agent's login first."),
+    later("providers.*.authStore", Text, Trusted,
+        "Where a login is kept."),
+    key("providers.*.baseURL", Address, D::None, Trusted,
+        "Where the API begins. For a replay provider: file:// and the path of its \
+         cassette."),
+    later("providers.*.cliPath", Text, Trusted,
+        "The program of an external agent."),
+    key("providers.*.contextWindow", TOKENS, D::None, Trusted,
+        "Tokens that fit into a request and its reply."),
+    later("providers.*.cwdMode", Text, Trusted,
+        "The folder an external agent works in."),
+    later("providers.*.defaultDecision", Text, Trusted,
+        "How an external agent's questions are answered."),
+    later("providers.*.fallback", TextList, Trusted,
+        "Profiles that take over when this one is away."),
+    key("providers.*.headers", TextMap, D::None, Trusted,
+        "Further headers of each request."),
+    later("providers.*.historyPolicy", Text, Trusted,
+        "How an external agent's history is kept."),
+    key("providers.*.maxTokens", Whole(1, 10_000_000), D::None, Trusted,
+        "Bound of one reply."),
+    key("providers.*.model", Text, D::None, Trusted,
+        "The model to ask."),
+    later("providers.*.onInvalidResume", Text, Trusted,
+        "What happens when an external session is gone."),
+    key("providers.*.patience", Kind::Duration, D::None, Trusted,
+        "How long this provider is waited for, instead of patience."),
+    later("providers.*.permissionMode", Text, Trusted,
+        "The permission mode of an external agent."),
+    later("providers.*.promptCacheKey", Text, Trusted,
+        "What the provider's prompt cache is keyed by."),
+    key("providers.*.quirks", Any, D::None, Trusted,
+        "Where the server differs from the protocol."),
+    later("providers.*.responses", Any, Trusted,
+        "Further fields of requests to a responses API."),
+    later("providers.*.runtime", Text, Trusted,
+        "How an external agent is run."),
+    later("providers.*.sanitizeApiKeyEnv", Bool, Trusted,
+        "Hides keys from an external agent."),
+    later("providers.*.sessionLock", Bool, Trusted,
+        "Keeps two processes from using one external session."),
+    key("providers.*.timeouts.connect", Kind::Duration, D::None, Trusted,
+        "Time to connect."),
+    key("providers.*.timeouts.firstByte", Kind::Duration, D::None, Trusted,
+        "Time until the reply begins."),
+    key("providers.*.timeouts.idle", Kind::Duration, D::None, Trusted,
+        "Time between two pieces of a reply."),
+    later("providers.*.timeouts.total", Kind::Duration, Trusted,
+        "Time for a whole reply."),
+    key("providers.*.type", Choice(PROVIDER_TYPES), D::None, Trusted,
+        "The protocol. Default: that of the preset of this name, else openai-compatible."),
+    later("providers.*.usageLedgerScope", Text, Trusted,
+        "Over what an external agent's usage is added up."),
+    later("providers.*.useBareMode", Bool, Trusted,
+        "Starts an external agent without its own configuration."),
+    later("retry.baseDelay", Kind::Duration, Trusted,
+        "The first wait; each further one is twice as long."),
+    later("retry.maxAttempts", Whole(0, 1000), Trusted,
+        "Attempts at one request. patience bounds their time."),
+    later("retry.maxDelay", Kind::Duration, Trusted,
+        "The longest wait between two attempts."),
+    later("roles", Any, Trusted,
+        "Models for single purposes: compact, title."),
+    key("sandbox.mode", Choice(CONFINED), D::Text("workspace-write"), Never,
+        "What commands are confined to.")
+        .variable("POSSE_SANDBOX"),
+    key("sandbox.network", Choice(&["auto", "deny", "inherit"]), D::Text("auto"), Never,
+        "Whether commands reach the network. auto: only while somebody is there to be \
+         asked.")
+        .variable("POSSE_NETWORK"),
+    key("sandbox.readSecrets", TextList, D::None, Never,
+        "Secret files that tools may read: absolute paths, ~/ allowed."),
+    later("sandbox.required", Bool, Never,
+        "Ends with exit code 7 where the sandbox cannot be what was asked for.")
+        .variable("POSSE_SANDBOX_REQUIRED"),
+    later("sandbox.writableRoots", TextList, Never,
+        "Further folders that commands may write."),
+    later("server", Any, Never,
+        "How other front ends are served."),
+    later("session.retentionDays", Whole(1, 36_500), Never,
+        "Days after which a session may be removed."),
+    later("session.rootLifetime", Choice(&["process", "detached"]), Never,
+        "Whether a session outlives its front end."),
+    later("skills", Any, Trusted,
+        "Where skills are found and which are used."),
+    key("streaming.enabled", Bool, D::Bool(true), Harmless,
+        "Asks the provider for a stream.")
+        .variable("POSSE_STREAM"),
+    key("timeout", Kind::Duration, D::None, Trusted,
+        "A task ends after this time.")
+        .variable("POSSE_TIMEOUT"),
+    later("tools.bash.maxTimeout", Kind::Duration, Trusted,
+        "The longest time limit that a command may name."),
+    later("tools.bash.timeout", Kind::Duration, Trusted,
+        "Time limit of a command that names none."),
+    key("tools.budgets.*.max", Whole(0, 1_000_000), D::None, Trusted,
+        "Calls of this tool in one task."),
+    key("tools.budgets.*.onExceed", Choice(&["block", "steer"]), D::None, Trusted,
+        "What happens after that: block refuses, steer tells the model once. Default: \
+         block."),
+    key("tools.edit.fuzzy", Bool, D::Bool(false), Trusted,
+        "Lets edits match where only white space, quotes or dashes differ; the result \
+         says so."),
+    key("tools.edit.requireRead", Bool, D::Bool(false), Trusted,
+        "Refuses to edit a file that the session has not read, or that changed since."),
+    key("tools.outputBudget", Whole(1024, 1_073_741_824), D::None, Trusted,
+        "Bytes of tool output in one turn before the model is told to be brief.")
+        .variable("POSSE_TOOL_OUTPUT_BUDGET"),
+    later("tools.parallel", Choice(&["off", "readonly", "all"]), Trusted,
+        "Which tools may run at the same time."),
+    key("tools.read.dedup", Bool, D::Bool(true), Harmless,
+        "Answers a repeated read of an unchanged file with a reference to the first."),
+    later("tools.todo", Bool, Harmless,
+        "Gives the model a list of tasks."),
+    later("tools.web", Bool, Never,
+        "Lets the model fetch from the web."),
+    later("trust.project", Bool, Never,
+        "Lets a project's configuration count."),
+    later("trust.userTools", Bool, Never,
+        "Loads the user's own tools."),
+    later("ui.history", Bool, Never,
+        "Keeps what was typed."),
+    later("ui.keybindings", TextMap, Never,
+        "Keys, by command."),
+    later("ui.queue.followUp", Choice(&["all", "one"]), Harmless,
+        "How many waiting messages follow at once."),
+    later("ui.queue.steering", Choice(&["all", "one"]), Harmless,
+        "How many waiting messages steer at once."),
+    later("ui.showThinking", Bool, Harmless,
+        "Shows the model's thinking."),
+    later("ui.theme", Text, Harmless,
+        "Colours: dark, light, high-contrast, none.")
+        .variable("POSSE_THEME"),
+    key("version", Whole(1, 1_000_000), D::None, Harmless,
+        "The version of this format: 1. A file of a later version is read as far as it is \
+         understood and never changed."),
+    later("workspace.roots", TextList, Never,
+        "Further folders that tools may use."),
+];

@@ -1,0 +1,109 @@
+//! The commands around the configuration, as somebody types them.
+
+#![expect(clippy::disallowed_types, reason = "tests start the program plainly")]
+#![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A home and a folder to work in.
+struct Desk {
+    dir: TempDir,
+}
+
+struct Ended {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("work")).unwrap();
+        Desk { dir }
+    }
+
+    fn posse(&self, args: &[&str]) -> Ended {
+        let output = Command::new(env!("CARGO_BIN_EXE_posse"))
+            .args(args)
+            .current_dir(self.dir.path().join("work"))
+            .env_clear()
+            .env("POSSE_HOME", self.dir.path().join("home"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| {
+            String::from_utf8_lossy(bytes).replace(&self.dir.path().display().to_string(), "")
+        };
+        Ended { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+#[test]
+fn a_setting_is_changed_shown_with_its_origin_and_removed() {
+    let desk = Desk::new();
+    let ended = desk.posse(&["config", "edit", "maxTurns", "7"]);
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
+    assert_eq!(ended.out, "set maxTurns = 7 in /home/config/config.json\n");
+    let shown = desk.posse(&["config", "show", "--origin"]).out;
+    assert!(shown.contains("maxTurns = 7  (/home/config/config.json:4)"), "{shown}");
+    let ended = desk.posse(&["config", "edit", "--unset", "maxTurns"]);
+    assert_eq!(ended.out, "removed maxTurns from /home/config/config.json\n");
+    assert!(desk.posse(&["config", "show"]).out.contains("maxTurns = 25\n"));
+}
+
+#[test]
+fn a_mistake_is_refused_with_what_was_meant() {
+    let desk = Desk::new();
+    let ended = desk.posse(&["config", "edit", "maxTurn", "7"]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(3), ""));
+    assert!(ended.err.contains("error[CFG002]") && ended.err.contains("maxTurns"), "{}", ended.err);
+    assert!(!desk.dir.path().join("home").exists());
+    assert_eq!(desk.posse(&["config", "edit", "maxTurns"]).code, Some(2));
+}
+
+#[test]
+fn another_file_in_the_folder_can_be_meant() {
+    let desk = Desk::new();
+    let ended = desk.posse(&["config", "edit", "--config", "other.json", "model", "m"]);
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
+    let written = fs::read_to_string(desk.dir.path().join("work/other.json")).unwrap();
+    assert!(written.contains("\"model\": \"m\""), "{written}");
+    let shown = desk.posse(&["config", "show", "--origin", "--config", "other.json"]).out;
+    assert!(shown.contains("model = \"m\"  (other.json:4)"), "{shown}");
+}
+
+#[test]
+fn the_schema_and_the_models_are_json() {
+    let desk = Desk::new();
+    let schema: Value = serde_json::from_str(&desk.posse(&["config", "schema"]).out).unwrap();
+    assert_eq!(schema["properties"]["maxTurns"]["default"], 25);
+    desk.posse(&["config", "edit", "models.mine.contextWindow", "8192"]);
+    let listed: Value = serde_json::from_str(&desk.posse(&["models", "--json"]).out).unwrap();
+    let mine = listed["models"].as_array().unwrap().iter().find(|model| model["model"] == "mine");
+    assert_eq!(mine.unwrap()["contextWindow"], 8192);
+    assert!(desk.posse(&["models"]).out.contains("gpt-5.1"));
+}
+
+#[test]
+fn the_places_are_named_and_nothing_is_made() {
+    let desk = Desk::new();
+    let ended = desk.posse(&["config", "path"]);
+    for place in ["/home/config/config.json  (none)", "/home/state/preferences.json  (none)"] {
+        assert!(ended.out.contains(place), "{}", ended.out);
+    }
+    let ended = desk.posse(&["config", "edit"]);
+    assert!(ended.out.starts_with("/home/config/config.json  (none yet)"), "{}", ended.out);
+    assert!(!desk.dir.path().join("home").exists());
+}
+
+#[test]
+fn nothing_at_all_without_a_terminal_is_a_usage_error() {
+    let ended = Desk::new().posse(&[]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""));
+    assert!(ended.err.contains("Usage"), "{}", ended.err);
+}
