@@ -4,6 +4,7 @@
 
 pub mod edit_file;
 pub mod list_dir;
+pub mod multi_edit;
 pub mod read_file;
 pub mod write_file;
 
@@ -12,6 +13,7 @@ pub mod glob;
 pub mod grep;
 
 pub mod listing;
+pub mod reads;
 pub mod spill;
 pub mod workspace;
 
@@ -20,6 +22,7 @@ mod change;
 mod diff;
 mod digest;
 mod output;
+mod refusal;
 mod text;
 
 use std::path::PathBuf;
@@ -31,7 +34,9 @@ use posse_actors::tool_call::PermittedCall;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::images::ImageLimits;
 use crate::sandbox::Sandbox;
+use crate::tools::reads::ReadTable;
 use crate::tools::workspace::Workspace;
 
 /// Files up to this size are read where the call runs; for larger ones a thread is worth it.
@@ -47,6 +52,36 @@ pub struct ToolEnvironment {
     pub session_dir: PathBuf,
     /// Whether tools only say what they would change.
     pub dry_run: bool,
+    /// Whether an edit may match a text that differs in trailing blanks, quotes, dashes or kinds
+    /// of spaces, if there is only one such text.
+    pub fuzzy_edit: bool,
+    /// Whether a file has to be read before it is changed.
+    pub require_read: bool,
+    /// Whether a file that was shown already and has not changed is only named.
+    pub dedup_reads: bool,
+    /// Absolute paths that may be read although they look like secrets.
+    pub readable_secrets: Vec<PathBuf>,
+    /// What an image may cost.
+    pub images: ImageLimits,
+    /// What was read and written so far.
+    pub reads: ReadTable,
+}
+
+impl ToolEnvironment {
+    /// Everything else as it is unless somebody asks for something else.
+    pub fn new(workspace: Workspace, session_dir: PathBuf) -> ToolEnvironment {
+        ToolEnvironment {
+            workspace,
+            session_dir,
+            dry_run: false,
+            fuzzy_edit: false,
+            require_read: false,
+            dedup_reads: true,
+            readable_secrets: Vec::new(),
+            images: ImageLimits::default(),
+            reads: ReadTable::default(),
+        }
+    }
 }
 
 /// Every built-in tool, ready to be called. Commands run in `sandbox`.
@@ -57,6 +92,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
         list_dir::tool(Arc::clone(&env)),
         write_file::tool(Arc::clone(&env)),
         edit_file::tool(Arc::clone(&env)),
+        multi_edit::tool(Arc::clone(&env)),
         // Searching and running.
         grep::tool(Arc::clone(&env)),
         glob::tool(Arc::clone(&env)),

@@ -116,7 +116,7 @@ fn reads_the_end_of_a_huge_file_and_bounds_the_count() {
 struct Endless;
 
 impl Read for Endless {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         buffer.fill(b'z');
         Ok(buffer.len())
     }
@@ -169,7 +169,7 @@ fn reads_what_was_judged_even_if_the_name_means_something_else_now() {
 struct Pieces<'a>(&'a [u8], usize);
 
 impl Read for Pieces<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.1.min(self.0.len()).min(buffer.len());
         buffer[..length].copy_from_slice(&self.0[..length]);
         self.0 = &self.0[length..];
