@@ -25,7 +25,7 @@ use nix::fcntl::OFlag;
 
 use crate::failure::{Exit, Failure};
 
-pub use format::Format;
+pub use format::{Format, other};
 
 /// How good a JPEG is made, from the first try to the last.
 const QUALITIES: [u8; 3] = [85, 70, 50];
@@ -137,8 +137,8 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
         return Err(wrong("IMG004", "the image is empty (0 bytes)"));
     }
     let Some(format) = Format::of(&bytes) else {
-        let what = match format::other(&bytes) {
-            Some(other) => format!("{other} images are not supported"),
+        let what = match other(&bytes) {
+            Some(other) => format!("{other} cannot be shown"),
             None => "the file is no PNG, JPEG, GIF or WebP image".to_owned(),
         };
         return Err(wrong("IMG003", what).fix("convert it to PNG"));

@@ -165,17 +165,4 @@ pub(crate) fn timed(work: impl FnOnce() -> ToolOutput) -> ToolOutput {
 pub(crate) mod testing;
 
 #[cfg(test)]
-mod tests {
-    use super::testing::Desk;
-
-    /// The whole first request, with all tools and the prompt, has to stay small.
-    #[test]
-    fn no_tool_takes_many_words() {
-        for tool in Desk::new().tools().iter() {
-            let spec = tool.spec();
-            let size = spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
-            assert!(size <= 640, "{} takes {size} bytes", spec.name);
-            assert_eq!(spec.source, "builtin");
-        }
-    }
-}
+mod tests;

@@ -48,16 +48,16 @@ impl Format {
 }
 
 /// What a file is that is no supported image, if that is easy to say.
-pub(super) fn other(bytes: &[u8]) -> Option<&'static str> {
+pub fn other(bytes: &[u8]) -> Option<&'static str> {
     let start = &bytes[..bytes.len().min(512)];
     let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
     match start {
-        [b'%', b'P', b'D', b'F', ..] => Some("PDF"),
-        [b'B', b'M', ..] => Some("BMP"),
-        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => Some("TIFF"),
-        [_, _, _, _, b'f', b't', b'y', b'p', b'a', b'v', b'i', ..] => Some("AVIF"),
-        [_, _, _, _, b'f', b't', b'y', b'p', ..] => Some("HEIC"),
-        _ if contains(b"<svg") => Some("SVG"),
+        [b'%', b'P', b'D', b'F', ..] => Some("a PDF file"),
+        [b'B', b'M', ..] => Some("a BMP image"),
+        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => Some("a TIFF image"),
+        [_, _, _, _, b'f', b't', b'y', b'p', b'a', b'v', b'i', ..] => Some("an AVIF image"),
+        [_, _, _, _, b'f', b't', b'y', b'p', ..] => Some("a HEIC image or a film"),
+        _ if contains(b"<svg") => Some("an SVG image"),
         _ => None,
     }
 }

@@ -95,15 +95,12 @@ fn names_what_is_wrong() {
     assert_eq!(code(png_bomb(30_000, 30_000)), "IMG005");
     assert_eq!(code(vec![0; (8 << 20) + 1]), "IMG002");
     for (bytes, named) in [
-        (&b"<?xml version='1.0'?><svg><script/></svg>"[..], "SVG"),
-        (b"%PDF-1.7 /Encrypt", "PDF"),
-        (b"\0\0\0\x18ftypheic", "HEIC"),
+        (&b"<?xml version='1.0'?><svg><script/></svg>"[..], "an SVG image"),
+        (b"%PDF-1.7 /Encrypt", "a PDF file"),
+        (b"\0\0\0\x18ftypheic", "a HEIC image or a film"),
     ] {
         let error = from_bytes(bytes.to_vec(), &limits()).unwrap_err();
-        assert_eq!(
-            (error.code, error.what),
-            ("IMG003", format!("{named} images are not supported"))
-        );
+        assert_eq!((error.code, error.what), ("IMG003", format!("{named} cannot be shown")));
     }
     let hurried = ImageLimits { time_max: Duration::ZERO, ..limits() };
     let error = from_bytes(picture(64, 64, ImageFormat::Png), &hurried).unwrap_err();

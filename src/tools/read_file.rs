@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 
 use crate::failure::printable;
 use crate::tools::change::failed;
-use crate::tools::read_file::page::{LINES_DEFAULT, LINES_MAX, Slice};
+use crate::tools::read_file::page::{LINES_DEFAULT, LINES_MAX, Page, Slice};
 use crate::tools::reads::Part;
 use crate::tools::refusal;
 use crate::tools::text::{self, sha256};
@@ -116,6 +116,11 @@ impl Reading {
             Ok(page) => page,
             Err(error) => return ToolOutput::error(failed(&shown, &error).to_string()),
         };
+        if let Page::Binary { .. } = page
+            && let Some(output) = picture::other(&file.file, &shown)
+        {
+            return output;
+        }
         let content = page.is_whole().then(|| text::hex(&file.hash.finalize()));
         let output = page.into_output(&shown);
         let Some(path) = path.filter(|_| !output.is_error) else { return output };

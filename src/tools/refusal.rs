@@ -73,6 +73,20 @@ fn similar(place: &Located) -> Option<(Operation, String)> {
         .filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned))
         .filter(|name| !matches!(name.as_str(), "." | "..") && !is_secret(&path_of(name)))
         .collect();
-    let near = nearest(name.to_str()?, names.iter().map(String::as_str))?;
-    Some((operation, path_of(near)))
+    let near = most_alike(name.to_str()?, &names)?;
+    Some((operation, path_of(&near)))
+}
+
+/// The name that was probably meant. An ending that is the same makes names no more alike.
+fn most_alike(wanted: &str, names: &[String]) -> Option<String> {
+    let (stem, ending) = match wanted.rfind('.') {
+        Some(dot) if dot > 0 => wanted.split_at(dot),
+        _ => return nearest(wanted, names.iter().map(String::as_str)).map(str::to_owned),
+    };
+    let stems = names.iter().filter_map(|name| name.strip_suffix(ending));
+    if let Some(near) = nearest(stem, stems) {
+        return Some(format!("{near}{ending}"));
+    }
+    let others = names.iter().map(String::as_str).filter(|name| !name.ends_with(ending));
+    nearest(wanted, others).map(str::to_owned)
 }

@@ -23,6 +23,16 @@ pub(super) fn is_image(file: &File) -> bool {
     Format::of(&start[..length]).is_some()
 }
 
+/// Why a binary file cannot be shown, if it is a picture of another kind.
+pub(super) fn other(file: &File, shown: &str) -> Option<ToolOutput> {
+    let mut start = [0; 512];
+    let length = file.read_at(&mut start, 0).unwrap_or(0);
+    let other = images::other(&start[..length])?;
+    Some(ToolOutput::error(format!(
+        "IMG003 {shown}: {other} cannot be shown; convert it with bash, if there is a program for it"
+    )))
+}
+
 /// The image, or in its place the reason why there is none.
 pub(super) fn read(reading: Reading, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
     let Reading { file, shown, path, .. } = reading;
