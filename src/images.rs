@@ -6,6 +6,7 @@
 
 mod format;
 
+use std::fmt::Write;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -89,7 +90,8 @@ impl LoadedImage {
         let ((width, height), (new_width, new_height)) = (self.original, self.size);
         let mut text = format!("{}, {width}x{height}", self.format.name());
         if self.original != self.size {
-            text.push_str(&format!(", sent as {new_width}x{new_height}"));
+            // Writing to a string cannot fail.
+            let _ = write!(text, ", sent as {new_width}x{new_height}");
         }
         if self.animated {
             text.push_str(", only its first picture");
@@ -189,17 +191,17 @@ fn convert(
 ) -> Result<LoadedImage, Failure> {
     let picture = decode(bytes, format, &limits, deadline)?;
     let original = (picture.width(), picture.height());
-    let side = limits.side_pixels_max;
+    let max = limits.side_pixels_max;
     let mut picture =
-        if original.0.max(original.1) > side { picture.thumbnail(side, side) } else { picture };
+        if original.0.max(original.1) > max { picture.thumbnail(max, max) } else { picture };
     let animated = format::is_animated(bytes, format);
     for _ in 0..=HALVINGS_MAX {
         if Instant::now() >= deadline {
             return Err(too_slow());
         }
         if let Some((mime, bytes)) = encode(&picture, format, limits.sent_bytes_max)? {
-            let size = (picture.width(), picture.height());
-            return Ok(LoadedImage { format, original, size, animated, mime, bytes });
+            let sent = (picture.width(), picture.height());
+            return Ok(LoadedImage { format, original, size: sent, animated, mime, bytes });
         }
         picture = picture.thumbnail(picture.width().div_ceil(2), picture.height().div_ceil(2));
     }

@@ -12,6 +12,7 @@ pub mod bash;
 pub mod glob;
 pub mod grep;
 
+pub mod budget;
 pub mod listing;
 pub mod reads;
 pub mod spill;
@@ -36,6 +37,7 @@ use serde_json::{Value, json};
 
 use crate::images::ImageLimits;
 use crate::sandbox::Sandbox;
+use crate::tools::budget::Budgets;
 use crate::tools::reads::ReadTable;
 use crate::tools::workspace::Workspace;
 
@@ -44,6 +46,7 @@ pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
 /// What all tools of a session share.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct ToolEnvironment {
     /// Where they may reach.
     pub workspace: Workspace,
@@ -65,6 +68,8 @@ pub struct ToolEnvironment {
     pub images: ImageLimits,
     /// What was read and written so far.
     pub reads: ReadTable,
+    /// What the tools may take of a run.
+    pub budgets: Arc<Budgets>,
 }
 
 impl ToolEnvironment {
@@ -80,12 +85,14 @@ impl ToolEnvironment {
             readable_secrets: Vec::new(),
             images: ImageLimits::default(),
             reads: ReadTable::default(),
+            budgets: Arc::default(),
         }
     }
 }
 
 /// Every built-in tool, ready to be called. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
+    let budgets = Arc::clone(&env.budgets);
     let tools = [
         // Files.
         read_file::tool(Arc::clone(&env)),
@@ -100,7 +107,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     ];
     let mut toolbox = Toolbox::default();
     for tool in tools {
-        let taken = toolbox.register(tool).is_err();
+        let taken = toolbox.register(budget::within(&budgets, tool)).is_err();
         debug_assert!(!taken, "built-in tools have names of their own");
     }
     toolbox

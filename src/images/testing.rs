@@ -8,7 +8,7 @@ use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 pub(crate) fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     let pixel = |x: u32, y: u32| {
         let value = x.wrapping_mul(7).wrapping_add(y.wrapping_mul(13)) ^ (x.wrapping_mul(y) >> 4);
-        Rgb([value as u8, (x % 256) as u8, (y % 256) as u8])
+        Rgb([value, x, y].map(|part| part.to_le_bytes()[0]))
     };
     let mut bytes = Cursor::new(Vec::new());
     let picture = DynamicImage::ImageRgb8(RgbImage::from_fn(width, height, pixel));

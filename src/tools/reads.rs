@@ -139,21 +139,19 @@ impl ReadTable {
             self.files.clear();
         }
         let mut all = self.files.entry(path.to_owned()).or_default();
-        let at = match all.iter().position(|seen| seen.agent == call.agent) {
-            Some(at) => at,
-            None => {
-                if all.len() >= AGENTS_MAX {
-                    all.remove(0);
-                }
-                all.push(Seen {
-                    agent: call.agent.clone(),
-                    content: String::new(),
-                    call: call.call_id.clone(),
-                    shown: Vec::new(),
-                });
-                all.len() - 1
+        let known = all.iter().position(|seen| seen.agent == call.agent);
+        let at = known.unwrap_or_else(|| {
+            if all.len() >= AGENTS_MAX {
+                all.remove(0);
             }
-        };
+            all.push(Seen {
+                agent: call.agent.clone(),
+                content: String::new(),
+                call: call.call_id.clone(),
+                shown: Vec::new(),
+            });
+            all.len() - 1
+        });
         act(&mut all[at])
     }
 }

@@ -1,6 +1,7 @@
 //! Calls that can only fail, and whose reason tells something of the workspace: they are judged
 //! as reading before the model hears of it.
 
+use std::fmt::Write;
 use std::path::Path;
 
 use nix::dir::Dir;
@@ -45,7 +46,8 @@ pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
     let mut error = refused(&shown, Errno::ENOENT);
     if let Some((folder, name)) = similar(place) {
         operations.push(folder);
-        error.message.push_str(&format!("; did you mean {}?", printable(&name)));
+        // Writing to a string cannot fail.
+        let _ = write!(error.message, "; did you mean {}?", printable(&name));
     }
     prepared(tool, operations, format!("read {shown}, which does not exist"), error)
 }

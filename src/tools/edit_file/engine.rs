@@ -1,12 +1,14 @@
 //! One text in the place of another, as all tools that edit do it.
 
+use std::slice;
+
 use posse_actors::ports::ToolError;
 use serde::Deserialize;
 
-use super::matching::{Edited, replace};
+use super::matching::{Edited, replace, splice};
 use super::{fuzzy, nearest};
 use crate::tools::change::FILE_BYTES_MAX;
-use crate::tools::text::{count, is_binary};
+use crate::tools::text::{count, is_binary, lines_ended};
 
 /// Lines that are named when a text is found more than once.
 const LINES_NAMED_MAX: usize = 20;
@@ -92,9 +94,9 @@ impl Edit {
     fn nearly(&self, before: &[u8], shown: &str) -> Result<Edited, ToolError> {
         match fuzzy::find(before, &self.old_string).as_slice() {
             [] => Err(self.nowhere(before, shown)),
-            [only] => Ok(super::matching::splice(before, &[only.clone()], &self.new_string, true)),
+            [only] => Ok(splice(before, slice::from_ref(only), &self.new_string, true)),
             several => {
-                let line = |at: usize| 1 + crate::tools::text::lines_ended(&before[..at]);
+                let line = |at: usize| 1 + lines_ended(&before[..at]);
                 let lines: Vec<usize> = several.iter().map(|range| line(range.start)).collect();
                 let why = format!(
                     "oldString is not in {shown}, and nearly {} times, at lines {}; read the one \
