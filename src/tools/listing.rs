@@ -49,6 +49,9 @@ const SMALL: usize = 1000;
 /// More files than this are not listed.
 const FILES_MAX: usize = 500_000;
 
+/// The clock is read for one of so many files: reading it is a system call on some machines.
+const CLOCK_EVERY: u32 = 16;
+
 /// Threads at most.
 const THREADS_MAX: usize = 8;
 
@@ -75,6 +78,11 @@ impl Stop {
         let cancelled = Arc::new(AtomicBool::new(false));
         let guard = StopOnDrop(Arc::clone(&cancelled));
         (Stop { cancelled, deadline: Instant::now() + time }, guard)
+    }
+
+    /// Whether nobody wants the result any more. Cheaper than asking for the time.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(AtomicOrdering::Relaxed)
     }
 
     /// Whether it is time.
@@ -142,8 +150,10 @@ pub(crate) fn visit<V: FnMut(&Path) + Send>(
     walk(folder).threads(threads()).build_parallel().run(|| {
         let mut visitor = visitor();
         let is_cut = &is_cut;
+        let mut entries = 0_u32;
         Box::new(move |entry| {
-            if stop.is_due() {
+            entries = entries.wrapping_add(1);
+            if stop.is_cancelled() || (entries.is_multiple_of(CLOCK_EVERY) && stop.is_due()) {
                 is_cut.store(true, AtomicOrdering::Relaxed);
                 return WalkState::Quit;
             }

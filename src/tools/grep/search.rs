@@ -33,6 +33,9 @@ const SMALL: usize = 256;
 /// A line that needs more memory than this is not searched, nor the rest of its file.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
+/// Reads of one file, of at most 64 KiB each, after which the clock is read.
+const READS_PER_CLOCK: u32 = 8;
+
 /// Characters of a line that are shown.
 const LINE_CHARS_MAX: usize = 500;
 
@@ -351,7 +354,7 @@ fn search(
 ) {
     let mut collector =
         Collector { matcher: &query.matcher, left: matches_max, stop, lines, is_after_gap: false };
-    let reader = Interruptible { file, stop };
+    let reader = Interruptible { file, stop, reads: 0 };
     if let Err(error) = searcher.search_reader(&query.matcher, reader, &mut collector) {
         tracing::debug!(%error, "a file was not searched to its end");
     }
@@ -361,11 +364,15 @@ fn search(
 struct Interruptible<'a> {
     file: File,
     stop: &'a Stop,
+    reads: u32,
 }
 
 impl Read for Interruptible<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.is_due() { Ok(0) } else { self.file.read(buffer) }
+        self.reads = self.reads.wrapping_add(1);
+        // Small files are read at once; for them the clock is read between files.
+        let is_over = self.reads.is_multiple_of(READS_PER_CLOCK) && self.stop.is_due();
+        if is_over || self.stop.is_cancelled() { Ok(0) } else { self.file.read(buffer) }
     }
 }
 
@@ -395,7 +402,7 @@ impl Sink for Collector<'_> {
         }
         self.left -= 1;
         self.add(found.line_number(), found.bytes(), true);
-        Ok(!self.stop.is_due())
+        Ok(!self.stop.is_cancelled())
     }
 
     fn context(&mut self, _: &Searcher, beside: &SinkContext<'_>) -> io::Result<bool> {
