@@ -40,29 +40,40 @@ const SECRET_PAIRS: [(&str, &str); 8] = [
 ];
 /// Endings that make an `.env` file an example.
 const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
+
 /// Whether a path names a secret: denied to every tool, agent and grant.
+///
+/// Searches ask this for every file, so nothing is allocated.
 pub fn is_secret(path: &str) -> bool {
-    let path = path.to_ascii_lowercase();
+    let same = |known: &str, part: &str| known.eq_ignore_ascii_case(part);
     let mut above = "";
     for part in path.split('/').filter(|part| !part.is_empty()) {
-        if SECRET_FOLDERS.contains(&part) {
+        if SECRET_FOLDERS.iter().any(|folder| same(folder, part)) {
             return true;
         }
-        if SECRET_PAIRS.iter().any(|(folder, file)| *folder == above && *file == part) {
+        if SECRET_PAIRS.iter().any(|(folder, file)| same(file, part) && same(folder, above)) {
             return true;
         }
         above = part;
     }
     is_environment_file(above)
-        || SECRET_FILES.contains(&above)
-        || SECRET_ENDINGS.iter().any(|ending| above.ends_with(ending))
+        || SECRET_FILES.iter().any(|file| same(file, above))
+        || SECRET_ENDINGS.iter().any(|ending| ends_with(above, ending))
+}
+
+fn ends_with(name: &str, ending: &str) -> bool {
+    let start = name.len().checked_sub(ending.len());
+    start.and_then(|start| name.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
 /// `.env` and its variants, but not its examples. `.environment` and `.envrc` are other words.
 fn is_environment_file(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix(".env") else { return false };
+    let Some((start, rest)) = name.split_at_checked(4) else { return false };
+    if !start.eq_ignore_ascii_case(".env") {
+        return false;
+    }
     let variant = rest.chars().next().is_none_or(|next| !next.is_alphanumeric());
-    variant && !EXAMPLES.iter().any(|ending| rest.ends_with(ending))
+    variant && !EXAMPLES.iter().any(|ending| ends_with(rest, ending))
 }
 
 #[cfg(test)]

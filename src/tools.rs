@@ -4,6 +4,7 @@
 
 pub mod edit_file;
 pub mod list_dir;
+pub mod multi_edit;
 pub mod read_file;
 pub mod write_file;
 
@@ -11,7 +12,9 @@ pub mod bash;
 pub mod glob;
 pub mod grep;
 
+pub mod budget;
 pub mod listing;
+pub mod reads;
 pub mod spill;
 pub mod workspace;
 
@@ -20,6 +23,7 @@ mod change;
 mod diff;
 mod digest;
 mod output;
+mod refusal;
 mod text;
 
 use std::path::PathBuf;
@@ -31,7 +35,10 @@ use posse_actors::tool_call::PermittedCall;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::images::ImageLimits;
 use crate::sandbox::Sandbox;
+use crate::tools::budget::Budgets;
+use crate::tools::reads::ReadTable;
 use crate::tools::workspace::Workspace;
 
 /// Files up to this size are read where the call runs; for larger ones a thread is worth it.
@@ -39,6 +46,7 @@ pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
 /// What all tools of a session share.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct ToolEnvironment {
     /// Where they may reach.
     pub workspace: Workspace,
@@ -47,16 +55,51 @@ pub struct ToolEnvironment {
     pub session_dir: PathBuf,
     /// Whether tools only say what they would change.
     pub dry_run: bool,
+    /// Whether an edit may match a text that differs in trailing blanks, quotes, dashes or kinds
+    /// of spaces, if there is only one such text.
+    pub fuzzy_edit: bool,
+    /// Whether a file has to be read before it is changed.
+    pub require_read: bool,
+    /// Whether a file that was shown already and has not changed is only named.
+    pub dedup_reads: bool,
+    /// Absolute paths that may be read although they look like secrets.
+    pub readable_secrets: Vec<PathBuf>,
+    /// What an image may cost.
+    pub images: ImageLimits,
+    /// What was read and written so far.
+    pub reads: ReadTable,
+    /// What the tools may take of a run.
+    pub budgets: Arc<Budgets>,
+}
+
+impl ToolEnvironment {
+    /// Everything else as it is unless somebody asks for something else.
+    pub fn new(workspace: Workspace, session_dir: PathBuf) -> ToolEnvironment {
+        ToolEnvironment {
+            workspace,
+            session_dir,
+            dry_run: false,
+            fuzzy_edit: false,
+            require_read: false,
+            dedup_reads: true,
+            readable_secrets: Vec::new(),
+            images: ImageLimits::default(),
+            reads: ReadTable::default(),
+            budgets: Arc::default(),
+        }
+    }
 }
 
 /// Every built-in tool, ready to be called. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
+    let budgets = Arc::clone(&env.budgets);
     let tools = [
         // Files.
         read_file::tool(Arc::clone(&env)),
         list_dir::tool(Arc::clone(&env)),
         write_file::tool(Arc::clone(&env)),
         edit_file::tool(Arc::clone(&env)),
+        multi_edit::tool(Arc::clone(&env)),
         // Searching and running.
         grep::tool(Arc::clone(&env)),
         glob::tool(Arc::clone(&env)),
@@ -64,7 +107,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     ];
     let mut toolbox = Toolbox::default();
     for tool in tools {
-        let taken = toolbox.register(tool).is_err();
+        let taken = toolbox.register(budget::within(&budgets, tool)).is_err();
         debug_assert!(!taken, "built-in tools have names of their own");
     }
     toolbox
@@ -129,17 +172,4 @@ pub(crate) fn timed(work: impl FnOnce() -> ToolOutput) -> ToolOutput {
 pub(crate) mod testing;
 
 #[cfg(test)]
-mod tests {
-    use super::testing::Desk;
-
-    /// The whole first request, with all tools and the prompt, has to stay small.
-    #[test]
-    fn no_tool_takes_many_words() {
-        for tool in Desk::new().tools().iter() {
-            let spec = tool.spec();
-            let size = spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
-            assert!(size <= 640, "{} takes {size} bytes", spec.name);
-            assert_eq!(spec.source, "builtin");
-        }
-    }
-}
+mod tests;

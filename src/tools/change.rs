@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use posse_actors::ports::{Action, ToolError, ToolOutput};
+use posse_actors::ports::{Action, CallContext, ToolError, ToolOutput};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -63,6 +63,19 @@ impl Target {
         Ok(Target { place, before, parent })
     }
 
+    /// Refuses if the agent of `call` has seen something else there, or, where that is required,
+    /// nothing yet. A new file was seen by nobody.
+    pub(crate) fn require_seen(
+        &self,
+        env: &ToolEnvironment,
+        call: &CallContext,
+    ) -> Result<(), ToolError> {
+        match &self.before {
+            Some(before) => env.reads.require(call, &self.place, &before.hash, env.require_read),
+            None => Ok(()),
+        }
+    }
+
     /// Its contents; empty if there is no file.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.before.as_ref().map_or(&[], |before| &before.bytes)
@@ -80,7 +93,7 @@ fn read(place: &Located) -> Result<(Vec<u8>, Entry), ToolError> {
         .map_err(|error| failed(&place.shown(), &error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(ToolError::new(
-            "EDT006",
+            "ARG003",
             format!("{} is larger than 64 MiB; change it with bash", place.shown()),
         ));
     }
@@ -99,6 +112,8 @@ pub(crate) struct Change {
     diff: Diff,
     /// What the model should know about how it was done.
     notes: Vec<String>,
+    /// Whether a text was replaced that was only nearly the wanted one.
+    fuzzy: bool,
 }
 
 impl Change {
@@ -109,7 +124,11 @@ impl Change {
         if target.before.as_ref().is_some_and(|before| before.entry.links > 1) {
             notes.push("it had other names (hard links), which keep the old content".to_owned());
         }
-        Change { target, after, diff, notes }
+        Change { target, after, diff, notes, fuzzy: false }
+    }
+
+    pub(crate) fn with_fuzzy(self, fuzzy: bool) -> Change {
+        Change { fuzzy, ..self }
     }
 
     /// What `tool` would do.
@@ -146,14 +165,18 @@ impl Change {
     }
 
     /// Makes the change, if the file is still as it was.
-    pub(crate) fn apply(self, env: &ToolEnvironment) -> ToolOutput {
-        match self.try_apply(env) {
+    pub(crate) fn apply(self, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
+        match self.try_apply(env, call) {
             Ok(output) => output,
             Err(error) => ToolOutput::error(error.to_string()),
         }
     }
 
-    fn try_apply(&self, env: &ToolEnvironment) -> Result<ToolOutput, ToolError> {
+    fn try_apply(
+        &self,
+        env: &ToolEnvironment,
+        call: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
         let place = &self.target.place;
         if env.dry_run {
             let text = format!("dry run: nothing was written\n{}", self.diff.text);
@@ -178,6 +201,7 @@ impl Change {
                     _ => failed(&place.shown(), &error),
                 })?;
         }
+        env.reads.wrote(call, place.absolute(), text::sha256(&self.after));
         Ok(self.report(verdict, self.sentence(verdict)))
     }
 
@@ -218,7 +242,7 @@ impl Change {
     }
 
     fn report(&self, verdict: &str, text: String) -> ToolOutput {
-        ToolOutput::text(text).with_metadata(json!({
+        let mut metadata = json!({
             "path": self.target.place.relative(),
             "verdict": verdict,
             "bytes": self.after.len(),
@@ -228,7 +252,11 @@ impl Change {
             "before": self.target.before.as_ref().map(|before| &before.hash),
             "after": text::sha256(&self.after),
             "notes": self.notes,
-        }))
+        });
+        if self.fuzzy {
+            metadata["fuzzy"] = json!(true);
+        }
+        ToolOutput::text(text).with_metadata(metadata)
     }
 }
 

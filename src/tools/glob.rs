@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::failure::printable;
 use crate::tools::listing::{self, Stop};
 use crate::tools::workspace::{Located, open_beneath};
-use crate::tools::{ToolEnvironment, blocking, digest, grep, output, parsed, payload, spec};
+use crate::tools::{ToolEnvironment, blocking, digest, grep, output, parsed, refusal, spec};
 
 const NAME: &str = "glob";
 
@@ -76,7 +76,10 @@ impl Tool for Glob {
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            let payload: Payload = payload(call);
+            let payload: Payload = match refusal::payload(call) {
+                Ok(payload) => payload,
+                Err(refused) => return refused,
+            };
             let begin = Instant::now();
             // Dropped with this future, which ends the walk.
             let (stop, _guard) = Stop::after(TIME_MAX);
@@ -91,6 +94,9 @@ fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolErro
     let Arguments { pattern, path } = parsed(arguments)?;
     let glob = grep::glob(&pattern)?;
     let place = env.workspace.locate(path.as_deref().unwrap_or("."))?;
+    if place.entry().is_none() {
+        return Ok(refusal::missing(NAME, &place));
+    }
     let directory = place.open_dir()?;
     let summary =
         format!("list {} in {}", printable(output::beginning(&pattern, 80)), place.shown());

@@ -24,7 +24,7 @@ use crate::failure::printable;
 use crate::tools::grep::search::{Found, Hits, Query};
 use crate::tools::listing::Stop;
 use crate::tools::workspace::{Kind, Located};
-use crate::tools::{ToolEnvironment, blocking, digest, output, parsed, payload, spec};
+use crate::tools::{ToolEnvironment, blocking, digest, output, parsed, refusal, spec};
 
 const NAME: &str = "grep";
 
@@ -105,7 +105,10 @@ impl Tool for Grep {
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            let payload: Payload = payload(call);
+            let payload: Payload = match refusal::payload(call) {
+                Ok(payload) => payload,
+                Err(refused) => return refused,
+            };
             let begin = Instant::now();
             // Dropped with this future, which ends the search.
             let (stop, _guard) = Stop::after(TIME_MAX);
@@ -125,7 +128,8 @@ fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolErro
     let matcher = compile(&given.pattern, given.ignore_case)?;
     let glob = given.glob.as_deref().map(glob).transpose()?;
     let place = env.workspace.locate(given.path.as_deref().unwrap_or("."))?;
-    let is_folder = place.existing()?.kind == Kind::Folder;
+    let Some(entry) = place.entry() else { return Ok(refusal::missing(NAME, &place)) };
+    let is_folder = entry.kind == Kind::Folder;
     let opened = if is_folder { place.open_dir()? } else { place.open_file(OFlag::O_RDONLY)? };
     let context = bounded(given.context, 0, CONTEXT_MAX);
     let shown = place.shown();
@@ -141,7 +145,7 @@ fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolErro
         ]),
     };
     let payload = Payload {
-        query: Query { matcher, glob, context },
+        query: Query { matcher, glob, context, readable_secrets: env.readable_secrets.clone() },
         place,
         opened,
         is_folder,

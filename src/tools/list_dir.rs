@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::failure::printable;
 use crate::tools::text::{count, sha256};
 use crate::tools::workspace::{Entry, Kind, refused};
-use crate::tools::{ToolEnvironment, blocking, parsed, payload, spec, timed};
+use crate::tools::{ToolEnvironment, blocking, parsed, refusal, spec, timed};
 
 /// Entries that are shown.
 const SHOWN_MAX: usize = 500;
@@ -66,6 +66,9 @@ impl Tool for ListDir {
         Box::pin(async move {
             let Arguments { path } = parsed(arguments)?;
             let place = env.workspace.locate(path.as_deref().unwrap_or("."))?;
+            if place.entry().is_none() {
+                return Ok(refusal::missing("list_dir", &place));
+            }
             let shown = place.shown();
             let folder = Dir::from_fd(place.open_dir()?).map_err(|errno| refused(&shown, errno))?;
             let identity = place.existing()?.identity();
@@ -83,8 +86,10 @@ impl Tool for ListDir {
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            let listing = payload::<Listing>(call);
-            blocking(move || timed(|| listing.run())).await
+            match refusal::payload::<Listing>(call) {
+                Ok(listing) => blocking(move || timed(|| listing.run())).await,
+                Err(refused) => refused,
+            }
         })
     }
 }

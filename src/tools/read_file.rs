@@ -1,14 +1,18 @@
 //! `read_file`: a slice of a text file of any size, with line numbers.
 
 mod page;
+mod picture;
 
 use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use posse_actors::conversation::{CallId, text_of};
 use posse_actors::ports::{
     Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
     ToolSpec,
@@ -16,20 +20,26 @@ use posse_actors::ports::{
 use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::failure::printable;
 use crate::tools::change::failed;
-use crate::tools::read_file::page::{LINES_DEFAULT, LINES_MAX, Slice};
-use crate::tools::text::sha256;
+use crate::tools::read_file::page::{LINES_DEFAULT, LINES_MAX, Page, Slice};
+use crate::tools::reads::Part;
+use crate::tools::refusal;
+use crate::tools::text::{self, sha256};
 use crate::tools::workspace::{Entry, Kind, refused};
-use crate::tools::{ToolEnvironment, parsed, payload, sized, spec, timed};
+use crate::tools::{ToolEnvironment, blocking, parsed, sized, spec, timed};
+
+const NAME: &str = "read_file";
 
 /// The tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
-        "read_file",
-        "Reads a text file of any size. Lines come as `number<TAB>text`; the end says how many \
-         there are and where to go on. `output:<callId>` reads a long output that was cut.",
+        NAME,
+        "Reads a text file of any size, or shows a PNG, JPEG, GIF or WebP image. Lines come as \
+         `number<TAB>text`; the end says how many there are and where to go on. \
+         `output:<callId>` reads a long output that was cut.",
         SideEffect::None,
         &json!({
             "path": { "type": "string", "description": "Relative to the working directory" },
@@ -64,6 +74,8 @@ struct Reading {
     size: u64,
     shown: String,
     slice: Slice,
+    /// Where it is in the workspace, if it is there.
+    path: Option<PathBuf>,
 }
 
 impl Tool for ReadFile {
@@ -76,23 +88,73 @@ impl Tool for ReadFile {
         Box::pin(async move { prepare(&env, &parsed(arguments)?) })
     }
 
-    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let env = Arc::clone(&self.env);
         Box::pin(async move {
-            let reading = payload::<Reading>(call);
+            let reading = match refusal::payload::<Reading>(call) {
+                Ok(reading) => reading,
+                Err(refused) => return refused,
+            };
             let stop = StopOnDrop(Arc::default());
             let stopped = Arc::clone(&stop.0);
-            sized(reading.size, move || timed(|| reading.run(&stopped))).await
+            if picture::is_image(&reading.file) {
+                return blocking(move || timed(|| picture::read(reading, &env, &context.call)))
+                    .await;
+            }
+            let size = reading.size;
+            let read = move || timed(|| reading.run(&env, &context.call, &stopped));
+            sized(size, read).await
         })
     }
 }
 
 impl Reading {
-    fn run(self, stopped: &AtomicBool) -> ToolOutput {
-        let Reading { file, size, shown, slice } = self;
-        match page::read(file, size, slice, &|| stopped.load(Ordering::Relaxed)) {
-            Ok(page) => page.into_output(&shown),
-            Err(error) => ToolOutput::error(failed(&shown, &error).to_string()),
+    fn run(self, env: &ToolEnvironment, call: &CallContext, stopped: &AtomicBool) -> ToolOutput {
+        let Reading { file, size, shown, slice, path } = self;
+        let mut file = Hashing { file, hash: Sha256::new() };
+        let page = match page::read(&mut file, size, slice, &|| stopped.load(Ordering::Relaxed)) {
+            Ok(page) => page,
+            Err(error) => return ToolOutput::error(failed(&shown, &error).to_string()),
+        };
+        if let Page::Binary { .. } = page
+            && let Some(output) = picture::other(&file.file, &shown)
+        {
+            return output;
         }
+        let content = page.is_whole().then(|| text::hex(&file.hash.finalize()));
+        let output = page.into_output(&shown);
+        let Some(path) = path.filter(|_| !output.is_error) else { return output };
+        let part = Part::Lines(slice.offset, slice.limit);
+        let text = text_of(&output.content);
+        match env.reads.read(call, &path, content, part, &text) {
+            Some(earlier) if env.dedup_reads => unchanged(&shown, &earlier, output.metadata),
+            _ => output,
+        }
+    }
+}
+
+/// What is said instead of what was shown already.
+fn unchanged(shown: &str, earlier: &CallId, metadata: Value) -> ToolOutput {
+    let text = format!(
+        "{shown} has not changed: {earlier} has shown exactly this. (Asked once more, it is shown \
+         again.)"
+    );
+    let mut metadata = metadata;
+    metadata["unchangedSince"] = json!(earlier);
+    ToolOutput::text(text).with_metadata(metadata)
+}
+
+/// A file that is hashed while it is read.
+struct Hashing {
+    file: File,
+    hash: Sha256,
+}
+
+impl Read for Hashing {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read(buffer)?;
+        self.hash.update(&buffer[..length]);
+        Ok(length)
     }
 }
 
@@ -112,24 +174,27 @@ fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, Too
         limit: limit.unwrap_or(LINES_DEFAULT).clamp(1, LINES_MAX),
     };
     // A session's own outputs are no part of the workspace: there is no operation to judge.
-    let (file, operation, shown) = if let Some(call) = path.strip_prefix("output:") {
+    let (file, operation, shown, path) = if let Some(call) = path.strip_prefix("output:") {
         let (file, shown) = open_output(env, call)?;
-        (file, None, shown)
+        (file, None, shown, None)
     } else {
         let place = env.workspace.locate(path)?;
+        if place.entry().is_none() {
+            return Ok(refusal::missing(NAME, &place));
+        }
         let file = File::from(place.open_file(OFlag::O_RDONLY)?);
-        (file, Some(place.read()), place.shown())
+        (file, Some(place.read()), place.shown(), Some(place.absolute().to_owned()))
     };
     let entry = Entry::of(&file).map_err(|errno| refused(&shown, errno))?;
     let action = Action {
-        tool: "read_file".to_owned(),
+        tool: NAME.to_owned(),
         digest: digest(&shown, &entry, &slice),
         operations: operation.into_iter().collect(),
         summary: format!("read {shown}"),
         detail: String::new(),
     };
     let size = entry.size;
-    Ok(Prepared { action, payload: Box::new(Reading { file, size, shown, slice }) })
+    Ok(Prepared { action, payload: Box::new(Reading { file, size, shown, slice, path }) })
 }
 
 /// Opens the output that the call `call` of this session left behind.

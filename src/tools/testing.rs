@@ -29,13 +29,19 @@ impl Desk {
     }
 
     pub(crate) fn with(dry_run: bool) -> Desk {
+        Desk::set(|env| env.dry_run = dry_run)
+    }
+
+    /// With whatever `settings` change.
+    pub(crate) fn set(settings: impl FnOnce(&mut ToolEnvironment)) -> Desk {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
         for name in ["work", "outside", "session"] {
             fs::create_dir(base.join(name)).unwrap();
         }
         let workspace = Workspace::open(&base.join("work"), &[]).unwrap();
-        let env = ToolEnvironment { workspace, session_dir: base.join("session"), dry_run };
+        let mut env = ToolEnvironment::new(workspace, base.join("session"));
+        settings(&mut env);
         // A test binary is no helper, so no command runs here.
         let sandbox = Sandbox::with_helper("/bin/true".into(), Vec::new());
         Desk { folder, tools: builtin(Arc::new(env), Arc::new(sandbox)) }
@@ -64,15 +70,28 @@ impl Desk {
     }
 
     pub(crate) fn prepare(&self, tool: &str, arguments: &Value) -> Result<Prepared, ToolError> {
+        self.prepare_as(context("build", "call-1"), tool, arguments)
+    }
+
+    fn prepare_as(
+        &self,
+        context: CallContext,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<Prepared, ToolError> {
         let tool = self.tools.get(tool).unwrap();
         let raw = arguments.to_string();
         let arguments = arguments::validate(&tool.spec().parameters, &raw, 16 << 20)?;
-        block_on(tool.prepare(arguments.value, context()))
+        block_on(tool.prepare(arguments.value, context))
     }
 
     pub(crate) fn run(&self, tool: &str, prepared: Prepared) -> ToolOutput {
+        self.run_as(context("build", "call-1"), tool, prepared)
+    }
+
+    fn run_as(&self, context: CallContext, tool: &str, prepared: Prepared) -> ToolOutput {
         let call = ToolCall {
-            id: CallId::new("call-1"),
+            id: context.call_id.clone(),
             provider_id: None,
             name: tool.to_owned(),
             arguments: String::new(),
@@ -81,9 +100,17 @@ impl Desk {
             Confinement { profile: String::new(), writable_roots: vec![], network: false };
         let (output, _output) = mpsc::channel(1);
         let (facts, _facts) = mpsc::channel(1);
-        let run = RunContext { call: context(), output, facts, output_bytes_max: 32 << 10 };
+        let run = RunContext { call: context, output, facts, output_bytes_max: 32 << 10 };
         let permitted = permit_for_test(call, prepared, confinement);
         block_on(self.tools.get(tool).unwrap().run(permitted, run))
+    }
+
+    /// What `agent` gets to read in its call `id`.
+    pub(crate) fn ask_as(&self, agent: &str, id: &str, tool: &str, arguments: &Value) -> String {
+        match self.prepare_as(context(agent, id), tool, arguments) {
+            Ok(prepared) => text_of(&self.run_as(context(agent, id), tool, prepared).content),
+            Err(error) => error.to_string(),
+        }
     }
 
     pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, ToolError> {
@@ -99,11 +126,11 @@ impl Desk {
     }
 }
 
-fn context() -> CallContext {
+fn context(agent: &str, id: &str) -> CallContext {
     CallContext {
         session_id: SessionId::new("session-1"),
-        call_id: CallId::new("call-1"),
-        agent: "build".to_owned(),
+        call_id: CallId::new(id),
+        agent: agent.to_owned(),
     }
 }
 

@@ -202,6 +202,16 @@ impl Located {
         Operation::Write { path, relative, root }
     }
 
+    /// Listing the folder that holds it, for the policy. A root has none.
+    pub fn read_parent(&self) -> Option<Operation> {
+        let relative = Path::new(&self.relative).parent()?.to_str()?;
+        Some(Operation::Read {
+            path: self.absolute.parent()?.display().to_string(),
+            relative: if relative.is_empty() { "." } else { relative }.to_owned(),
+            root: self.root().display().to_string(),
+        })
+    }
+
     /// What is there, or the error that says that there is nothing.
     pub fn existing(&self) -> Result<&Entry, ToolError> {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))

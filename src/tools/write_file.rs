@@ -46,7 +46,11 @@ impl Tool for WriteFile {
         &self.spec
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+    fn prepare(
+        &self,
+        arguments: Value,
+        call: CallContext,
+    ) -> PortFuture<Result<Prepared, ToolError>> {
         let env = Arc::clone(&self.env);
         Box::pin(async move {
             let Arguments { path, content } = parsed(arguments)?;
@@ -54,6 +58,7 @@ impl Tool for WriteFile {
             let size = place.entry().map_or(0, |entry| entry.size).max(content.len() as u64);
             sized(size, move || {
                 let target = Target::load(place)?;
+                target.require_seen(&env, &call)?;
                 let (after, notes) = in_form_of(target.bytes(), content);
                 let change = Change::new(target, after, notes);
                 let action = change.action("write_file", "write");
@@ -63,11 +68,11 @@ impl Tool for WriteFile {
         })
     }
 
-    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let env = Arc::clone(&self.env);
         Box::pin(async move {
             let change = payload::<Change>(call);
-            blocking(move || timed(|| change.apply(&env))).await
+            blocking(move || timed(|| change.apply(&env, &context.call))).await
         })
     }
 }

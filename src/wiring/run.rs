@@ -145,7 +145,8 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
             .because(error.to_string()))
     })?;
     let tier = sandbox.tier().to_owned();
-    let env = ToolEnvironment { workspace, session_dir, dry_run: setup.dry_run };
+    let env =
+        ToolEnvironment { dry_run: setup.dry_run, ..ToolEnvironment::new(workspace, session_dir) };
     let toolbox = tools::builtin(Arc::new(env), Arc::new(sandbox));
     let names: Vec<String> = toolbox
         .iter()

@@ -429,7 +429,10 @@ mod tool {
             std::fs::create_dir_all(root.join("sub")).unwrap();
             let workspace = Workspace::open(&root, &[]).unwrap();
             let session_dir = folder.path().join("session");
-            let env = Arc::new(ToolEnvironment { workspace, session_dir, dry_run });
+            let env = Arc::new(ToolEnvironment {
+                dry_run,
+                ..ToolEnvironment::new(workspace, session_dir)
+            });
             let call = CallContext {
                 session_id: SessionId::new("s1"),
                 call_id: CallId::new("c1"),

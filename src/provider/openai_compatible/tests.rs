@@ -55,6 +55,40 @@ const HELLO: &[&str] = &[
     "[DONE]",
 ];
 
+/// An image in a result goes to models that see, and a marker to those that do not.
+#[tokio::test]
+async fn images_in_results_are_sent_or_marked() {
+    use posse_actors::conversation::{AssistantMessage, ContentPart, Message};
+    let asked = ToolCall { arguments: "{}".to_owned(), ..call("a", "read_file", "") };
+    let image = ContentPart::ImageUrl {
+        url: "data:image/png;base64,iVBORw0KGgo=".to_owned(),
+        detail: None,
+    };
+    for no_vision in [false, true] {
+        let server = Server::start([stream(sse(HELLO))]).await;
+        let mut profile = server.profile();
+        profile.quirks.no_vision = no_vision;
+        let provider = OpenAiCompatible::new(profile).unwrap();
+        let mut wanted = request("look");
+        wanted.messages.push(Arc::new(Message::Assistant(AssistantMessage {
+            content: None,
+            reasoning: None,
+            tool_calls: vec![asked.clone()],
+        })));
+        wanted.messages.push(Arc::new(Message::Tool {
+            tool_call_id: asked.id.clone(),
+            name: asked.name.clone(),
+            content: vec![ContentPart::text("a.png: PNG, 1x1"), image.clone()],
+            is_error: false,
+        }));
+        ask(&provider, wanted).await.0.unwrap();
+        let body = server.seen()[0].body.clone();
+        assert!(body.contains("a.png: PNG, 1x1"), "{body}");
+        assert_eq!(body.contains("iVBORw0KGgo="), !no_vision, "{body}");
+        assert_eq!(body.contains("[image left out: this model takes no images]"), no_vision);
+    }
+}
+
 #[tokio::test]
 async fn streams_a_reply() {
     let (reply, deltas) = once(stream(sse(HELLO))).await;

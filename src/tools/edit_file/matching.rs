@@ -19,46 +19,83 @@ pub(super) struct Edited {
     pub(super) unnumbered: bool,
 }
 
+/// A file would become too large.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLarge;
+
 /// Replaces every `old` in `file` by `new`. `None` says that there is none.
 ///
 /// LF in `old` matches CR LF too, and then LF in `new` becomes what the lines there end with.
 /// Line numbers as `read_file` shows them are taken off if there is no match with them.
-pub(super) fn replace(file: &[u8], old: &str, new: &str) -> Option<Edited> {
-    if let Some(edited) = replace_exactly(file, old, new) {
-        return Some(edited);
+///
+/// Fails if the file would become larger than `room`.
+pub(super) fn replace(
+    file: &[u8],
+    old: &str,
+    new: &str,
+    room: usize,
+) -> Result<Option<Edited>, TooLarge> {
+    if let Some(edited) = replace_exactly(file, old, new, room)? {
+        return Ok(Some(edited));
     }
-    let bare = without_numbers(old)?;
+    let Some(bare) = without_numbers(old) else { return Ok(None) };
     let new = without_numbers(new).map_or(Cow::Borrowed(new), Cow::Owned);
-    let edited = replace_exactly(file, &bare, &new)?;
-    Some(Edited { unnumbered: true, ..edited })
+    let edited = replace_exactly(file, &bare, &new, room)?;
+    Ok(edited.map(|edited| Edited { unnumbered: true, ..edited }))
 }
 
-fn replace_exactly(file: &[u8], old: &str, new: &str) -> Option<Edited> {
+/// Whether `file` has `old`, with or without line numbers.
+pub(crate) fn contains(file: &[u8], old: &str) -> bool {
+    let has = |old: &str| !old.is_empty() && !find(file, old).0.is_empty();
+    has(old) || without_numbers(old).is_some_and(|bare| has(&bare))
+}
+
+fn replace_exactly(
+    file: &[u8],
+    old: &str,
+    new: &str,
+    room: usize,
+) -> Result<Option<Edited>, TooLarge> {
     if old.is_empty() {
-        return None;
+        return Ok(None);
     }
     let (ranges, overlap) = find(file, old);
-    let (first, last) = (ranges.first()?, ranges.last()?);
+    if ranges.is_empty() {
+        return Ok(None);
+    }
+    // A text can grow by a CR for each LF.
+    let added = ranges.len().saturating_mul(new.len() + lines_ended(new.as_bytes()));
+    let removed: usize = ranges.iter().map(ExactSizeIterator::len).sum();
+    if added > removed && (file.len() - removed).saturating_add(added) > room {
+        return Err(TooLarge);
+    }
     // CR in a string means that it is about line endings; then nothing is adapted.
-    let adapt = !old.contains('\r') && !new.contains('\r') && new.contains('\n');
+    let edited = splice(file, &ranges, new, !old.contains('\r'));
+    let overlap = overlap.map(|at| 1 + lines_ended(&file[..at]));
+    Ok(Some(Edited { overlap, ..edited }))
+}
+
+/// Puts `new` into the place of every one of `ranges`, which are in order and do not overlap.
+/// With `adapt`, LF in `new` becomes what lines end with there, unless `new` has CR itself.
+pub(super) fn splice(file: &[u8], ranges: &[Range<usize>], new: &str, adapt: bool) -> Edited {
+    let adapt = adapt && !new.contains('\r') && new.contains('\n');
     let mut after = Vec::with_capacity(file.len() + new.len() * ranges.len());
-    after.extend_from_slice(&file[..first.start]);
-    let (mut lines, mut line, mut seen) = (Vec::with_capacity(ranges.len()), 1, 0);
-    for (index, range) in ranges.iter().enumerate() {
-        line += lines_ended(&file[seen..range.start]);
-        seen = range.start;
+    let (mut lines, mut line, mut done) = (Vec::with_capacity(ranges.len()), 1, 0);
+    let mut counted = 0;
+    for range in ranges {
+        line += lines_ended(&file[counted..range.start]);
+        counted = range.start;
         lines.push(line);
+        after.extend_from_slice(&file[done..range.start]);
         if adapt && ends_with_crlf(file, range) {
             after.extend_from_slice(with_crlf(new).as_bytes());
         } else {
             after.extend_from_slice(new.as_bytes());
         }
-        let next = ranges.get(index + 1).map_or(last.end, |next| next.start);
-        after.extend_from_slice(&file[range.end..next]);
+        done = range.end;
     }
-    after.extend_from_slice(&file[last.end..]);
-    let overlap = overlap.map(|at| 1 + lines_ended(&file[..at]));
-    Some(Edited { after, lines, overlap, unnumbered: false })
+    after.extend_from_slice(&file[done..]);
+    Edited { after, lines, overlap: None, unnumbered: false }
 }
 
 /// Where `old` is in `file`, without overlaps; and if it is there once, where it is once more if

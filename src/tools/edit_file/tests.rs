@@ -6,12 +6,16 @@ use std::os::unix::fs::PermissionsExt;
 use posse_actors::ports::Operation;
 use proptest::prelude::*;
 
-use super::matching::{Edited, replace};
+use super::matching::{Edited, TooLarge};
 use super::*;
 use crate::tools::testing::Desk;
 
 fn edit(desk: &Desk, old: &str, new: &str) -> String {
     desk.ask("edit_file", &json!({ "path": "f", "oldString": old, "newString": new }))
+}
+
+fn replace(file: &[u8], old: &str, new: &str) -> Option<Edited> {
+    matching::replace(file, old, new, usize::MAX).unwrap()
 }
 
 /// The bytes after an edit of `before`.
@@ -99,7 +103,7 @@ fn refuses_files_that_are_not_text_or_too_large_or_not_there() {
     assert_eq!(edit(&desk, "a", "b"), "EDT005 f is binary; change it with bash");
     let file = fs::File::create(desk.path("work/f")).unwrap();
     file.set_len((64 << 20) + 1).unwrap();
-    assert_eq!(edit(&desk, "a", "b"), "EDT006 f is larger than 64 MiB; change it with bash");
+    assert_eq!(edit(&desk, "a", "b"), "ARG003 f is larger than 64 MiB; change it with bash");
     fs::remove_file(desk.path("work/f")).unwrap();
     assert_eq!(edit(&desk, "a", "b"), "FIL001 f does not exist");
 }
@@ -166,6 +170,80 @@ fn finds_text_between_bytes_that_are_not() {
     assert_eq!(edited(b"\xff\xe2\x82a\xc3\xa9\xfe", "a\u{e9}", "b").unwrap(), b"\xff\xe2\x82b\xfe");
 }
 
+#[test]
+fn an_edit_does_not_blow_a_file_up() {
+    assert_eq!(matching::replace(b"aaaa", "a", "bbb", 11), Err(TooLarge));
+    assert!(matching::replace(b"aaaa", "a", "bbb", 12).unwrap().is_some());
+    assert!(matching::replace(b"aaaa", "aa", "b", 1).unwrap().is_some());
+}
+
+const TYPED: &str = "let a = \"x\" - 'y';\nlet b;\n";
+const PRINTED: &str =
+    "one\nlet a =\u{a0}\u{201c}x\u{201d} \u{2013} \u{2019}y\u{2018};  \nlet b;\nend\n";
+
+#[test]
+fn a_text_that_is_nearly_there_counts_only_if_that_is_wanted() {
+    let desk = Desk::new();
+    desk.put("f", PRINTED);
+    assert!(
+        edit(&desk, TYPED, "let c;\n").starts_with("EDT001 oldString is not in f; the nearest")
+    );
+    let desk = Desk::set(|env| env.fuzzy_edit = true);
+    desk.put("f", PRINTED);
+    let arguments = json!({ "path": "f", "oldString": TYPED, "newString": "let c;\n" });
+    let output = desk.call("edit_file", &arguments).unwrap();
+    assert_eq!(output.metadata["fuzzy"], true);
+    let text = posse_actors::conversation::text_of(&output.content);
+    assert!(text.contains("note: fuzzy match: the text there differs"), "{text}");
+    assert_eq!(desk.get("f"), b"one\nlet c;\nend\n");
+    // An exact match is none of this.
+    let output =
+        desk.call("edit_file", &json!({ "path": "f", "oldString": "one", "newString": "1" }));
+    assert!(output.unwrap().metadata.get("fuzzy").is_none());
+}
+
+#[test]
+fn of_several_texts_that_are_nearly_there_none_is_taken() {
+    let desk = Desk::set(|env| env.fuzzy_edit = true);
+    desk.put("f", "a \u{2014} b\nx\na \u{2013} b\n");
+    let arguments =
+        json!({ "path": "f", "oldString": "a - b", "newString": "c", "replaceAll": true });
+    let said = desk.ask("edit_file", &arguments);
+    assert!(
+        said.starts_with("EDT002 oldString is not in f, and nearly 2 times, at lines 1, 3;"),
+        "{said}"
+    );
+    assert_eq!(
+        edit(&desk, "zzz", "c"),
+        "EDT001 oldString is not in f, nor anything like it; read the file again"
+    );
+}
+
+#[test]
+fn a_nearly_equal_text_covers_exactly_its_own_bytes() {
+    let find = |file: &[u8], old: &str| {
+        let found = fuzzy::find(file, old);
+        found.iter().map(|range| file[range.clone()].to_vec()).collect::<Vec<_>>()
+    };
+    assert_eq!(find(b"x\r\na \t\r\nb\r\n", "a\nb\n"), [b"a \t\r\nb\r\n"]);
+    assert_eq!(find(b"foo  \nbar", "foo\nbar"), [b"foo  \nbar"]);
+    // Blanks at the end of the wanted text mean the end of a line.
+    assert_eq!(find(b"foobar\nfoo\n", "foo  "), [b"foo"]);
+    assert_eq!(
+        find(b"\xff\xe2\x80\x9ca\xe2\x80\x9d\xfe", "\"a\""),
+        ["\u{201c}a\u{201d}".as_bytes()]
+    );
+    assert_eq!(find(b"a\xffb", "a\u{fffd}b"), Vec::<Vec<u8>>::new());
+    assert_eq!(find(b"a  b", "a b"), Vec::<Vec<u8>>::new());
+    assert_eq!(find(b"aXaXa", "aXa").len(), 2);
+    assert_eq!(find(b"a \n \n", "  "), Vec::<Vec<u8>>::new());
+}
+
+/// How many cases a property is tried on: more when there is time.
+fn cases() -> u32 {
+    std::env::var("POSSE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3000)
+}
+
 /// Files as they are met: mixed endings, marks, tabs, no last newline, bytes of other encodings.
 fn any_file() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
@@ -183,7 +261,7 @@ fn any_file() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// Takes some text of the file, as a model would see it, and replaces it.
     #[test]
@@ -219,6 +297,17 @@ proptest! {
             && !file.contains(&b'\r')
         {
             prop_assert_eq!(after, file);
+        }
+    }
+
+    /// What is nearly there is replaced, and the bytes before and after it stay.
+    #[test]
+    fn a_fuzzy_edit_leaves_all_other_bytes_alone(file in any_file(), old in "[abc\n ]{1,4}") {
+        for range in fuzzy::find(&file, &old) {
+            let after = matching::splice(&file, std::slice::from_ref(&range), "\u{2603}", true).after;
+            prop_assert!(range.start < range.end && range.end <= file.len());
+            prop_assert!(after.starts_with(&file[..range.start]));
+            prop_assert!(after.ends_with(&file[range.end..]));
         }
     }
 

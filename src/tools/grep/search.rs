@@ -22,7 +22,7 @@ use nix::fcntl::OFlag;
 use crate::failure::printable;
 use crate::secrets::is_secret;
 use crate::tools::listing::{self, Stop};
-use crate::tools::workspace::open_beneath;
+use crate::tools::workspace::{Entry, Kind, open_beneath};
 
 /// Files that one thread takes at a time.
 const BATCH: usize = 32;
@@ -32,6 +32,9 @@ const SMALL: usize = 256;
 
 /// A line that needs more memory than this is not searched, nor the rest of its file.
 const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// Reads of one file, of at most 64 KiB each, after which the clock is read.
+const READS_PER_CLOCK: u32 = 8;
 
 /// Characters of a line that are shown.
 const LINE_CHARS_MAX: usize = 500;
@@ -48,6 +51,8 @@ pub struct Query {
     pub glob: Option<GlobMatcher>,
     /// Lines around each match.
     pub context: usize,
+    /// Absolute paths of files that are searched although they look like secrets.
+    pub readable_secrets: Vec<PathBuf>,
 }
 
 /// A line that was found, or one beside it.
@@ -88,7 +93,7 @@ pub struct Found {
 }
 
 /// Searches below `folder`, which is absolute, resolved and open as `directory`, until there are
-/// `matches_max` matches. `below_root` is the folder's path below its workspace root.
+/// `matches_max` matches; `usize::MAX` leaves nothing out. `below_root` is the folder's path below its workspace root.
 pub fn tree(
     folder: &Path,
     directory: &OwnedFd,
@@ -97,12 +102,18 @@ pub fn tree(
     matches_max: usize,
     stop: &Stop,
 ) -> Found {
+    if matches_max == usize::MAX {
+        return everything(folder, directory, below_root, query, stop);
+    }
     let listing = listing::of(folder, stop);
     let mut files = listing.files;
     let wanted = |path: &Path| query.glob.as_ref().is_none_or(|glob| glob.is_match(path));
     files.retain(|path| wanted(path));
     let before = files.len();
-    files.retain(|path| !is_secret(&below_root.join(path).to_string_lossy()));
+    files.retain(|path| {
+        !is_secret(&below_root.join(path).to_string_lossy())
+            || query.readable_secrets.contains(&folder.join(path))
+    });
     let secrets = before - files.len();
 
     let work = Work {
@@ -127,6 +138,78 @@ pub fn tree(
     found.secrets = secrets;
     found.is_cut |= listing.is_cut || stop.is_due();
     found
+}
+
+/// Searches every file as soon as it is found: where nothing is left out, there is no need to
+/// know first which files come before it.
+fn everything(
+    folder: &Path,
+    directory: &OwnedFd,
+    below_root: &Path,
+    query: &Query,
+    stop: &Stop,
+) -> Found {
+    let all = Mutex::new(Found::default());
+    let is_cut = listing::visit(folder, stop, || {
+        let mut part = Part { found: Found::default(), all: &all };
+        let mut searcher = searcher(query);
+        let mut place = below_root.to_owned();
+        let depth = below_root.components().count();
+        move |path: &Path| {
+            if query.glob.as_ref().is_some_and(|glob| !glob.is_match(path)) {
+                return;
+            }
+            let found = &mut part.found;
+            let is_secret = if depth == 0 {
+                is_secret(&path.to_string_lossy())
+            } else {
+                place.clear();
+                place.push(below_root);
+                place.push(path);
+                is_secret(&place.to_string_lossy())
+            };
+            if is_secret && !query.readable_secrets.contains(&folder.join(path)) {
+                found.secrets += 1;
+                return;
+            }
+            found.searched += 1;
+            let Some(opened) = open(directory, path) else { return };
+            let mut lines = Vec::new();
+            search(&mut searcher, opened, query, usize::MAX, stop, &mut lines);
+            if !lines.is_empty() {
+                found.files.push(Hits { path: path.to_owned(), lines });
+            }
+        }
+    });
+    let mut found = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.files.sort_unstable_by(|a, b| listing::order(&a.path, &b.path));
+    found.matches = found.files.iter().map(Hits::matches).sum();
+    found.is_cut = is_cut || stop.is_due();
+    found
+}
+
+/// What one thread has found, and hands over when it is done.
+struct Part<'a> {
+    found: Found,
+    all: &'a Mutex<Found>,
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.files.append(&mut self.found.files);
+        all.searched += self.found.searched;
+        all.secrets += self.found.secrets;
+    }
+}
+
+/// Opens a file to search it, unless it is something else by now.
+fn open(directory: &OwnedFd, path: &Path) -> Option<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let opened = open_beneath(directory, path, flags).ok()?;
+    // A pipe or device may have taken the file's place.
+    let is_file = Entry::of(&opened).is_ok_and(|entry| entry.kind == Kind::File);
+    is_file.then(|| File::from(opened))
 }
 
 /// Searches one open file.
@@ -171,13 +254,7 @@ impl Work<'_> {
             let mut hits = Vec::new();
             let mut matches = 0;
             for path in batch {
-                let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-                let Ok(opened) = open_beneath(self.directory, path, flags) else { continue };
-                let opened = File::from(opened);
-                // A pipe or device may have taken the file's place.
-                if !opened.metadata().is_ok_and(|metadata| metadata.is_file()) {
-                    continue;
-                }
+                let Some(opened) = open(self.directory, path) else { continue };
                 let mut lines = Vec::new();
                 let max = self.matches_max.saturating_sub(matches).saturating_add(1);
                 search(&mut searcher, opened, self.query, max, self.stop, &mut lines);
@@ -277,7 +354,7 @@ fn search(
 ) {
     let mut collector =
         Collector { matcher: &query.matcher, left: matches_max, stop, lines, is_after_gap: false };
-    let reader = Interruptible { file, stop };
+    let reader = Interruptible { file, stop, reads: 0 };
     if let Err(error) = searcher.search_reader(&query.matcher, reader, &mut collector) {
         tracing::debug!(%error, "a file was not searched to its end");
     }
@@ -287,11 +364,15 @@ fn search(
 struct Interruptible<'a> {
     file: File,
     stop: &'a Stop,
+    reads: u32,
 }
 
 impl Read for Interruptible<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.is_due() { Ok(0) } else { self.file.read(buffer) }
+        self.reads = self.reads.wrapping_add(1);
+        // Small files are read at once; for them the clock is read between files.
+        let is_over = self.reads.is_multiple_of(READS_PER_CLOCK) && self.stop.is_due();
+        if is_over || self.stop.is_cancelled() { Ok(0) } else { self.file.read(buffer) }
     }
 }
 
@@ -321,7 +402,7 @@ impl Sink for Collector<'_> {
         }
         self.left -= 1;
         self.add(found.line_number(), found.bytes(), true);
-        Ok(!self.stop.is_due())
+        Ok(!self.stop.is_cancelled())
     }
 
     fn context(&mut self, _: &Searcher, beside: &SinkContext<'_>) -> io::Result<bool> {

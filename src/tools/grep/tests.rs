@@ -66,6 +66,17 @@ fn never_shows_secrets_and_does_show_their_examples() {
 }
 
 #[test]
+fn searches_the_secrets_that_the_user_listed() {
+    let desk = Desk::set(|env| {
+        env.readable_secrets = vec![env.workspace.cwd().join("a/.env"), "/x/.env".into()];
+    });
+    desk.put(".env", "KEY=1\n");
+    desk.put("a/.env", "KEY=2\n");
+    let found = grep(&desk, &json!({"pattern": "KEY"}));
+    assert_eq!(found, "a/.env:1:KEY=2\n[1 secret files not searched]");
+}
+
+#[test]
 fn links_lead_nowhere() {
     let desk = desk(&[("in.txt", "needle\n")]);
     std::fs::write(desk.path("outside").join("out.txt"), "needle\n").unwrap();
@@ -139,6 +150,36 @@ fn many_files_give_the_same_as_few() {
 }
 
 #[test]
+fn a_search_for_everything_finds_what_one_with_a_bound_does() {
+    let desk = desk(&[(".gitignore", "*.log\n"), (".env", "needle\n"), ("a.b/x", "needle\n")]);
+    for number in 0..300 {
+        let text = if number % 3 == 0 { "x\nneedle\nneedle\n" } else { "x\n" };
+        desk.put(&format!("a/d{}/f{number}", number % 7), text);
+        desk.put(&format!("a/d{}/f{number}.log", number % 7), text);
+    }
+    desk.put("a/binary", "needle\n\0");
+    let folder = desk.path("work");
+    let directory = OwnedFd::from(std::fs::File::open(&folder).unwrap());
+    let (stop, _guard) = Stop::after(Duration::from_mins(1));
+    for glob in [None, Some("*[02468]")] {
+        let query = Query {
+            matcher: compile("needle", false).unwrap(),
+            glob: glob.map(|pattern| super::glob(pattern).unwrap()),
+            context: 1,
+            readable_secrets: Vec::new(),
+        };
+        let find = |max| search::tree(&folder, &directory, Path::new(""), &query, max, &stop);
+        let (all, bounded) = (find(usize::MAX), find(100_000));
+        assert_eq!(all.files, bounded.files);
+        assert_eq!(
+            (all.matches, all.searched, all.secrets, all.is_cut),
+            (bounded.matches, bounded.searched, bounded.secrets, false)
+        );
+        assert!(all.matches > 90);
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     let desk = desk(FILES);
     for (arguments, code, part) in [
@@ -148,7 +189,6 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         (json!({"pattern": ""}), "ARG001", "empty"),
         (json!({"pattern": "a", "glob": "[a"}), "ARG005", "unclosed"),
         (json!({"pattern": "a", "glob": "../*"}), "ARG002", "cannot leave"),
-        (json!({"pattern": "a", "path": "nowhere"}), "FIL001", "does not exist"),
     ] {
         let error = refused(&desk, &arguments);
         assert_eq!(error.code, code, "{arguments}: {error}");
@@ -167,7 +207,12 @@ fn a_pattern_that_takes_others_forever_does_not() {
 
 #[test]
 fn stops_in_the_middle_of_a_file_when_nobody_waits() {
-    let query = Query { matcher: compile("needle", false).unwrap(), glob: None, context: 0 };
+    let query = Query {
+        matcher: compile("needle", false).unwrap(),
+        glob: None,
+        context: 0,
+        readable_secrets: Vec::new(),
+    };
     let (stop, guard) = Stop::after(TIME_MAX);
     let endless = std::fs::File::open("/dev/zero").unwrap();
     drop(guard);

@@ -239,6 +239,14 @@ fn skip_line(bytes: &mut &[u8]) -> usize {
 }
 
 impl Page {
+    /// Whether all of the file was read to make it.
+    pub(super) fn is_whole(&self) -> bool {
+        match self {
+            Page::Binary { .. } => false,
+            Page::Text(lines) => lines.complete,
+        }
+    }
+
     /// What the model gets to read of the file that it knows as `shown`.
     pub(super) fn into_output(self, shown: &str) -> ToolOutput {
         match self {

@@ -8,6 +8,8 @@ use proptest::prelude::*;
 
 use super::page::{Page, Slice, read};
 use super::*;
+use crate::images::ImageLimits;
+use crate::images::testing::{jpeg_with_position, picture, png_bomb};
 use crate::tools::testing::Desk;
 
 fn ask(desk: &Desk, arguments: &Value) -> String {
@@ -116,7 +118,7 @@ fn reads_the_end_of_a_huge_file_and_bounds_the_count() {
 struct Endless;
 
 impl Read for Endless {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         buffer.fill(b'z');
         Ok(buffer.len())
     }
@@ -165,11 +167,70 @@ fn reads_what_was_judged_even_if_the_name_means_something_else_now() {
     assert_eq!(text_of(&output.content), "1\tjudged\n[lines 1-1 of 1]");
 }
 
+/// Tests are not optimised, and share the machine with others.
+fn patient() -> Desk {
+    Desk::set(|env| {
+        env.images =
+            ImageLimits { time_max: std::time::Duration::from_mins(1), ..ImageLimits::default() };
+    })
+}
+
+#[test]
+fn shows_images_by_their_content() {
+    use posse_actors::conversation::ContentPart;
+    let desk = patient();
+    let bytes = jpeg_with_position(60, 20, 1);
+    desk.put("photo.txt", &bytes);
+    let output = desk.call("read_file", &json!({"path": "photo.txt"})).unwrap();
+    let [ContentPart::Text { text }, ContentPart::ImageUrl { url, .. }] = &*output.content else {
+        panic!("{output:?}");
+    };
+    assert_eq!(text, "photo.txt: JPEG, 60x20");
+    assert!(url.starts_with("data:image/jpeg;base64,/9j/"));
+    assert_eq!(output.metadata["width"], 60);
+    assert_eq!(output.metadata["sentBytes"], url.len());
+    let again = ask(&desk, &json!({"path": "photo.txt"}));
+    assert!(again.starts_with("photo.txt has not changed: call-1 has shown"), "{again}");
+}
+
+/// What D5 of the bad inputs says: a placeholder, and the session goes on.
+#[test]
+fn an_image_that_is_none_is_replaced_by_the_reason() {
+    let desk = patient();
+    let png = picture(64, 64, image::ImageFormat::Png);
+    desk.put("empty.png", "");
+    desk.put("cut.png", &png[..png.len() / 2]);
+    desk.put("text.png", "not an image\n");
+    desk.put("bomb.png", png_bomb(30_000, 30_000));
+    desk.put("photo.heic", b"\0\0\0\x18ftypheic\0\0\0\0");
+    desk.put("secret.pdf", b"%PDF-1.7\n\0/Encrypt");
+    desk.put("drawing.svg", "<svg><script>alert(1)</script></svg>\n");
+    desk.put("my 'photo'.png", &png);
+    let mut large = png.clone();
+    large.resize(9 << 20, 0);
+    desk.put("large.png", &large);
+    for (path, expected) in [
+        ("empty.png", "empty.png is empty"),
+        ("cut.png", "IMG004 cut.png: the image is damaged"),
+        ("text.png", "1\tnot an image\n"),
+        ("bomb.png", "IMG005 bomb.png: "),
+        ("photo.heic", "IMG003 photo.heic: a HEIC image or a film cannot be shown"),
+        ("secret.pdf", "IMG003 secret.pdf: a PDF file cannot be shown"),
+        ("drawing.svg", "1\t<svg><script>"),
+        ("my 'photo'.png", "my 'photo'.png: PNG, 64x64"),
+        ("large.png", "IMG002 large.png: the image has 8388609 bytes, more than 8388608; make it"),
+    ] {
+        let said = ask(&desk, &json!({ "path": path }));
+        assert!(said.starts_with(expected), "{path}: {said}");
+    }
+    assert_eq!(ask(&desk, &json!({"path": "none.png"})), "FIL001 none.png does not exist");
+}
+
 /// Reads in pieces of the given size.
 struct Pieces<'a>(&'a [u8], usize);
 
 impl Read for Pieces<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.1.min(self.0.len()).min(buffer.len());
         buffer[..length].copy_from_slice(&self.0[..length]);
         self.0 = &self.0[length..];

@@ -1,0 +1,344 @@
+//! Images as models get them: checked, small enough, and without what a camera wrote into them.
+//!
+//! The bytes come from anywhere, so they are decoded on a thread of their own, within bounds of
+//! memory and time, one at a time; what is sent is always encoded anew from the pixels. Nothing
+//! of this runs, or takes memory, before there is an image.
+
+mod format;
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use image::codecs::jpeg::JpegEncoder;
+use image::codecs::png::PngEncoder;
+use image::error::{ImageError, LimitErrorKind};
+use image::{DynamicImage, ImageDecoder, ImageReader};
+use nix::fcntl::OFlag;
+
+use crate::failure::{Exit, Failure};
+
+pub use format::{Format, other};
+
+/// How good a JPEG is made, from the first try to the last.
+const QUALITIES: [u8; 3] = [85, 70, 50];
+/// How often an image that is still too large is halved.
+const HALVINGS_MAX: u32 = 4;
+/// How long an image waits for those before it.
+const TURN_MAX: Duration = Duration::from_secs(20);
+
+/// What an image may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageLimits {
+    /// Bytes of the file.
+    pub file_bytes_max: u64,
+    /// Pixels of its longer side when it is sent; a larger one is made smaller.
+    pub side_pixels_max: u32,
+    /// Bytes of the text it is sent as.
+    pub sent_bytes_max: usize,
+    /// Bytes that decoding may take.
+    pub memory_bytes_max: u64,
+    /// How long it may take.
+    pub time_max: Duration,
+}
+
+impl Default for ImageLimits {
+    fn default() -> ImageLimits {
+        ImageLimits {
+            file_bytes_max: 8 << 20,
+            side_pixels_max: 2000,
+            sent_bytes_max: 4_500_000,
+            memory_bytes_max: 64 << 20,
+            time_max: Duration::from_secs(2),
+        }
+    }
+}
+
+/// An image that can be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadedImage {
+    /// What it was.
+    pub format: Format,
+    /// Pixels it had: width and height.
+    pub original: (u32, u32),
+    /// Pixels it has now.
+    pub size: (u32, u32),
+    /// Whether it had more pictures than the first, which is all that is left.
+    pub animated: bool,
+    /// What `bytes` are: `image/png` or `image/jpeg`.
+    pub mime: &'static str,
+    /// The image, encoded anew.
+    pub bytes: Vec<u8>,
+}
+
+impl LoadedImage {
+    /// The image as a URL that contains it.
+    pub fn data_url(&self) -> String {
+        format!("data:{};base64,{}", self.mime, STANDARD.encode(&self.bytes))
+    }
+
+    /// One line for people and models: `PNG, 4000x3000, sent as 2000x1500 JPEG`.
+    pub fn describe(&self) -> String {
+        let ((width, height), (new_width, new_height)) = (self.original, self.size);
+        let mut text = format!("{}, {width}x{height}", self.format.name());
+        if self.original != self.size {
+            // Writing to a string cannot fail.
+            let _ = write!(text, ", sent as {new_width}x{new_height}");
+        }
+        if self.animated {
+            text.push_str(", only its first picture");
+        }
+        text
+    }
+}
+
+/// Loads the image in the file `path`. Blocks, for not much longer than `limits` allow.
+///
+/// Fails with `IMG001` if it cannot be read, `IMG002` if it is too large, and as [`from_bytes`].
+pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
+    let place = path.display().to_string();
+    let unreadable = |error: io::Error| {
+        wrong("IMG001", format!("the image cannot be read: {error}")).at(place.clone())
+    };
+    // Opening a pipe must not wait for a writer.
+    let file = File::options()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)
+        .map_err(unreadable)?;
+    let about = file.metadata().map_err(unreadable)?;
+    if !about.is_file() {
+        return Err(wrong("IMG001", "the image is not a file").at(place));
+    }
+    if about.len() > limits.file_bytes_max {
+        return Err(too_large(about.len(), limits).at(place));
+    }
+    let mut bytes = Vec::new();
+    file.take(limits.file_bytes_max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    from_bytes(bytes, limits).map_err(|failure| failure.at(place))
+}
+
+/// Makes the image in `bytes` fit to be sent. Blocks, for not much longer than `limits` allow.
+///
+/// Fails with `IMG002` if it is too large, `IMG003` if it is none of the known formats, `IMG004`
+/// if it is damaged, `IMG005` if decoding would take too much memory or time, and `IMG006` if
+/// it cannot be made small enough.
+pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
+    if bytes.len() as u64 > limits.file_bytes_max {
+        return Err(too_large(bytes.len() as u64, limits));
+    }
+    if bytes.is_empty() {
+        return Err(wrong("IMG004", "the image is empty (0 bytes)"));
+    }
+    let Some(format) = Format::of(&bytes) else {
+        let what = match other(&bytes) {
+            Some(other) => format!("{other} cannot be shown"),
+            None => "the file is no PNG, JPEG, GIF or WebP image".to_owned(),
+        };
+        return Err(wrong("IMG003", what).fix("convert it to PNG"));
+    };
+    if format == Format::Jpeg && !format::jpeg_ends(&bytes) {
+        return Err(damaged("it ends before its last line"));
+    }
+    let limits = *limits;
+    bounded(limits, move |deadline| convert(&bytes, format, limits, deadline))
+}
+
+/// Does `work` on a thread of its own, after whatever is at work already, and gives up waiting
+/// when its time is over. The thread then ends by itself: its memory is bounded too.
+fn bounded(
+    limits: ImageLimits,
+    work: impl FnOnce(Instant) -> Result<LoadedImage, Failure> + Send + 'static,
+) -> Result<LoadedImage, Failure> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let (begun_tx, begun) = sync_channel(1);
+    let (done_tx, done) = sync_channel(1);
+    let spawned = thread::Builder::new().name("image".to_owned()).spawn(move || {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever has given up hears nothing of it.
+        if begun_tx.send(()).is_ok() {
+            drop(done_tx.send(work(Instant::now() + limits.time_max)));
+        }
+        drop(turn);
+    });
+    spawned.map_err(|error| {
+        wrong("IMG005", format!("no thread for the image: {error}")).fix("try again")
+    })?;
+    if begun.recv_timeout(TURN_MAX).is_err() {
+        return Err(too_slow());
+    }
+    match done.recv_timeout(limits.time_max) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => Err(too_slow()),
+        Err(RecvTimeoutError::Disconnected) => Err(damaged("the decoder gave up")),
+    }
+}
+
+/// Decodes, turns upright, makes smaller, encodes.
+fn convert(
+    bytes: &[u8],
+    format: Format,
+    limits: ImageLimits,
+    deadline: Instant,
+) -> Result<LoadedImage, Failure> {
+    let picture = decode(bytes, format, &limits, deadline)?;
+    let original = (picture.width(), picture.height());
+    let max = limits.side_pixels_max;
+    let mut picture =
+        if original.0.max(original.1) > max { picture.thumbnail(max, max) } else { picture };
+    let animated = format::is_animated(bytes, format);
+    for _ in 0..=HALVINGS_MAX {
+        if Instant::now() >= deadline {
+            return Err(too_slow());
+        }
+        if let Some((mime, bytes)) = encode(&picture, format, limits.sent_bytes_max)? {
+            let sent = (picture.width(), picture.height());
+            return Ok(LoadedImage { format, original, size: sent, animated, mime, bytes });
+        }
+        picture = picture.thumbnail(picture.width().div_ceil(2), picture.height().div_ceil(2));
+    }
+    let what = format!("the image cannot be made smaller than {} bytes", limits.sent_bytes_max);
+    Err(wrong("IMG006", what).fix("cut out the part that matters"))
+}
+
+/// The pixels, upright, with eight bits for each colour.
+fn decode(
+    bytes: &[u8],
+    format: Format,
+    limits: &ImageLimits,
+    deadline: Instant,
+) -> Result<DynamicImage, Failure> {
+    let source = io::BufReader::new(Hurried { bytes: Cursor::new(bytes), deadline });
+    let mut reader = ImageReader::with_format(source, format.of_decoder());
+    let mut bounds = image::Limits::default();
+    bounds.max_alloc = Some(limits.memory_bytes_max);
+    reader.limits(bounds.clone());
+    let mut decoder = reader.into_decoder().map_err(|error| undecodable(error, deadline))?;
+    let (width, height) = decoder.dimensions();
+    // Four bytes are what a pixel takes once it is decoded, whatever it took in the file.
+    let pixels_max = limits.memory_bytes_max / 4;
+    if u64::from(width) * u64::from(height) > pixels_max {
+        return Err(wrong(
+            "IMG005",
+            format!("the image has {width}x{height} pixels, more than {pixels_max} in all"),
+        )
+        .fix("make it smaller"));
+    }
+    bounds
+        .reserve(decoder.total_bytes())
+        .and_then(|()| decoder.set_limits(bounds))
+        .map_err(|error| undecodable(error, deadline))?;
+    let orientation = decoder.orientation().unwrap_or(image::metadata::Orientation::NoTransforms);
+    let mut picture =
+        DynamicImage::from_decoder(decoder).map_err(|error| undecodable(error, deadline))?;
+    picture.apply_orientation(orientation);
+    Ok(match (picture.color().has_alpha(), picture.color().has_color()) {
+        (true, _) => DynamicImage::ImageRgba8(picture.into_rgba8()),
+        (false, true) => DynamicImage::ImageRgb8(picture.into_rgb8()),
+        (false, false) => DynamicImage::ImageLuma8(picture.into_luma8()),
+    })
+}
+
+/// The image as a file that is small enough to be sent. Photos stay JPEG, the rest becomes PNG
+/// if that is small enough.
+fn encode(
+    picture: &DynamicImage,
+    format: Format,
+    sent_bytes_max: usize,
+) -> Result<Option<(&'static str, Vec<u8>)>, Failure> {
+    let fits = |bytes: &Vec<u8>| bytes.len().div_ceil(3) * 4 <= sent_bytes_max;
+    let failed = |error: ImageError| damaged(&error.to_string());
+    if format != Format::Jpeg {
+        let mut bytes = Vec::new();
+        picture.write_with_encoder(PngEncoder::new(&mut bytes)).map_err(failed)?;
+        if fits(&bytes) {
+            return Ok(Some(("image/png", bytes)));
+        }
+    }
+    let opaque;
+    let picture = if picture.color().has_alpha() {
+        opaque = DynamicImage::ImageRgb8(picture.to_rgb8());
+        &opaque
+    } else {
+        picture
+    };
+    for quality in QUALITIES {
+        let mut bytes = Vec::new();
+        let encoder = JpegEncoder::new_with_quality(&mut bytes, quality);
+        picture.write_with_encoder(encoder).map_err(failed)?;
+        if fits(&bytes) {
+            return Ok(Some(("image/jpeg", bytes)));
+        }
+    }
+    Ok(None)
+}
+
+/// Bytes that cannot be read any more when the time is over.
+struct Hurried<'a> {
+    bytes: Cursor<&'a [u8]>,
+    deadline: Instant,
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if Instant::now() >= self.deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.bytes.read(buffer)
+    }
+}
+
+impl io::Seek for Hurried<'_> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.bytes.seek(to)
+    }
+}
+
+fn undecodable(error: ImageError, deadline: Instant) -> Failure {
+    if Instant::now() >= deadline {
+        return too_slow();
+    }
+    match error {
+        ImageError::Limits(error)
+            if matches!(
+                error.kind(),
+                LimitErrorKind::DimensionError | LimitErrorKind::InsufficientMemory
+            ) =>
+        {
+            wrong("IMG005", "decoding the image would take too much memory").fix("make it smaller")
+        }
+        error => damaged(&error.to_string()),
+    }
+}
+
+fn damaged(why: &str) -> Failure {
+    // A decoder may quote what it read.
+    let why: String = why.chars().take(200).collect();
+    wrong("IMG004", format!("the image is damaged: {why}")).fix("save it again")
+}
+
+fn too_slow() -> Failure {
+    wrong("IMG005", "decoding the image took too long").fix("make it smaller")
+}
+
+fn too_large(bytes: u64, limits: &ImageLimits) -> Failure {
+    let max = limits.file_bytes_max;
+    wrong("IMG002", format!("the image has {bytes} bytes, more than {max}")).fix("make it smaller")
+}
+
+fn wrong(code: &'static str, what: impl Into<String>) -> Failure {
+    Failure::new(code, Exit::Usage, what)
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

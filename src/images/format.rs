@@ -1,0 +1,91 @@
+//! What a file is by its content, never by its name.
+
+use image::ImageFormat;
+
+/// A format that is supported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Portable network graphics.
+    Png,
+    /// Photos.
+    Jpeg,
+    /// Few colours, perhaps moving.
+    Gif,
+    /// Either, newer.
+    WebP,
+}
+
+impl Format {
+    /// The format of a file that starts with `bytes`.
+    pub fn of(bytes: &[u8]) -> Option<Format> {
+        match bytes {
+            [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(Format::Png),
+            [0xff, 0xd8, 0xff, ..] => Some(Format::Jpeg),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Format::Gif),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Format::WebP),
+            _ => None,
+        }
+    }
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Png => "PNG",
+            Format::Jpeg => "JPEG",
+            Format::Gif => "GIF",
+            Format::WebP => "WebP",
+        }
+    }
+
+    pub(super) fn of_decoder(self) -> ImageFormat {
+        match self {
+            Format::Png => ImageFormat::Png,
+            Format::Jpeg => ImageFormat::Jpeg,
+            Format::Gif => ImageFormat::Gif,
+            Format::WebP => ImageFormat::WebP,
+        }
+    }
+}
+
+/// What a file is that is no supported image, if that is easy to say.
+pub fn other(bytes: &[u8]) -> Option<&'static str> {
+    let start = &bytes[..bytes.len().min(512)];
+    let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
+    match start {
+        [b'%', b'P', b'D', b'F', ..] => Some("a PDF file"),
+        [b'B', b'M', ..] => Some("a BMP image"),
+        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => Some("a TIFF image"),
+        [_, _, _, _, b'f', b't', b'y', b'p', b'a', b'v', b'i', ..] => Some("an AVIF image"),
+        [_, _, _, _, b'f', b't', b'y', b'p', ..] => Some("a HEIC image or a film"),
+        _ if contains(b"<svg") => Some("an SVG image"),
+        _ => None,
+    }
+}
+
+/// Whether a JPEG has its end mark after its picture. Decoders fill up what is missing in grey.
+pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    // Thumbnails lie within segments, so only marks between segments count.
+    while let [0xff, mark, rest @ ..] = bytes.get(at..).unwrap_or_default() {
+        match (mark, rest) {
+            (0xff, _) => at += 1,
+            (0xda, rest) => return rest.windows(2).any(|pair| pair == [0xff, 0xd9]),
+            (0x01 | 0xd0..=0xd8, _) => at += 2,
+            (_, [high, low, ..]) => at += 2 + usize::from(u16::from_be_bytes([*high, *low])),
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Whether there is more than one picture, as far as the beginning tells.
+pub(super) fn is_animated(bytes: &[u8], format: Format) -> bool {
+    let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+    match format {
+        Format::Png => contains(b"acTL"),
+        Format::Jpeg => false,
+        // The extension that says how often the pictures are shown.
+        Format::Gif => contains(b"NETSCAPE2.0") || contains(b"ANIMEXTS1.0"),
+        Format::WebP => contains(b"ANMF"),
+    }
+}

@@ -1,0 +1,163 @@
+//! Images of every kind, and what is none.
+
+use std::fs;
+
+use image::ImageFormat;
+
+use super::testing::{jpeg_with_position, picture, png_bomb};
+use super::*;
+
+fn limits() -> ImageLimits {
+    // Tests are not optimised, and share the machine with others.
+    ImageLimits { time_max: Duration::from_mins(1), ..ImageLimits::default() }
+}
+
+fn code(bytes: impl Into<Vec<u8>>) -> &'static str {
+    from_bytes(bytes.into(), &limits()).unwrap_err().code
+}
+
+/// What is in the bytes that would be sent.
+fn sent(image: &LoadedImage) -> DynamicImage {
+    assert_eq!(
+        Format::of(&image.bytes).unwrap().name(),
+        match image.mime {
+            "image/png" => "PNG",
+            _ => "JPEG",
+        }
+    );
+    image::load_from_memory(&image.bytes).unwrap()
+}
+
+#[test]
+fn takes_every_format_by_its_content() {
+    for (format, name, mime) in [
+        (ImageFormat::Png, "PNG", "image/png"),
+        (ImageFormat::Jpeg, "JPEG", "image/jpeg"),
+        (ImageFormat::Gif, "GIF", "image/png"),
+        (ImageFormat::WebP, "WebP", "image/png"),
+    ] {
+        let image = from_bytes(picture(40, 30, format), &limits()).unwrap();
+        assert_eq!((image.format.name(), image.mime), (name, mime));
+        assert_eq!((image.original, image.size), ((40, 30), (40, 30)));
+        assert_eq!(sent(&image).width(), 40);
+        assert!(image.data_url().starts_with(&format!("data:{mime};base64,")));
+        assert_eq!(image.describe(), format!("{name}, 40x30"));
+    }
+    let tiny = from_bytes(picture(1, 1, ImageFormat::Png), &limits()).unwrap();
+    assert_eq!(tiny.size, (1, 1));
+}
+
+#[test]
+fn makes_large_images_smaller_and_keeps_their_shape() {
+    let image = from_bytes(picture(3000, 1500, ImageFormat::Jpeg), &limits()).unwrap();
+    assert_eq!((image.original, image.size), ((3000, 1500), (2000, 1000)));
+    assert_eq!(sent(&image).height(), 1000);
+    assert_eq!(image.describe(), "JPEG, 3000x1500, sent as 2000x1000");
+    let few = ImageLimits { sent_bytes_max: 20_000, ..limits() };
+    let image = from_bytes(picture(600, 400, ImageFormat::Png), &few).unwrap();
+    assert!(image.data_url().len() < 20_100, "{}", image.describe());
+    assert_eq!(image.mime, "image/jpeg");
+    let none = ImageLimits { sent_bytes_max: 100, ..limits() };
+    let error = from_bytes(picture(600, 400, ImageFormat::Png), &none).unwrap_err();
+    assert_eq!(error.code, "IMG006");
+}
+
+#[test]
+fn leaves_out_where_a_photo_was_taken_and_turns_it_upright() {
+    let bytes = jpeg_with_position(60, 20, 1);
+    assert!(bytes.windows(3).any(|window| window == b"GPS"));
+    let image = from_bytes(bytes, &limits()).unwrap();
+    assert_eq!(image.size, (60, 20));
+    let lying = from_bytes(jpeg_with_position(60, 20, 6), &limits()).unwrap();
+    assert_eq!(lying.size, (20, 60));
+    for trace in [&b"GPS"[..], b"Exif"] {
+        assert!(!image.bytes.windows(trace.len()).any(|window| window == trace));
+    }
+}
+
+#[test]
+fn what_is_hidden_behind_an_image_is_not_sent() {
+    let mut bytes = picture(8, 8, ImageFormat::Png);
+    bytes.extend(b"PK\x03\x04<script>alert(1)</script>");
+    let image = from_bytes(bytes, &limits()).unwrap();
+    assert!(!image.bytes.windows(8).any(|window| window == b"<script>"));
+}
+
+#[test]
+fn names_what_is_wrong() {
+    assert_eq!(code(""), "IMG004");
+    assert_eq!(code("not an image"), "IMG003");
+    for format in [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::WebP] {
+        let bytes = picture(64, 64, format);
+        assert_eq!(code(&bytes[..bytes.len() / 2]), "IMG004", "{format:?}");
+        assert_eq!(code(&bytes[..13]), "IMG004", "{format:?}");
+    }
+    assert_eq!(code(png_bomb(30_000, 30_000)), "IMG005");
+    assert_eq!(code(vec![0; (8 << 20) + 1]), "IMG002");
+    for (bytes, named) in [
+        (&b"<?xml version='1.0'?><svg><script/></svg>"[..], "an SVG image"),
+        (b"%PDF-1.7 /Encrypt", "a PDF file"),
+        (b"\0\0\0\x18ftypheic", "a HEIC image or a film"),
+    ] {
+        let error = from_bytes(bytes.to_vec(), &limits()).unwrap_err();
+        assert_eq!((error.code, error.what), ("IMG003", format!("{named} cannot be shown")));
+    }
+    let hurried = ImageLimits { time_max: Duration::ZERO, ..limits() };
+    let error = from_bytes(picture(64, 64, ImageFormat::Png), &hurried).unwrap_err();
+    assert_eq!(error.code, "IMG005");
+}
+
+#[test]
+fn reads_files_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("it's a photo.png");
+    fs::write(&file, picture(4, 4, ImageFormat::Gif)).unwrap();
+    assert_eq!(load(&file, &limits()).unwrap().format, Format::Gif);
+    let error = load(&folder.path().join("none"), &limits()).unwrap_err();
+    assert_eq!(error.code, "IMG001");
+    assert!(error.place.unwrap().ends_with("none"));
+    assert_eq!(load(folder.path(), &limits()).unwrap_err().code, "IMG001");
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_eq!(load(&pipe, &limits()).unwrap_err().code, "IMG001");
+    let large = File::create(folder.path().join("large")).unwrap();
+    large.set_len(100 << 20).unwrap();
+    assert_eq!(load(&folder.path().join("large"), &limits()).unwrap_err().code, "IMG002");
+}
+
+#[test]
+fn an_animation_is_its_first_picture() {
+    use image::codecs::gif::{GifEncoder, Repeat};
+    use image::{Delay, Frame, RgbaImage};
+    let mut bytes = Vec::new();
+    let mut encoder = GifEncoder::new(&mut bytes);
+    encoder.set_repeat(Repeat::Infinite).unwrap();
+    for shade in [0, 255] {
+        let frame = RgbaImage::from_pixel(5, 5, image::Rgba([shade, 0, 0, 255]));
+        let delay = Delay::from_numer_denom_ms(100, 1);
+        encoder.encode_frame(Frame::from_parts(frame, 0, 0, delay)).unwrap();
+    }
+    drop(encoder);
+    let image = from_bytes(bytes, &limits()).unwrap();
+    assert!(image.animated);
+    assert_eq!(sent(&image).to_rgb8().get_pixel(2, 2).0, [0, 0, 0]);
+    assert_eq!(image.describe(), "GIF, 5x5, only its first picture");
+}
+
+#[test]
+fn survives_any_bytes() {
+    let whole = picture(24, 24, ImageFormat::Gif);
+    for format in [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP] {
+        for at in (0..200).step_by(7) {
+            let mut bytes = picture(24, 24, format);
+            let at = at % bytes.len();
+            bytes[at] ^= 0x55;
+            if let Err(error) = from_bytes(bytes, &limits()) {
+                assert!(error.code.starts_with("IMG00"), "{error}");
+            }
+        }
+    }
+    for cut in 0..whole.len().min(120) {
+        assert!(from_bytes(whole[..cut].to_vec(), &limits()).is_err(), "{cut}");
+    }
+}

@@ -1,0 +1,241 @@
+//! How much of a run its tools may take: calls of each, and bytes of output in one turn.
+//!
+//! Nothing is cut off here. A tool that was called too often is refused or the model is told, and
+//! a turn whose outputs are too long ends with a note, once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use posse_actors::conversation::ContentPart;
+use posse_actors::ports::{
+    CallContext, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde_json::Value;
+
+/// What happens to a call beyond the budget of its tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnExceed {
+    /// It does not run.
+    Block,
+    /// It runs, and the model is told once.
+    Steer,
+}
+
+/// How often a tool may be called in one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallBudget {
+    /// Calls.
+    pub calls_max: u32,
+    /// What happens beyond.
+    pub on_exceed: OnExceed,
+}
+
+/// What a run may take. Without entries nothing is limited.
+#[derive(Debug, Default)]
+pub struct Budgets {
+    /// `tools.outputBudgetBytes`: bytes of all outputs of one turn; `None` is no limit.
+    pub turn_bytes_max: Option<usize>,
+    /// `tools.callBudgets`, by tool.
+    pub calls: BTreeMap<String, CallBudget>,
+    spent: Mutex<Spent>,
+}
+
+/// What was taken already.
+#[derive(Debug, Default)]
+struct Spent {
+    /// Calls of this run, by tool.
+    calls: BTreeMap<String, u32>,
+    /// Bytes of this turn.
+    bytes: usize,
+    /// Whether the model was told of them.
+    told: bool,
+}
+
+impl Budgets {
+    /// Limits for one turn and for some tools.
+    pub fn new(
+        turn_bytes_max: Option<usize>,
+        calls: impl IntoIterator<Item = (String, CallBudget)>,
+    ) -> Budgets {
+        Budgets { turn_bytes_max, calls: calls.into_iter().collect(), spent: Mutex::default() }
+    }
+
+    /// A prompt begins: everything may be spent again.
+    pub fn run_began(&self) {
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = Spent::default();
+    }
+
+    /// A request to the model begins: the bytes of its calls count from zero.
+    pub fn turn_began(&self) {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        (spent.bytes, spent.told) = (0, false);
+    }
+
+    /// Whether nothing is limited at all.
+    fn is_unlimited(&self) -> bool {
+        self.turn_bytes_max.is_none() && self.calls.is_empty()
+    }
+
+    /// Counts a call of `tool`. `Err` says why it does not run, `Ok` what to tell the model.
+    fn call(&self, tool: &str) -> Result<Option<String>, String> {
+        let Some(budget) = self.calls.get(tool) else { return Ok(None) };
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = spent.calls.entry(tool.to_owned()).or_default();
+        *calls = calls.saturating_add(1);
+        let max = budget.calls_max;
+        match budget.on_exceed {
+            _ if *calls <= max => Ok(None),
+            OnExceed::Block => Err(format!(
+                "LIM001 {tool} was called {max} times in this run, which is its limit; go on \
+                 without it, or finish with what you have"
+            )),
+            OnExceed::Steer if *calls == max + 1 => Ok(Some(format!(
+                "[{tool} was called more than {max} times in this run; use what you have]"
+            ))),
+            OnExceed::Steer => Ok(None),
+        }
+    }
+
+    /// Counts an output. Returns what to tell the model, if this one is one too many.
+    fn output(&self, bytes: usize) -> Option<String> {
+        let max = self.turn_bytes_max?;
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        spent.bytes = spent.bytes.saturating_add(bytes);
+        if spent.bytes <= max || std::mem::replace(&mut spent.told, true) {
+            return None;
+        }
+        Some(format!(
+            "[the outputs of this turn have {} bytes, more than {max}; note what matters, and ask \
+             for less at once]",
+            spent.bytes
+        ))
+    }
+}
+
+/// `tool` within `budgets`, or just `tool` if nothing is limited.
+pub(crate) fn within(budgets: &Arc<Budgets>, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
+    if budgets.is_unlimited() {
+        return tool;
+    }
+    Arc::new(Budgeted { tool, budgets: Arc::clone(budgets) })
+}
+
+struct Budgeted {
+    tool: Arc<dyn Tool>,
+    budgets: Arc<Budgets>,
+}
+
+impl Tool for Budgeted {
+    fn spec(&self) -> &ToolSpec {
+        self.tool.spec()
+    }
+
+    fn prepare(
+        &self,
+        arguments: Value,
+        context: CallContext,
+    ) -> PortFuture<Result<Prepared, ToolError>> {
+        self.tool.prepare(arguments, context)
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let (tool, budgets) = (Arc::clone(&self.tool), Arc::clone(&self.budgets));
+        Box::pin(async move {
+            let note = match budgets.call(&tool.spec().name) {
+                Ok(note) => note,
+                Err(refused) => return ToolOutput::error(refused),
+            };
+            let mut output = tool.run(call, context).await;
+            let more = budgets.output(bytes_of(&output));
+            for note in note.into_iter().chain(more) {
+                append(&mut output, &note);
+            }
+            output
+        })
+    }
+}
+
+/// Bytes as they are sent: text as it is, images as their URL.
+fn bytes_of(output: &ToolOutput) -> usize {
+    let size = |part: &ContentPart| match part {
+        ContentPart::Text { text } => text.len(),
+        ContentPart::ImageUrl { url, .. } => url.len(),
+    };
+    output.content.iter().map(size).sum()
+}
+
+/// Puts `note` behind the first text.
+fn append(output: &mut ToolOutput, note: &str) {
+    for part in &mut output.content {
+        if let ContentPart::Text { text } = part {
+            text.push('\n');
+            text.push_str(note);
+            return;
+        }
+    }
+    output.content.push(ContentPart::text(note));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tools::testing::Desk;
+
+    fn desk(turn_bytes_max: Option<usize>, on_exceed: OnExceed) -> (Desk, Arc<Budgets>) {
+        let calls = [("list_dir".to_owned(), CallBudget { calls_max: 2, on_exceed })];
+        let budgets = Arc::new(Budgets::new(turn_bytes_max, calls));
+        let desk = Desk::set(|env| env.budgets = Arc::clone(&budgets));
+        desk.put("f", "some text\n");
+        (desk, budgets)
+    }
+
+    #[test]
+    fn a_tool_that_was_called_too_often_is_refused_or_the_model_is_told_once() {
+        let list = |desk: &Desk| desk.ask("list_dir", &json!({}));
+        let (refusing, budgets) = desk(None, OnExceed::Block);
+        let usual = list(&refusing);
+        assert_eq!(list(&refusing), usual);
+        let refused = "LIM001 list_dir was called 2 times in this run, which is its limit; go on \
+                       without it, or finish with what you have";
+        assert_eq!(list(&refusing), refused);
+        // Others go on, and so does the next run.
+        assert!(refusing.ask("read_file", &json!({"path": "f"})).starts_with("1\tsome"));
+        budgets.turn_began();
+        assert_eq!(list(&refusing), refused);
+        budgets.run_began();
+        assert_eq!(list(&refusing), usual);
+
+        let (telling, _) = desk(None, OnExceed::Steer);
+        let said: Vec<String> = (0..4).map(|_| list(&telling)).collect();
+        let note = "\n[list_dir was called more than 2 times in this run; use what you have]";
+        assert_eq!(said, [&usual, &usual, &format!("{usual}{note}"), &usual].map(String::clone));
+    }
+
+    #[test]
+    fn long_outputs_of_one_turn_are_noted_once() {
+        let (desk, budgets) = desk(Some(60), OnExceed::Block);
+        let read = |desk: &Desk| desk.ask("read_file", &json!({"path": "f"}));
+        let usual = read(&desk);
+        assert_eq!(usual.len(), 28);
+        let note = "\n[the outputs of this turn have 84 bytes, more than 60; note what matters, \
+                    and ask for less at once]";
+        assert_eq!(read(&desk), usual);
+        assert_eq!(read(&desk), format!("{usual}{note}"));
+        assert_eq!(read(&desk), usual);
+        budgets.turn_began();
+        for _ in 0..2 {
+            assert_eq!(read(&desk), usual);
+        }
+        assert!(read(&desk).ends_with("at once]"));
+    }
+
+    #[test]
+    fn without_limits_nothing_is_wrapped() {
+        let tool = Desk::new().tools().get("list_dir").unwrap().clone();
+        let same = within(&Arc::default(), Arc::clone(&tool));
+        assert!(Arc::ptr_eq(&tool, &same));
+    }
+}

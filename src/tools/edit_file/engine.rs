@@ -1,0 +1,123 @@
+//! One text in the place of another, as all tools that edit do it.
+
+use std::slice;
+
+use posse_actors::ports::ToolError;
+use serde::Deserialize;
+
+use super::matching::{Edited, replace, splice};
+use super::{fuzzy, nearest};
+use crate::tools::change::FILE_BYTES_MAX;
+use crate::tools::text::{count, is_binary, lines_ended};
+
+/// Lines that are named when a text is found more than once.
+const LINES_NAMED_MAX: usize = 20;
+
+/// What is to be replaced by what.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Edit {
+    pub(crate) old_string: String,
+    pub(crate) new_string: String,
+    #[serde(default)]
+    pub(crate) replace_all: bool,
+}
+
+/// A file after an edit.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) after: Vec<u8>,
+    /// What the model should know about it.
+    pub(crate) notes: Vec<String>,
+    /// Whether the text was only nearly there.
+    pub(crate) fuzzy: bool,
+}
+
+impl Edit {
+    /// Refuses what would not change anything, whatever the file is.
+    pub(crate) fn require_change(&self) -> Result<(), ToolError> {
+        if self.old_string == self.new_string {
+            let why = "oldString and newString are the same; nothing would change";
+            return Err(ToolError::new("EDT003", why));
+        }
+        Ok(())
+    }
+
+    /// The file `shown`, whose bytes are `before`, after the edit. With `fuzzy` a text that is not
+    /// there may be one that nearly is.
+    pub(crate) fn apply(&self, before: &[u8], shown: &str, fuzzy: bool) -> Result<Step, ToolError> {
+        if is_binary(before) {
+            return Err(ToolError::new(
+                "EDT005",
+                format!("{shown} is binary; change it with bash"),
+            ));
+        }
+        let Edit { old_string: old, new_string: new, replace_all } = self;
+        let room = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
+        let too_large = || {
+            ToolError::new("ARG003", format!("{shown} would be larger than 64 MiB after the edit"))
+        };
+        let (edited, is_fuzzy) = match replace(before, old, new, room).map_err(|_| too_large())? {
+            Some(edited) => (edited, false),
+            None if fuzzy => (self.nearly(before, shown)?, true),
+            None => return Err(self.nowhere(before, shown)),
+        };
+        let Edited { after, mut lines, overlap, unnumbered } = edited;
+        if !replace_all {
+            lines.extend(overlap);
+        }
+        if lines.len() > 1 && !replace_all {
+            let (times, lines) = (lines.len(), listed(&lines));
+            let why = format!(
+                "oldString is {times} times in {shown}, at lines {lines}; set replaceAll, or \
+                 include more lines around the one that is meant"
+            );
+            return Err(ToolError::new("EDT002", why));
+        }
+        if after == before {
+            let why = format!("{shown} has this text already; nothing would change");
+            return Err(ToolError::new("EDT003", why));
+        }
+        let place = if lines.len() == 1 { "line" } else { "lines" };
+        let replaced = count(lines.len(), "replacement");
+        let mut notes = vec![format!("{replaced} at {place} {}", listed(&lines))];
+        if unnumbered {
+            notes.push("line numbers were taken off the strings; leave them out".to_owned());
+        }
+        if is_fuzzy {
+            notes.push(fuzzy::NOTE.to_owned());
+        }
+        Ok(Step { after, notes, fuzzy: is_fuzzy })
+    }
+
+    /// The file with the only text replaced that nearly is the wanted one.
+    fn nearly(&self, before: &[u8], shown: &str) -> Result<Edited, ToolError> {
+        match fuzzy::find(before, &self.old_string).as_slice() {
+            [] => Err(self.nowhere(before, shown)),
+            [only] => Ok(splice(before, slice::from_ref(only), &self.new_string, true)),
+            several => {
+                let line = |at: usize| 1 + lines_ended(&before[..at]);
+                let lines: Vec<usize> = several.iter().map(|range| line(range.start)).collect();
+                let why = format!(
+                    "oldString is not in {shown}, and nearly {} times, at lines {}; read the one \
+                     that is meant and use its exact text",
+                    several.len(),
+                    listed(&lines),
+                );
+                Err(ToolError::new("EDT002", why))
+            }
+        }
+    }
+
+    fn nowhere(&self, before: &[u8], shown: &str) -> ToolError {
+        let near = nearest::describe(before, &self.old_string);
+        ToolError::new("EDT001", format!("oldString is not in {shown}{near}"))
+    }
+}
+
+fn listed(lines: &[usize]) -> String {
+    let named: Vec<String> = lines.iter().take(LINES_NAMED_MAX).map(usize::to_string).collect();
+    let more = lines.len().saturating_sub(LINES_NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    named.join(", ") + &more
+}

@@ -1,0 +1,130 @@
+//! A text that is nearly there: the same but for blanks at the ends of lines, the shapes of
+//! quotes and dashes, and the kinds of spaces.
+//!
+//! What is replaced are the bytes of the file that the text stands for, and none beside them.
+
+use std::iter::Peekable;
+use std::ops::Range;
+
+/// Larger files are searched for the exact text only.
+const FILE_BYTES_MAX: usize = 8 << 20;
+/// More places than this are not counted.
+const PLACES_MAX: usize = 100;
+
+/// What stands for bytes that are no text: no string of a model has it.
+const NO_TEXT: char = '\u{10ffff}';
+
+/// What the model is told.
+pub(super) const NOTE: &str = "fuzzy match: the text there differs from oldString in trailing \
+                               blanks, quotes, dashes or kinds of spaces; look at the diff";
+
+/// Where `file` nearly has `old`.
+pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
+    if file.len() > FILE_BYTES_MAX {
+        return Vec::new();
+    }
+    let mut wanted: String = plain(old.as_bytes()).map(|(c, _)| c).collect();
+    // Blanks at its very end are trailing only if a line ends there.
+    let bare = wanted.trim_end_matches([' ', '\t']).len();
+    let ends_line = bare < wanted.len();
+    wanted.truncate(bare);
+    if wanted.trim().is_empty() || wanted.contains(NO_TEXT) {
+        return Vec::new();
+    }
+    let text: String = plain(file).map(|(c, _)| c).collect();
+    let is_end = |end: usize| end == text.len() || text[end..].starts_with('\n');
+    let mut places = Vec::new();
+    let mut from = 0;
+    while let Some(at) = text[from..].find(&wanted).map(|at| from + at) {
+        let end = at + wanted.len();
+        if !ends_line || is_end(end) {
+            places.push(at..end);
+        }
+        if places.len() >= PLACES_MAX {
+            break;
+        }
+        // The next one may overlap this one: then none is the only one.
+        from = at + text[at..].chars().next().map_or(1, char::len_utf8);
+    }
+    originals(file, &places)
+}
+
+/// The bytes of `file` that parts of its plain text stand for.
+fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut found = vec![0..0; places.len()];
+    let mut at = 0;
+    for (c, range) in plain(file) {
+        let next = at + c.len_utf8();
+        for (place, original) in places.iter().zip(&mut found) {
+            if place.start == at {
+                original.start = range.start;
+            }
+            if place.end == next {
+                original.end = range.end;
+            }
+        }
+        at = next;
+    }
+    found
+}
+
+/// The characters of a text as they are compared, each with the bytes that it stands for.
+fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
+    let mut start = 0;
+    let characters = bytes.utf8_chunks().flat_map(move |chunk| {
+        let base = start;
+        let invalid = base + chunk.valid().len();
+        start = invalid + chunk.invalid().len();
+        let valid = chunk.valid().char_indices();
+        let valid = valid.map(move |(at, c)| (alike(c), base + at..base + at + c.len_utf8()));
+        let rest = (!chunk.invalid().is_empty()).then_some((NO_TEXT, invalid..start));
+        valid.chain(rest)
+    });
+    Plain { rest: characters.peekable(), held: Vec::new() }
+}
+
+/// Leaves out blanks before the end of a line, and the CR of a CR LF.
+struct Plain<I: Iterator<Item = (char, Range<usize>)>> {
+    rest: Peekable<I>,
+    /// Blanks, or what follows them, that come out next; the last one first.
+    held: Vec<(char, Range<usize>)>,
+}
+
+impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for Plain<I> {
+    type Item = (char, Range<usize>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(held) = self.held.pop() {
+            return Some(held);
+        }
+        let is_blank = |c: char| matches!(c, ' ' | '\t' | '\r');
+        while let Some(blank) = self.rest.next_if(|(c, _)| is_blank(*c)) {
+            self.held.push(blank);
+        }
+        if let Some((_, range)) = self.rest.next_if(|(c, _)| *c == '\n') {
+            // A CR right before it is part of the line's end.
+            let start = match self.held.last() {
+                Some(('\r', cr)) => cr.start,
+                _ => range.start,
+            };
+            self.held.clear();
+            return Some(('\n', start..range.end));
+        }
+        if self.held.is_empty() {
+            return self.rest.next();
+        }
+        self.held.reverse();
+        self.held.pop()
+    }
+}
+
+/// One character for all that look alike.
+fn alike(c: char) -> char {
+    match c {
+        '\u{2018}'..='\u{201b}' | '\u{2032}' => '\'',
+        '\u{201c}'..='\u{201f}' | '\u{2033}' => '"',
+        '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' | '\u{ff0d}' => '-',
+        '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
+        c => c,
+    }
+}

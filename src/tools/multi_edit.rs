@@ -1,0 +1,152 @@
+//! `multi_edit`: several edits of one file, one after the other, all of them or none.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use posse_actors::ports::{
+    CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
+    ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::tools::edit_file::engine::{Edit, Step};
+use crate::tools::edit_file::{self, matching};
+use crate::tools::{ToolEnvironment, parsed, spec};
+
+const NAME: &str = "multi_edit";
+
+/// Edits of one call, at most.
+const EDITS_MAX: usize = 100;
+
+/// The tool.
+pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
+    let spec = spec(
+        NAME,
+        "Makes several edits of one file as edit_file does, each on what the one before it left. \
+         If one does not fit, none is made.",
+        SideEffect::Workspace,
+        &json!({
+            "path": { "type": "string" },
+            "edits": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": EDITS_MAX,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "oldString": { "type": "string", "minLength": 1 },
+                        "newString": { "type": "string" },
+                        "replaceAll": { "type": "boolean" },
+                    },
+                    "required": ["oldString", "newString"],
+                },
+            },
+        }),
+        &["path", "edits"],
+    );
+    Arc::new(MultiEdit { spec, env })
+}
+
+struct MultiEdit {
+    spec: ToolSpec,
+    env: Arc<ToolEnvironment>,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    path: String,
+    edits: Vec<Edit>,
+}
+
+impl Tool for MultiEdit {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(
+        &self,
+        arguments: Value,
+        call: CallContext,
+    ) -> PortFuture<Result<Prepared, ToolError>> {
+        let env = Arc::clone(&self.env);
+        Box::pin(async move {
+            let Arguments { path, edits } = parsed(arguments)?;
+            for (index, edit) in edits.iter().enumerate() {
+                edit.require_change().map_err(|error| at(index, edits.len(), &error))?;
+            }
+            let make = move |before: &[u8], shown: &str, fuzzy| apply(&edits, before, shown, fuzzy);
+            edit_file::prepare(NAME, &path, env, call, make).await
+        })
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        edit_file::run(call, context, Arc::clone(&self.env))
+    }
+}
+
+/// The file after all `edits`, or the first one that does not fit.
+fn apply(edits: &[Edit], before: &[u8], shown: &str, fuzzy: bool) -> Result<Step, ToolError> {
+    let mut all = Step { after: before.to_vec(), notes: Vec::new(), fuzzy: false };
+    for (index, edit) in edits.iter().enumerate() {
+        let step = edit.apply(&all.after, shown, fuzzy).map_err(|error| {
+            let error = match error.code {
+                "EDT001" => overlap(edits, index, before, shown, fuzzy).unwrap_or(error),
+                _ => error,
+            };
+            at(index, edits.len(), &error)
+        })?;
+        let note = step.notes.join("; ");
+        all.notes.push(format!("edits[{index}]: {note}"));
+        all.after = step.after;
+        all.fuzzy |= step.fuzzy;
+    }
+    if all.after == before {
+        let why = format!("the edits undo one another; {shown} would not change");
+        return Err(ToolError::new("EDT003", why));
+    }
+    Ok(all)
+}
+
+/// `error` of one of several edits.
+fn at(index: usize, edits: usize, error: &ToolError) -> ToolError {
+    let mut message = format!("edits[{index}]: {}", error.message);
+    if edits > 1 {
+        // Writing to a string cannot fail.
+        let _ = write!(message, "\nnone of the {edits} edits was made");
+    }
+    ToolError::new(error.code, message)
+}
+
+/// If the text of an edit was there until another edit changed it, the error that names both.
+fn overlap(
+    edits: &[Edit],
+    failed: usize,
+    before: &[u8],
+    shown: &str,
+    fuzzy: bool,
+) -> Option<ToolError> {
+    let wanted = &edits[failed].old_string;
+    let mut file = before.to_vec();
+    let mut is_there = matching::contains(&file, wanted);
+    let mut taken_by = None;
+    for (index, edit) in edits[..failed].iter().enumerate() {
+        file = edit.apply(&file, shown, fuzzy).ok()?.after;
+        let was_there = std::mem::replace(&mut is_there, matching::contains(&file, wanted));
+        if was_there && !is_there {
+            taken_by = Some(index);
+        }
+    }
+    let other = taken_by?;
+    Some(ToolError::new(
+        "EDT006",
+        format!(
+            "it overlaps edits[{other}], which changed the text that oldString is in {shown}; make \
+             one edit of both, or use the text as edits[{other}] leaves it"
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! What each agent has seen of each file: shared by all of a session, so that nobody changes what
+//! they have not seen, and nobody is shown twice what has not changed.
+//!
+//! Files go by their resolved path and are told apart by a hash of all their bytes: replacing a
+//! file gives it another inode, and two changes within one tick leave its times as they were.
+
+use std::path::{Path, PathBuf};
+
+use dashmap::DashMap;
+use posse_actors::conversation::CallId;
+use posse_actors::ports::{CallContext, ToolError};
+use sha2::{Digest, Sha256};
+
+use crate::tools::workspace::Located;
+
+/// Files that are remembered. With more, what is known of the others is forgotten, and they have
+/// to be read again.
+const FILES_MAX: usize = 20_000;
+/// Agents that are remembered for one file.
+const AGENTS_MAX: usize = 32;
+/// Slices that are remembered for one file and agent.
+const SLICES_MAX: usize = 16;
+/// Shorter texts are shown again: naming the earlier call would hardly be shorter.
+const TEXT_BYTES_MIN: usize = 400;
+
+/// What all agents of a session have seen.
+#[derive(Debug, Default)]
+pub struct ReadTable {
+    files: DashMap<PathBuf, Vec<Seen>>,
+}
+
+/// What one agent has seen of one file.
+#[derive(Debug)]
+struct Seen {
+    agent: String,
+    /// SHA-256 of the file, in hex.
+    content: String,
+    /// The call that read or wrote it last.
+    call: CallId,
+    shown: Vec<Shown>,
+}
+
+/// A part of a file as it was shown.
+#[derive(Debug)]
+struct Shown {
+    part: Part,
+    text: [u8; 32],
+    call: CallId,
+    /// Whether it was asked for again and only named.
+    named: bool,
+}
+
+/// A part of a file that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Lines: the first, and how many.
+    Lines(u64, u64),
+    /// All of it, as an image.
+    Image,
+}
+
+impl ReadTable {
+    /// Notes that the agent of `call` is shown `text` as a part of a file with that `content`.
+    ///
+    /// Returns the earlier call that has shown it the same already. That is said once: whoever
+    /// asks yet again has lost it, and gets it.
+    pub(crate) fn read(
+        &self,
+        call: &CallContext,
+        path: &Path,
+        content: Option<String>,
+        part: Part,
+        text: &str,
+    ) -> Option<CallId> {
+        // Of what is too large to be hashed nothing is known.
+        let content = content?;
+        let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        self.with(call, path, |seen| {
+            if seen.content != content {
+                seen.shown.clear();
+                seen.content = content;
+            }
+            seen.call = call.call_id.clone();
+            let known = seen.shown.iter_mut().find(|shown| shown.part == part);
+            if let Some(known) = known {
+                if known.text == hash && !known.named && text.len() >= TEXT_BYTES_MIN {
+                    known.named = true;
+                    return Some(known.call.clone());
+                }
+                (known.text, known.call, known.named) = (hash, call.call_id.clone(), false);
+                return None;
+            }
+            if seen.shown.len() >= SLICES_MAX {
+                seen.shown.remove(0);
+            }
+            let call = call.call_id.clone();
+            seen.shown.push(Shown { part, text: hash, call, named: false });
+            None
+        })
+    }
+
+    /// Notes that the agent of `call` gave a file that `content`.
+    pub(crate) fn wrote(&self, call: &CallContext, path: &Path, content: String) {
+        self.with(call, path, |seen| {
+            seen.content = content;
+            seen.call = call.call_id.clone();
+            seen.shown.clear();
+        });
+    }
+
+    /// Refuses if the agent of `call` has seen the file at `place` with other `content` than it
+    /// has now; and, if `always`, if it has not seen it at all.
+    pub(crate) fn require(
+        &self,
+        call: &CallContext,
+        place: &Located,
+        content: &str,
+        always: bool,
+    ) -> Result<(), ToolError> {
+        let shown = place.shown();
+        let seen = self.files.get(place.absolute());
+        let seen = seen.as_ref().and_then(|all| all.iter().find(|seen| seen.agent == call.agent));
+        match seen {
+            Some(seen) if seen.content == content => Ok(()),
+            Some(seen) => Err(ToolError::new(
+                "EDT004",
+                format!("{shown} changed since {} saw it; read it again", seen.call),
+            )),
+            None if always => {
+                let why = format!("{shown} was not read yet; read it before changing it");
+                Err(ToolError::new("EDT007", why))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn with<T>(&self, call: &CallContext, path: &Path, act: impl FnOnce(&mut Seen) -> T) -> T {
+        if self.files.len() >= FILES_MAX && !self.files.contains_key(path) {
+            self.files.clear();
+        }
+        let mut all = self.files.entry(path.to_owned()).or_default();
+        let known = all.iter().position(|seen| seen.agent == call.agent);
+        let at = known.unwrap_or_else(|| {
+            if all.len() >= AGENTS_MAX {
+                all.remove(0);
+            }
+            all.push(Seen {
+                agent: call.agent.clone(),
+                content: String::new(),
+                call: call.call_id.clone(),
+                shown: Vec::new(),
+            });
+            all.len() - 1
+        });
+        act(&mut all[at])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Who has seen what, and what follows from it.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::tools::testing::Desk;
+
+fn read(desk: &Desk, agent: &str, id: &str) -> String {
+    desk.ask_as(agent, id, "read_file", &json!({ "path": "f" }))
+}
+
+fn edit(desk: &Desk, agent: &str, old: &str, new: &str) -> String {
+    let arguments = json!({ "path": "f", "oldString": old, "newString": new });
+    desk.ask_as(agent, "e", "edit_file", &arguments)
+}
+
+fn long(line: &str) -> String {
+    format!("{line}\n").repeat(100)
+}
+
+#[test]
+fn a_file_that_has_not_changed_is_named_once_and_then_shown() {
+    let desk = Desk::new();
+    desk.put("f", long("text"));
+    assert!(read(&desk, "build", "c1").starts_with("1\ttext\n"));
+    assert_eq!(
+        read(&desk, "build", "c2"),
+        "f has not changed: c1 has shown exactly this. (Asked once more, it is shown again.)"
+    );
+    assert!(read(&desk, "build", "c3").starts_with("1\ttext\n"));
+    assert!(read(&desk, "build", "c4").starts_with("f has not changed: c3 has"));
+    // Another slice, another agent, another content: nobody has shown that.
+    let part = desk.ask_as("build", "c5", "read_file", &json!({ "path": "f", "limit": 90 }));
+    assert!(part.starts_with("1\ttext\n"), "{part}");
+    assert!(read(&desk, "explore", "c6").starts_with("1\ttext\n"));
+    desk.put("f", long("next"));
+    assert!(read(&desk, "build", "c7").starts_with("1\tnext\n"));
+    // Not even if it is as it once was.
+    desk.put("f", long("text"));
+    assert!(read(&desk, "build", "c8").starts_with("1\ttext\n"));
+}
+
+#[test]
+fn short_files_are_shown_again_and_all_are_if_that_is_wanted() {
+    let desk = Desk::new();
+    desk.put("f", "short\n");
+    for id in ["c1", "c2"] {
+        assert!(read(&desk, "build", id).starts_with("1\tshort"));
+    }
+    let desk = Desk::set(|env| env.dedup_reads = false);
+    desk.put("f", long("text"));
+    for id in ["c1", "c2"] {
+        assert!(read(&desk, "build", id).starts_with("1\ttext"));
+    }
+}
+
+#[test]
+fn a_change_within_one_tick_is_noticed() {
+    let desk = Desk::new();
+    let path = desk.put("f", long("aaaa"));
+    let times = fs::metadata(&path).unwrap().modified().unwrap();
+    read(&desk, "build", "c1");
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"b", 0).unwrap();
+    file.set_modified(times).unwrap();
+    assert!(read(&desk, "build", "c2").starts_with("1\tbaaa\n"));
+}
+
+#[test]
+fn what_changed_since_it_was_seen_is_not_changed_again() {
+    let desk = Desk::new();
+    let path = desk.put("f", "a\nb\n");
+    let stale = "EDT004 f changed since c1 saw it; read it again";
+    read(&desk, "build", "c1");
+    fs::write(&path, "a\nb\nc\n").unwrap();
+    assert_eq!(edit(&desk, "build", "a", "x"), stale);
+    let all = json!({ "path": "f", "content": "mine\n" });
+    assert_eq!(desk.ask_as("build", "w", "write_file", &all), stale);
+    let edits = json!({ "path": "f", "edits": [{ "oldString": "a", "newString": "x" }] });
+    assert_eq!(desk.ask_as("build", "m", "multi_edit", &edits), stale);
+    assert_eq!(desk.get("f"), b"a\nb\nc\n");
+    read(&desk, "build", "c2");
+    assert!(edit(&desk, "build", "a", "x").starts_with("updated f"));
+    // What it wrote itself it has seen.
+    assert!(edit(&desk, "build", "x", "y").starts_with("updated f"));
+}
+
+#[test]
+fn two_agents_do_not_overwrite_one_another() {
+    let desk = Desk::new();
+    desk.put("f", "a\nb\n");
+    read(&desk, "one", "c1");
+    read(&desk, "two", "c2");
+    assert!(edit(&desk, "one", "a", "x").starts_with("updated f"));
+    assert_eq!(edit(&desk, "two", "b", "y"), "EDT004 f changed since c2 saw it; read it again");
+    read(&desk, "two", "c3");
+    assert!(edit(&desk, "two", "b", "y").starts_with("updated f"));
+    assert_eq!(edit(&desk, "one", "x", "z"), "EDT004 f changed since e saw it; read it again");
+    assert_eq!(desk.get("f"), b"x\ny\n");
+}
+
+#[test]
+fn two_sessions_do_not_overwrite_one_another() {
+    let one = Desk::new();
+    let path = one.put("f", "a\nb\n");
+    read(&one, "build", "c1");
+    // Another session has a table of its own; all they share is the file.
+    fs::write(path.with_file_name("g"), "a\nother\n").unwrap();
+    fs::rename(path.with_file_name("g"), &path).unwrap();
+    assert!(edit(&one, "build", "a", "x").starts_with("EDT004"));
+    assert_eq!(one.get("f"), b"a\nother\n");
+}
+
+#[test]
+fn where_it_is_required_a_file_is_read_before_it_is_changed() {
+    let desk = Desk::set(|env| env.require_read = true);
+    desk.put("f", "a\n");
+    let unread = "EDT007 f was not read yet; read it before changing it";
+    let write = |content: &str| json!({ "path": "f", "content": content });
+    let edits: Value = json!({ "path": "f", "edits": [{ "oldString": "a", "newString": "x" }] });
+    assert_eq!(edit(&desk, "build", "a", "b"), unread);
+    assert_eq!(desk.ask_as("build", "w", "write_file", &write("x")), unread);
+    assert_eq!(desk.ask_as("build", "m", "multi_edit", &edits), unread);
+    read(&desk, "other", "c1");
+    assert_eq!(edit(&desk, "build", "a", "b"), unread);
+    read(&desk, "build", "c2");
+    assert!(edit(&desk, "build", "a", "b").starts_with("updated f"));
+    // A new file was there for nobody to read.
+    let new = json!({ "path": "new", "content": "x\n" });
+    assert!(desk.ask_as("build", "w", "write_file", &new).starts_with("created new"));
+    let again = json!({ "path": "new", "oldString": "x", "newString": "y" });
+    assert!(desk.ask_as("build", "e", "edit_file", &again).starts_with("updated new"));
+}
+
+#[test]
+fn a_dry_run_has_seen_nothing_change() {
+    let desk = Desk::with(true);
+    desk.put("f", "a\n");
+    read(&desk, "build", "c1");
+    for _ in 0..2 {
+        assert!(edit(&desk, "build", "a", "b").starts_with("dry run"));
+    }
+}

@@ -1,0 +1,94 @@
+//! Calls that can only fail, and whose reason tells something of the workspace: they are judged
+//! as reading before the model hears of it.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use posse_actors::ports::{Action, Operation, Prepared, ToolError, ToolOutput};
+use posse_actors::tool_call::PermittedCall;
+
+use crate::failure::{nearest, printable};
+use crate::secrets::is_secret;
+use crate::tools::digest;
+use crate::tools::workspace::{Located, refused};
+
+/// Names of a folder that are compared with one that is not there.
+const NAMES_MAX: usize = 5000;
+
+/// What is carried instead of a tool's own half of a call.
+struct Refusal(ToolError);
+
+/// A call of `tool` that reads `operations` and then fails with `error`.
+pub(crate) fn prepared(
+    tool: &str,
+    operations: Vec<Operation>,
+    summary: String,
+    error: ToolError,
+) -> Prepared {
+    let text = error.to_string();
+    let action = Action {
+        tool: tool.to_owned(),
+        digest: digest::of(&[tool.as_bytes(), b"refused", summary.as_bytes(), text.as_bytes()]),
+        operations,
+        summary,
+        detail: String::new(),
+    };
+    Prepared { action, payload: Box::new(Refusal(error)) }
+}
+
+/// A call of `tool` on something that does not exist. If its folder has something of a similar
+/// name, that is said, and then the call is one that lists the folder.
+pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
+    let shown = place.shown();
+    let mut operations = vec![place.read()];
+    let mut error = refused(&shown, Errno::ENOENT);
+    if let Some((folder, name)) = similar(place) {
+        operations.push(folder);
+        // Writing to a string cannot fail.
+        let _ = write!(error.message, "; did you mean {}?", printable(&name));
+    }
+    prepared(tool, operations, format!("read {shown}, which does not exist"), error)
+}
+
+/// The tool's own half of a call, or why there is none.
+#[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
+pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolOutput> {
+    match call.into_payload().downcast::<Refusal>() {
+        Ok(refusal) => Err(ToolOutput::error(refusal.0.to_string())),
+        Err(own) => Ok(*own.downcast().expect("the payload is of the tool that prepared it")),
+    }
+}
+
+/// The most similar name beside one that is missing, and the operation of looking for it.
+/// Secrets are not named.
+fn similar(place: &Located) -> Option<(Operation, String)> {
+    let (folder, name) = place.open_parent(false).ok()?;
+    let operation = place.read_parent()?;
+    let above = Path::new(place.relative()).parent()?;
+    let path_of = |name: &str| above.join(name).to_string_lossy().into_owned();
+    let mut entries = Dir::from_fd(folder).ok()?;
+    let names: Vec<String> = entries
+        .iter()
+        .take(NAMES_MAX)
+        .filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned))
+        .filter(|name| !matches!(name.as_str(), "." | "..") && !is_secret(&path_of(name)))
+        .collect();
+    let near = most_alike(name.to_str()?, &names)?;
+    Some((operation, path_of(&near)))
+}
+
+/// The name that was probably meant. An ending that is the same makes names no more alike.
+fn most_alike(wanted: &str, names: &[String]) -> Option<String> {
+    let (stem, ending) = match wanted.rfind('.') {
+        Some(dot) if dot > 0 => wanted.split_at(dot),
+        _ => return nearest(wanted, names.iter().map(String::as_str)).map(str::to_owned),
+    };
+    let stems = names.iter().filter_map(|name| name.strip_suffix(ending));
+    if let Some(near) = nearest(stem, stems) {
+        return Some(format!("{near}{ending}"));
+    }
+    let others = names.iter().map(String::as_str).filter(|name| !name.ends_with(ending));
+    nearest(wanted, others).map(str::to_owned)
+}

@@ -1,0 +1,226 @@
+//! What holds for all tools together, and what they say to arguments that make no sense.
+
+use std::fs;
+
+use posse_actors::ports::Operation;
+use serde_json::{Value, json};
+
+use super::testing::Desk;
+
+/// The whole first request, with all tools and the prompt, has to stay small.
+#[test]
+fn no_tool_takes_many_words() {
+    for tool in Desk::new().tools().iter() {
+        let spec = tool.spec();
+        let size = spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
+        assert!(size <= 640, "{} takes {size} bytes", spec.name);
+        assert_eq!(spec.source, "builtin");
+    }
+}
+
+/// A workspace with something to get wrong.
+fn desk() -> Desk {
+    let desk = Desk::new();
+    desk.put("f", "one\ntwo\ntwo\n");
+    desk.put("sub/g.rs", "x\n");
+    desk.put("binary", b"a\0b");
+    fs::write(desk.path("outside").join("o"), "content outside\n").unwrap();
+    let pipe = desk.path("work").join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let huge = fs::File::create(desk.path("work").join("huge")).unwrap();
+    huge.set_len(4 << 30).unwrap();
+    desk
+}
+
+/// Each row: a tool, its arguments, and how the answer to the model begins.
+fn check(rows: &[(&str, Value, &str)]) {
+    let desk = desk();
+    for (tool, arguments, expected) in rows {
+        let said = desk.ask(tool, arguments);
+        assert!(said.starts_with(expected), "{tool} {arguments}: {said}");
+        assert!(!said.contains("content outside"), "{said}");
+    }
+    assert_eq!(desk.get("f"), b"one\ntwo\ntwo\n");
+}
+
+#[test]
+fn fields_that_are_missing_unknown_or_of_another_type_are_named() {
+    check(&[
+        ("read_file", json!({}), "ARG001 path: required string is missing"),
+        ("read_file", json!({"path": null}), "ARG001 path: required string is missing"),
+        ("read_file", json!({"path": 7}), "ARG001 path: must be string, not"),
+        ("read_file", json!({"Path": "f"}), "ARG001 path: required string is missing"),
+        ("read_file", json!({"path": "f", "lines": 3}), "ARG001 unknown field \"lines\""),
+        ("write_file", json!({"path": "f"}), "ARG001 content: required string is missing"),
+        ("edit_file", json!({"path": "f", "oldString": "one"}), "ARG001 newString: required"),
+        ("edit_file", json!({"path": "f", "oldstring": "o", "newString": "x"}), "ARG001 "),
+        ("multi_edit", json!({"path": "f", "edits": 3}), "ARG001 edits: must be array"),
+        (
+            "multi_edit",
+            json!({"path": "f", "edits": [{"oldString": "one"}]}),
+            "ARG001 edits[0].newString: required string is missing",
+        ),
+        ("bash", json!({"command": ["ls"]}), "ARG001 command: must be string"),
+        ("grep", json!({"pattern": "a", "ignoreCase": "perhaps"}), "ARG001 ignoreCase: must be"),
+        ("list_dir", json!({"path": {}}), "ARG001 path: must be string"),
+    ]);
+}
+
+#[test]
+fn paths_are_taken_as_they_read_or_refused() {
+    for (tool, more) in [
+        ("read_file", json!({})),
+        ("write_file", json!({"content": "x"})),
+        ("edit_file", json!({"oldString": "a", "newString": "b"})),
+        ("multi_edit", json!({"edits": [{"oldString": "a", "newString": "b"}]})),
+        ("list_dir", json!({})),
+        ("grep", json!({"pattern": "x"})),
+        ("glob", json!({"pattern": "*"})),
+    ] {
+        let rows = [
+            ("~/.bashrc", "ARG002 "),
+            ("file:///etc/passwd", "ARG002 "),
+            ("C:\\Users\\x", "ARG002 "),
+            (".\\sub\\g.rs", "ARG002 "),
+            ("", "ARG002 the path is empty"),
+            ("  ", "ARG002 the path is empty"),
+            ("a\0b", "ARG002 "),
+            ("a\nb", "ARG002 "),
+            ("f/", "ARG002 f/ is not a folder"),
+            ("../outside/o", "ARG003 "),
+            ("/etc/passwd", "ARG003 "),
+            ("sub/../../outside/o", "ARG003 "),
+        ]
+        .map(|(path, expected)| {
+            let mut arguments = more.clone();
+            arguments["path"] = json!(path);
+            (tool, arguments, expected)
+        });
+        check(&rows);
+    }
+}
+
+#[test]
+fn what_is_no_file_or_too_much_of_one_is_refused() {
+    let edit = |path: &str| json!({"path": path, "oldString": "a", "newString": "b"});
+    check(&[
+        ("read_file", json!({"path": "pipe"}), "ARG003 pipe is a pipe"),
+        ("read_file", json!({"path": "sub"}), "ARG003 sub is a folder; list_dir shows"),
+        ("read_file", json!({"path": "binary"}), "ARG003 binary is binary"),
+        ("write_file", json!({"path": "pipe", "content": "x"}), "ARG003 pipe is a pipe"),
+        ("write_file", json!({"path": "huge", "content": "x"}), "ARG003 huge is larger than"),
+        ("edit_file", edit("sub"), "ARG003 sub is a folder"),
+        ("edit_file", edit("huge"), "ARG003 huge is larger than 64 MiB"),
+        ("edit_file", edit("pipe"), "ARG003 pipe is a pipe"),
+        ("grep", json!({"pattern": "x", "path": "pipe"}), "ARG003 pipe is a pipe"),
+        ("read_file", json!({"path": "f", "offset": 9}), "ARG004 f has 3 lines; offset 9 is"),
+        ("read_file", json!({"path": "f", "offset": 1e12}), "ARG004 f has 3 lines"),
+        ("read_file", json!({"path": "f", "offset": -1}), "ARG001 offset: must be at least 1"),
+    ]);
+}
+
+#[test]
+fn patterns_that_cannot_be_are_explained() {
+    check(&[
+        ("grep", json!({"pattern": "a("}), "ARG005 pattern: regex parse error"),
+        ("grep", json!({"pattern": "(?P<x"}), "ARG005 pattern: "),
+        ("grep", json!({"pattern": "((a{999}){999}){999}"}), "ARG005 pattern: "),
+        ("grep", json!({"pattern": "(?=x)"}), "ARG005 pattern: "),
+        ("glob", json!({"pattern": "[a"}), "ARG005 "),
+        ("glob", json!({"pattern": "/etc/*"}), "ARG002 "),
+    ]);
+}
+
+#[test]
+fn edits_that_do_not_fit_say_why() {
+    let edit = |path: &str, old: &str, new: &str| json!({"path": path, "oldString": old, "newString": new});
+    let overlapping = json!({"path": "f", "edits": [
+        {"oldString": "one\ntwo", "newString": "x"}, {"oldString": "one", "newString": "y"},
+    ]});
+    check(&[
+        ("edit_file", edit("f", "  one", "x"), "EDT001 oldString is not in f; the nearest is at"),
+        ("edit_file", edit("f", "two", "x"), "EDT002 oldString is 2 times in f, at lines 2, 3"),
+        ("edit_file", edit("f", "one", "one"), "EDT003 "),
+        ("edit_file", edit("binary", "a", "b"), "EDT005 binary is binary"),
+        ("multi_edit", overlapping, "EDT006 edits[1]: it overlaps edits[0]"),
+    ]);
+}
+
+#[test]
+fn commands_that_cannot_be_are_refused() {
+    check(&[
+        ("bash", json!({"command": ""}), "SH001 "),
+        ("bash", json!({"command": " \n\t"}), "SH001 "),
+        ("bash", json!({"command": "x".repeat(1 << 20)}), "SH002 "),
+        ("bash", json!({"command": "ls\0"}), "SH003 "),
+        ("bash", json!({"command": "ls", "timeoutMs": "5m"}), "ARG001 timeoutMs: must be"),
+        ("bash", json!({"command": "ls", "workdir": ".."}), "ARG003 "),
+        ("bash", json!({"command": "ls", "workdir": "f"}), "ARG003 f is a file"),
+    ]);
+    // What the rest of the pipeline judges: unbalanced quotes, and CR.
+    for command in ["echo 'a", "echo a\rb"] {
+        assert!(desk().prepare("bash", &json!({ "command": command })).is_ok());
+    }
+}
+
+#[test]
+fn arguments_in_a_string_are_taken_out_of_it_once() {
+    use posse_actors::tool_call::arguments::validate;
+    let desk = desk();
+    let schema = desk.tools().get("read_file").unwrap().spec().parameters.clone();
+    let once = Value::from(json!({"path": "f"}).to_string()).to_string();
+    let validated = validate(&schema, &once, 1 << 20).unwrap();
+    assert_eq!((validated.value, validated.coerced.len()), (json!({"path": "f"}), 1));
+    let twice = Value::from(once).to_string();
+    assert_eq!(validate(&schema, &twice, 1 << 20).unwrap_err().code, "ARG001");
+}
+
+#[test]
+fn a_name_that_is_nearly_right_is_put_right() {
+    let desk = Desk::new();
+    for name in ["src/main.rs", "src/secret.pem", "src/.env", "README.md"] {
+        desk.put(name, "x\n");
+    }
+    for (tool, arguments, expected) in [
+        (
+            "read_file",
+            json!({"path": "src/mian.rs"}),
+            "FIL001 src/mian.rs does not exist; did you mean src/main.rs?",
+        ),
+        (
+            "edit_file",
+            json!({"path": "readme.md", "oldString": "a", "newString": "b"}),
+            "FIL001 readme.md does not exist; did you mean README.md?",
+        ),
+        (
+            "multi_edit",
+            json!({"path": "READM.md", "edits": [{"oldString": "a", "newString": "b"}]}),
+            "FIL001 READM.md does not exist; did you mean README.md?",
+        ),
+        ("list_dir", json!({"path": "scr"}), "FIL001 scr does not exist; did you mean src?"),
+        ("grep", json!({"pattern": "x", "path": "scr"}), "FIL001 scr does not exist; did you"),
+        ("glob", json!({"pattern": "*", "path": "scr"}), "FIL001 scr does not exist; did you"),
+        // Secrets are not named, nor what is in no way alike.
+        ("read_file", json!({"path": "src/secrets.pem"}), "FIL001 src/secrets.pem does not exist"),
+        ("read_file", json!({"path": "src/.envv"}), "FIL001 src/.envv does not exist"),
+        ("read_file", json!({"path": "nowhere/at/all"}), "FIL001 nowhere/at/all does not exist"),
+    ] {
+        let said = desk.ask(tool, &arguments);
+        if expected.contains("did you") {
+            assert!(said.starts_with(expected), "{said}");
+        } else {
+            assert_eq!(said, expected);
+        }
+    }
+    // Whoever may not list the folder does not hear of what is in it.
+    let action = desk.prepare("read_file", &json!({"path": "src/mian.rs"})).unwrap().action;
+    let paths: Vec<&str> = action
+        .operations
+        .iter()
+        .map(|operation| match operation {
+            Operation::Read { relative, .. } => relative.as_str(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(paths, ["src/mian.rs", "src"]);
+}
