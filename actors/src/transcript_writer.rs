@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ractor::{Actor, ActorRef};
 
 use crate::event::Feed;
-use crate::mailbox::{Beside, Handled, Report, Started, beside};
+use crate::mailbox::{Beside, Handled, Report, Started, beside, panic_text};
 use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, Opened};
 use crate::testing_seam::FailPoints;
 
@@ -70,7 +70,9 @@ impl Actor for TranscriptWriter {
     type Arguments = ();
 
     async fn pre_start(&self, me: ActorRef<Msg>, (): ()) -> Started<State> {
-        let opening = beside(&me, self.args.store.open(), Msg::Opened);
+        // A store that panics while it opens is a crash like any other, not a failure to start.
+        let store = Arc::clone(&self.args.store);
+        let opening = beside(&me, async move { store.open().await }, Msg::Opened);
         Ok(State { journal: None, last_record: 0, draining: Vec::new(), _opening: opening })
     }
 
@@ -80,7 +82,7 @@ impl Actor for TranscriptWriter {
             Msg::Wake => self.submit(&me, state),
             Msg::Opened(Ok(Ok(opened))) => self.opened(&me, opened, state),
             Msg::Opened(Ok(Err(error))) => return Err(Box::new(error)),
-            Msg::Opened(Err(died)) => return Err(Box::new(died)),
+            Msg::Opened(Err(died)) => return Err(panic_text(died).into()),
             // The journal is in doubt. The successor opens it again and sees what arrived.
             Msg::Committed(_, Err(error)) => return Err(Box::new(error)),
             Msg::Committed(entries, Ok(committed)) => self.committed(entries, committed, state),
