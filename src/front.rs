@@ -6,6 +6,7 @@
 pub mod headless;
 pub mod prompt;
 
+mod driver;
 mod outcome;
 mod output;
 mod progress;

@@ -35,9 +35,6 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let environment = Environment::read();
     let ended: Result<Exit, Vec<Failure>> = match invocation {
-        Invocation::Run(args) if args.input_format == InputFormat::StreamJson => {
-            not_yet("run --input-format stream-json")
-        }
         Invocation::Run(args) => run::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),

@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use tempfile::TempDir;
 
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
-use crate::cli::{OutputFormat, PromptArg, RunArgs};
+use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{Exit, Failure, lines};
 use crate::front::headless::{self, Format, Manner};
@@ -77,9 +77,17 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     if let Some(file) = &args.record {
         model = replay::recording(model, file, &cwd).map_err(one)?;
     }
-    let prompt = read_prompt(args, settings).map_err(one)?;
+    let driven = args.input_format == InputFormat::StreamJson;
+    if driven && args.output_format != OutputFormat::StreamJson {
+        let what = "--input-format stream-json needs --output-format stream-json";
+        let why = "questions and errors are events, and their answers need their ids";
+        return Err(one(Failure::new("CLI004", Exit::Usage, what)
+            .because(why)
+            .fix("pass both, or neither")));
+    }
+    let prompt = read_prompt(args, settings, driven).map_err(one)?;
     let asks = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let asking = match (args.yes, asks) {
+    let asking = match (args.yes, asks || driven) {
         (true, _) => Asking::Yes,
         (false, true) => Asking::Human,
         (false, false) => Asking::Nobody,
@@ -102,11 +110,18 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             OutputFormat::Json => Format::Json,
             OutputFormat::StreamJson => Format::StreamJson,
         },
-        interactive: asking == Asking::Human,
+        interactive: asking == Asking::Human && !driven,
         color: colors(io::stderr().is_terminal(), environment),
         quiet: false,
     };
-    perform(assembled, prompt, manner).map_err(one)
+    let ended = if driven {
+        hold(assembled, async |session| headless::drive(session, prompt, manner).await)
+    } else {
+        // Without a driver there is a prompt, or there was an error.
+        let prompt = prompt.unwrap_or_else(|| Prompt { content: Vec::new() });
+        perform(assembled, prompt, manner)
+    };
+    ended.map_err(one)
 }
 
 /// Runs an assembled session to its end.
@@ -115,6 +130,14 @@ pub(crate) fn perform(
     prompt: Prompt,
     manner: Manner,
 ) -> Result<Exit, Failure> {
+    hold(assembled, async |session| headless::run(session, prompt, manner).await)
+}
+
+/// Starts an assembled session, and hands it to a front end until that is done with it.
+fn hold(
+    assembled: Assembled,
+    front: impl AsyncFnOnce(SessionHandle) -> Exit,
+) -> Result<Exit, Failure> {
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
@@ -122,7 +145,7 @@ pub(crate) fn perform(
     let exit = runtime.block_on(async {
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| internal(error.to_string()))?;
-        Ok(headless::run(session, prompt, manner).await)
+        Ok(front(session).await)
     });
     // A thread that hangs in a system call must not keep the process.
     runtime.shutdown_background();
@@ -281,13 +304,29 @@ fn limits(settings: &Settings) -> Limits {
     }
 }
 
-fn read_prompt(args: &RunArgs, settings: &Settings) -> Result<Prompt, Failure> {
+/// `driven`: standard input is not part of the prompt, and there need not be one.
+fn read_prompt(
+    args: &RunArgs,
+    settings: &Settings,
+    driven: bool,
+) -> Result<Option<Prompt>, Failure> {
     let wanted = match &args.prompt {
         Some(PromptArg::Text(text)) => Wanted::Text(text.clone()),
         Some(PromptArg::Stdin) => Wanted::Stdin,
         None => Wanted::Nothing,
     };
-    prompt::read(wanted, &args.images, settings.image_bytes_max, &settings.image_detail)
+    let (images, bytes_max) = (&args.images, settings.image_bytes_max);
+    match wanted {
+        Wanted::Text(text) if driven => {
+            prompt::of_text(text, images, bytes_max, &settings.image_detail).map(Some)
+        }
+        Wanted::Nothing | Wanted::Stdin if driven && images.is_empty() => Ok(None),
+        Wanted::Nothing | Wanted::Stdin if driven => {
+            Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
+                .fix("put the image into a message on standard input"))
+        }
+        wanted => prompt::read(wanted, images, bytes_max, &settings.image_detail).map(Some),
+    }
 }
 
 /// Two lines on standard error: which session this is, and what confines it.
