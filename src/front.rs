@@ -4,6 +4,7 @@
 //! no other adapter.
 
 pub mod headless;
+pub mod plain;
 pub mod prompt;
 
 mod driver;

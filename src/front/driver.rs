@@ -86,12 +86,14 @@ fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     }
 }
 
-enum Line {
+/// A line of bounded length.
+pub(crate) enum Line {
     Whole(Vec<u8>),
     TooLong,
 }
 
-fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
+/// The next line with its newline, if it has one. `None` at the end.
+pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
     let mut bytes = Vec::new();
     let mut too_long = false;
     loop {

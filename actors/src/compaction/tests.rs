@@ -103,7 +103,8 @@ fn old_turns_leave_what_was_asked_and_touched() {
 fn a_second_time_the_first_summary_is_carried_on() {
     let mut history =
         compact(&conversation(), Goal { bytes_max: 0, turns_kept: 1 }).unwrap().history;
-    history.extend([user("and now?"), says("Nothing."), user("go on"), says("With what?")]);
+    let long = "Nothing. ".repeat(100);
+    history.extend([user("and now?"), says(&long), user("go on"), says("With what?")]);
     let again = compact(&history, Goal { bytes_max: 0, turns_kept: 1 }).unwrap();
     let Message::User { content } = &*again.history[0] else { panic!("no prompt") };
     let text = text_of(content);
