@@ -1,5 +1,6 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod plain;
 mod provider;
 mod run;
 mod world;
@@ -11,9 +12,7 @@ use std::process::ExitCode;
 
 use jiff::tz::TimeZone;
 
-use crate::cli::{
-    self, CliExit, ConfigArgs, InputFormat, Invocation, PlaceArgs, SessionsAction, SessionsArgs,
-};
+use crate::cli::{self, CliExit, ConfigArgs, Invocation, PlaceArgs, SessionsAction, SessionsArgs};
 use crate::config::{self, Dirs, Environment, Loaded, Sources};
 use crate::failure::{Exit, Failure, lines};
 use crate::journal::commands::{self, View};
@@ -39,7 +38,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
-        Invocation::Plain(_) => not_yet("plain"),
+        Invocation::Plain(args) => plain::run(&args, &environment),
         Invocation::Replay(_) => not_yet("replay"),
         Invocation::Agents(_) => not_yet("agents"),
         Invocation::Tools(_) => not_yet("tools"),

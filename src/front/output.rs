@@ -3,7 +3,7 @@
 //! A pipe or a terminal may be read slowly or not at all, so what goes there is written by a
 //! thread of its own behind a bounded queue. A regular file never blocks and needs no thread.
 
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;

@@ -1,6 +1,6 @@
 //! What a person sees on standard error while a run goes on: short lines, nothing that draws.
 
-use posse_actors::conversation::{ContentPart, text_of};
+use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
 use posse_actors::event::Event;
 use serde_json::Value;
 
@@ -25,13 +25,24 @@ pub(crate) struct Progress {
     color: bool,
     /// Text of the reply that is being streamed was shown, without its newline.
     mid_line: bool,
+    /// Questions that are open, and their calls.
+    asked: Vec<(QuestionId, CallId)>,
+    /// Calls that a person allowed, having seen what they would do.
+    seen: Vec<CallId>,
     /// The whole text of the last reply was shown live.
     pub(crate) shown_live: bool,
 }
 
 impl Progress {
     pub(crate) fn new(live: bool, color: bool) -> Progress {
-        Progress { live, color, mid_line: false, shown_live: false }
+        Progress {
+            live,
+            color,
+            mid_line: false,
+            asked: Vec::new(),
+            seen: Vec::new(),
+            shown_live: false,
+        }
     }
 
     /// The text that `event` adds.
@@ -77,8 +88,22 @@ impl Progress {
             Event::ToolStarted { summary, .. } => {
                 self.paint("2", &format!("• {}", printable(summary)))
             }
-            Event::ToolCompleted { content, metadata, duration_ms, .. } => {
-                self.completed(content, metadata, *duration_ms)
+            Event::ToolCompleted { call_id, content, metadata, duration_ms, .. } => {
+                let seen = self.seen.contains(call_id);
+                self.seen.retain(|call| call != call_id);
+                self.completed(content, metadata, *duration_ms, seen)
+            }
+            Event::PermissionRequested { request_id, call_id, .. } => {
+                self.asked.push((request_id.clone(), call_id.clone()));
+                String::new()
+            }
+            Event::PermissionGranted { request_id, by, .. } => {
+                self.decided(request_id, by == "user");
+                String::new()
+            }
+            Event::PermissionWithdrawn { request_id, .. } => {
+                self.decided(request_id, false);
+                String::new()
             }
             Event::ToolFailed { content, name, class, .. } => {
                 let text = format!("  ✗ {name} {class}: {}", first_line(content));
@@ -87,12 +112,35 @@ impl Progress {
             Event::ToolOutcomeUnknown { content, .. } => {
                 self.paint("31", &format!("  ✗ {}", first_line(content)))
             }
+            Event::PermissionDenied { request_id, .. } => {
+                self.decided(request_id, false);
+                self.notice(event)
+            }
+            // What a run left open is not asked again.
+            Event::InvocationStarted { .. } => {
+                self.asked.clear();
+                self.seen.clear();
+                String::new()
+            }
             other => self.notice(other),
         }
     }
 
-    /// How a command ended and its last lines, or what a change changed. Nothing for a look.
-    fn completed(&self, content: &[ContentPart], metadata: &Value, duration_ms: u64) -> String {
+    fn decided(&mut self, id: &QuestionId, allowed: bool) {
+        let call = self.asked.iter().find(|(asked, _)| asked == id).map(|(_, call)| call.clone());
+        self.asked.retain(|(asked, _)| asked != id);
+        self.seen.extend(call.filter(|_| allowed));
+    }
+
+    /// How a command ended and its last lines, or what a change changed, unless that was `seen` in
+    /// the question. Nothing for a look.
+    fn completed(
+        &self,
+        content: &[ContentPart],
+        metadata: &Value,
+        duration_ms: u64,
+        seen: bool,
+    ) -> String {
         if metadata.get("exitCode").is_some() {
             let end = match (metadata["exitCode"].as_i64(), metadata["signal"].as_str()) {
                 (Some(code), _) => format!("exit {code}"),
@@ -104,7 +152,7 @@ impl Progress {
             lines.extend(last_lines(&text).into_iter().map(|line| self.paint("2", &line)));
             return lines.join("\n");
         }
-        match metadata["diff"].as_str().filter(|diff| !diff.is_empty()) {
+        match metadata["diff"].as_str().filter(|diff| !diff.is_empty() && !seen) {
             Some(diff) => self.excerpt(diff),
             None => String::new(),
         }
@@ -242,6 +290,33 @@ mod tests {
             "{shown}"
         );
         assert!(shown.ends_with("… 10 more lines\u{1b}[0m\n"), "{shown}");
+    }
+
+    #[test]
+    fn what_was_shown_in_the_question_is_not_shown_again() {
+        let id = QuestionId::new("q1");
+        let asked = Event::PermissionRequested {
+            request_id: id.clone(),
+            call_id: CallId::new("c1"),
+            tool: "write_file".to_owned(),
+            summary: String::new(),
+            detail: String::new(),
+            reason: String::new(),
+            scopes: Vec::new(),
+            digest: String::new(),
+        };
+        let granted = |by: &str| Event::PermissionGranted {
+            request_id: id.clone(),
+            by: by.to_owned(),
+            scope: posse_actors::event::Scope::Once,
+            grant: None,
+        };
+        let done = completed("updated x", json!({"diff": "@@ -1 +1 @@\n-a\n+b\n"}));
+        for (by, lines) in [("user", 0), ("--yes", 3)] {
+            let mut progress = Progress::new(false, false);
+            assert_eq!(progress.show(&asked) + &progress.show(&granted(by)), "");
+            assert_eq!(progress.show(&done).lines().count(), lines, "{by}");
+        }
     }
 
     #[test]

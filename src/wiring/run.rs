@@ -11,6 +11,7 @@ use posse_actors::ports::{Asking, JournalError, JournalStore, NoHooks, Ports, Pr
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
@@ -133,14 +134,21 @@ pub(crate) fn perform(
     hold(assembled, async |session| headless::run(session, prompt, manner).await)
 }
 
+/// What sessions and front ends run on.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| {
+        Failure::new("INT003", Exit::Internal, "no runtime").because(error.to_string())
+    })
+}
+
 /// Starts an assembled session, and hands it to a front end until that is done with it.
 fn hold(
     assembled: Assembled,
     front: impl AsyncFnOnce(SessionHandle) -> Exit,
 ) -> Result<Exit, Failure> {
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
+    let runtime = runtime()?;
     let Assembled { ports, settings, scratch } = assembled;
     let exit = runtime.block_on(async {
         let session = SessionHandle::start(ports, settings).await;
@@ -153,21 +161,39 @@ fn hold(
     exit
 }
 
+/// Where a session is recorded.
+pub(crate) struct Kept {
+    id: SessionId,
+    journal: Arc<dyn JournalStore>,
+    dir: PathBuf,
+    scratch: Option<TempDir>,
+}
+
 /// Puts a session together around `model`.
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
+    let kept = Kept::new(setup).map_err(|error| vec![error])?;
+    let (ports, settings) = assemble_in(&kept, setup, model)?;
+    Ok(Assembled { ports, settings, scratch: kept.scratch })
+}
+
+/// Puts a session together that is recorded in `kept`.
+pub(crate) fn assemble_in(
+    kept: &Kept,
+    setup: &Setup<'_>,
+    model: Arc<dyn Provider>,
+) -> Result<(Ports, SessionSettings), Vec<Failure>> {
     let one = |error: Failure| vec![error];
     let settings = setup.settings;
     let agent = agents::choose(&settings.default_agent).map_err(one)?;
     let workspace = Workspace::open(setup.cwd, setup.add_dirs).map_err(one)?;
     let roots: Vec<String> =
         workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
-    let id = session_id();
-    let (journal, session_dir, scratch) = journal(setup, &id).map_err(one)?;
     let sandbox = Sandbox::new(secrets(setup)).map_err(|error| {
         one(Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
             .because(error.to_string()))
     })?;
     let tier = sandbox.tier().to_owned();
+    let session_dir = kept.dir.clone();
     let env = ToolEnvironment { workspace, session_dir, dry_run: setup.dry_run };
     let toolbox = tools::builtin(Arc::new(env), Arc::new(sandbox));
     let names: Vec<String> = toolbox
@@ -183,12 +209,12 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
         tools: Arc::new(toolbox),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(policy),
-        journal,
+        journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process)),
     };
     let settings = SessionSettings {
-        session_id: id,
+        session_id: kept.id.clone(),
         posse: env!("CARGO_PKG_VERSION").to_owned(),
         cwd: setup.cwd.display().to_string(),
         agent: agent.name.to_owned(),
@@ -201,7 +227,7 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
         history: Vec::new(),
         fail: posse_actors::root_session::FailPoints::default(),
     };
-    Ok(Assembled { ports, settings, scratch })
+    Ok((ports, settings))
 }
 
 fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str) -> String {
@@ -225,22 +251,24 @@ fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str)
     agents::system_prompt(agent, &block, &instructions)
 }
 
-type Kept = (Arc<dyn JournalStore>, PathBuf, Option<TempDir>);
-
-fn journal(setup: &Setup<'_>, id: &SessionId) -> Result<Kept, Failure> {
-    if setup.keep {
-        let state = StateDir::new(setup.dirs.state.clone());
-        let dir = state.session_dir(setup.cwd, id);
-        let journal =
-            FileJournal::lock(&dir, id.clone()).map_err(|error| unusable(&dir, &error))?;
-        return Ok((Arc::new(journal), dir, None));
+impl Kept {
+    /// A new place: in the state directory, or in memory if the session is not to be kept.
+    pub(crate) fn new(setup: &Setup<'_>) -> Result<Kept, Failure> {
+        let id = session_id();
+        if setup.keep {
+            let state = StateDir::new(setup.dirs.state.clone());
+            let dir = state.session_dir(setup.cwd, &id);
+            let journal =
+                FileJournal::lock(&dir, id.clone()).map_err(|error| unusable(&dir, &error))?;
+            return Ok(Kept { id, journal: Arc::new(journal), dir, scratch: None });
+        }
+        let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
+            Failure::new("JRN002", Exit::Session, "there is no temporary directory")
+                .because(error.to_string())
+        })?;
+        let dir = scratch.path().to_owned();
+        Ok(Kept { id, journal: Arc::new(MemoryJournal::default()), dir, scratch: Some(scratch) })
     }
-    let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
-        Failure::new("JRN002", Exit::Session, "there is no temporary directory")
-            .because(error.to_string())
-    })?;
-    let dir = scratch.path().to_owned();
-    Ok((Arc::new(MemoryJournal::default()), dir, Some(scratch)))
 }
 
 fn unusable(dir: &Path, error: &JournalError) -> Failure {
@@ -345,7 +373,7 @@ fn introduce(assembled: &Assembled, forgotten: bool) {
 }
 
 /// A log on standard error, if `-v` asks for one.
-fn start_log(verbose: u8) {
+pub(crate) fn start_log(verbose: u8) {
     let level = match verbose {
         0 => return,
         1 => tracing::Level::INFO,

@@ -31,7 +31,7 @@ impl Plain<'_> {
         let started = Instant::now();
         let invocation = running.invocation().clone();
         let mut outcome = std::pin::pin!(running.outcome());
-        let mut stops = 0;
+        let (mut stops, mut over) = (0, false);
         self.terminal.watch();
         let outcome = loop {
             tokio::select! {
@@ -48,7 +48,10 @@ impl Plain<'_> {
                     self.stop().await;
                 }
                 announcement = self.current.events.next() => match announcement {
-                    Some(announcement) => self.follow(&announcement).await,
+                    Some(announcement) => {
+                        over |= is_last(&announcement, &invocation);
+                        self.follow(&announcement).await;
+                    }
                     None => break None,
                 },
                 input = self.terminal.next() => self.typed(input).await,
@@ -59,7 +62,7 @@ impl Plain<'_> {
                 self.current.session.interrupt();
             }
         };
-        if outcome.is_some() {
+        if outcome.is_some() && !over {
             self.follow_to_the_end(&invocation).await;
         }
         for input in self.terminal.unwatch().await {
@@ -108,14 +111,7 @@ impl Plain<'_> {
             };
             let Some(announcement) = announcement else { return };
             self.follow(&announcement).await;
-            let ours = announcement.origin().is_some_and(|it| it.invocation_id == *invocation);
-            let last = matches!(
-                announcement.event(),
-                Event::InvocationCompleted { .. }
-                    | Event::InvocationFailed { .. }
-                    | Event::InvocationCancelled { .. }
-            );
-            if ours && last {
+            if is_last(&announcement, invocation) {
                 return;
             }
         }
@@ -223,4 +219,16 @@ impl Plain<'_> {
             self.say(&line).await;
         }
     }
+}
+
+/// Whether an invocation says nothing more after this.
+fn is_last(announcement: &Announcement, invocation: &InvocationId) -> bool {
+    let ours = announcement.origin().is_some_and(|origin| origin.invocation_id == *invocation);
+    let last = matches!(
+        announcement.event(),
+        Event::InvocationCompleted { .. }
+            | Event::InvocationFailed { .. }
+            | Event::InvocationCancelled { .. }
+    );
+    ours && last
 }
