@@ -13,5 +13,9 @@ mod permission;
 // Servers that fail, lie or send rubbish.
 mod provider_faults;
 
+// A program that drives a session, and a person at a terminal.
+mod driving;
+mod plain;
+
 // Processes: what they see, how they end, what is left of them.
 mod exec;
