@@ -170,6 +170,8 @@ struct Current {
     model: String,
     agent: String,
     tier: String,
+    /// Questions so far that nobody could be asked.
+    unanswered: u32,
 }
 
 #[derive(Debug, Default)]
@@ -187,7 +189,7 @@ impl Current {
         let session = session.map_err(|error| error.to_string())?;
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
-        Ok(Current { session, events, sources, provider, model, agent, tier })
+        Ok(Current { session, events, sources, provider, model, agent, tier, unanswered: 0 })
     }
 
     async fn end(&self, reason: &str, exit: Exit, limit: Duration) {

@@ -40,12 +40,12 @@ impl History {
         &self.lines
     }
 
-    /// Adds a line, unless it is the one before again.
-    pub(crate) fn add(&mut self, line: &str) {
+    /// Adds a line, unless it is the one before again. Returns whether it is new.
+    pub(crate) fn add(&mut self, line: &str) -> bool {
         let kept = line.trim_end();
         let again = self.lines.last().is_some_and(|last| last == kept);
         if kept.is_empty() || kept.starts_with(' ') || kept.len() > LINE_BYTES_MAX || again {
-            return;
+            return false;
         }
         self.lines.push(kept.to_owned());
         if self.lines.len() > LINES_MAX {
@@ -55,6 +55,7 @@ impl History {
             // A history that cannot be written is no reason to stop working.
             append(file, kept).ok();
         }
+        true
     }
 }
 

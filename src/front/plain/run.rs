@@ -174,6 +174,12 @@ impl Plain<'_> {
         if outcome.is_none() && self.leaving.is_some() {
             return;
         }
+        let outcome = outcome.map(|mut outcome| {
+            // The session counts over all of its tasks.
+            let before = std::mem::replace(&mut self.current.unanswered, outcome.unanswered);
+            outcome.unanswered = outcome.unanswered.saturating_sub(before);
+            outcome
+        });
         let verdict = judge(outcome.as_ref(), None);
         self.last = verdict.exit;
         if let Some(result) = &verdict.result {

@@ -11,9 +11,14 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
+use rustyline::completion::Completer;
 use rustyline::config::{Behavior, Config};
 use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
 use rustyline::history::{History as _, MemHistory};
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Editor, Helper};
 use tokio::sync::mpsc;
 
 use crate::front::driver::{Line, next_line};
@@ -66,8 +71,8 @@ impl Terminal {
         let (woken, wake) = nix::unistd::pipe()?;
         let (requests, asked) = std_mpsc::channel();
         let (sender, inputs) = mpsc::channel(WAITING_MAX);
-        let mut reader = Reader { inputs: sender, woken, history };
         std::thread::spawn(move || {
+            let mut reader = Reader { inputs: sender, woken, history, editor: None };
             for request in asked {
                 let goes_on = match request {
                     Request::Edit(prompt) if interactive => reader.edit(&prompt),
@@ -135,6 +140,7 @@ struct Reader {
     inputs: mpsc::Sender<Input>,
     woken: OwnedFd,
     history: History,
+    editor: Option<Editor<Continued, MemHistory>>,
 }
 
 impl Reader {
@@ -143,50 +149,32 @@ impl Reader {
     }
 
     fn edit(&mut self, prompt: &str) -> Option<()> {
-        let mut text = String::new();
-        let mut prompt = prompt;
-        let input = loop {
-            match self.edit_line(prompt) {
-                Ok(line) => match line.strip_suffix('\\') {
-                    Some(line) if text.len() < INPUT_BYTES_MAX => {
-                        text.push_str(line);
-                        text.push('\n');
-                        prompt = "… ";
-                    }
-                    _ => break Input::Line(text + &line),
-                },
-                Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => {
-                    break Input::Interrupted;
-                }
-                // Its end, or a terminal that is gone.
-                Err(_) => break Input::End,
-            }
+        let input = match self.edit_line(prompt) {
+            Ok(text) => Input::Line(text.replace("\\\n", "\n")),
+            Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => Input::Interrupted,
+            // Its end, or a terminal that is gone.
+            Err(_) => Input::End,
         };
-        if let Input::Line(text) = &input {
-            self.history.add(text);
-        }
         self.send(input)
     }
 
-    /// A new editor for each line: it takes SIGINT for itself as long as it lives.
-    fn edit_line(&self, prompt: &str) -> rustyline::Result<String> {
-        let config = Config::builder()
-            .behavior(Behavior::PreferTerm)
-            .check_cursor_position(false)
-            .bracketed_paste(true)
-            .build();
-        let mut history = MemHistory::with_config(&config);
-        for line in self.history.lines() {
-            history.add(line)?;
-        }
-        let mut editor = rustyline::Editor::<(), _>::with_history(config, history)?;
-        loop {
+    /// What was typed ahead of the prompt waits in the editor, so there is one for all lines.
+    fn edit_line(&mut self, prompt: &str) -> rustyline::Result<String> {
+        let editor = match &mut self.editor {
+            Some(editor) => editor,
+            none => none.insert(editor(self.history.lines())?),
+        };
+        let text = loop {
             match editor.readline(prompt) {
                 // The window changed its size.
                 Err(ReadlineError::Signal(rustyline::error::Signal::Resize)) => (),
-                other => return other,
+                other => break other?,
             }
+        };
+        if self.history.add(&text) {
+            editor.add_history_entry(text.as_str())?;
         }
+        Ok(text)
     }
 
     fn line(&self) -> Option<()> {
@@ -269,4 +257,38 @@ enum Waited {
     Woken,
     Typed,
     Quiet,
+}
+
+fn editor(lines: &[String]) -> rustyline::Result<Editor<Continued, MemHistory>> {
+    let config = Config::builder()
+        .behavior(Behavior::PreferTerm)
+        .check_cursor_position(false)
+        .bracketed_paste(true)
+        .build();
+    let mut history = MemHistory::with_config(&config);
+    for line in lines {
+        history.add(line)?;
+    }
+    let mut editor = Editor::with_history(config, history)?;
+    editor.set_helper(Some(Continued));
+    Ok(editor)
+}
+
+/// A backslash at the end of a line continues it.
+struct Continued;
+
+impl Completer for Continued {
+    type Candidate = String;
+}
+impl Helper for Continued {}
+impl Highlighter for Continued {}
+impl Hinter for Continued {
+    type Hint = String;
+}
+
+impl Validator for Continued {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let goes_on = context.input().ends_with('\\');
+        Ok(if goes_on { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+    }
 }
