@@ -1,15 +1,19 @@
 //! The effective settings: layers of JSON values, merged leaf by leaf, each with its origin.
 //!
-//! Built-in < user < project < `--config` < environment < flags. A repository sets only what is
+//! Built-in < user < project < `--config` < saved preferences < environment < flags. A repository sets only what is
 //! harmless; the rest of its file is inert until the user trusts it. Every mistake is found in one
 //! go and shown with its place.
 
+mod describe;
+mod edit;
 mod environment;
 mod file;
 mod layers;
+pub mod preferences;
 mod schema;
 mod settings;
 mod show;
+mod write;
 
 use std::path::{Path, PathBuf};
 
@@ -17,9 +21,13 @@ use serde_json::Value;
 
 use crate::failure::{Failure, printable};
 
+pub use describe::{json_schema, reference};
+pub use edit::{Change, edit, explain};
 pub use environment::{Dirs, Environment};
 pub use layers::{Layers, Leaf, Origin};
-pub use settings::{ProviderSettings, SandboxSettings, Settings, Timeouts};
+pub use settings::{
+    CallBudget, ProviderSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
+};
 pub use show::{paths, show};
 
 use file::Reading;
@@ -81,11 +89,14 @@ pub fn load(
     if let Some(file) = sources.file {
         reader.user_file(file, Reading::Required);
     }
+    let (saved, notice) = preferences::load(dirs);
+    reader.preferences(saved);
     reader.environment(environment);
     for (key, value, flag) in &sources.flags {
         reader.flag(key, value, flag);
     }
-    let (layers, notices, mut failures) = reader.finish();
+    let (layers, mut notices, mut failures) = reader.finish();
+    notices.extend(notice);
     let settings = Settings::from_layers(&layers, environment, &mut failures);
     if failures.is_empty() { Ok(Loaded { settings, layers, notices }) } else { Err(failures) }
 }

@@ -10,6 +10,7 @@ pub mod config;
 
 pub mod agents;
 pub mod journal;
+pub mod models;
 pub mod permission;
 pub mod provider;
 pub mod sandbox;

@@ -12,12 +12,16 @@ use std::process::ExitCode;
 
 use jiff::tz::TimeZone;
 
-use crate::cli::{self, CliExit, ConfigArgs, Invocation, PlaceArgs, SessionsAction, SessionsArgs};
-use crate::config::{self, Dirs, Environment, Loaded, Sources};
+use crate::cli::{
+    self, CliExit, ConfigArgs, ConfigEdit, Invocation, ListArgs, PlaceArgs, SessionsAction,
+    SessionsArgs,
+};
+use crate::config::{self, Change, Dirs, Environment, Loaded, Sources};
 use crate::failure::{Exit, Failure, lines};
 use crate::journal::commands::{self, View};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
+use crate::models;
 
 pub(crate) use run::perform;
 pub use run::{Setup, assemble};
@@ -42,7 +46,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Replay(_) => not_yet("replay"),
         Invocation::Agents(_) => not_yet("agents"),
         Invocation::Tools(_) => not_yet("tools"),
-        Invocation::Models(_) => not_yet("models"),
+        Invocation::Models(args) => list_models(&args, &environment),
         Invocation::Doctor(_) => not_yet("doctor"),
         Invocation::Completions(_) => not_yet("completions"),
         Invocation::Man(_) => not_yet("man"),
@@ -152,10 +156,27 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
             config::paths(&dirs, Some(&project_root(&cwd)), args.config.as_deref())
         }
-        ConfigArgs::Schema => return not_yet("config schema"),
-        ConfigArgs::Reference => return not_yet("config reference"),
-        ConfigArgs::Edit { .. } => return not_yet("config edit"),
+        ConfigArgs::Schema => config::json_schema(),
+        ConfigArgs::Reference => config::reference(),
+        ConfigArgs::Edit { edit, place } => {
+            let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+            let file = place.config.unwrap_or_else(|| config::user_file(&dirs));
+            match &edit {
+                ConfigEdit::Explain => config::explain(&file),
+                ConfigEdit::Set { key, value } => config::edit(&file, Change::Set { key, value })?,
+                ConfigEdit::Unset { key } => config::edit(&file, Change::Unset { key })?,
+            }
+        }
     };
+    let written = io::stdout().write_all(text.as_bytes());
+    Ok(written.map_or(Exit::Failed, |()| Exit::Done))
+}
+
+fn list_models(args: &ListArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let place = place(&args.place, Vec::new(), environment)?;
+    notices(&place.loaded);
+    let catalog = models::Catalog::new(&place.loaded.settings.models);
+    let text = models::list(&catalog.all(), args.json);
     let written = io::stdout().write_all(text.as_bytes());
     Ok(written.map_or(Exit::Failed, |()| Exit::Done))
 }

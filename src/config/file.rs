@@ -33,6 +33,10 @@ pub(crate) struct Source {
     pub(crate) text: String,
     /// Permission bits.
     pub(crate) mode: u32,
+    /// Whether it is neither ours nor root's.
+    pub(crate) is_foreign: bool,
+    /// Whether a byte order mark stood before the text.
+    pub(crate) has_bom: bool,
 }
 
 impl Source {
@@ -62,7 +66,7 @@ impl Source {
                 return Err(refused("CFG007", what).because(error.to_string()).fix(fix));
             }
         };
-        let (bytes, mode) = bytes(file).map_err(|(code, what)| refused(code, what))?;
+        let (bytes, mode, owner) = bytes(file).map_err(|(code, what)| refused(code, what))?;
         let mut text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let line = 1 + newlines(&error.as_bytes()[..at]);
@@ -73,27 +77,22 @@ impl Source {
             let what = "the configuration contains a NUL byte".into();
             return Err(refused("CFG009", what).at(format!("{name}:{line}")));
         }
-        if text.starts_with('\u{feff}') {
+        let has_bom = text.starts_with('\u{feff}');
+        if has_bom {
             text.drain(..'\u{feff}'.len_utf8());
         }
-        Ok(Some(Source { name, text, mode }))
+        let is_foreign = owner != 0 && owner != nix::unistd::geteuid().as_raw();
+        Ok(Some(Source { name, text, mode, is_foreign, has_bom }))
+    }
+
+    /// A file that does not exist yet.
+    pub(crate) fn of(name: &str, text: String) -> Source {
+        Source { name: name.to_owned(), text, mode: 0o600, is_foreign: false, has_bom: false }
     }
 
     /// The object in the file; `None` if there is nothing but white space and comments.
     pub(crate) fn parse(&self) -> Result<Option<ast::Object<'_>>, Failure> {
-        let options = ParseOptions {
-            allow_comments: true,
-            allow_trailing_commas: true,
-            allow_loose_object_property_names: false,
-            allow_missing_commas: false,
-            allow_single_quoted_strings: false,
-            allow_hexadecimal_numbers: false,
-            allow_unary_plus_numbers: false,
-            allow_bare_decimal_point_numbers: false,
-            allow_non_finite_numbers: false,
-            allow_extended_string_escapes: false,
-        };
-        match parse_to_ast(&self.text, &CollectOptions::default(), &options) {
+        match parse_to_ast(&self.text, &CollectOptions::default(), &options()) {
             Ok(parsed) => match parsed.value {
                 None => Ok(None),
                 Some(ast::Value::Object(object)) => Ok(Some(object)),
@@ -141,6 +140,22 @@ impl Source {
     }
 }
 
+/// JSON with comments and trailing commas, and nothing else that is not JSON.
+pub(crate) fn options() -> ParseOptions {
+    ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    }
+}
+
 /// A mistake in the configuration.
 pub(crate) fn invalid(code: &'static str, what: impl Into<String>) -> Failure {
     Failure::new(code, Exit::Configuration, what)
@@ -159,7 +174,7 @@ fn may_show(line: &str) -> bool {
         && !line.split(['"', ' ', ',', '\t']).any(crate::config::looks_like_key)
 }
 
-fn bytes(file: File) -> Result<(Vec<u8>, u32), (&'static str, String)> {
+fn bytes(file: File) -> Result<(Vec<u8>, u32, u32), (&'static str, String)> {
     let unreadable = |error: std::io::Error| ("CFG007", format!("it cannot be read: {error}"));
     let metadata = file.metadata().map_err(unreadable)?;
     let kind = metadata.file_type();
@@ -179,5 +194,5 @@ fn bytes(file: File) -> Result<(Vec<u8>, u32), (&'static str, String)> {
         let what = format!("the configuration is too large: {found} bytes, at most {BYTES_MAX}");
         return Err(("CFG006", what));
     }
-    Ok((bytes, metadata.mode()))
+    Ok((bytes, metadata.mode(), metadata.uid()))
 }

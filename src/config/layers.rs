@@ -2,26 +2,26 @@
 //! origin; a later layer replaces an earlier one's leaf.
 
 mod check;
+mod conflicts;
+mod walk;
 
-pub(crate) use check::duration;
+pub(crate) use check::{check, duration, from_text, is_model, is_name, mismatch};
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use jsonc_parser::ast;
-use jsonc_parser::common::Ranged;
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
 
 use crate::config::environment::Environment;
-use crate::config::file::{Reading, Source, invalid, newlines};
+use crate::config::file::{Reading, Source};
+use crate::config::preferences::Preferences;
 use crate::config::schema::{self, Key, Kind, Project};
 use crate::config::{Notice, looks_like_key};
 use crate::failure::{Exit, Failure, nearest};
+pub(crate) use walk::Walk;
 
-/// Mistakes of one file that are listed; the rest is counted.
-const FAILURES_MAX: usize = 20;
 /// Keys that are named in one notice.
 const NAMES_MAX: usize = 8;
 /// Characters of a message that a file's own words are part of.
@@ -54,6 +54,8 @@ pub enum Origin {
         /// The line, from 1.
         line: usize,
     },
+    /// What was chosen last, by hand.
+    Preferences,
     /// An environment variable.
     Variable(&'static str),
     /// A flag.
@@ -65,6 +67,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::BuiltIn => f.write_str("built in"),
             Origin::File { name, line } => write!(f, "{name}:{line}"),
+            Origin::Preferences => f.write_str("saved preferences"),
             Origin::Variable(name) => write!(f, "environment variable {name}"),
             Origin::Flag(flag) => f.write_str(flag),
         }
@@ -99,6 +102,18 @@ pub(crate) struct Reader {
     notices: Vec<Notice>,
     failures: Vec<Failure>,
     inactive: BTreeSet<String>,
+    /// What the leaves of a repository that nobody trusts replaced.
+    displaced: BTreeMap<String, Option<Leaf>>,
+    /// The name of that repository's file.
+    stranger: String,
+    saved: Option<Saved>,
+}
+
+/// What the saved preferences replaced.
+#[derive(Debug)]
+struct Saved {
+    provider: String,
+    model_before: Option<Leaf>,
 }
 
 impl Reader {
@@ -110,7 +125,11 @@ impl Reader {
                 self.judge_mode(&source);
                 let mut walk = Walk::new(&source);
                 walk.file();
-                self.failures.append(&mut walk.failures);
+                if walk.from_future {
+                    self.notices.push(from_future(&walk));
+                } else {
+                    self.failures.append(&mut walk.failures);
+                }
                 self.take(walk, |_| true);
             }
         }
@@ -129,7 +148,9 @@ impl Reader {
         };
         let mut walk = Walk::new(&source);
         walk.file();
-        if trusted {
+        if walk.from_future {
+            self.notices.push(from_future(&walk));
+        } else if trusted {
             self.failures.append(&mut walk.failures);
         } else if let Some(first) = walk.failures.first() {
             let more = match walk.failures.len() {
@@ -158,11 +179,48 @@ impl Reader {
             );
             self.notices.push(Notice { code: "CFG005", text });
         }
+        if !trusted {
+            let paths = walk.found.iter().filter(|found| allowed(found.key));
+            let before = |path: &String| (path.clone(), self.layers.leaves.get(path).cloned());
+            self.stranger.clone_from(&walk.source.name);
+            self.displaced = paths.map(|found| before(&found.path)).collect();
+        }
         self.take(walk, allowed);
     }
 
+    /// What was chosen last. A model belongs to the provider that it was chosen for.
+    pub(crate) fn preferences(&mut self, saved: Preferences) {
+        let Some(provider) = saved.provider else { return };
+        let same = self.layers.get("defaultProvider").is_some_and(|leaf| leaf.value == provider);
+        let model_before = self.layers.leaves.get("model").cloned();
+        if !same || saved.model.is_some() {
+            self.layers.leaves.remove("model");
+        }
+        let chosen = |text: &str| Leaf { value: text.into(), origin: Origin::Preferences };
+        let leaves = &mut self.layers.leaves;
+        leaves.insert("defaultProvider".to_owned(), chosen(&provider));
+        if let Some(model) = &saved.model {
+            leaves.insert("model".to_owned(), chosen(model));
+        }
+        self.saved = Some(Saved { provider, model_before });
+    }
+
+    /// Where another provider was named, the model that was chosen for the saved one goes.
+    fn part_from_saved(&mut self) {
+        let Some(saved) = self.saved.take() else { return };
+        let leaves = &mut self.layers.leaves;
+        if leaves.get("defaultProvider").is_some_and(|leaf| leaf.value == saved.provider) {
+            return;
+        }
+        let chosen = |leaf: &Leaf| leaf.origin == Origin::Preferences;
+        if leaves.get("model").is_none_or(chosen) {
+            leaves.remove("model");
+            leaves.extend(saved.model_before.map(|leaf| ("model".to_owned(), leaf)));
+        }
+    }
+
     pub(crate) fn environment(&mut self, environment: &Environment) {
-        const OTHERS: [&str; 2] = ["POSSE_HOME", "POSSE_CONFIG"];
+        const OTHERS: [&str; 1] = ["POSSE_HOME"];
         let known = || schema::KEYS.iter().filter_map(|key| key.variable);
         for name in environment.names("POSSE_") {
             if let Some(oddity) = environment.oddity(name) {
@@ -182,7 +240,7 @@ impl Reader {
             let (Some(text), Some(variable)) = (environment.get(name), key.variable) else {
                 continue;
             };
-            let value = check::from_text(key.kind, text);
+            let value = from_text(key.kind, text);
             self.set(key, &value, Origin::Variable(variable));
         }
     }
@@ -201,12 +259,14 @@ impl Reader {
 
     /// What counts, what should be said, and what is wrong.
     pub(crate) fn finish(mut self) -> (Layers, Vec<Notice>, Vec<Failure>) {
+        self.part_from_saved();
         for key in schema::KEYS {
             if let Some(value) = key.default_value() {
                 let leaf = || Leaf { value, origin: Origin::BuiltIn };
                 self.layers.leaves.entry(key.path.to_owned()).or_insert_with(leaf);
             }
         }
+        self.find_conflicts();
         if !self.inactive.is_empty() {
             let names = names(self.inactive.iter().map(String::as_str));
             let text = format!("{names}: accepted, but without effect in this version");
@@ -216,10 +276,10 @@ impl Reader {
     }
 
     fn set(&mut self, key: &'static Key, value: &Value, origin: Origin) {
-        match check::check(key.kind, value) {
+        match check(key.kind, value) {
             Ok(()) => self.insert(key, key.path.to_owned(), value.clone(), origin),
             Err(expected) => {
-                let what = check::mismatch(key.path, expected, value);
+                let what = mismatch(key.path, expected, value);
                 let usage = matches!(origin, Origin::Flag(_));
                 let exit = if usage { Exit::Usage } else { Exit::Configuration };
                 self.failures.push(Failure::new("CFG003", exit, what).at(origin.to_string()));
@@ -234,8 +294,11 @@ impl Reader {
                 format!("{path} looks like a secret ({origin}); name a variable in apiKeyEnv");
             self.notices.push(Notice { code: "CFG015", text });
         }
-        let multi =
-            key.path == "agentMode" && value.as_str().is_some_and(|mode| mode.starts_with("multi"));
+        let multi = match key.path {
+            "agentMode" | "mode" => value.as_str().is_some_and(|mode| mode.starts_with("multi")),
+            "multiAgent.enabled" => value == Value::Bool(true),
+            _ => false,
+        };
         if !key.active || multi {
             self.inactive.insert(path.clone());
         }
@@ -255,16 +318,35 @@ impl Reader {
     /// Says so when others could change the file or read keys in it.
     fn judge_mode(&mut self, source: &Source) {
         let has_key = || source.text.split(['"', '\'']).any(looks_like_key);
-        let text = if source.mode & 0o022 != 0 {
+        let text = if source.is_foreign {
+            "belongs to another user"
+        } else if source.mode & 0o022 != 0 {
             "can be changed by other users"
         } else if source.mode & 0o044 != 0 && has_key() {
             "holds a secret and can be read by other users"
         } else {
             return;
         };
-        let text = format!("{} {text}; run chmod 600 on it", source.name);
+        let fix = if source.is_foreign { "run chown on it" } else { "run chmod 600 on it" };
+        let text = format!("{} {text}; {fix}", source.name);
         self.notices.push(Notice { code: "CFG010", text });
     }
+}
+
+/// A file of a later version counts as far as it is understood.
+fn from_future(walk: &Walk<'_>) -> Notice {
+    let skipped = match walk.failures.len() {
+        0 => String::new(),
+        count => format!("; {count} of its keys are not understood and were skipped"),
+    };
+    let name = &walk.source.name;
+    let text = format!(
+        "{name} was written for version {} of the format, this is version {}; opened read-only\
+         {skipped}",
+        walk.version,
+        schema::VERSION
+    );
+    Notice { code: "CFG012", text }
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -280,175 +362,5 @@ fn shortened(text: &str) -> String {
     text.chars().take(TEXT_CHARS_MAX).chain(cut.chars()).collect()
 }
 
-/// One leaf of a file.
-struct Found {
-    key: &'static Key,
-    path: String,
-    value: Value,
-    line: usize,
-}
-
-/// Goes through one file from top to bottom.
-struct Walk<'a> {
-    source: &'a Source,
-    found: Vec<Found>,
-    failures: Vec<Failure>,
-    /// Up to where lines were counted, and how many.
-    counted: (usize, usize),
-}
-
-impl<'a> Walk<'a> {
-    fn new(source: &'a Source) -> Walk<'a> {
-        Walk { source, found: Vec::new(), failures: Vec::new(), counted: (0, 1) }
-    }
-
-    fn file(&mut self) {
-        let source = self.source;
-        match source.parse() {
-            Err(failure) => self.failures.push(failure),
-            Ok(None) => {}
-            Ok(Some(object)) => self.object(&object, &mut Vec::new()),
-        }
-        if self.is_full() {
-            let what = format!("only the first {FAILURES_MAX} mistakes of this file are listed");
-            self.failures.push(invalid("CFG002", what).at(self.source.name.clone()));
-        }
-    }
-
-    fn object(&mut self, object: &ast::Object<'_>, path: &mut Vec<String>) {
-        self.find_duplicates(object, path);
-        for property in &object.properties {
-            if self.is_full() {
-                return;
-            }
-            let name = property.name.as_str();
-            if path.is_empty() && name == "$schema" {
-                continue;
-            }
-            path.push(name.to_owned());
-            self.property(property, path);
-            path.pop();
-        }
-    }
-
-    fn property(&mut self, property: &ast::ObjectProp<'_>, path: &mut Vec<String>) {
-        let parts: Vec<&str> = path.iter().map(String::as_str).collect();
-        if let [group, name] = parts.as_slice()
-            && *group == "providers"
-            && !check::is_name(name)
-        {
-            let what = format!("\"{name}\" cannot name a provider: use letters, digits, - and _");
-            return self.fail("CFG003", &what, property, None);
-        }
-        if let Some(key) = schema::find(&parts) {
-            return self.leaf(key, &parts.join("."), property);
-        }
-        if schema::children(&parts).next().is_some() {
-            if let ast::Value::Object(group) = &property.value {
-                return self.object(group, path);
-            }
-            let value = self.value(&property.value);
-            let what = check::mismatch(&parts.join("."), "an object".into(), &value);
-            return self.fail("CFG003", &what, property, None);
-        }
-        let (name, above) = (parts[parts.len() - 1], &parts[..parts.len() - 1]);
-        let nested: Vec<&str> = above.iter().copied().chain(name.split('.')).collect();
-        let fix = if name.contains('.') && schema::find(&nested).is_some() {
-            Some(format!("nest it: {}", check::nested(name)))
-        } else {
-            let known = schema::children(above).filter(|name| *name != "*");
-            nearest(name, known).map(|meant| format!("did you mean \"{meant}\"?"))
-        };
-        self.fail("CFG002", &format!("unknown key \"{}\"", parts.join(".")), property, fix);
-    }
-
-    fn leaf(&mut self, key: &'static Key, path: &str, property: &ast::ObjectProp<'_>) {
-        let value = self.value(&property.value);
-        if let Err(expected) = check::check(key.kind, &value) {
-            return self.fail("CFG003", &check::mismatch(path, expected, &value), property, None);
-        }
-        let line = self.line(property.value.range().start);
-        // The parts of an open-ended object are leaves of their own, so that layers merge.
-        if matches!(key.kind, Kind::TextMap | Kind::Any)
-            && let Value::Object(entries) = value
-        {
-            self.found.extend(entries.into_iter().map(|(name, value)| Found {
-                key,
-                path: format!("{path}.{name}"),
-                value,
-                line,
-            }));
-        } else {
-            self.found.push(Found { key, path: path.to_owned(), value, line });
-        }
-    }
-
-    fn find_duplicates(&mut self, object: &ast::Object<'_>, path: &[String]) {
-        let mut seen: HashMap<&str, usize> = HashMap::with_capacity(object.properties.len());
-        for property in &object.properties {
-            let at = property.range.start;
-            if let Some(before) = seen.insert(property.name.as_str(), at)
-                && !self.is_full()
-            {
-                let above = path.iter().map(String::as_str);
-                let all: Vec<&str> = above.chain([property.name.as_str()]).collect();
-                let line = self.source.line(before);
-                let what =
-                    format!("\"{}\" is set twice; the first is on line {line}", all.join("."));
-                let fix = "remove one; the later one would win".to_owned();
-                self.fail("CFG004", &what, property, Some(fix));
-            }
-        }
-    }
-
-    /// Finding a place costs a pass over the file, and a hostile one has as many mistakes as lines.
-    fn is_full(&self) -> bool {
-        self.failures.len() >= FAILURES_MAX
-    }
-
-    /// The line of an offset, counted on from the offset before, which is usually a smaller one.
-    fn line(&mut self, offset: usize) -> usize {
-        let text = self.source.text.as_bytes();
-        let (start, line) = if offset >= self.counted.0 { self.counted } else { (0, 1) };
-        let passed = text.get(start..offset).unwrap_or_default();
-        let line = line + newlines(passed);
-        self.counted = (offset, line);
-        line
-    }
-
-    fn fail(
-        &mut self,
-        code: &'static str,
-        what: &str,
-        property: &ast::ObjectProp<'_>,
-        fix: Option<String>,
-    ) {
-        let place = self.source.place(property.range.start);
-        let mut failure = invalid(code, shortened(what)).at(place);
-        failure.fix = fix;
-        self.failures.push(failure);
-    }
-
-    fn value(&mut self, value: &ast::Value<'_>) -> Value {
-        match value {
-            ast::Value::StringLit(text) => Value::String(text.value.clone().into_owned()),
-            ast::Value::NumberLit(number) => {
-                number.value.parse::<Number>().map_or(Value::Null, Value::Number)
-            }
-            ast::Value::BooleanLit(on) => Value::Bool(on.value),
-            ast::Value::NullKeyword(_) => Value::Null,
-            ast::Value::Array(array) => {
-                array.elements.iter().map(|element| self.value(element)).collect()
-            }
-            ast::Value::Object(object) => {
-                self.find_duplicates(object, &[]);
-                let mut entries = Map::new();
-                for property in &object.properties {
-                    let value = self.value(&property.value);
-                    entries.insert(property.name.as_str().to_owned(), value);
-                }
-                Value::Object(entries)
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

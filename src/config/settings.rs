@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use crate::config::environment::Environment;
-use crate::config::layers::{Layers, duration};
+use crate::config::layers::{Layers, Origin, duration};
 use crate::failure::{Exit, Failure};
 
 /// What counts after all layers.
@@ -36,6 +36,10 @@ pub struct Settings {
     pub image_bytes_max: u64,
     /// `multimodal.detail`.
     pub image_detail: String,
+    /// `tools`.
+    pub tools: ToolSettings,
+    /// `models`: what the user knows better, field by field, by model or `provider/model`.
+    pub models: BTreeMap<String, Map<String, Value>>,
     /// `permissions`: rules as JSON objects, from the user alone.
     pub permissions: Vec<Value>,
     /// `providers`, by name.
@@ -51,6 +55,31 @@ pub struct SandboxSettings {
     pub network: String,
     /// `readSecrets`: absolute.
     pub readable_secrets: Vec<PathBuf>,
+}
+
+/// How tools behave.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
+pub struct ToolSettings {
+    /// `edit.fuzzy`: edits may match where only white space, quotes or dashes differ.
+    pub fuzzy_edit: bool,
+    /// `edit.requireRead`: no edit of a file that was not read, or that changed since.
+    pub require_read: bool,
+    /// `read.dedup`: a repeated read of an unchanged file is answered with a reference.
+    pub dedup_reads: bool,
+    /// `outputBudget`: bytes of output in one turn.
+    pub output_budget: Option<u64>,
+    /// `budgets`, by tool.
+    pub budgets: BTreeMap<String, CallBudget>,
+}
+
+/// How often a tool may be called in one task.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallBudget {
+    /// `max`.
+    pub max: Option<u64>,
+    /// `onExceed` is `steer`: the model is told once, instead of being refused.
+    pub steer: bool,
 }
 
 /// One of `providers`. What is `None` or empty was not said: the preset of that name decides.
@@ -114,7 +143,7 @@ impl Settings {
             readable_secrets: readable_secrets(&list("sandbox.readSecrets"), environment, failures),
         };
         Settings {
-            multi_agent: text("agentMode").is_some_and(|mode| mode.starts_with("multi")),
+            multi_agent: multi_agent(layers),
             default_agent: text("defaultAgent").unwrap_or_default(),
             default_provider: text("defaultProvider"),
             model: text("model"),
@@ -125,10 +154,51 @@ impl Settings {
             sandbox,
             image_bytes_max: number("multimodal.maxImageBytes"),
             image_detail: text("multimodal.detail").unwrap_or_default(),
+            tools: tools(layers),
+            models: models(layers),
             permissions: list("permissions"),
             providers: providers(layers, environment, failures),
         }
     }
+}
+
+/// `agentMode`, else its other names, in that order.
+fn multi_agent(layers: &Layers) -> bool {
+    let said = |key: &str| layers.get(key).filter(|leaf| leaf.origin != Origin::BuiltIn);
+    let mode = said("agentMode").or_else(|| said("mode"));
+    match mode.and_then(|leaf| leaf.value.as_str()) {
+        Some(mode) => mode.starts_with("multi"),
+        None => said("multiAgent.enabled").is_some_and(|leaf| leaf.value == true),
+    }
+}
+
+fn tools(layers: &Layers) -> ToolSettings {
+    let on = |key: &str| layers.get(key).is_some_and(|leaf| leaf.value == true);
+    let mut budgets: BTreeMap<String, CallBudget> = BTreeMap::new();
+    for (rest, leaf) in layers.below("tools.budgets.") {
+        let Some((tool, field)) = rest.split_once('.') else { continue };
+        let budget = budgets.entry(tool.to_owned()).or_default();
+        match field {
+            "max" => budget.max = leaf.value.as_u64(),
+            _ => budget.steer = leaf.value == "steer",
+        }
+    }
+    ToolSettings {
+        fuzzy_edit: on("tools.edit.fuzzy"),
+        require_read: on("tools.edit.requireRead"),
+        dedup_reads: on("tools.read.dedup"),
+        output_budget: layers.get("tools.outputBudget").and_then(|leaf| leaf.value.as_u64()),
+        budgets,
+    }
+}
+
+fn models(layers: &Layers) -> BTreeMap<String, Map<String, Value>> {
+    let mut models: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    for (rest, leaf) in layers.below("models.") {
+        let Some((name, field)) = rest.rsplit_once('.') else { continue };
+        models.entry(name.to_owned()).or_default().insert(field.to_owned(), leaf.value.clone());
+    }
+    models
 }
 
 fn readable_secrets(

@@ -60,14 +60,21 @@ fn with_origins(layers: &Layers) -> Value {
 fn tree(layers: &Layers) -> Value {
     let mut root = Map::new();
     for (key, leaf) in layers.iter() {
-        let parts: Vec<&str> = match key.split_once(".headers.") {
-            // The name of a header may have dots.
-            Some((provider, name)) => provider.split('.').chain(["headers", name]).collect(),
-            None => key.split('.').collect(),
-        };
-        place(&mut root, &parts, shown(key, &leaf.value));
+        place(&mut root, &parts(key), shown(key, &leaf.value));
     }
     Value::Object(root)
+}
+
+/// The parts of a key. The names of headers and models may have dots.
+fn parts(key: &str) -> Vec<&str> {
+    if let Some((provider, name)) = key.split_once(".headers.") {
+        return provider.split('.').chain(["headers", name]).collect();
+    }
+    if let Some((name, field)) = key.strip_prefix("models.").and_then(|rest| rest.rsplit_once('.'))
+    {
+        return vec!["models", name, field];
+    }
+    key.split('.').collect()
 }
 
 fn place(group: &mut Map<String, Value>, path: &[&str], value: Value) {

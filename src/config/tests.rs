@@ -11,14 +11,14 @@ use super::*;
 use crate::failure::Exit;
 
 /// A home and a project in a temporary folder.
-struct Place {
-    dir: TempDir,
+pub(super) struct Place {
+    pub(super) dir: TempDir,
     project: PathBuf,
     variables: Vec<(String, String)>,
 }
 
 impl Place {
-    fn new() -> Place {
+    pub(super) fn new() -> Place {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("home/config")).unwrap();
         fs::create_dir_all(dir.path().join("project/.posse")).unwrap();
@@ -28,31 +28,32 @@ impl Place {
         Place { dir, project, variables }
     }
 
-    fn user(self, text: impl AsRef<[u8]>) -> Place {
+    pub(super) fn user(self, text: impl AsRef<[u8]>) -> Place {
         self.file("home/config/config.json", text)
     }
 
-    fn project(self, text: impl AsRef<[u8]>) -> Place {
+    pub(super) fn project(self, text: impl AsRef<[u8]>) -> Place {
         self.file("project/.posse/config.json", text)
     }
 
-    fn file(self, path: &str, text: impl AsRef<[u8]>) -> Place {
+    pub(super) fn file(self, path: &str, text: impl AsRef<[u8]>) -> Place {
         let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         self
     }
 
-    fn variable(mut self, name: &str, value: &str) -> Place {
+    pub(super) fn variable(mut self, name: &str, value: &str) -> Place {
         self.variables.push((name.into(), value.into()));
         self
     }
 
-    fn load(&self) -> Result<Loaded, Vec<Failure>> {
+    pub(super) fn load(&self) -> Result<Loaded, Vec<Failure>> {
         self.load_with(|_| {})
     }
 
-    fn load_with<'a>(
+    pub(super) fn load_with<'a>(
         &'a self,
         change: impl FnOnce(&mut Sources<'a>),
     ) -> Result<Loaded, Vec<Failure>> {
@@ -64,19 +65,19 @@ impl Place {
     }
 
     /// Without the temporary folder.
-    fn tidy(&self, text: &str) -> String {
+    pub(super) fn tidy(&self, text: &str) -> String {
         text.replace(&self.dir.path().display().to_string(), "")
     }
 
     /// What is wrong, as a person sees it.
-    fn failures(&self) -> String {
+    pub(super) fn failures(&self) -> String {
         let failures = self.load().unwrap_err();
         assert!(failures.iter().all(|failure| failure.exit == Exit::Configuration));
         let shown: Vec<String> = failures.iter().map(ToString::to_string).collect();
         self.tidy(&shown.join("\n"))
     }
 
-    fn notices(&self, loaded: &Loaded) -> String {
+    pub(super) fn notices(&self, loaded: &Loaded) -> String {
         let shown: Vec<String> = loaded.notices.iter().map(ToString::to_string).collect();
         self.tidy(&shown.join("\n"))
     }
@@ -96,6 +97,9 @@ fn has_defaults_without_any_file() {
     sandbox.mode = "workspace-write"  (built in)
     sandbox.network = "auto"  (built in)
     streaming.enabled = true  (built in)
+    tools.edit.fuzzy = false  (built in)
+    tools.edit.requireRead = false  (built in)
+    tools.read.dedup = true  (built in)
     "#);
     let settings = loaded.settings;
     assert_eq!((settings.turns_max, settings.streaming, settings.timeout), (25, true, None));
@@ -108,7 +112,7 @@ fn has_defaults_without_any_file() {
 #[test]
 fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
     let place = Place::new()
-        .user(r#"{ "maxTurns": 1, "defaultAgent": "a", "sandbox": { "mode": "off" }, "model": "user" }"#)
+        .user(r#"{ "maxTurns": 1, "defaultAgent": "a", "sandbox": { "mode": "read-only" }, "model": "user" }"#)
         .project(r#"{ "defaultAgent": "project" }"#)
         .file("extra.json", "{ \"maxTurns\": 2, // more\n \"sandbox\": { \"network\": \"deny\", }, }")
         .variable("POSSE_MODEL", "variable")
@@ -128,9 +132,12 @@ fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
     model = "flag"  (--model)
     multimodal.detail = "auto"  (built in)
     multimodal.maxImageBytes = 8388608  (built in)
-    sandbox.mode = "off"  (/home/config/config.json:1)
+    sandbox.mode = "read-only"  (/home/config/config.json:1)
     sandbox.network = "deny"  (/extra.json:2)
     streaming.enabled = false  (environment variable POSSE_STREAM)
+    tools.edit.fuzzy = false  (built in)
+    tools.edit.requireRead = false  (built in)
+    tools.read.dedup = true  (built in)
     "#);
     assert_eq!(loaded.notices, []);
     assert_eq!((loaded.settings.turns_max, loaded.settings.streaming), (3, false));

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::agents;
 use crate::cli::{PromptArg, RunArgs};
+use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, Origin};
 use crate::failure::{Exit, Failure};
 use crate::front::plain::{self, Choice, Opened, Options, Selected, Sources};
@@ -47,7 +48,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         (false, true) => Asking::Human,
         (false, false) => Asking::Nobody,
     };
-    let mut sessions = Sessions { args, environment, asking, found, kept: None };
+    let mut sessions =
+        Sessions { args, environment, asking, found, profile: String::new(), kept: None };
     let runtime = runtime().map_err(one)?;
     let exit = runtime.block_on(plain::run(&mut sessions, options));
     // A thread that waits for a key must not keep the process.
@@ -57,8 +59,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
 
 /// Whether typed lines outlive the process (`ui.history`).
 fn keeps_history(layers: &Layers) -> bool {
-    let wanted = layers.get("ui.history").map(|leaf| &leaf.value);
-    !matches!(wanted, Some(Value::Bool(false))) && wanted.and_then(Value::as_str) != Some("memory")
+    layers.get("ui.history").is_none_or(|leaf| leaf.value != false)
 }
 
 struct Sessions<'a> {
@@ -67,6 +68,8 @@ struct Sessions<'a> {
     asking: Asking,
     /// What counts for the session that goes on.
     found: Place,
+    /// Its provider.
+    profile: String,
     /// Where it is recorded.
     kept: Option<Kept>,
 }
@@ -108,11 +111,19 @@ impl plain::Sessions for Sessions<'_> {
             self.kept = Some(new);
         }
         self.found = found;
+        self.profile = info.profile;
         Ok(Opened { ports, settings: session, sources })
     }
 
-    fn remember(&mut self, _: Selected, _: &str) -> Result<(), Failure> {
-        Ok(())
+    fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure> {
+        let name = Some(name.to_owned());
+        let chosen = match what {
+            // Who works is a matter of the conversation.
+            Selected::Agent => return Ok(()),
+            Selected::Provider => Preferences { provider: name, model: None },
+            Selected::Model => Preferences { provider: Some(self.profile.clone()), model: name },
+        };
+        preferences::save(&self.found.dirs, &chosen)
     }
 
     fn names(&self, what: Selected) -> Vec<String> {

@@ -10,6 +10,7 @@ use crate::config::{looks_like_key, masked};
 const SHOWN_CHARS_MAX: usize = 40;
 const TEXT_BYTES_MAX: usize = 8 << 10;
 const ITEMS_MAX: usize = 1000;
+const PATHS_MAX: usize = 1000;
 
 /// Whether `value` fits; otherwise what it must be.
 pub(crate) fn check(kind: Kind, value: &Value) -> Result<(), String> {
@@ -108,6 +109,40 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+/// The name of a model, as vendors give them: `Qwen/Qwen3-Coder`, `gpt-5.1`, `qwen3:30b`.
+pub(crate) fn is_model(name: &str) -> bool {
+    let refused = |c: char| c.is_control() || c.is_whitespace();
+    (1..=200).contains(&name.len()) && !name.contains(refused)
+}
+
+/// A pattern in `value` whose braces stand for more paths than anyone could mean.
+pub(crate) fn bomb(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => (paths_meant(text) > PATHS_MAX).then_some(text),
+        Value::Array(items) => items.iter().find_map(bomb),
+        Value::Object(entries) => entries.values().find_map(bomb),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
+}
+
+/// At most how many paths the braces of a pattern stand for.
+fn paths_meant(pattern: &str) -> usize {
+    let (mut product, mut here, mut depth) = (1_usize, 1_usize, 0_usize);
+    for byte in pattern.bytes() {
+        match byte {
+            b'{' => depth += 1,
+            b',' if depth > 0 => here = here.saturating_add(1),
+            b'}' if depth > 0 => {
+                depth -= 1;
+                product = product.saturating_mul(here);
+                here = 1;
+            }
+            _ => {}
+        }
+    }
+    product
 }
 
 /// `{ "a": { "b": … } }` for `a.b`.

@@ -1,0 +1,153 @@
+//! The keys as others want them: a JSON Schema for editors, and a reference for people.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use crate::config::schema::{KEYS, Key, Kind, Project};
+
+/// The JSON Schema (2020-12) of a configuration file, as text.
+pub fn json_schema() -> String {
+    let mut root = group();
+    for key in KEYS {
+        let parts: Vec<&str> = key.path.split('.').collect();
+        place(&mut root, &parts, property(key));
+    }
+    root["properties"]["$schema"] = json!({ "type": "string", "description": "This schema." });
+    let mut schema = Map::new();
+    schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
+    schema.insert("title".into(), json!("posse configuration"));
+    if let Value::Object(root) = root {
+        schema.extend(root);
+    }
+    format!("{:#}\n", Value::Object(schema))
+}
+
+/// Every key with its type, default and who may set it, as Markdown.
+pub fn reference() -> String {
+    let mut text = String::new();
+    for (title, active) in [("Keys", true), ("Keys without effect yet", false)] {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = writeln!(text, "### {title}\n");
+        if !active {
+            text.push_str("Accepted with one warning, so that a file can be ready for them.\n\n");
+        }
+        text.push_str("| key | type | default | a repository may set it | variable | what |\n");
+        text.push_str("|---|---|---|---|---|---|\n");
+        for key in KEYS.iter().filter(|key| key.active == active) {
+            let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
+            let default = key.default_value().map(|value| code(&value.to_string()));
+            let row = [
+                code(&key.path.replace('*', "NAME")),
+                kind(key.kind),
+                default.unwrap_or_default(),
+                allowed(key.project).to_owned(),
+                key.variable.map(code).unwrap_or_default(),
+                key.about.to_owned(),
+            ];
+            let _: std::fmt::Result = writeln!(text, "| {} |", row.join(" | "));
+        }
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+fn group() -> Value {
+    json!({ "type": "object", "properties": {}, "additionalProperties": false })
+}
+
+/// Puts a property where its path says, with the groups above it.
+fn place(object: &mut Value, path: &[&str], property: Value) {
+    let Some((first, rest)) = path.split_first() else { return };
+    let slot = match *first {
+        "*" => &mut object["additionalProperties"],
+        name => &mut object["properties"][name],
+    };
+    if rest.is_empty() {
+        *slot = property;
+        return;
+    }
+    if !slot.is_object() {
+        *slot = group();
+    }
+    place(slot, rest, property);
+}
+
+fn property(key: &Key) -> Value {
+    let mut property = shape(key.kind);
+    let mut about = key.about.to_owned();
+    if !key.active {
+        about.push_str(" Without effect in this version.");
+    }
+    about.push_str(match key.project {
+        Project::Harmless => "",
+        Project::Trusted => " A repository sets it once it is trusted.",
+        Project::Never => " A repository cannot set it.",
+    });
+    if let Some(variable) = key.variable {
+        let _: std::fmt::Result = write!(about, " Variable: {variable}.");
+    }
+    property["description"] = json!(about);
+    if let Some(default) = key.default_value() {
+        property["default"] = default;
+    }
+    property
+}
+
+fn shape(kind: Kind) -> Value {
+    let line = || json!({ "type": "string", "minLength": 1, "maxLength": 8192 });
+    match kind {
+        Kind::Bool => json!({ "type": "boolean" }),
+        Kind::Text | Kind::Secret => line(),
+        Kind::Variable => json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,255}$" }),
+        Kind::Address => json!({ "type": "string", "pattern": "^https?://[^/@\\s]+(/[^\\s]*)?$" }),
+        Kind::Choice(names) => json!({ "type": "string", "enum": names }),
+        Kind::Whole(least, most) => {
+            json!({ "type": "integer", "minimum": least, "maximum": most })
+        }
+        Kind::Ratio => json!({ "type": "number", "minimum": 0.05, "maximum": 1 }),
+        Kind::Duration => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
+        Kind::TextList => json!({ "type": "array", "items": line(), "maxItems": 1000 }),
+        Kind::ObjectList => {
+            json!({ "type": "array", "items": { "type": "object" }, "maxItems": 1000 })
+        }
+        Kind::TextMap => {
+            json!({ "type": "object", "additionalProperties": line(), "maxProperties": 1000 })
+        }
+        Kind::Any => json!({}),
+    }
+}
+
+fn kind(kind: Kind) -> String {
+    match kind {
+        Kind::Bool => "true or false".into(),
+        Kind::Text => "text".into(),
+        Kind::Secret => "text, a secret".into(),
+        Kind::Variable => "name of a variable".into(),
+        Kind::Address => "address, http:// or https://".into(),
+        Kind::Choice(names) => {
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            names.join(", ")
+        }
+        Kind::Whole(least, most) => format!("whole number {least}–{most}"),
+        Kind::Ratio => "number 0.05–1".into(),
+        Kind::Duration => "time: `500ms`, `90s`, `10m`, `2h`".into(),
+        Kind::TextList => "list of texts".into(),
+        Kind::ObjectList => "list of objects".into(),
+        Kind::TextMap => "object of texts".into(),
+        Kind::Any => "anything".into(),
+    }
+}
+
+fn allowed(project: Project) -> &'static str {
+    match project {
+        Project::Harmless => "yes",
+        Project::Trusted => "once trusted",
+        Project::Never => "no",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+use std::fs;
+
+use super::*;
+use crate::config::tests::Place;
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/configuration.md");
+
+/// What the words of the schema mean that ours uses; patterns are left to others.
+fn fits(schema: &Value, value: &Value) -> bool {
+    let number = |word: &str| schema.get(word).and_then(Value::as_f64);
+    let kind = match schema.get("type").and_then(Value::as_str) {
+        None => true,
+        Some("boolean") => value.is_boolean(),
+        Some("string") => value.is_string(),
+        Some("integer") => value.is_i64(),
+        Some("number") => value.is_number(),
+        Some("array") => value.is_array(),
+        Some("object") => value.is_object(),
+        Some(other) => panic!("unknown type {other}"),
+    };
+    let listed = schema.get("enum").is_none_or(|names| names.as_array().unwrap().contains(value));
+    let least = number("minimum").is_none_or(|least| value.as_f64().unwrap_or(least) >= least);
+    let most = number("maximum").is_none_or(|most| value.as_f64().unwrap_or(most) <= most);
+    let mut items = value.as_array().into_iter().flatten();
+    let items = items.all(|item| schema.get("items").is_none_or(|schema| fits(schema, item)));
+    let mut members = value.as_object().into_iter().flatten();
+    let members = members.all(|(name, member)| match &schema["properties"][name] {
+        Value::Null => match &schema["additionalProperties"] {
+            Value::Bool(allowed) => *allowed,
+            Value::Null => true,
+            further => fits(further, member),
+        },
+        known => fits(known, member),
+    });
+    kind && listed && least && most && items && members
+}
+
+/// A value that fits, and one that does not, if there is any.
+fn examples(kind: Kind) -> (Value, Option<Value>) {
+    match kind {
+        Kind::Bool => (json!(true), Some(json!("true"))),
+        Kind::Text | Kind::Secret => (json!("some text"), Some(json!(3))),
+        Kind::Variable => (json!("A_KEY"), Some(json!(3))),
+        Kind::Address => (json!("https://host/v1"), Some(json!(false))),
+        Kind::Choice(names) => (json!(names[0]), Some(json!("no such choice"))),
+        Kind::Whole(least, most) => (json!(least), Some(json!(most + 1))),
+        Kind::Ratio => (json!(0.5), Some(json!(1.5))),
+        Kind::Duration => (json!("90s"), Some(json!(90))),
+        Kind::TextList => (json!(["/a"]), Some(json!([1]))),
+        Kind::ObjectList => (json!([{}]), Some(json!(["a"]))),
+        Kind::TextMap => (json!({ "A": "b" }), Some(json!({ "A": 1 }))),
+        Kind::Any => (json!({ "anything": [1] }), None),
+    }
+}
+
+fn nest(path: &str, value: Value) -> Value {
+    let named = path.replace('*', "some-name");
+    named.rsplit('.').fold(value, |value, name| json!({ name: value }))
+}
+
+#[test]
+fn the_schema_and_the_program_accept_and_refuse_the_same() {
+    let schema: Value = serde_json::from_str(&json_schema()).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    for key in KEYS {
+        let (good, bad) = examples(key.kind);
+        let good = nest(key.path, good);
+        assert!(fits(&schema, &good), "{good}");
+        assert!(Place::new().user(good.to_string()).load().is_ok(), "{good}");
+        let unknown = nest(&format!("{}x", key.path), json!(1));
+        let open = matches!(key.path.rsplit('.').next(), Some("*"));
+        assert!(open || !fits(&schema, &unknown), "{unknown}");
+        if let Some(bad) = bad {
+            let bad = nest(key.path, bad);
+            assert!(!fits(&schema, &bad), "{bad}");
+            let failures = Place::new().user(bad.to_string()).load().unwrap_err();
+            assert_eq!(failures[0].code, "CFG003", "{bad}");
+        }
+        if let Some(default) = key.default_value() {
+            assert!(fits(&schema, &nest(key.path, default)), "{}", key.path);
+        }
+    }
+    assert!(fits(&schema, &json!({ "$schema": "posse.schema.json" })));
+}
+
+#[test]
+fn every_key_is_described_in_a_sentence() {
+    for key in KEYS {
+        let about = key.about;
+        assert!(about.ends_with('.') && about.len() > 15, "{}: {about}", key.path);
+        assert!(about.starts_with(char::is_uppercase) && !about.contains('|'), "{about}");
+        assert!(!about.contains("  "), "{about}");
+    }
+    let schema: Value = serde_json::from_str(&json_schema()).unwrap();
+    insta::assert_snapshot!(format!("{:#}", schema["properties"]["sandbox"]));
+}
+
+#[test]
+fn the_guide_lists_every_key_as_it_is() {
+    let guide = fs::read_to_string(DOCUMENT).unwrap();
+    assert!(
+        guide.ends_with(&reference()),
+        "docs/guide/configuration.md does not end with what `posse config reference` prints"
+    );
+}
+
+#[test]
+fn the_examples_of_the_guide_are_accepted() {
+    let guide = fs::read_to_string(DOCUMENT).unwrap();
+    let blocks: Vec<&str> = guide
+        .split("```jsonc\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap_or_default())
+        .collect();
+    assert!(blocks.len() >= 2);
+    for block in blocks {
+        let place = Place::new().user(block);
+        assert!(place.load().is_ok(), "{}", place.failures());
+    }
+}

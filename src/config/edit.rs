@@ -1,0 +1,258 @@
+//! `posse config edit`: one setting of a file is changed, and every other byte stays.
+
+use std::path::Path;
+
+use jsonc_parser::cst::{CstContainerNode, CstInputValue, CstObject, CstRootNode};
+use serde_json::Value;
+
+use crate::config::file::{Reading, Source, options};
+use crate::config::layers::{self, Walk};
+use crate::config::schema::{self, Key, Kind};
+use crate::config::{looks_like_key, masked, write};
+use crate::failure::{Exit, Failure, nearest, printable};
+
+const HEADER: &str = "\
+// The configuration of posse. Comments and trailing commas are allowed.
+// Every key: posse config schema. What counts, and why: posse config show --origin.
+";
+
+/// A change of one setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// The key gets a value.
+    Set {
+        /// Its dotted name.
+        key: &'a str,
+        /// JSON, or a text as it is.
+        value: &'a str,
+    },
+    /// The key goes.
+    Unset {
+        /// Its dotted name.
+        key: &'a str,
+    },
+}
+
+/// Changes one setting of the file at `path`, which is made if there is none, and says what was
+/// done. Nothing is written that could not be read again.
+pub fn edit(path: &Path, change: Change<'_>) -> Result<String, Vec<Failure>> {
+    let one = |failure: Failure| vec![failure];
+    let source = Source::read(path, Reading::Optional).map_err(one)?;
+    let name = printable(&path.display().to_string());
+    let before = source.unwrap_or_else(|| Source::of(&name, HEADER.to_owned()));
+    let old = seen(&before)?;
+    let root = CstRootNode::parse(&before.text, &options()).map_err(|error| {
+        one(failed("CFG001", "the configuration cannot be edited").because(error.to_string()))
+    })?;
+    let object = root.object_value_or_create().ok_or_else(|| {
+        one(failed("CFG001", "the configuration is not an object").at(name.clone()))
+    })?;
+    let said = match change {
+        Change::Set { key, value } => set(&object, key, value, &name).map_err(one)?,
+        Change::Unset { key } => match unset(&object, &parts_of(key)) {
+            true => format!("removed {key} from {name}"),
+            false => return Ok(format!("{} is not set in {name}\n", printable(key))),
+        },
+    };
+    let mut text = root.to_string();
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let after = Source { text, ..before };
+    let new = seen(&after)?;
+    if new.len() > old.len() {
+        return Err(new);
+    }
+    let bom = if after.has_bom { "\u{feff}" } else { "" };
+    write::replace(path, &format!("{bom}{}", after.text)).map_err(|error| {
+        one(failed("CFG007", "the configuration cannot be written")
+            .at(name.clone())
+            .because(error.to_string()))
+    })?;
+    Ok(format!("{}\n", printable(&said)))
+}
+
+/// How to use it, for somebody who gave nothing.
+pub fn explain(path: &Path) -> String {
+    let missing = if path.exists() { "" } else { "  (none yet)" };
+    format!(
+        "{}{missing}\n\n\
+         posse config edit KEY VALUE      sets one, keeping comments: sandbox.network deny\n\
+         posse config edit --unset KEY    removes one\n\
+         posse config show --origin       shows what counts, and who set it\n\
+         posse config schema              describes every key, for an editor\n",
+        printable(&path.display().to_string())
+    )
+}
+
+fn failed(code: &'static str, what: impl Into<String>) -> Failure {
+    Failure::new(code, Exit::Configuration, what)
+}
+
+/// What is wrong with a file; an error if it must not be touched at all.
+fn seen(source: &Source) -> Result<Vec<Failure>, Vec<Failure>> {
+    let mut walk = Walk::new(source);
+    walk.file();
+    if walk.from_future {
+        let what = format!(
+            "{} was written for version {} of the format, this is version {}",
+            source.name,
+            walk.version,
+            schema::VERSION
+        );
+        return Err(vec![failed("CFG012", what).fix("use the later posse to change it")]);
+    }
+    if walk.failures.iter().any(|failure| failure.code == "CFG001") {
+        return Err(walk.failures);
+    }
+    Ok(walk.failures)
+}
+
+fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, Failure> {
+    let parts = parts_of(key);
+    let (known, inner) = resolve(&parts).ok_or_else(|| unknown(key))?;
+    let kind = match (known.kind, inner) {
+        (Kind::TextMap, true) => Kind::Text,
+        (kind, _) => kind,
+    };
+    let value = value_of(kind, text);
+    layers::check(kind, &value).map_err(|expected| {
+        let what = layers::mismatch(key, expected, &value);
+        failed("CFG003", what).at("the command line")
+    })?;
+    let Some((last, above)) = parts.split_last() else { return Err(unknown(key)) };
+    let mut group = object.clone();
+    for name in above {
+        group = group.object_value_or_create(name).ok_or_else(|| {
+            failed("CFG003", format!("\"{name}\" is not an object in {file}"))
+                .fix(format!("remove it first: posse config edit --unset {name}"))
+        })?;
+    }
+    let old = group.get(last).and_then(|property| {
+        let old = property.value()?.to_serde_value();
+        property.set_value(input(&value));
+        old
+    });
+    if old.is_none() && group.get(last).is_none() {
+        group.append(last, input(&value));
+    }
+    let shown = |value: &Value| shown(known.kind, key, value);
+    let was = old.map(|old| format!(" (was {})", shown(&old))).unwrap_or_default();
+    let later = if known.active { "" } else { "; it has no effect in this version" };
+    Ok(format!("set {key} = {} in {file}{was}{later}", shown(&value)))
+}
+
+/// Whether it was there.
+fn unset(object: &CstObject, parts: &[String]) -> bool {
+    let Some((first, rest)) = parts.split_first() else { return false };
+    if rest.is_empty() {
+        let Some(property) = object.get(first) else { return false };
+        property.remove();
+        return true;
+    }
+    let Some(group) = object.object_value(first) else { return false };
+    let removed = unset(&group, rest);
+    let has_comment = || {
+        let children = CstContainerNode::from(group.clone()).children();
+        children.iter().any(jsonc_parser::cst::CstNode::is_comment)
+    };
+    // A group that this emptied says nothing any more.
+    if removed
+        && group.properties().is_empty()
+        && !has_comment()
+        && let Some(property) = object.get(first)
+    {
+        property.remove();
+    }
+    removed
+}
+
+/// The parts of a dotted key. Names of models and of headers have dots of their own.
+fn parts_of(key: &str) -> Vec<String> {
+    if let Some(rest) = key.strip_prefix("models.")
+        && let Some((name, field)) = rest.rsplit_once('.')
+        && resolves(&["models", name, field])
+    {
+        return ["models", name, field].map(str::to_owned).to_vec();
+    }
+    let parts: Vec<&str> = key.split('.').collect();
+    for (at, _) in parts.iter().enumerate().skip(1) {
+        let (above, name) = parts.split_at(at);
+        let open = schema::find(above);
+        if open.is_some_and(|key| matches!(key.kind, Kind::TextMap)) {
+            let name = name.join(".");
+            return above.iter().copied().map(str::to_owned).chain([name]).collect();
+        }
+    }
+    parts.into_iter().map(str::to_owned).collect()
+}
+
+fn resolves(parts: &[&str]) -> bool {
+    schema::find(parts).is_some()
+}
+
+/// The key that these parts mean, and whether they go on below it.
+fn resolve(parts: &[String]) -> Option<(&'static Key, bool)> {
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return None;
+    }
+    if let Some(key) = schema::find(&parts) {
+        return Some((key, false));
+    }
+    (1..parts.len()).rev().find_map(|length| {
+        let key = schema::find(parts.get(..length)?)?;
+        matches!(key.kind, Kind::TextMap | Kind::Any).then_some((key, true))
+    })
+}
+
+fn unknown(key: &str) -> Failure {
+    let shown: String = key.chars().take(100).collect();
+    let failure = failed("CFG002", format!("unknown key \"{shown}\"")).at("the command line");
+    let known = schema::KEYS.iter().map(|key| key.path).filter(|path| !path.contains('*'));
+    match nearest(key, known) {
+        Some(meant) => failure.fix(format!("did you mean \"{meant}\"?")),
+        None => failure.fix("list them with posse config show, or posse config schema"),
+    }
+}
+
+/// The value that the text on the command line stands for.
+fn value_of(kind: Kind, text: &str) -> Value {
+    let json = || serde_json::from_str(text).ok();
+    let quoted = || json().filter(Value::is_string);
+    let value = match kind {
+        Kind::TextList | Kind::ObjectList | Kind::TextMap | Kind::Any => json(),
+        Kind::Bool | Kind::Whole(..) | Kind::Ratio => Some(layers::from_text(kind, text)),
+        _ => quoted(),
+    };
+    value.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+fn shown(kind: Kind, key: &str, value: &Value) -> String {
+    match value {
+        Value::String(text)
+            if matches!(kind, Kind::Secret | Kind::TextMap) || looks_like_key(text) =>
+        {
+            format!("\"{}\"", masked(text))
+        }
+        Value::Object(_) | Value::Array(_) if key.starts_with("providers.") => "…".to_owned(),
+        value => value.to_string(),
+    }
+}
+
+fn input(value: &Value) -> CstInputValue {
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(on) => CstInputValue::Bool(*on),
+        Value::Number(number) => CstInputValue::Number(number.to_string()),
+        Value::String(text) => CstInputValue::String(text.clone()),
+        Value::Array(items) => CstInputValue::Array(items.iter().map(input).collect()),
+        Value::Object(entries) => {
+            let entry = |(name, value): (&String, &Value)| (name.clone(), input(value));
+            CstInputValue::Object(entries.iter().map(entry).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::*;
+
+struct Desk {
+    dir: TempDir,
+    path: PathBuf,
+}
+
+impl Desk {
+    fn new(text: &str) -> Desk {
+        let desk = Desk::empty();
+        fs::write(&desk.path, text).unwrap();
+        fs::set_permissions(&desk.path, fs::Permissions::from_mode(0o600)).unwrap();
+        desk
+    }
+
+    fn empty() -> Desk {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.json");
+        Desk { dir, path }
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<String, Vec<Failure>> {
+        edit(&self.path, Change::Set { key, value }).map(|said| self.tidy(&said))
+    }
+
+    fn unset(&self, key: &str) -> Result<String, Vec<Failure>> {
+        edit(&self.path, Change::Unset { key }).map(|said| self.tidy(&said))
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.path).unwrap()
+    }
+
+    fn tidy(&self, text: &str) -> String {
+        text.replace(&self.dir.path().display().to_string(), "")
+    }
+}
+
+#[test]
+fn makes_the_file_with_a_word_about_it() {
+    let desk = Desk::empty();
+    let path = desk.dir.path().join("a/b/config.json");
+    edit(&path, Change::Set { key: "sandbox.network", value: "deny" }).unwrap();
+    insta::assert_snapshot!(fs::read_to_string(&path).unwrap(), @r#"
+    // The configuration of posse. Comments and trailing commas are allowed.
+    // Every key: posse config schema. What counts, and why: posse config show --origin.
+    {
+      "sandbox": {
+        "network": "deny"
+      }
+    }
+    "#);
+    let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+}
+
+#[test]
+fn changes_one_value_and_no_other_byte() {
+    let before = "\u{feff}// top\r\n{\r\n\t\"maxTurns\" : 25, // why 25\r\n\t/* deep */ \"sandbox\": \
+                  { \"mode\":\"off\" , },\r\n}\r\n// end";
+    let desk = Desk::new(before);
+    assert_eq!(desk.set("maxTurns", "7").unwrap(), "set maxTurns = 7 in /config.json (was 25)\n");
+    assert_eq!(desk.text(), before.replace("25,", "7,") + "\n");
+    desk.set("sandbox.mode", "\"read-only\"").unwrap();
+    let expected = before.replace("25,", "7,").replace("\"off\"", "\"read-only\"") + "\n";
+    assert_eq!(desk.text(), expected);
+}
+
+#[test]
+fn adds_and_removes_what_it_added() {
+    let before = "{\n  // turns\n  \"maxTurns\": 3\n}\n";
+    let desk = Desk::new(before);
+    desk.set("providers.mine.headers.X.Trace", "on").unwrap();
+    desk.set("models.vendor/model-1.5.contextWindow", "8192").unwrap();
+    insta::assert_snapshot!(desk.text(), @r#"
+    {
+      // turns
+      "maxTurns": 3,
+      "providers": {
+        "mine": {
+          "headers": {
+            "X.Trace": "on"
+          }
+        }
+      },
+      "models": {
+        "vendor/model-1.5": {
+          "contextWindow": 8192
+        }
+      }
+    }
+    "#);
+    desk.unset("models.vendor/model-1.5.contextWindow").unwrap();
+    desk.unset("providers.mine.headers.X.Trace").unwrap();
+    assert_eq!(desk.text(), before);
+    assert_eq!(desk.unset("model").unwrap(), "model is not set in /config.json\n");
+    assert_eq!(desk.text(), before);
+}
+
+#[test]
+fn takes_values_as_people_write_them() {
+    let desk = Desk::empty();
+    let table = [
+        ("streaming.enabled", "off", "false"),
+        ("maxTurns", "3", "3"),
+        ("model", "gpt 5", "\"gpt 5\""),
+        ("defaultAgent", "\"plan\"", "\"plan\""),
+        ("timeout", "10m", "\"10m\""),
+        ("sandbox.readSecrets", "[\"~/.x\"]", "[\"~/.x\"]"),
+        ("hooks.some.thing", "{ \"a\": [1, null] }", "{\"a\":[1,null]}"),
+        ("providers.x.quirks.omitTemperature", "true", "true"),
+        ("context.main.compactAtRatio", "0.5", "0.5"),
+    ];
+    for (key, given, shown) in table {
+        let said = desk.set(key, given).unwrap();
+        let expected = if key.starts_with("context") || key.starts_with("hooks") {
+            "; it has no effect in this version\n"
+        } else {
+            "\n"
+        };
+        assert_eq!(said, format!("set {key} = {shown} in /config.json{expected}"));
+    }
+}
+
+#[test]
+fn writes_nothing_that_could_not_be_read_again() {
+    let before = "{ \"maxTurns\": 3 }\n";
+    let desk = Desk::new(before);
+    let table = [
+        ("maxTurn", "3", "CFG002", Some("did you mean \"maxTurns\"?")),
+        ("maxTurns", "0", "CFG003", None),
+        ("maxTurns", "many", "CFG003", None),
+        ("sandbox", "off", "CFG002", None),
+        ("maxTurns.x", "1", "CFG002", None),
+        ("", "1", "CFG002", None),
+        ("..", "1", "CFG002", None),
+        ("providers..model", "m", "CFG002", None),
+        ("providers.a b.model", "m", "CFG003", None),
+        ("sandbox.readSecrets", "[1]", "CFG003", None),
+        ("providers.x.apiKeyEnv", "sk-12345678901234567890abcd", "CFG003", None),
+        ("version", "2", "CFG012", None),
+    ];
+    for (key, value, code, fix) in table {
+        let failures = desk.set(key, value).unwrap_err();
+        assert_eq!(failures[0].code, code, "{key}: {failures:?}");
+        assert!(fix.is_none() || failures[0].fix.as_deref() == fix, "{failures:?}");
+        assert!(!failures[0].to_string().contains("234567890"));
+        assert_eq!(desk.text(), before, "{key}");
+    }
+    assert_eq!(fs::read_dir(desk.dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn leaves_a_file_alone_that_it_does_not_understand() {
+    let table = [
+        ("{ \"a\" 1 }", "CFG001"),
+        ("[]", "CFG001"),
+        ("{ \"version\": 2, \"later\": true }", "CFG012"),
+    ];
+    for (text, code) in table {
+        let desk = Desk::new(text);
+        assert_eq!(desk.set("maxTurns", "3").unwrap_err()[0].code, code, "{text}");
+        assert_eq!(desk.unset("maxTurns").unwrap_err()[0].code, code, "{text}");
+        assert_eq!(desk.text(), text);
+    }
+    let desk = Desk::new("{ \"sandbox\": 3 }");
+    let failures = desk.set("sandbox.mode", "off").unwrap_err();
+    assert_eq!(
+        failures[0].fix.as_deref(),
+        Some("remove it first: posse config edit --unset sandbox")
+    );
+}
+
+#[test]
+fn mends_a_mistake_although_the_file_has_others() {
+    let desk = Desk::new("{ \"modle\": 1, \"maxTurns\": 0 }");
+    desk.unset("modle").unwrap();
+    desk.set("maxTurns", "5").unwrap();
+    assert_eq!(desk.text(), "{ \"maxTurns\": 5 }\n");
+}
+
+#[test]
+fn shows_no_secret() {
+    let desk = Desk::empty();
+    let said = desk.set("providers.x.apiKey", "sk-12345678901234567890abcd").unwrap();
+    assert!(!said.contains("234567890"), "{said}");
+    let said = desk.set("providers.x.apiKey", "sk-99999999901234567890efgh").unwrap();
+    assert!(!said.contains("234567890") && said.contains("efgh"), "{said}");
+    assert!(desk.text().contains("sk-99999999901234567890efgh"));
+}
+
+#[test]
+fn follows_the_users_own_link_and_keeps_the_mode() {
+    let desk = Desk::empty();
+    let real = desk.dir.path().join("dotfiles.json");
+    fs::write(&real, "{}").unwrap();
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink(&real, &desk.path).unwrap();
+    desk.set("maxTurns", "3").unwrap();
+    assert!(desk.path.is_symlink());
+    assert!(fs::read_to_string(&real).unwrap().contains("\"maxTurns\": 3"));
+    assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn explains_itself() {
+    let desk = Desk::empty();
+    insta::assert_snapshot!(desk.tidy(&explain(&desk.path)));
+}

@@ -1,0 +1,135 @@
+//! Values that are each fine and cannot both be meant.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::{Leaf, Origin, Reader, duration};
+use crate::config::Notice;
+use crate::failure::{Exit, Failure};
+
+/// The first must not be more than the second.
+const AT_MOST: [(&str, &str); 12] = [
+    ("context.main.minRecentTurns", "context.main.recentTurns"),
+    ("context.main.summaryTargetTokens", "context.main.maxContextTokens"),
+    ("context.subAgent.minRecentTurns", "context.subAgent.recentTurns"),
+    ("context.subAgent.summaryTargetTokens", "context.subAgent.maxContextTokens"),
+    ("context.subAgent.maxInputTokens", "context.subAgent.maxContextTokens"),
+    ("models.*.maxOutputTokens", "models.*.contextWindow"),
+    ("providers.*.maxTokens", "providers.*.contextWindow"),
+    ("providers.*.timeouts.connect", "providers.*.timeouts.total"),
+    ("providers.*.timeouts.firstByte", "providers.*.timeouts.total"),
+    ("providers.*.timeouts.idle", "providers.*.timeouts.total"),
+    ("retry.baseDelay", "retry.maxDelay"),
+    ("tools.bash.timeout", "tools.bash.maxTimeout"),
+];
+
+impl Reader {
+    pub(super) fn find_conflicts(&mut self) {
+        for (less, more) in AT_MOST {
+            for (less, more) in self.instances(less, more) {
+                self.at_most(&less, &more);
+            }
+        }
+        self.keyless();
+        self.unheld();
+    }
+
+    /// The pairs of keys that a pair with a `*` stands for.
+    fn instances(&self, less: &'static str, more: &str) -> Vec<(Cow<'static, str>, String)> {
+        let Some((group, field)) = less.split_once(".*.") else {
+            return vec![(less.into(), more.to_owned())];
+        };
+        let other = more.split_once(".*.").map_or(more, |(_, field)| field);
+        let (beginning, end) = (format!("{group}."), format!(".{field}"));
+        let names = self.layers.below(&beginning).filter_map(|(rest, _)| rest.strip_suffix(&end));
+        names
+            .map(|name| (format!("{group}.{name}{end}").into(), format!("{group}.{name}.{other}")))
+            .collect()
+    }
+
+    fn at_most(&mut self, less: &str, more: &str) {
+        let (Some(small), Some(large)) = (self.layers.get(less), self.layers.get(more)) else {
+            return;
+        };
+        if size(&small.value) <= size(&large.value) {
+            return;
+        }
+        let what = format!(
+            "{less} = {} conflicts with {more} = {}: it cannot be more",
+            small.value, large.value
+        );
+        self.refuse(&[less, more], what, "lower the first or raise the second");
+    }
+
+    /// A key for a provider that is sent none.
+    fn keyless(&mut self) {
+        let sent_none: Vec<String> = self
+            .layers
+            .below("providers.")
+            .filter(|(_, leaf)| leaf.value == "none")
+            .filter_map(|(rest, _)| rest.strip_suffix(".auth").map(str::to_owned))
+            .collect();
+        for name in sent_none {
+            let auth = format!("providers.{name}.auth");
+            for key in ["apiKey", "apiKeyEnv"].map(|key| format!("providers.{name}.{key}")) {
+                if self.layers.get(&key).is_some() {
+                    let what = format!("{auth} = \"none\" conflicts with {key}: no key is sent");
+                    self.refuse(&[&auth, &key], what, "remove one of them");
+                }
+            }
+        }
+    }
+
+    /// What was asked for and nothing can hold.
+    fn unheld(&mut self) {
+        let asked = |key: &str, value: &str| {
+            self.layers
+                .get(key)
+                .is_some_and(|leaf| leaf.value == value && leaf.origin != Origin::BuiltIn)
+        };
+        if asked("sandbox.mode", "off") && asked("sandbox.network", "deny") {
+            let text = "sandbox.network = \"deny\" conflicts with sandbox.mode = \"off\": nothing \
+                        keeps commands from the network";
+            self.notices.push(Notice { code: "CFG011", text: text.to_owned() });
+        }
+    }
+
+    /// An error; or, if it takes a repository that nobody trusts to have it, what was before.
+    fn refuse(&mut self, keys: &[&str], what: String, fix: &str) {
+        let from_stranger = |leaf: &Leaf| {
+            matches!(&leaf.origin,
+            Origin::File { name, .. } if **name == *self.stranger)
+        };
+        let foreign: Vec<&str> = keys
+            .iter()
+            .copied()
+            .filter(|key| self.displaced.contains_key(*key))
+            .filter(|key| self.layers.get(key).is_some_and(from_stranger))
+            .collect();
+        if !foreign.is_empty() {
+            for key in &foreign {
+                match self.displaced.remove(*key).flatten() {
+                    Some(before) => self.layers.leaves.insert((*key).to_owned(), before),
+                    None => self.layers.leaves.remove(*key),
+                };
+            }
+            let text = format!("{what}; the project's value was ignored");
+            return self.notices.push(Notice { code: "CFG011", text });
+        }
+        let origin = |key: &&str| {
+            self.layers.get(key).map(|leaf: &Leaf| leaf.origin.to_string()).unwrap_or_default()
+        };
+        let origins: Vec<String> = keys.iter().map(origin).collect();
+        let usage = keys.iter().any(|key| {
+            self.layers.get(key).is_some_and(|leaf| matches!(leaf.origin, Origin::Flag(_)))
+        });
+        let exit = if usage { Exit::Usage } else { Exit::Configuration };
+        self.failures.push(Failure::new("CFG011", exit, what).at(origins.join(" and ")).fix(fix));
+    }
+}
+
+/// What is compared: a number, or a time in milliseconds.
+fn size(value: &Value) -> Option<u128> {
+    value.as_u64().map(u128::from).or_else(|| Some(duration(value.as_str()?)?.as_millis()))
+}

@@ -1,0 +1,230 @@
+use std::fs;
+
+use serde_json::json;
+
+use crate::config::tests::Place;
+use crate::config::{Environment, Origin, preferences, show};
+
+#[test]
+fn reports_values_that_cannot_both_be_meant() {
+    let place = Place::new().user(
+        r#"{
+  "context": { "main": { "recentTurns": 2, "minRecentTurns": 6, "maxContextTokens": 4000, "summaryTargetTokens": 3000 } },
+  "providers": {
+    "a": { "maxTokens": 9000, "contextWindow": 8000, "auth": "none", "apiKeyEnv": "K" },
+    "b": { "timeouts": { "connect": "10s", "idle": "90s", "total": "1m" } }
+  },
+  "models": { "v/m.1": { "contextWindow": 1000, "maxOutputTokens": 2000 } }
+}"#,
+    );
+    insta::assert_snapshot!(place.failures());
+    let fine =
+        Place::new().user(r#"{ "tools": { "bash": { "timeout": "10s", "maxTimeout": "10s" } } }"#);
+    assert!(fine.load().is_ok());
+}
+
+#[test]
+fn names_both_places_of_a_conflict_between_layers() {
+    let place = Place::new()
+        .user(r#"{ "context": { "main": { "summaryTargetTokens": 3000 } } }"#)
+        .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS", "2000");
+    insta::assert_snapshot!(place.failures());
+}
+
+#[test]
+fn lets_no_repository_stop_a_start_with_a_conflict() {
+    let place = Place::new()
+        .user(r#"{ "context": { "main": { "recentTurns": 4, "minRecentTurns": 2 } } }"#)
+        .project(r#"{ "context": { "main": { "minRecentTurns": 900 } } }"#);
+    let loaded = place.load().unwrap();
+    insta::assert_snapshot!(place.notices(&loaded));
+    assert_eq!(loaded.layers.get("context.main.minRecentTurns").unwrap().value, json!(2));
+    let failures = place.load_with(|sources| sources.trust_project = true).unwrap_err();
+    assert_eq!(failures[0].code, "CFG011");
+    // What the user says over it is the user's own.
+    let over = place.variable("POSSE_MAIN_MAX_CONTEXT_TOKENS", "300");
+    let over = over.user(r#"{ "context": { "main": { "summaryTargetTokens": 400 } } }"#);
+    assert_eq!(over.load().unwrap_err()[0].code, "CFG011");
+}
+
+#[test]
+fn says_that_nothing_holds_what_was_asked_for() {
+    let place = Place::new().user(r#"{ "sandbox": { "mode": "off", "network": "deny" } }"#);
+    let loaded = place.load().unwrap();
+    insta::assert_snapshot!(place.notices(&loaded));
+}
+
+#[test]
+fn reads_a_later_versions_file_as_far_as_it_goes() {
+    let text =
+        r#"{ "version": 2, "maxTurns": 3, "telepathy": true, "sandbox": { "mode": "astral" } }"#;
+    let place = Place::new().user(text);
+    let loaded = place.load().unwrap();
+    insta::assert_snapshot!(place.notices(&loaded));
+    assert_eq!((loaded.settings.turns_max, &*loaded.settings.sandbox.mode), (3, "workspace-write"));
+    assert!(Place::new().user(r#"{ "version": 1, "telepathy": true }"#).load().is_err());
+    assert!(Place::new().user(r#"{ "version": "0.9" }"#).load().is_err());
+    let project = Place::new().project(text).load().unwrap();
+    assert_eq!(project.notices[0].code, "CFG012");
+}
+
+#[test]
+fn refuses_patterns_that_stand_for_too_many_paths() {
+    let bomb = "{a,b,c,d,e,f,g,h}".repeat(40);
+    for text in [
+        json!({ "permissions": [{ "tool": "read_file", "decision": "deny", "pathGlob": bomb }] }),
+        json!({ "sandbox": { "readSecrets": [format!("/{bomb}")] } }),
+    ] {
+        let failures = Place::new().user(text.to_string()).load().unwrap_err();
+        assert_eq!((failures[0].code, failures.len()), ("CFG013", 1));
+        assert!(failures[0].to_string().len() < 600);
+    }
+    let fine = json!({ "sandbox": { "readSecrets": ["/{a,b}/{c,d}/}{"] } });
+    assert!(Place::new().user(fine.to_string()).load().is_ok());
+}
+
+#[test]
+fn puts_what_was_chosen_last_between_files_and_environment() {
+    let place = Place::new()
+        .user(r#"{ "defaultProvider": "openai", "model": "from-file" }"#)
+        .file("home/state/preferences.json", r#"{ "provider": "ollama", "model": "saved" }"#);
+    let seen = |place: &Place, flags: &[(&'static str, &str)]| {
+        let loaded = place
+            .load_with(|sources| {
+                let flag = |(key, value): &(&'static str, &str)| (*key, json!(value), "--flag");
+                sources.flags = flags.iter().map(flag).collect();
+            })
+            .unwrap();
+        let settings = &loaded.settings;
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        (text(&settings.default_provider), text(&settings.model))
+    };
+    let pair = |provider: &str, model: &str| (provider.to_owned(), model.to_owned());
+    assert_eq!(seen(&place, &[]), pair("ollama", "saved"));
+    assert_eq!(seen(&place, &[("model", "other")]), pair("ollama", "other"));
+    // The saved model was chosen for the saved provider.
+    assert_eq!(seen(&place, &[("defaultProvider", "openai")]), pair("openai", "from-file"));
+    let both = [("defaultProvider", "groq"), ("model", "mine")];
+    assert_eq!(seen(&place, &both), pair("groq", "mine"));
+    let loaded = place.load().unwrap();
+    let model = loaded.layers.get("model").unwrap();
+    assert_eq!(
+        (&model.origin, model.origin.to_string()),
+        (&Origin::Preferences, "saved preferences".into())
+    );
+
+    let place = place.file("home/state/preferences.json", r#"{ "provider": "ollama" }"#);
+    assert_eq!(seen(&place, &[]), pair("ollama", ""));
+    let place = place.variable("POSSE_PROVIDER", "groq");
+    assert_eq!(seen(&place, &[]), pair("groq", "from-file"));
+}
+
+#[test]
+fn goes_on_without_preferences_that_are_damaged() {
+    let place = Place::new().file("home/state/preferences.json", "{");
+    let loaded = place.load().unwrap();
+    assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG001"));
+    assert_eq!(loaded.settings.default_provider, None);
+}
+
+#[test]
+fn reads_what_is_known_of_models_and_shows_names_with_dots() {
+    let place = Place::new().user(
+        r#"{ "models": { "gpt-5.1": { "inputPrice": 5 }, "a/b-1.2": { "vision": true, "inputPrice": 0 } } }"#,
+    );
+    let loaded = place.load().unwrap();
+    assert_eq!(loaded.settings.models["a/b-1.2"]["vision"], json!(true));
+    assert_eq!(loaded.settings.models["gpt-5.1"].len(), 1);
+    let shown: serde_json::Value =
+        serde_json::from_str(&show(&loaded.layers, false, true)).unwrap();
+    assert_eq!(shown["models"]["gpt-5.1"]["inputPrice"], 5);
+    let failures =
+        Place::new().user(r#"{ "models": { "a b": {}, "c": { "inputPirce": 1 } } }"#).failures();
+    insta::assert_snapshot!(failures);
+}
+
+#[test]
+fn reads_how_tools_behave() {
+    let place = Place::new()
+        .user(
+            r#"{ "tools": { "edit": { "fuzzy": true, "requireRead": true }, "read": { "dedup": false },
+                 "budgets": { "bash": { "max": 3, "onExceed": "steer" }, "grep": { "max": 0 } } } }"#,
+        )
+        .variable("POSSE_TOOL_OUTPUT_BUDGET", "65536");
+    let tools = place.load().unwrap().settings.tools;
+    assert_eq!((tools.fuzzy_edit, tools.require_read, tools.dedup_reads), (true, true, false));
+    assert_eq!(tools.output_budget, Some(65_536));
+    assert_eq!((tools.budgets["bash"].max, tools.budgets["bash"].steer), (Some(3), true));
+    assert_eq!((tools.budgets["grep"].max, tools.budgets["grep"].steer), (Some(0), false));
+}
+
+#[test]
+fn resolves_the_names_of_the_mode_in_their_order() {
+    let table = [
+        (r#"{ "mode": "multi" }"#, true),
+        (r#"{ "multiAgent": { "enabled": true } }"#, true),
+        (r#"{ "mode": "single", "multiAgent": { "enabled": true } }"#, false),
+        (r#"{ "agentMode": "single-agent", "mode": "multi" }"#, false),
+        ("{}", false),
+    ];
+    for (text, multi) in table {
+        let loaded = Place::new().user(text).load().unwrap();
+        assert_eq!(loaded.settings.multi_agent, multi, "{text}");
+    }
+}
+
+#[test]
+fn has_a_variable_for_every_documented_figure() {
+    let names = [
+        "POSSE_MAIN_MAX_CONTEXT_TOKENS",
+        "POSSE_MAIN_SUMMARY_TARGET_TOKENS",
+        "POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS",
+        "POSSE_MAIN_MAX_DELEGATE_RESULT_TOKENS",
+        "POSSE_SUB_MAX_CONTEXT_TOKENS",
+        "POSSE_SUB_SUMMARY_TARGET_TOKENS",
+        "POSSE_SUB_RECENT_TURNS",
+        "POSSE_SUB_MAX_HANDOFF_TOKENS",
+        "POSSE_SUB_MAX_DELEGATE_CONTEXT_TOKENS",
+        "POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN",
+    ];
+    let mut place = Place::new()
+        .variable("POSSE_MAIN_COMPACT_AT_RATIO", "0.25")
+        .variable("POSSE_SUB_COMPACT_AT_RATIO", " 0.75\n");
+    for name in names {
+        place = place.variable(name, "300");
+    }
+    let loaded = place.load().unwrap();
+    let set = |leaf: &super::Leaf| matches!(leaf.origin, Origin::Variable(_));
+    assert_eq!(loaded.layers.iter().filter(|(_, leaf)| set(leaf)).count(), names.len() + 2);
+    let ratio = loaded.layers.get("context.main.compactAtRatio").unwrap();
+    assert_eq!(ratio.value, json!(0.25));
+    // One line about all of them, and one about the white space.
+    assert_eq!(loaded.notices.len(), 2, "{:?}", loaded.notices);
+    let loaded = Place::new().variable("POSSE_CONFIG", "/x").load().unwrap();
+    assert!(loaded.notices[0].text.contains("means nothing"));
+}
+
+#[test]
+fn says_so_when_a_file_belongs_to_somebody_else() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new().user("{}");
+    let path = place.dir.path().join("home/config/config.json");
+    std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
+    let loaded = place.load().unwrap();
+    assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG010"));
+    assert!(loaded.notices[0].text.contains("another user"));
+}
+
+#[test]
+fn never_writes_what_it_reads() {
+    let place = Place::new().user("{ \"maxTurns\": 3 }");
+    place.load().unwrap();
+    let home = place.dir.path().join("home");
+    assert!(!home.join("state").exists());
+    let environment: Environment = [("POSSE_HOME", home.as_os_str())].into_iter().collect();
+    let dirs = crate::config::Dirs::from_environment(&environment).unwrap();
+    assert_eq!(preferences::load(&dirs).1, None);
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 1);
+}

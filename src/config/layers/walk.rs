@@ -1,0 +1,223 @@
+//! Going through one file: what is in it, and what is wrong with it, each with its place.
+
+use std::collections::HashMap;
+
+use jsonc_parser::ast;
+use jsonc_parser::common::Ranged;
+use serde_json::{Map, Number, Value};
+
+use super::{check, mismatch, shortened};
+use crate::config::file::{Source, invalid, newlines};
+use crate::config::schema::{self, Key, Kind};
+use crate::failure::{Failure, nearest};
+
+/// Mistakes of one file that are listed; the rest is counted.
+const FAILURES_MAX: usize = 20;
+
+/// One leaf of a file.
+pub(crate) struct Found {
+    pub(crate) key: &'static Key,
+    pub(crate) path: String,
+    pub(crate) value: Value,
+    pub(crate) line: usize,
+}
+
+/// Goes through one file from top to bottom.
+pub(crate) struct Walk<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) found: Vec<Found>,
+    pub(crate) failures: Vec<Failure>,
+    /// The version of the format, and whether it is a later one than ours.
+    pub(crate) version: i64,
+    pub(crate) from_future: bool,
+    /// Up to where lines were counted, and how many.
+    counted: (usize, usize),
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(source: &'a Source) -> Walk<'a> {
+        Walk {
+            source,
+            found: Vec::new(),
+            failures: Vec::new(),
+            version: schema::VERSION,
+            from_future: false,
+            counted: (0, 1),
+        }
+    }
+
+    pub(crate) fn file(&mut self) {
+        let source = self.source;
+        match source.parse() {
+            Err(failure) => self.failures.push(failure),
+            Ok(None) => {}
+            Ok(Some(object)) => self.object(&object, &mut Vec::new()),
+        }
+        if self.is_full() {
+            let what = format!("only the first {FAILURES_MAX} mistakes of this file are listed");
+            self.failures.push(invalid("CFG002", what).at(self.source.name.clone()));
+        }
+    }
+
+    fn object(&mut self, object: &ast::Object<'_>, path: &mut Vec<String>) {
+        self.find_duplicates(object, path);
+        for property in &object.properties {
+            if self.is_full() {
+                return;
+            }
+            let name = property.name.as_str();
+            if path.is_empty() && name == "$schema" {
+                continue;
+            }
+            path.push(name.to_owned());
+            self.property(property, path);
+            path.pop();
+        }
+    }
+
+    fn property(&mut self, property: &ast::ObjectProp<'_>, path: &mut Vec<String>) {
+        let parts: Vec<&str> = path.iter().map(String::as_str).collect();
+        if let Some(what) = misnamed(&parts) {
+            return self.fail("CFG003", &what, property, None);
+        }
+        if let Some(key) = schema::find(&parts) {
+            return self.leaf(key, &parts.join("."), property);
+        }
+        if schema::children(&parts).next().is_some() {
+            if let ast::Value::Object(group) = &property.value {
+                return self.object(group, path);
+            }
+            let value = self.value(&property.value);
+            let what = mismatch(&parts.join("."), "an object".into(), &value);
+            return self.fail("CFG003", &what, property, None);
+        }
+        let (name, above) = (parts[parts.len() - 1], &parts[..parts.len() - 1]);
+        let nested: Vec<&str> = above.iter().copied().chain(name.split('.')).collect();
+        let fix = if name.contains('.') && schema::find(&nested).is_some() {
+            Some(format!("nest it: {}", check::nested(name)))
+        } else {
+            let known = schema::children(above).filter(|name| *name != "*");
+            nearest(name, known).map(|meant| format!("did you mean \"{meant}\"?"))
+        };
+        self.fail("CFG002", &format!("unknown key \"{}\"", parts.join(".")), property, fix);
+    }
+
+    fn leaf(&mut self, key: &'static Key, path: &str, property: &ast::ObjectProp<'_>) {
+        let value = self.value(&property.value);
+        if let Err(expected) = check(key.kind, &value) {
+            return self.fail("CFG003", &mismatch(path, expected, &value), property, None);
+        }
+        if matches!(key.kind, Kind::TextList | Kind::ObjectList)
+            && let Some(bomb) = check::bomb(&value)
+        {
+            let bomb: String = bomb.chars().take(40).collect();
+            let what = format!("{path}: the pattern \"{bomb}…\" stands for too many paths");
+            let fix = "use ** or fewer alternatives in braces".to_owned();
+            return self.fail("CFG013", &what, property, Some(fix));
+        }
+        if key.path == "version" {
+            self.version = value.as_i64().unwrap_or(schema::VERSION);
+            self.from_future = self.version > schema::VERSION;
+            return;
+        }
+        let line = self.line(property.value.range().start);
+        // The parts of an open-ended object are leaves of their own, so that layers merge.
+        if matches!(key.kind, Kind::TextMap | Kind::Any)
+            && let Value::Object(entries) = value
+        {
+            self.found.extend(entries.into_iter().map(|(name, value)| Found {
+                key,
+                path: format!("{path}.{name}"),
+                value,
+                line,
+            }));
+        } else {
+            self.found.push(Found { key, path: path.to_owned(), value, line });
+        }
+    }
+
+    fn find_duplicates(&mut self, object: &ast::Object<'_>, path: &[String]) {
+        let mut seen: HashMap<&str, usize> = HashMap::with_capacity(object.properties.len());
+        for property in &object.properties {
+            let at = property.range.start;
+            if let Some(before) = seen.insert(property.name.as_str(), at)
+                && !self.is_full()
+            {
+                let above = path.iter().map(String::as_str);
+                let all: Vec<&str> = above.chain([property.name.as_str()]).collect();
+                let line = self.source.line(before);
+                let what =
+                    format!("\"{}\" is set twice; the first is on line {line}", all.join("."));
+                let fix = "remove one; the later one would win".to_owned();
+                self.fail("CFG004", &what, property, Some(fix));
+            }
+        }
+    }
+
+    /// Finding a place costs a pass over the file, and a hostile one has as many mistakes as lines.
+    fn is_full(&self) -> bool {
+        self.failures.len() >= FAILURES_MAX
+    }
+
+    /// The line of an offset, counted on from the offset before, which is usually a smaller one.
+    fn line(&mut self, offset: usize) -> usize {
+        let text = self.source.text.as_bytes();
+        let (start, line) = if offset >= self.counted.0 { self.counted } else { (0, 1) };
+        let passed = text.get(start..offset).unwrap_or_default();
+        let line = line + newlines(passed);
+        self.counted = (offset, line);
+        line
+    }
+
+    fn fail(
+        &mut self,
+        code: &'static str,
+        what: &str,
+        property: &ast::ObjectProp<'_>,
+        fix: Option<String>,
+    ) {
+        let place = self.source.place(property.range.start);
+        let mut failure = invalid(code, shortened(what)).at(place);
+        failure.fix = fix;
+        self.failures.push(failure);
+    }
+
+    fn value(&mut self, value: &ast::Value<'_>) -> Value {
+        match value {
+            ast::Value::StringLit(text) => Value::String(text.value.clone().into_owned()),
+            ast::Value::NumberLit(number) => {
+                number.value.parse::<Number>().map_or(Value::Null, Value::Number)
+            }
+            ast::Value::BooleanLit(on) => Value::Bool(on.value),
+            ast::Value::NullKeyword(_) => Value::Null,
+            ast::Value::Array(array) => {
+                array.elements.iter().map(|element| self.value(element)).collect()
+            }
+            ast::Value::Object(object) => {
+                self.find_duplicates(object, &[]);
+                let mut entries = Map::new();
+                for property in &object.properties {
+                    let value = self.value(&property.value);
+                    entries.insert(property.name.as_str().to_owned(), value);
+                }
+                Value::Object(entries)
+            }
+        }
+    }
+}
+
+/// What is wrong with a name that the user could choose.
+fn misnamed(path: &[&str]) -> Option<String> {
+    match path {
+        ["providers", name] if !check::is_name(name) => {
+            Some(format!("\"{name}\" cannot name a provider: use letters, digits, - and _"))
+        }
+        ["tools", "budgets", name] if !check::is_name(name) => {
+            Some(format!("\"{name}\" cannot name a tool: use letters, digits, - and _"))
+        }
+        ["models", name] if !check::is_model(name) => {
+            Some(format!("\"{name}\" cannot name a model: use 1-200 characters without spaces"))
+        }
+        _ => None,
+    }
+}

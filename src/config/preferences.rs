@@ -1,0 +1,173 @@
+//! What was chosen last, by hand: a provider and a model, and nothing else.
+//!
+//! They lie in the state directory, which no tool may write, because a provider decides where a
+//! conversation goes.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::config::file::{Reading, Source};
+use crate::config::layers::{is_model, is_name};
+use crate::config::{Dirs, Notice, write};
+use crate::failure::{Exit, Failure};
+
+const VERSION: u64 = 1;
+
+/// A provider and a model that were chosen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preferences {
+    /// The provider profile or preset.
+    pub provider: Option<String>,
+    /// The model; without it, the provider's own.
+    pub model: Option<String>,
+}
+
+/// Where they lie, whether or not they exist.
+pub fn path(dirs: &Dirs) -> PathBuf {
+    dirs.state.join("preferences.json")
+}
+
+/// What was chosen last. What cannot be read or trusted counts for nothing, and the notice says so.
+pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
+    match read(dirs) {
+        Ok(preferences) => (preferences, None),
+        Err((code, what)) => {
+            let text = format!("the saved preferences were ignored: {what}");
+            (Preferences::default(), Some(Notice { code, text }))
+        }
+    }
+}
+
+/// Keeps what somebody has just chosen. Only an explicit choice in a conversation is one.
+pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
+    let path = path(dirs);
+    let refused = |code, what: &str| Failure::new(code, Exit::Configuration, what);
+    if let Err(("CFG012", why)) = read(dirs) {
+        return Err(refused("CFG012", "the saved preferences are left as they are")
+            .at(path.display().to_string())
+            .because(why));
+    }
+    let fits = preferences.provider.as_deref().is_none_or(is_name)
+        && preferences.model.as_deref().is_none_or(is_model);
+    if !fits {
+        return Err(refused("CFG003", "such a provider or model cannot be saved"));
+    }
+    let mut object = json!({ "version": VERSION });
+    for (key, value) in [("provider", &preferences.provider), ("model", &preferences.model)] {
+        if let Some(value) = value {
+            object[key] = json!(value);
+        }
+    }
+    write::replace(&path, &format!("{object:#}\n")).map_err(|error| {
+        refused("CFG007", "the choice cannot be saved")
+            .at(path.display().to_string())
+            .because(error.to_string())
+    })
+}
+
+fn read(dirs: &Dirs) -> Result<Preferences, (&'static str, String)> {
+    let path = path(dirs);
+    let source = match Source::read(&path, Reading::Foreign) {
+        Ok(None) => return Ok(Preferences::default()),
+        Ok(Some(source)) => source,
+        Err(failure) => {
+            return Err((failure.code, format!("{} ({})", failure.what, path.display())));
+        }
+    };
+    if source.is_foreign || source.mode & 0o022 != 0 {
+        let why = format!("others can change {}; run chmod 600 on it", path.display());
+        return Err(("CFG010", why));
+    }
+    let value: Value = serde_json::from_str(&source.text)
+        .map_err(|error| ("CFG001", format!("{} is not valid JSON: {error}", path.display())))?;
+    let version = value.get("version").and_then(Value::as_u64).unwrap_or(VERSION);
+    if version > VERSION {
+        let why = format!("{} was written by a later version of posse", path.display());
+        return Err(("CFG012", why));
+    }
+    let text = |key: &str, fits: fn(&str) -> bool| match value.get(key) {
+        None => Ok(None),
+        Some(Value::String(text)) if fits(text) => Ok(Some(text.clone())),
+        Some(_) => Err(("CFG003", format!("\"{key}\" in {} makes no sense", path.display()))),
+    };
+    Ok(Preferences { provider: text("provider", is_name)?, model: text("model", is_model)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::config::Environment;
+
+    fn dirs() -> (TempDir, Dirs) {
+        let dir = tempfile::tempdir().unwrap();
+        let home = [("POSSE_HOME", dir.path())].into_iter().collect::<Environment>();
+        let dirs = Dirs::from_environment(&home).unwrap();
+        (dir, dirs)
+    }
+
+    fn chosen(provider: &str, model: Option<&str>) -> Preferences {
+        Preferences { provider: Some(provider.into()), model: model.map(str::to_owned) }
+    }
+
+    #[test]
+    fn keeps_a_choice_for_the_user_alone() {
+        let (_dir, dirs) = dirs();
+        assert_eq!(load(&dirs), (Preferences::default(), None));
+        save(&dirs, &chosen("openai", Some("gpt-5.1"))).unwrap();
+        assert_eq!(load(&dirs), (chosen("openai", Some("gpt-5.1")), None));
+        save(&dirs, &chosen("ollama", None)).unwrap();
+        assert_eq!(load(&dirs), (chosen("ollama", None), None));
+        let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(path(&dirs)), mode(dirs.state.clone())), (0o600, 0o700));
+        assert_eq!(fs::read_dir(&dirs.state).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn refuses_to_save_what_could_not_be_read_again() {
+        let (_dir, dirs) = dirs();
+        for wrong in [chosen("a b", None), chosen("a", Some("b\nc")), chosen("", None)] {
+            assert_eq!(save(&dirs, &wrong).unwrap_err().code, "CFG003");
+        }
+        assert!(!path(&dirs).exists());
+    }
+
+    #[test]
+    fn counts_for_nothing_when_it_is_damaged_or_others_could_have_written_it() {
+        let (_dir, dirs) = dirs();
+        let good = r#"{ "provider": "evil" }"#;
+        let table = [
+            ("", 0o600, "CFG001"),
+            ("{", 0o600, "CFG001"),
+            (r#"{ "provider": 3 }"#, 0o600, "CFG003"),
+            (r#"{ "provider": "a\u001b[2J" }"#, 0o600, "CFG003"),
+            (r#"{ "version": 2, "provider": "a" }"#, 0o600, "CFG012"),
+            (good, 0o666, "CFG010"),
+        ];
+        fs::create_dir_all(&dirs.state).unwrap();
+        for (text, mode, code) in table {
+            fs::write(path(&dirs), text).unwrap();
+            fs::set_permissions(path(&dirs), Permissions::from_mode(mode)).unwrap();
+            let (preferences, notice) = load(&dirs);
+            assert_eq!((preferences, notice.unwrap().code), (Preferences::default(), code));
+        }
+        fs::remove_file(path(&dirs)).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", path(&dirs)).unwrap();
+        assert_eq!(load(&dirs).1.unwrap().code, "CFG007");
+    }
+
+    #[test]
+    fn leaves_a_later_versions_file_as_it_is() {
+        let (_dir, dirs) = dirs();
+        fs::create_dir_all(&dirs.state).unwrap();
+        let text = r#"{ "version": 2, "provider": "a" }"#;
+        fs::write(path(&dirs), text).unwrap();
+        assert_eq!(save(&dirs, &chosen("b", None)).unwrap_err().code, "CFG012");
+        assert_eq!(fs::read_to_string(path(&dirs)).unwrap(), text);
+    }
+}

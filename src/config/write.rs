@@ -1,0 +1,29 @@
+//! Files of our own that are either the old one or the new one, whatever happens in between.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+/// Gives `path` this content. A new file, and folders on the way to it, are the user's alone; an
+/// old one keeps its permissions, and a link to it stays a link.
+pub(crate) fn replace(path: &Path, content: &str) -> io::Result<()> {
+    let target = match path.canonicalize() {
+        Ok(target) => target,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        Err(error) => return Err(error),
+    };
+    let folder = target.parent().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mode = fs::metadata(&target).map_or(0o600, |old| old.permissions().mode() & 0o777);
+    let mut file = tempfile::Builder::new().prefix(".posse-").tempfile_in(folder)?;
+    file.write_all(content.as_bytes())?;
+    file.as_file().set_permissions(Permissions::from_mode(mode))?;
+    file.as_file().sync_all()?;
+    file.persist(&target).map_err(|error| error.error)?;
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some file systems know no way to sync a folder.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
+}

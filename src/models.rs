@@ -1,0 +1,253 @@
+//! What is known of models: limits, prices, abilities. Data for choosing and for counting, never
+//! a reason to refuse: a model that nobody has heard of is as good as any.
+//!
+//! A snapshot is built in; what the user's configuration says about a model comes first.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use posse_actors::conversation::Usage;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::failure::printable;
+
+const SNAPSHOT: &str = include_str!("models/snapshot.json");
+
+/// What is known of one model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Model {
+    /// The preset or profile that serves it; `None`: whichever.
+    pub provider: Option<String>,
+    /// Its name there.
+    pub model: String,
+    /// What is known of it.
+    #[serde(flatten)]
+    pub facts: Facts,
+    /// Whether the configuration has a say in it.
+    #[serde(default)]
+    pub configured: bool,
+}
+
+/// Figures and abilities. `None` is unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Facts {
+    /// Tokens that fit into a request and its reply.
+    pub context_window: Option<u64>,
+    /// Tokens that a reply can have.
+    pub max_output_tokens: Option<u64>,
+    /// Micro-USD for a million tokens read.
+    pub input_price: Option<u64>,
+    /// Micro-USD for a million tokens read from the provider's cache.
+    pub cached_input_price: Option<u64>,
+    /// Micro-USD for a million tokens written.
+    pub output_price: Option<u64>,
+    /// Whether it sees images.
+    pub vision: Option<bool>,
+    /// Whether it calls tools.
+    pub tools: Option<bool>,
+    /// Whether it thinks before it answers.
+    pub reasoning: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Snapshot {
+    dated: String,
+    note: String,
+    models: Vec<Model>,
+}
+
+/// Parsed when somebody asks, and not at start.
+static BUILT_IN: LazyLock<Snapshot> =
+    LazyLock::new(|| serde_json::from_str(SNAPSHOT).unwrap_or_default());
+
+/// What is known of a model without any configuration.
+pub fn find(provider: &str, model: &str) -> Option<Model> {
+    Catalog::default().find(provider, model)
+}
+
+/// When the built-in figures were looked up.
+pub fn dated() -> &'static str {
+    &BUILT_IN.dated
+}
+
+/// The built-in models with what the user's configuration says about them.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    own: BTreeMap<String, Facts>,
+}
+
+impl Catalog {
+    /// `own`: the fields of `models` in the configuration, by `MODEL` or `PROVIDER/MODEL`. They
+    /// are checked already; what makes no sense all the same is unknown.
+    pub fn new(own: &BTreeMap<String, Map<String, Value>>) -> Catalog {
+        let facts = |(name, fields): (&String, &Map<String, Value>)| {
+            let facts = serde_json::from_value(Value::Object(fields.clone())).unwrap_or_default();
+            (name.clone(), facts)
+        };
+        Catalog { own: own.iter().map(facts).collect() }
+    }
+
+    /// What is known of a model. A date at the end of its name is looked through, so that
+    /// `gpt-5.1-2025-11-13` is `gpt-5.1`.
+    pub fn find(&self, provider: &str, model: &str) -> Option<Model> {
+        let named = |name: &str| {
+            let fits =
+                |known: &&Model| known.model == name && known.provider.as_deref() == Some(provider);
+            BUILT_IN.models.iter().find(fits)
+        };
+        let built_in = named(model).or_else(|| named(undated(model)?));
+        let own = self.own(provider, model);
+        if built_in.is_none() && own.is_none() {
+            return None;
+        }
+        let known = built_in.map(|known| known.facts.clone()).unwrap_or_default();
+        Some(Model {
+            provider: Some(provider.to_owned()),
+            model: model.to_owned(),
+            configured: own.is_some(),
+            facts: own.map_or(known.clone(), |own| own.or(&known)),
+        })
+    }
+
+    /// Every model, those of the snapshot first.
+    pub fn all(&self) -> Vec<Model> {
+        let mut all: Vec<Model> = Vec::new();
+        for known in &BUILT_IN.models {
+            let provider = known.provider.as_deref().unwrap_or_default();
+            all.extend(self.find(provider, &known.model));
+        }
+        let built_in = |name: &str| {
+            all.iter().any(|known| {
+                let provider = known.provider.as_deref().unwrap_or_default();
+                known.model == name
+                    || name.strip_prefix(provider).and_then(|n| n.strip_prefix('/'))
+                        == Some(&known.model)
+            })
+        };
+        let further = self.own.iter().filter(|(name, _)| !built_in(name)).map(|(name, facts)| {
+            Model { provider: None, model: name.clone(), facts: facts.clone(), configured: true }
+        });
+        let further: Vec<Model> = further.collect();
+        all.extend(further);
+        all
+    }
+
+    fn own(&self, provider: &str, model: &str) -> Option<Facts> {
+        let exact = self.own.get(&format!("{provider}/{model}"));
+        match (exact, self.own.get(model)) {
+            (Some(exact), Some(anywhere)) => Some(exact.clone().or(anywhere)),
+            (Some(facts), None) | (None, Some(facts)) => Some(facts.clone()),
+            (None, None) => None,
+        }
+    }
+}
+
+impl Facts {
+    /// These, and where they are unknown, the others.
+    fn or(self, other: &Facts) -> Facts {
+        Facts {
+            context_window: self.context_window.or(other.context_window),
+            max_output_tokens: self.max_output_tokens.or(other.max_output_tokens),
+            input_price: self.input_price.or(other.input_price),
+            cached_input_price: self.cached_input_price.or(other.cached_input_price),
+            output_price: self.output_price.or(other.output_price),
+            vision: self.vision.or(other.vision),
+            tools: self.tools.or(other.tools),
+            reasoning: self.reasoning.or(other.reasoning),
+        }
+    }
+}
+
+/// What a usage costs in micro-USD, rounded up. `None` if a price or a count is unknown; without a
+/// price for cached tokens they cost what others cost.
+pub fn cost(usage: &Usage, model: &Model) -> Option<u64> {
+    const MILLION: u128 = 1_000_000;
+    let facts = &model.facts;
+    let (input, output) = (usage.input_tokens?, usage.output_tokens?);
+    let (input_price, output_price) = (facts.input_price?, facts.output_price?);
+    let cached = usage.cached_input_tokens.unwrap_or(0).min(input);
+    let cached_price = facts.cached_input_price.unwrap_or(input_price);
+    let part = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
+    let total = part(input - cached, input_price)
+        .saturating_add(part(cached, cached_price))
+        .saturating_add(part(output, output_price));
+    u64::try_from(total.div_ceil(MILLION)).ok()
+}
+
+/// The models as a table for people, or as JSON.
+pub fn list(models: &[Model], as_json: bool) -> String {
+    let Snapshot { dated, note, .. } = &*BUILT_IN;
+    if as_json {
+        return format!("{:#}\n", json!({ "dated": dated, "note": note, "models": models }));
+    }
+    let head = ["PROVIDER", "MODEL", "CONTEXT", "REPLY", "$/M IN", "$/M OUT", "ABILITIES"];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(models.iter().map(row));
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Figures end where figures above them end. Writing to a string cannot fail.
+            let _: std::fmt::Result = match column {
+                2..=5 => write!(line, "{cell:>width$}  "),
+                _ => write!(line, "{cell:<width$}  "),
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    let _: std::fmt::Result = writeln!(text, "\nAs of {dated}. {note}");
+    text
+}
+
+fn row(model: &Model) -> [String; 7] {
+    let facts = &model.facts;
+    let abilities = [
+        (facts.tools, "tools"),
+        (facts.vision, "vision"),
+        (facts.reasoning, "reasoning"),
+        (Some(model.configured), "(configured)"),
+    ];
+    let has: Vec<&str> =
+        abilities.iter().filter(|(has, _)| *has == Some(true)).map(|(_, name)| *name).collect();
+    let count = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
+    let price = |price: Option<u64>| price.map_or("?".to_owned(), dollars);
+    [
+        printable(model.provider.as_deref().unwrap_or("any")),
+        printable(&model.model),
+        count(facts.context_window),
+        count(facts.max_output_tokens),
+        price(facts.input_price),
+        price(facts.output_price),
+        has.join(" "),
+    ]
+}
+
+/// Micro-USD as dollars: at least two digits after the point, and no more than it takes.
+pub fn dollars(micro: u64) -> String {
+    let (whole, rest) = (micro / 1_000_000, micro % 1_000_000);
+    let digits = format!("{rest:06}");
+    let kept = digits.trim_end_matches('0').len().max(2);
+    format!("{whole}.{}", &digits[..kept])
+}
+
+/// The name without the date that a vendor put behind it.
+fn undated(model: &str) -> Option<&str> {
+    let cut = model.len().checked_sub("-2025-01-01".len())?;
+    let (name, date) = (model.get(..cut)?, model.get(cut..)?);
+    let fits = date.bytes().enumerate().all(|(at, byte)| match at {
+        0 | 5 | 8 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    (fits && !name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests;
