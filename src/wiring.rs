@@ -29,6 +29,11 @@ pub use run::{Setup, assemble};
 /// Characters in a line where nobody says how many there are.
 const COLUMNS: usize = 100;
 
+/// Keeps the guide true.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/embedding.md")]
+struct EmbeddingGuide;
+
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let invocation = match cli::parse(args, io::stdin().is_terminal() && io::stderr().is_terminal())
