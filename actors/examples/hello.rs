@@ -47,11 +47,7 @@ impl Tool for Greet {
     }
 
     // What would happen, for the policy and the human. Nothing happens here.
-    fn prepare(
-        &self,
-        arguments: Value,
-        _: CallContext,
-    ) -> PortFuture<Result<Prepared, ToolError>> {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
         Box::pin(async move {
             let name = arguments["name"].as_str().unwrap_or_default().to_owned();
             let action = Action {

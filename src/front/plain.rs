@@ -340,7 +340,9 @@ impl Plain<'_> {
         let mut text = format!("{} {} ({})\n", what.word(), printable(name), printable(source));
         let names = self.sessions.names(what);
         if !names.is_empty() {
-            text.push_str(&format!("known: {}\n", printable(&names.join(", "))));
+            text.push_str("known: ");
+            text.push_str(&printable(&names.join(", ")));
+            text.push('\n');
         }
         self.say(&text).await;
     }

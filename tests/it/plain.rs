@@ -2,12 +2,15 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{OpenptyResult, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, tcgetattr};
@@ -26,8 +29,10 @@ const STUCK: Duration = Duration::from_secs(30);
 struct Terminal {
     child: Child,
     keys: Option<File>,
+    /// Stops reading the screen, and the thread that does.
+    sides: Option<(OwnedFd, JoinHandle<()>)>,
     /// Our own hold on the program's side.
-    slave: std::os::fd::OwnedFd,
+    slave: OwnedFd,
     pieces: Receiver<Vec<u8>>,
     /// Everything that was shown, with its escapes.
     shown: String,
@@ -38,6 +43,10 @@ struct Terminal {
 impl Terminal {
     fn open(machine: &Machine, args: &[&str]) -> Terminal {
         let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+        // A program that holds the other side would never see it vanish.
+        for side in [&master, &slave] {
+            fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+        }
         // It makes the terminal the controlling one, and then becomes the program.
         let program = machine.command(&["plain"]);
         let mut command = Command::new("setsid");
@@ -48,17 +57,35 @@ impl Terminal {
         command.stdin(end()).stdout(end()).stderr(end());
         let child = command.spawn().unwrap();
         let mut screen = File::from(master.try_clone().unwrap());
+        let (stopped, stop) = nix::unistd::pipe().unwrap();
         let (piece, pieces) = channel();
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(count) = screen.read(&mut bytes) {
-                if count == 0 || piece.send(bytes[..count].to_vec()).is_err() {
+            loop {
+                let input = PollFlags::POLLIN;
+                let mut ready =
+                    [PollFd::new(screen.as_fd(), input), PollFd::new(stopped.as_fd(), input)];
+                poll(&mut ready, PollTimeout::NONE).unwrap();
+                if ready[1].any() == Some(true) {
                     return;
+                }
+                match screen.read(&mut bytes) {
+                    Ok(count) if count > 0 => drop(piece.send(bytes[..count].to_vec())),
+                    _ => return,
                 }
             }
         });
         let keys = Some(File::from(master));
-        Terminal { child, keys, slave, pieces, shown: String::new(), looked: 0 }
+        let sides = Some((stop, reader));
+        Terminal { child, keys, sides, slave, pieces, shown: String::new(), looked: 0 }
+    }
+
+    /// Closes the side of the keys and the screen, as a terminal window does.
+    fn vanish(&mut self) {
+        let (stop, reader) = self.sides.take().unwrap();
+        drop(stop);
+        reader.join().unwrap();
+        drop(self.keys.take());
     }
 
     fn press(&mut self, keys: &str) {
@@ -92,9 +119,10 @@ impl Terminal {
     fn end(&mut self) -> Option<i32> {
         let started = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
-            // Shown text is the only thing that is worth waiting for.
-            if let Ok(piece) = self.pieces.recv_timeout(Duration::from_millis(20)) {
-                self.shown.push_str(&String::from_utf8_lossy(&piece));
+            match self.pieces.recv_timeout(Duration::from_millis(20)) {
+                Ok(piece) => self.shown.push_str(&String::from_utf8_lossy(&piece)),
+                Err(RecvTimeoutError::Timeout) => (),
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(5)),
             }
             assert!(started.elapsed() < STUCK, "it does not end: {:?}", self.shown);
         }
@@ -223,6 +251,8 @@ fn another_model_and_agent_go_on_with_the_conversation() {
     terminal.press("/model other-2\r");
     terminal.see("other-2 (/model)");
     terminal.see("> ");
+    let saved = std::fs::read_to_string(machine.path("posse/state/preferences.json")).unwrap();
+    assert!(saved.contains("other-2") && saved.contains("local"), "{saved}");
     terminal.press("what did it say?\r");
     terminal.see("It said a.");
     terminal.see("> ");
@@ -342,9 +372,7 @@ fn a_terminal_that_vanishes_ends_it() {
             terminal.press("work\r");
             terminal.see("so far");
         }
-        // The side that shows is closed with the one that types.
-        terminal.signal(Signal::SIGHUP);
-        drop(terminal.keys.take());
+        terminal.vanish();
         assert_eq!(terminal.end(), Some(129));
         machine.verify();
     }

@@ -97,11 +97,8 @@ fn command(line: &str) -> Option<(&str, &str)> {
 
 /// What `/help` shows.
 pub(crate) fn help() -> String {
-    let mut text = String::new();
-    for (name, argument, what) in COMMANDS {
-        let command = format!("/{name} {argument}");
-        text.push_str(&format!("  {command:<17} {what}\n"));
-    }
+    let line = |(name, argument, what)| format!("  {:<17} {what}\n", format!("/{name} {argument}"));
+    let mut text = COMMANDS.map(line).concat();
     text.push_str(
         "  Everything else is a task. While one is worked on, it is said to the model at its next \
          step.\n  A backslash at the end of a line continues it; pasted lines stay together.\n",
