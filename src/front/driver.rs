@@ -259,7 +259,7 @@ mod tests {
     fn says_what_is_wrong_with_a_line() {
         let table = [
             ("nonsense", "expected"),
-            ("[]", "Wire"),
+            ("[]", "missing field `type`"),
             (r#"{"type":"mesage","content":"x"}"#, "unknown variant `mesage`"),
             (r#"{"type":"message"}"#, "missing field `content`"),
             (r#"{"type":"message","content":" "}"#, "content is empty"),
