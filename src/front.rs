@@ -4,8 +4,10 @@
 //! no other adapter.
 
 pub mod headless;
+pub mod plain;
 pub mod prompt;
 
+mod driver;
 mod outcome;
 mod output;
 mod progress;

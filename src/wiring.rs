@@ -1,5 +1,6 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod plain;
 mod provider;
 mod run;
 mod world;
@@ -12,8 +13,8 @@ use std::process::ExitCode;
 use jiff::tz::TimeZone;
 
 use crate::cli::{
-    self, CliExit, ConfigArgs, ConfigEdit, InputFormat, Invocation, ListArgs, PlaceArgs,
-    SessionsAction, SessionsArgs,
+    self, CliExit, ConfigArgs, ConfigEdit, Invocation, ListArgs, PlaceArgs, SessionsAction,
+    SessionsArgs,
 };
 use crate::config::{self, Change, Dirs, Environment, Loaded, Sources};
 use crate::failure::{Exit, Failure, lines};
@@ -28,6 +29,11 @@ pub use run::{Setup, assemble};
 /// Characters in a line where nobody says how many there are.
 const COLUMNS: usize = 100;
 
+/// Keeps the guide true.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/embedding.md")]
+struct EmbeddingGuide;
+
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let invocation = match cli::parse(args, io::stdin().is_terminal() && io::stderr().is_terminal())
@@ -37,14 +43,11 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let environment = Environment::read();
     let ended: Result<Exit, Vec<Failure>> = match invocation {
-        Invocation::Run(args) if args.input_format == InputFormat::StreamJson => {
-            not_yet("run --input-format stream-json")
-        }
         Invocation::Run(args) => run::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
-        Invocation::Plain(_) => not_yet("plain"),
+        Invocation::Plain(args) => plain::run(&args, &environment),
         Invocation::Replay(_) => not_yet("replay"),
         Invocation::Agents(_) => not_yet("agents"),
         Invocation::Tools(_) => not_yet("tools"),

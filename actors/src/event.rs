@@ -7,11 +7,14 @@
 mod envelope;
 mod subscription;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::conversation::{
-    AssistantMessage, CallId, ContentPart, InvocationId, MessageId, QuestionId, StopReason, Usage,
+    AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId,
+    StopReason, Usage,
 };
 
 pub use envelope::{Announcement, Fact, StoredRecord};
@@ -94,6 +97,22 @@ pub enum Event {
     MessageDelivered {
         /// Its id.
         message_id: MessageId,
+    },
+
+    /// The history became shorter on request. The records before stay; what models see from now
+    /// on begins with this.
+    #[serde(rename = "context.compacted")]
+    ContextCompacted {
+        /// Bytes of the history before.
+        bytes_before: usize,
+        /// Bytes of it now.
+        bytes_after: usize,
+        /// Turns that were removed.
+        turns_removed: usize,
+        /// Tool outputs that were removed from turns that stay.
+        outputs_removed: usize,
+        /// The whole history now, without system messages.
+        history: Vec<Arc<Message>>,
     },
 
     /// An invocation begins.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod compaction;
 pub mod conversation;
 pub mod event;
 pub mod limits;

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{self, AgentInvocation, Ending, Outcome, Queued, RequestOptions};
+use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
 use crate::event::{Event, Fact, Feed, Origin};
 use crate::limits::Limits;
@@ -92,6 +93,10 @@ enum Msg {
     Prompt(Prompt, RpcReplyPort<Admission>),
     Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
     Interrupt,
+    History(RpcReplyPort<Vec<Arc<Message>>>),
+    Compact(RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    /// Something that a front end has to say about what it was told to do.
+    Warn(String),
     InvocationEnded(InvocationId, Result<Outcome, Lost>),
     /// What the journal says about an invocation that crashed.
     Reread(InvocationId, Result<Result<Replayed, JournalError>, JoinError>),
@@ -106,6 +111,9 @@ impl Msg {
             Msg::Prompt(..) => "Prompt",
             Msg::Deliver(..) => "Deliver",
             Msg::Interrupt => "Interrupt",
+            Msg::History(_) => "History",
+            Msg::Compact(_) => "Compact",
+            Msg::Warn(_) => "Warn",
             Msg::InvocationEnded(..) => "InvocationEnded",
             Msg::Reread(..) => "Reread",
             Msg::End(..) => "End",
@@ -236,6 +244,9 @@ impl Actor for RootSession {
             }
             Msg::Deliver(queued, reply) => deliver(queued, reply, state),
             Msg::Interrupt => stop_main(Ending::Interrupted, state),
+            Msg::History(reply) => answer(reply, state.history.clone()),
+            Msg::Compact(reply) => answer(reply, self.compact(state)),
+            Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, outcome) => self.invocation_ended(&me, &id, outcome, state),
             Msg::Reread(id, replayed) => self.reread(&me, &id, replayed, state).await?,
             Msg::End(ending, done) => self.end(&me, ending, done, state),
@@ -315,6 +326,31 @@ impl RootSession {
         self.start_invocation(me, &mut main, Resumed::default(), state).await?;
         state.main = Some(main);
         Ok(Ok((id, receiver)))
+    }
+
+    /// Makes the history shorter, between prompts.
+    fn compact(&self, state: &mut State) -> Result<Option<Compacted>, PromptError> {
+        if state.ending.is_some() {
+            return Err(PromptError::Ended);
+        }
+        if state.main.is_some() {
+            return Err(PromptError::Busy);
+        }
+        let compacted = compaction::compact(&state.history, Goal::quarter(&state.history));
+        if let Some(compacted) = &compacted {
+            let Compacted { history, bytes_before, bytes_after, turns_removed, outputs_removed } =
+                compacted.clone();
+            state.history.clone_from(&history);
+            let event = Event::ContextCompacted {
+                bytes_before,
+                bytes_after,
+                turns_removed,
+                outputs_removed,
+                history,
+            };
+            self.transcript.note(None, event);
+        }
+        Ok(compacted)
     }
 
     fn invocation_started(&self) -> Event {

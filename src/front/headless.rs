@@ -1,6 +1,8 @@
 //! One task without a screen: `text`, `json` or `stream-json` on standard output, everything else
 //! on standard error.
 
+mod driven;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,18 +11,22 @@ use posse_actors::event::{Announcement, Event, Subscription};
 use posse_actors::root_session::{SessionEnding, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
-use crate::failure::{Exit, lines};
+use crate::failure::{Exit, Failure, lines};
 use crate::front::outcome::{Verdict, judge};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::{Answered, Questions};
 use crate::front::signals::Signals;
 
+pub use driven::drive;
+
 /// How long a run that was told to stop may take to do so.
 const WIND_DOWN: Duration = Duration::from_secs(2);
 
 /// A deadline before there is one.
-const FAR_AWAY: Duration = Duration::from_hours(365 * 24);
+const fn far_away() -> Duration {
+    Duration::from_hours(365 * 24)
+}
 
 /// How long the end of a session may take.
 const PATIENT_END: Duration = Duration::from_secs(30);
@@ -54,23 +60,7 @@ pub struct Manner {
 
 /// Works on `prompt`, shows it as `manner` says, and ends the session.
 pub async fn run(session: SessionHandle, prompt: Prompt, manner: Manner) -> Exit {
-    let events = session.subscribe();
-    let stdout = Output::new(Target::Stdout);
-    let stderr = Output::new(Target::Stderr);
-    let live = manner.format == Format::Text && stderr.is_terminal();
-    let mut front = Front {
-        session,
-        events,
-        progress: Progress::new(live, manner.color),
-        questions: manner.interactive.then(Questions::default),
-        signals: Signals::listen(),
-        stdout,
-        stderr,
-        manner,
-        stopped: None,
-        hurried: false,
-        denials: Vec::new(),
-    };
+    let mut front = Front::new(session, manner);
     let outcome = front.work(prompt).await;
     front.conclude(outcome).await
 }
@@ -122,10 +112,29 @@ struct Error<'a> {
 }
 
 impl Front {
+    fn new(session: SessionHandle, manner: Manner) -> Front {
+        let events = session.subscribe();
+        let stderr = Output::new(Target::Stderr);
+        let live = manner.format == Format::Text && stderr.is_terminal();
+        Front {
+            session,
+            events,
+            progress: Progress::new(live, manner.color),
+            questions: manner.interactive.then(Questions::default),
+            signals: Signals::listen(),
+            stdout: Output::new(Target::Stdout),
+            stderr,
+            manner,
+            stopped: None,
+            hurried: false,
+            denials: Vec::new(),
+        }
+    }
+
     async fn work(&mut self, prompt: Prompt) -> Option<TurnOutcome> {
         let running = self.session.prompt(prompt).await.ok()?;
         let mut outcome = std::pin::pin!(running.outcome());
-        let mut deadline = std::pin::pin!(tokio::time::sleep(FAR_AWAY));
+        let mut deadline = std::pin::pin!(tokio::time::sleep(far_away()));
         loop {
             tokio::select! {
                 biased;
@@ -188,8 +197,21 @@ impl Front {
         }
     }
 
-    async fn conclude(mut self, outcome: Option<TurnOutcome>) -> Exit {
+    async fn conclude(self, outcome: Option<TurnOutcome>) -> Exit {
         let verdict = self.verdict(outcome.as_ref());
+        self.leave(verdict, outcome).await
+    }
+
+    /// Nobody said what to do.
+    async fn nothing_to_do(self) -> Exit {
+        let failure = Failure::new("CLI002", Exit::Usage, "there was no message")
+            .fix(r#"write a line like {"type":"message","content":"fix the test"}"#);
+        let verdict =
+            Verdict { exit: Exit::Usage, reason: "failed", result: None, failure: Some(failure) };
+        self.leave(verdict, None).await
+    }
+
+    async fn leave(mut self, verdict: Verdict, outcome: Option<TurnOutcome>) -> Exit {
         let ending = SessionEnding {
             reason: verdict.reason.to_owned(),
             exit_code: i32::from(verdict.exit as u8),

@@ -3,7 +3,7 @@
 //! A pipe or a terminal may be read slowly or not at all, so what goes there is written by a
 //! thread of its own behind a bounded queue. A regular file never blocks and needs no thread.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// Writes waiting for a slow reader; then the front end waits, and deltas are dropped for it.
 const WRITES_WAITING: usize = 256;
@@ -26,13 +26,21 @@ pub(crate) enum Target {
     Stderr,
 }
 
+/// What the writing thread does next.
+#[derive(Debug)]
+enum Write {
+    Bytes(Vec<u8>),
+    /// Say that everything before is written.
+    Barrier(oneshot::Sender<()>),
+}
+
 /// One of the two standard streams.
 #[derive(Debug)]
 pub(crate) struct Output {
     target: Target,
     direct: bool,
     pipe: bool,
-    thread: Option<(mpsc::Sender<Vec<u8>>, JoinHandle<()>)>,
+    thread: Option<(mpsc::Sender<Write>, JoinHandle<()>)>,
     broken: Arc<AtomicBool>,
 }
 
@@ -75,15 +83,29 @@ impl Output {
         }
         let (target, broken) = (self.target, Arc::clone(&self.broken));
         let (queue, _) = self.thread.get_or_insert_with(|| {
-            let (tx, mut rx) = mpsc::channel::<Vec<u8>>(WRITES_WAITING);
+            let (tx, mut rx) = mpsc::channel::<Write>(WRITES_WAITING);
             let write = move || {
-                while let Some(bytes) = rx.blocking_recv() {
-                    write_to(target, &bytes, &broken);
+                while let Some(write) = rx.blocking_recv() {
+                    match write {
+                        Write::Bytes(bytes) => write_to(target, &bytes, &broken),
+                        Write::Barrier(reached) => {
+                            reached.send(()).ok();
+                        }
+                    }
                 }
             };
             (tx, std::thread::spawn(write))
         });
-        queue.send(bytes).await.ok();
+        queue.send(Write::Bytes(bytes)).await.ok();
+    }
+
+    /// Returns when everything so far is written.
+    pub(crate) async fn settle(&self) {
+        if let Some((queue, _)) = &self.thread {
+            let (reached, barrier) = oneshot::channel();
+            queue.send(Write::Barrier(reached)).await.ok();
+            barrier.await.ok();
+        }
     }
 
     /// Whether a small write would not wait.
@@ -118,7 +140,7 @@ fn write_to(target: Target, bytes: &[u8], broken: &AtomicBool) {
     }
 }
 
-fn write_all(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+fn write_all(stream: &mut impl io::Write, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes)?;
     stream.flush()
 }

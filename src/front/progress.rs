@@ -1,12 +1,19 @@
 //! What a person sees on standard error while a run goes on: short lines, nothing that draws.
 
-use posse_actors::conversation::{ContentPart, text_of};
+use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
 use posse_actors::event::Event;
+use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
 
-/// Characters of a result that are shown.
+/// Characters of a line that are shown.
 const RESULT_CHARS_MAX: usize = 160;
+
+/// Lines of a command's output that are shown, the last ones.
+const OUTPUT_LINES_MAX: usize = 5;
+
+/// Lines of a diff that are shown, the first ones.
+const DIFF_LINES_MAX: usize = 12;
 
 /// Turns events into text for standard error.
 #[derive(Debug)]
@@ -18,13 +25,24 @@ pub(crate) struct Progress {
     color: bool,
     /// Text of the reply that is being streamed was shown, without its newline.
     mid_line: bool,
+    /// Questions that are open, and their calls.
+    asked: Vec<(QuestionId, CallId)>,
+    /// Calls that a person allowed, having seen what they would do.
+    seen: Vec<CallId>,
     /// The whole text of the last reply was shown live.
     pub(crate) shown_live: bool,
 }
 
 impl Progress {
     pub(crate) fn new(live: bool, color: bool) -> Progress {
-        Progress { live, color, mid_line: false, shown_live: false }
+        Progress {
+            live,
+            color,
+            mid_line: false,
+            asked: Vec::new(),
+            seen: Vec::new(),
+            shown_live: false,
+        }
     }
 
     /// The text that `event` adds.
@@ -50,6 +68,11 @@ impl Progress {
         if std::mem::take(&mut self.mid_line) { "\n" } else { "" }
     }
 
+    /// Text that is of less interest.
+    pub(crate) fn dim(&self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
     fn line(&mut self, event: &Event) -> String {
         match event {
             Event::ModelRequest { .. } => {
@@ -65,12 +88,22 @@ impl Progress {
             Event::ToolStarted { summary, .. } => {
                 self.paint("2", &format!("• {}", printable(summary)))
             }
-            Event::ToolCompleted { metadata, duration_ms, .. } => {
-                let exit = metadata.get("exitCode").and_then(serde_json::Value::as_i64);
-                match exit {
-                    Some(code) => self.paint("2", &format!("  exit {code}, {duration_ms} ms")),
-                    None => String::new(),
-                }
+            Event::ToolCompleted { call_id, content, metadata, duration_ms, .. } => {
+                let seen = self.seen.contains(call_id);
+                self.seen.retain(|call| call != call_id);
+                self.completed(content, metadata, *duration_ms, seen)
+            }
+            Event::PermissionRequested { request_id, call_id, .. } => {
+                self.asked.push((request_id.clone(), call_id.clone()));
+                String::new()
+            }
+            Event::PermissionGranted { request_id, by, .. } => {
+                self.decided(request_id, by == "user");
+                String::new()
+            }
+            Event::PermissionWithdrawn { request_id, .. } => {
+                self.decided(request_id, false);
+                String::new()
             }
             Event::ToolFailed { content, name, class, .. } => {
                 let text = format!("  ✗ {name} {class}: {}", first_line(content));
@@ -79,8 +112,70 @@ impl Progress {
             Event::ToolOutcomeUnknown { content, .. } => {
                 self.paint("31", &format!("  ✗ {}", first_line(content)))
             }
+            Event::PermissionDenied { request_id, .. } => {
+                self.decided(request_id, false);
+                self.notice(event)
+            }
+            // What a run left open is not asked again.
+            Event::InvocationStarted { .. } => {
+                self.asked.clear();
+                self.seen.clear();
+                String::new()
+            }
             other => self.notice(other),
         }
+    }
+
+    fn decided(&mut self, id: &QuestionId, allowed: bool) {
+        let call = self.asked.iter().find(|(asked, _)| asked == id).map(|(_, call)| call.clone());
+        self.asked.retain(|(asked, _)| asked != id);
+        self.seen.extend(call.filter(|_| allowed));
+    }
+
+    /// How a command ended and its last lines, or what a change changed, unless that was `seen` in
+    /// the question. Nothing for a look.
+    fn completed(
+        &self,
+        content: &[ContentPart],
+        metadata: &Value,
+        duration_ms: u64,
+        seen: bool,
+    ) -> String {
+        if metadata.get("exitCode").is_some() {
+            let end = match (metadata["exitCode"].as_i64(), metadata["signal"].as_str()) {
+                (Some(code), _) => format!("exit {code}"),
+                (None, Some(signal)) => format!("ended by {}", printable(signal)),
+                (None, None) => "ended".to_owned(),
+            };
+            let text = text_of(content);
+            let mut lines = vec![self.paint("2", &format!("  {end}, {duration_ms} ms"))];
+            lines.extend(last_lines(&text).into_iter().map(|line| self.paint("2", &line)));
+            return lines.join("\n");
+        }
+        match metadata["diff"].as_str().filter(|diff| !diff.is_empty() && !seen) {
+            Some(diff) => self.excerpt(diff),
+            None => String::new(),
+        }
+    }
+
+    /// The beginning of a unified diff.
+    fn excerpt(&self, diff: &str) -> String {
+        let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
+        let all: Vec<&str> = diff.lines().skip_while(is_header).collect();
+        let shown = all.iter().take(DIFF_LINES_MAX).map(|line| {
+            let code = match line.as_bytes().first() {
+                Some(b'+') => "32",
+                Some(b'-') => "31",
+                _ => "2",
+            };
+            self.paint(code, &format!("  {}", clipped(line)))
+        });
+        let mut lines: Vec<String> = shown.collect();
+        if all.len() > DIFF_LINES_MAX {
+            let more = format!("  … {} more lines", all.len() - DIFF_LINES_MAX);
+            lines.push(self.paint("2", &more));
+        }
+        lines.join("\n")
     }
 
     fn notice(&self, event: &Event) -> String {
@@ -116,11 +211,119 @@ impl Progress {
 fn first_line(content: &[ContentPart]) -> String {
     let text = text_of(content);
     let line = text.lines().next().unwrap_or_default();
-    let end = line.char_indices().nth(RESULT_CHARS_MAX).map_or(line.len(), |(at, _)| at);
-    let more = if end < text.trim_end().len() { " …" } else { "" };
-    format!("{}{more}", printable(&line[..end]))
+    let is_cut = line.chars().count() > RESULT_CHARS_MAX;
+    let more = if line.len() < text.trim_end().len() && !is_cut { " …" } else { "" };
+    format!("{}{more}", clipped(line))
+}
+
+/// The last lines that a command printed, without the tool's own remarks below them.
+fn last_lines(text: &str) -> Vec<String> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
+        lines.pop();
+    }
+    let hidden = lines.len().saturating_sub(OUTPUT_LINES_MAX);
+    let shown = lines[hidden..].iter().map(|line| format!("  │ {}", clipped(line)));
+    let more = (hidden > 0).then(|| format!("  │ … {hidden} lines above"));
+    more.into_iter().chain(shown).collect()
+}
+
+/// A line that cannot draw, cut where it becomes long.
+fn clipped(line: &str) -> String {
+    match line.char_indices().nth(RESULT_CHARS_MAX) {
+        Some((end, _)) => format!("{} …", printable(&line[..end])),
+        None => printable(line),
+    }
 }
 
 fn seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1000, ms % 1000 / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::CallId;
+    use serde_json::json;
+
+    use super::*;
+
+    fn completed(text: &str, metadata: Value) -> Event {
+        Event::ToolCompleted {
+            call_id: CallId::new("c1"),
+            name: "tool".to_owned(),
+            content: vec![ContentPart::text(text)],
+            metadata,
+            duration_ms: 12,
+        }
+    }
+
+    #[test]
+    fn a_command_shows_its_last_lines_and_cannot_draw() {
+        let text = "1\n2\n3\n4\n5\n\u{1b}[2Jsix\n(exit 1, 12 ms)\n(a note)";
+        let shown = Progress::new(false, false).show(&completed(text, json!({"exitCode": 1})));
+        insta::assert_snapshot!(shown, @r"
+          exit 1, 12 ms
+          │ … 1 lines above
+          │ 2
+          │ 3
+          │ 4
+          │ 5
+          │ \u{1b}[2Jsix
+        ");
+    }
+
+    #[test]
+    fn a_command_that_was_killed_says_by_what() {
+        let event =
+            completed("(ended by SIGKILL, 3 ms)", json!({"exitCode": null, "signal": "SIGKILL"}));
+        assert_eq!(Progress::new(false, false).show(&event), "  ended by SIGKILL, 12 ms\n");
+    }
+
+    #[test]
+    fn a_change_shows_the_beginning_of_its_diff() {
+        let added: String = (1..=20).map(|nth| format!("+line {nth}\n")).collect();
+        let diff = format!("--- a/x\n+++ b/x\n@@ -1 +1,20 @@\n-old\n{added}");
+        let shown = Progress::new(false, true).show(&completed("updated x", json!({"diff": diff})));
+        assert_eq!(shown.lines().count(), DIFF_LINES_MAX + 1);
+        assert!(
+            shown.starts_with("\u{1b}[2m  @@ -1 +1,20 @@\u{1b}[0m\n\u{1b}[31m  -old"),
+            "{shown}"
+        );
+        assert!(shown.ends_with("… 10 more lines\u{1b}[0m\n"), "{shown}");
+    }
+
+    #[test]
+    fn what_was_shown_in_the_question_is_not_shown_again() {
+        let id = QuestionId::new("q1");
+        let asked = Event::PermissionRequested {
+            request_id: id.clone(),
+            call_id: CallId::new("c1"),
+            tool: "write_file".to_owned(),
+            summary: String::new(),
+            detail: String::new(),
+            reason: String::new(),
+            scopes: Vec::new(),
+            digest: String::new(),
+        };
+        let granted = |by: &str| Event::PermissionGranted {
+            request_id: id.clone(),
+            by: by.to_owned(),
+            scope: posse_actors::event::Scope::Once,
+            grant: None,
+        };
+        let done = completed("updated x", json!({"diff": "@@ -1 +1 @@\n-a\n+b\n"}));
+        for (by, lines) in [("user", 0), ("--yes", 3)] {
+            let mut progress = Progress::new(false, false);
+            assert_eq!(progress.show(&asked) + &progress.show(&granted(by)), "");
+            assert_eq!(progress.show(&done).lines().count(), lines, "{by}");
+        }
+    }
+
+    #[test]
+    fn a_look_stays_one_line() {
+        assert_eq!(
+            Progress::new(true, true).show(&completed("much text", json!({"lines": 3}))),
+            ""
+        );
+    }
 }

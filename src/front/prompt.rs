@@ -48,6 +48,16 @@ pub fn read(
         }
         Wanted::Stdin | Wanted::Nothing => stdin_text()?,
     };
+    of_text(text, images, image_bytes_max, detail)
+}
+
+/// Puts the prompt together from a text alone.
+pub fn of_text(
+    text: String,
+    images: &[String],
+    image_bytes_max: u64,
+    detail: &str,
+) -> Result<Prompt, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::new("CLI002", Exit::Usage, "the prompt is empty")
             .fix("say what to do: posse run \"fix the failing test\""));

@@ -78,14 +78,27 @@ impl Questions {
             self.shown = false;
             return Answered::Decided(open.id, Decision::Deny { reason: None });
         };
-        match parse(&line, &open.scopes) {
+        self.decide(&line).unwrap_or(Answered::Unclear(String::new()))
+    }
+
+    /// What `line` answers to the question in front. `None` if no question is open.
+    pub(crate) fn decide(&mut self, line: &str) -> Option<Answered> {
+        let open = self.open.front()?;
+        Some(match parse(line, &open.scopes) {
             Some(decision) => {
+                let id = open.id.clone();
                 self.open.pop_front();
                 self.shown = false;
-                Answered::Decided(open.id, decision)
+                Answered::Decided(id, decision)
             }
-            None => Answered::Unclear(format!("{}\n", keys(&open.scopes))),
-        }
+            None => Answered::Unclear(keys(&open.scopes)),
+        })
+    }
+
+    /// Forgets every question: the run that asked them is over.
+    pub(crate) fn forget(&mut self) {
+        self.open.clear();
+        self.shown = false;
     }
 
     /// The text of the question that comes next, if one is open.

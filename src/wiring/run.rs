@@ -11,9 +11,10 @@ use posse_actors::ports::{Asking, JournalError, JournalStore, NoHooks, Ports, Pr
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
-use crate::cli::{OutputFormat, PromptArg, RunArgs};
+use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{Exit, Failure, lines};
 use crate::front::headless::{self, Format, Manner};
@@ -77,9 +78,17 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     if let Some(file) = &args.record {
         model = replay::recording(model, file, &cwd).map_err(one)?;
     }
-    let prompt = read_prompt(args, settings).map_err(one)?;
+    let driven = args.input_format == InputFormat::StreamJson;
+    if driven && args.output_format != OutputFormat::StreamJson {
+        let what = "--input-format stream-json needs --output-format stream-json";
+        let why = "questions and errors are events, and their answers need their ids";
+        return Err(one(Failure::new("CLI004", Exit::Usage, what)
+            .because(why)
+            .fix("pass both, or neither")));
+    }
+    let prompt = read_prompt(args, settings, driven).map_err(one)?;
     let asks = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let asking = match (args.yes, asks) {
+    let asking = match (args.yes, asks || driven) {
         (true, _) => Asking::Yes,
         (false, true) => Asking::Human,
         (false, false) => Asking::Nobody,
@@ -102,11 +111,18 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             OutputFormat::Json => Format::Json,
             OutputFormat::StreamJson => Format::StreamJson,
         },
-        interactive: asking == Asking::Human,
+        interactive: asking == Asking::Human && !driven,
         color: colors(io::stderr().is_terminal(), environment),
         quiet: false,
     };
-    perform(assembled, prompt, manner).map_err(one)
+    let ended = if driven {
+        hold(assembled, async |session| headless::drive(session, prompt, manner).await)
+    } else {
+        // Without a driver there is a prompt, or there was an error.
+        let prompt = prompt.unwrap_or_else(|| Prompt { content: Vec::new() });
+        perform(assembled, prompt, manner)
+    };
+    ended.map_err(one)
 }
 
 /// Runs an assembled session to its end.
@@ -115,14 +131,29 @@ pub(crate) fn perform(
     prompt: Prompt,
     manner: Manner,
 ) -> Result<Exit, Failure> {
-    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    hold(assembled, async |session| headless::run(session, prompt, manner).await)
+}
+
+/// What sessions and front ends run on.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
+    runtime.map_err(|error| {
+        Failure::new("INT003", Exit::Internal, "no runtime").because(error.to_string())
+    })
+}
+
+/// Starts an assembled session, and hands it to a front end until that is done with it.
+fn hold(
+    assembled: Assembled,
+    front: impl AsyncFnOnce(SessionHandle) -> Exit,
+) -> Result<Exit, Failure> {
+    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let runtime = runtime()?;
     let Assembled { ports, settings, scratch } = assembled;
     let exit = runtime.block_on(async {
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| internal(error.to_string()))?;
-        Ok(headless::run(session, prompt, manner).await)
+        Ok(front(session).await)
     });
     // A thread that hangs in a system call must not keep the process.
     runtime.shutdown_background();
@@ -130,21 +161,39 @@ pub(crate) fn perform(
     exit
 }
 
+/// Where a session is recorded.
+pub(crate) struct Kept {
+    id: SessionId,
+    journal: Arc<dyn JournalStore>,
+    dir: PathBuf,
+    scratch: Option<TempDir>,
+}
+
 /// Puts a session together around `model`.
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
+    let kept = Kept::new(setup).map_err(|error| vec![error])?;
+    let (ports, settings) = assemble_in(&kept, setup, model)?;
+    Ok(Assembled { ports, settings, scratch: kept.scratch })
+}
+
+/// Puts a session together that is recorded in `kept`.
+pub(crate) fn assemble_in(
+    kept: &Kept,
+    setup: &Setup<'_>,
+    model: Arc<dyn Provider>,
+) -> Result<(Ports, SessionSettings), Vec<Failure>> {
     let one = |error: Failure| vec![error];
     let settings = setup.settings;
     let agent = agents::choose(&settings.default_agent).map_err(one)?;
     let workspace = Workspace::open(setup.cwd, setup.add_dirs).map_err(one)?;
     let roots: Vec<String> =
         workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
-    let id = session_id();
-    let (journal, session_dir, scratch) = journal(setup, &id).map_err(one)?;
     let sandbox = Sandbox::new(secrets(setup)).map_err(|error| {
         one(Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
             .because(error.to_string()))
     })?;
     let tier = sandbox.tier().to_owned();
+    let session_dir = kept.dir.clone();
     let env =
         ToolEnvironment { dry_run: setup.dry_run, ..ToolEnvironment::new(workspace, session_dir) };
     let toolbox = tools::builtin(Arc::new(env), Arc::new(sandbox));
@@ -161,12 +210,12 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
         tools: Arc::new(toolbox),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(policy),
-        journal,
+        journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process)),
     };
     let settings = SessionSettings {
-        session_id: id,
+        session_id: kept.id.clone(),
         posse: env!("CARGO_PKG_VERSION").to_owned(),
         cwd: setup.cwd.display().to_string(),
         agent: agent.name.to_owned(),
@@ -179,7 +228,7 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
         history: Vec::new(),
         fail: posse_actors::root_session::FailPoints::none(),
     };
-    Ok(Assembled { ports, settings, scratch })
+    Ok((ports, settings))
 }
 
 fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str) -> String {
@@ -203,22 +252,24 @@ fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str)
     agents::system_prompt(agent, &block, &instructions)
 }
 
-type Kept = (Arc<dyn JournalStore>, PathBuf, Option<TempDir>);
-
-fn journal(setup: &Setup<'_>, id: &SessionId) -> Result<Kept, Failure> {
-    if setup.keep {
-        let state = StateDir::new(setup.dirs.state.clone());
-        let dir = state.session_dir(setup.cwd, id);
-        let journal =
-            FileJournal::lock(&dir, id.clone()).map_err(|error| unusable(&dir, &error))?;
-        return Ok((Arc::new(journal), dir, None));
+impl Kept {
+    /// A new place: in the state directory, or in memory if the session is not to be kept.
+    pub(crate) fn new(setup: &Setup<'_>) -> Result<Kept, Failure> {
+        let id = session_id();
+        if setup.keep {
+            let state = StateDir::new(setup.dirs.state.clone());
+            let dir = state.session_dir(setup.cwd, &id);
+            let journal =
+                FileJournal::lock(&dir, id.clone()).map_err(|error| unusable(&dir, &error))?;
+            return Ok(Kept { id, journal: Arc::new(journal), dir, scratch: None });
+        }
+        let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
+            Failure::new("JRN002", Exit::Session, "there is no temporary directory")
+                .because(error.to_string())
+        })?;
+        let dir = scratch.path().to_owned();
+        Ok(Kept { id, journal: Arc::new(MemoryJournal::default()), dir, scratch: Some(scratch) })
     }
-    let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
-        Failure::new("JRN002", Exit::Session, "there is no temporary directory")
-            .because(error.to_string())
-    })?;
-    let dir = scratch.path().to_owned();
-    Ok((Arc::new(MemoryJournal::default()), dir, Some(scratch)))
 }
 
 fn unusable(dir: &Path, error: &JournalError) -> Failure {
@@ -282,13 +333,29 @@ fn limits(settings: &Settings) -> Limits {
     }
 }
 
-fn read_prompt(args: &RunArgs, settings: &Settings) -> Result<Prompt, Failure> {
+/// `driven`: standard input is not part of the prompt, and there need not be one.
+fn read_prompt(
+    args: &RunArgs,
+    settings: &Settings,
+    driven: bool,
+) -> Result<Option<Prompt>, Failure> {
     let wanted = match &args.prompt {
         Some(PromptArg::Text(text)) => Wanted::Text(text.clone()),
         Some(PromptArg::Stdin) => Wanted::Stdin,
         None => Wanted::Nothing,
     };
-    prompt::read(wanted, &args.images, settings.image_bytes_max, &settings.image_detail)
+    let (images, bytes_max) = (&args.images, settings.image_bytes_max);
+    match wanted {
+        Wanted::Text(text) if driven => {
+            prompt::of_text(text, images, bytes_max, &settings.image_detail).map(Some)
+        }
+        Wanted::Nothing | Wanted::Stdin if driven && images.is_empty() => Ok(None),
+        Wanted::Nothing | Wanted::Stdin if driven => {
+            Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
+                .fix("put the image into a message on standard input"))
+        }
+        wanted => prompt::read(wanted, images, bytes_max, &settings.image_detail).map(Some),
+    }
 }
 
 /// Two lines on standard error: which session this is, and what confines it.
@@ -307,7 +374,7 @@ fn introduce(assembled: &Assembled, forgotten: bool) {
 }
 
 /// A log on standard error, if `-v` asks for one.
-fn start_log(verbose: u8) {
+pub(crate) fn start_log(verbose: u8) {
     let level = match verbose {
         0 => return,
         1 => tracing::Level::INFO,

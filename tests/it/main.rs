@@ -30,6 +30,10 @@ mod cli;
 // For somebody who has a shell and nothing else.
 mod demo;
 
+// A program that drives a session, and a person at a terminal.
+mod driving;
+mod plain;
+
 // Processes: what they see, how they end, what is left of them.
 mod exec;
 // Rules about the source that no compiler checks.

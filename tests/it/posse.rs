@@ -222,6 +222,11 @@ impl Running {
         Running { child, lines, stderr, seen: Vec::new(), started }
     }
 
+    /// Its standard input, if that is a pipe and nobody has it yet.
+    pub(crate) fn take_stdin(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().expect("no pipe")
+    }
+
     /// The next line of standard output, with its newline. `None` at the end.
     pub(crate) fn next_line(&mut self) -> Option<String> {
         let left = HANG.saturating_sub(self.started.elapsed());

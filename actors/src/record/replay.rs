@@ -288,6 +288,7 @@ impl Replay {
                     self.history.user(queued.content);
                 }
             }
+            Event::ContextCompacted { history, .. } => self.history.replace(history),
             Event::ModelReply { message, .. } => {
                 self.replayed.turns = self.replayed.turns.saturating_add(1);
                 self.history.reply(message.clone());

@@ -6,7 +6,10 @@ use ractor::{Actor, ActorRef};
 use tokio::sync::{oneshot, watch};
 
 use crate::agent_invocation::Queued;
-use crate::conversation::{ContentPart, InvocationId, MessageId, Prompt, QuestionId, SessionId};
+use crate::compaction::Compacted;
+use crate::conversation::{
+    ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
+};
 use crate::event::{Feed, MessageKind, Subscription};
 use crate::mailbox::{Line, Report, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
@@ -197,6 +200,26 @@ impl SessionHandle {
         let delivered = ask(&self.session, self.ask_timeout, |reply| Msg::Deliver(queued, reply));
         delivered.await.unwrap_or(Err(DeliverError::Idle))?;
         Ok(id)
+    }
+
+    /// What was said so far, without system messages and without what a running prompt adds: the
+    /// `history` of settings that another session can go on with.
+    pub async fn history(&self) -> Vec<Arc<Message>> {
+        ask(&self.session, self.ask_timeout, Msg::History).await.unwrap_or_default()
+    }
+
+    /// Makes the history shorter between prompts, without a model; see [`compaction`]. The
+    /// journal keeps everything. `None`: there was nothing to remove.
+    ///
+    /// [`compaction`]: crate::compaction
+    pub async fn compact(&self) -> Result<Option<Compacted>, PromptError> {
+        let compacted = ask(&self.session, self.ask_timeout, Msg::Compact).await;
+        compacted.unwrap_or(Err(PromptError::Ended))
+    }
+
+    /// Tells every observer, in one line, what is wrong with something a front end was told to do.
+    pub fn warn(&self, message: impl Into<String>) {
+        tell(&self.session, Msg::Warn(message.into()));
     }
 
     /// Asks the running prompt, if there is one, to wind down. Effective at once.

@@ -61,6 +61,13 @@ impl History {
         }
     }
 
+    /// Goes on with these messages instead of all that were there.
+    pub(super) fn replace(&mut self, messages: &[Arc<Message>]) {
+        self.last_results = None;
+        self.places.clear();
+        self.entries = messages.iter().cloned().map(Entry::Said).collect();
+    }
+
     pub(super) fn start(&mut self, id: &CallId, effect: bool) {
         if let Some(call) = self.call(id) {
             call.started = Some(effect);

@@ -1,0 +1,140 @@
+//! The kernel in another program: a scripted model, one tool of our own, and a question that we
+//! answer. No file is written and nothing is contacted.
+//!
+//! `cargo run -p posse-actors --example hello`
+
+#![expect(clippy::print_stdout, reason = "showing something is what an example is for")]
+
+use std::error::Error;
+use std::sync::Arc;
+
+use posse_actors::agent_invocation::{Ending, RequestOptions};
+use posse_actors::conversation::{Prompt, SessionId};
+use posse_actors::event::{Event, Scope};
+use posse_actors::limits::Limits;
+use posse_actors::permission_coordinator::Decision;
+use posse_actors::ports::{
+    Action, Asking, CallContext, NoHooks, Operation, PortFuture, Ports, Prepared, RunContext,
+    SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+};
+use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::testing::{CountedIds, MemoryStore, ScriptedModel, Step, TokioClock, ask_all};
+use posse_actors::tool_call::PermittedCall;
+use serde_json::{Value, json};
+
+/// Greets somebody, after saying whom.
+struct Greet(ToolSpec);
+
+impl Greet {
+    fn new() -> Greet {
+        Greet(ToolSpec {
+            name: "greet".to_owned(),
+            description: "Greets somebody".to_owned(),
+            parameters: json!({
+                "type": "object",
+                "properties": { "name": { "type": "string" } },
+                "required": ["name"],
+            }),
+            side_effect: SideEffect::External,
+            source: "programmatic".to_owned(),
+        })
+    }
+}
+
+impl Tool for Greet {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    // What would happen, for the policy and the human. Nothing happens here.
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        Box::pin(async move {
+            let name = arguments["name"].as_str().unwrap_or_default().to_owned();
+            let action = Action {
+                tool: "greet".to_owned(),
+                operations: vec![Operation::Execute { command: name.clone(), cwd: "/".to_owned() }],
+                summary: format!("greet {name}"),
+                detail: name.clone(),
+                // A real tool hashes exactly what it would do.
+                digest: format!("greet:{name}"),
+            };
+            Ok(Prepared { action, payload: Box::new(name) })
+        })
+    }
+
+    // Only what was permitted gets here, with what `prepare` found out.
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(async move {
+            match call.into_payload().downcast::<String>() {
+                Ok(name) => ToolOutput::text(format!("Hello, {name}.")),
+                Err(_) => ToolOutput::error("there is nobody to greet"),
+            }
+        })
+    }
+}
+
+fn ports() -> Result<Ports, Box<dyn Error>> {
+    let model = ScriptedModel::new(vec![
+        Step::call("greet", r#"{"name":"world"}"#),
+        Step::say("I have greeted the world."),
+    ]);
+    let mut tools = Toolbox::default();
+    tools.register(Arc::new(Greet::new())).map_err(|_| "two tools with one name")?;
+    Ok(Ports {
+        provider: Arc::new(model),
+        tools: Arc::new(tools),
+        hooks: Arc::new(NoHooks),
+        policy: ask_all(),
+        journal: Arc::new(MemoryStore::default()),
+        clock: Arc::new(TokioClock::default()),
+        ids: Arc::new(CountedIds::default()),
+    })
+}
+
+fn settings() -> SessionSettings {
+    SessionSettings {
+        session_id: SessionId::new("hello"),
+        posse: env!("CARGO_PKG_VERSION").to_owned(),
+        cwd: "/".to_owned(),
+        agent: "greeter".to_owned(),
+        system_prompt: "You greet.".to_owned(),
+        tools: vec!["greet".to_owned()],
+        options: RequestOptions::default(),
+        asking: Asking::Human,
+        tier: "none".to_owned(),
+        limits: Limits::default(),
+        history: Vec::new(),
+        fail: FailPoints::default(),
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let session = SessionHandle::start(ports()?, settings()).await?;
+    // Before the first prompt, so that nothing is missed.
+    let mut events = session.subscribe();
+    let running = session.prompt(Prompt::text("Greet the world.")).await?;
+    let mut outcome = std::pin::pin!(running.outcome());
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            announcement = events.next() => match announcement.as_deref().map(|it| it.event()) {
+                Some(Event::PermissionRequested { request_id, summary, .. }) => {
+                    println!("asked: {summary}? yes");
+                    session.answer(request_id.clone(), Decision::Allow(Scope::Once)).await?;
+                }
+                Some(Event::ToolCompleted { name, .. }) => println!("done: {name}"),
+                Some(_) => (),
+                None => return Err("the session died".into()),
+            },
+            outcome = &mut outcome => break outcome,
+        }
+    };
+    match outcome.ok_or("the session died")?.ending {
+        Ending::Answered(answer) => println!("answer: {answer}"),
+        other => return Err(format!("no answer: {other:?}").into()),
+    }
+    let reason = "completed".to_owned();
+    session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! A session that another program drives: prompts, steering, interrupts and answers come from
+//! standard input, events go to standard output.
+//!
+//! It ends when nothing runs and standard input is at its end.
+
+use std::pin::Pin;
+
+use posse_actors::conversation::{ContentPart, Prompt, QuestionId};
+use posse_actors::event::{Announcement, Event, MessageKind};
+use posse_actors::permission_coordinator::Decision;
+use posse_actors::root_session::{DeliverError, Running, SessionHandle, TurnOutcome};
+
+use crate::failure::Exit;
+use crate::front::driver::{Driver, Instruction, Numbered};
+use crate::front::headless::{Front, Manner, WIND_DOWN, far_away};
+
+/// Complaints about lines that are answered; a program that is wrong this often does not listen.
+const COMPLAINTS_MAX: u32 = 1000;
+
+/// Why a question is answered with no when nobody is left to answer it.
+const NOBODY: &str = "nobody can be asked any more: standard input is at its end";
+
+type Work = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
+
+/// Follows what standard input says, beginning with `prompt` if there is one.
+pub async fn drive(session: SessionHandle, prompt: Option<Prompt>, manner: Manner) -> Exit {
+    let mut driven = Driven {
+        front: Front::new(session, manner),
+        driver: Some(Driver::start()),
+        running: None,
+        open: Vec::new(),
+        unanswered: 0,
+        complaints: 0,
+        last: None,
+        began: false,
+    };
+    if let Some(prompt) = prompt {
+        driven.begin(prompt).await;
+    }
+    let finished = driven.work().await;
+    let Driven { front, last, unanswered, began, .. } = driven;
+    if !began && front.stopped.is_none() {
+        return front.nothing_to_do().await;
+    }
+    let last = last.filter(|_| finished).map(|mut outcome| {
+        outcome.unanswered += unanswered;
+        outcome
+    });
+    front.conclude(last).await
+}
+
+struct Driven {
+    front: Front,
+    /// `None` at the end of standard input.
+    driver: Option<Driver>,
+    running: Option<Work>,
+    /// Questions that wait for an answer.
+    open: Vec<QuestionId>,
+    /// Questions that came when nobody was left to answer.
+    unanswered: u32,
+    complaints: u32,
+    last: Option<TurnOutcome>,
+    began: bool,
+}
+
+impl Driven {
+    /// `false` says that the session died or was told to stop.
+    async fn work(&mut self) -> bool {
+        let mut deadline = std::pin::pin!(tokio::time::sleep(far_away()));
+        loop {
+            let idle = self.running.is_none();
+            if idle && (self.driver.is_none() || self.front.stopped.is_some()) {
+                return true;
+            }
+            let Driven { front, driver, running, .. } = self;
+            tokio::select! {
+                biased;
+                signal = front.signals.next() => {
+                    if front.stopped.replace(signal).is_some() {
+                        front.hurried = true;
+                        return false;
+                    }
+                    front.session.interrupt();
+                    deadline.as_mut().reset(tokio::time::Instant::now() + WIND_DOWN);
+                }
+                () = &mut deadline, if front.stopped.is_some() => {
+                    front.hurried = true;
+                    return false;
+                }
+                announcement = front.events.next() => match announcement {
+                    Some(announcement) => self.announce(&announcement).await,
+                    None => return false,
+                },
+                outcome = ended(running) => {
+                    self.running = None;
+                    match outcome {
+                        Some(outcome) => self.last = Some(outcome),
+                        None => return false,
+                    }
+                }
+                numbered = instruction(driver) => match numbered {
+                    Some(numbered) => self.follow(numbered).await,
+                    None => self.nobody_left().await,
+                },
+            }
+            if self.front.stdout.is_broken() && self.front.stopped.is_none() {
+                self.front.stopped = Some(Exit::Failed);
+                self.front.session.interrupt();
+            }
+        }
+    }
+
+    async fn announce(&mut self, announcement: &std::sync::Arc<Announcement>) {
+        self.front.follow(announcement).await;
+        match announcement.event() {
+            Event::PermissionRequested { request_id, .. } if !self.open.contains(request_id) => {
+                self.open.push(request_id.clone());
+                if self.driver.is_none() {
+                    self.nobody_left().await;
+                }
+            }
+            Event::PermissionGranted { request_id, .. }
+            | Event::PermissionDenied { request_id, .. }
+            | Event::PermissionWithdrawn { request_id, .. } => {
+                self.open.retain(|open| open != request_id);
+            }
+            _ => (),
+        }
+    }
+
+    async fn nobody_left(&mut self) {
+        self.driver = None;
+        for id in std::mem::take(&mut self.open) {
+            let decision = Decision::Deny { reason: Some(NOBODY.to_owned()) };
+            if self.front.session.answer(id, decision).await.is_ok() {
+                self.unanswered += 1;
+            }
+        }
+    }
+
+    async fn follow(&mut self, Numbered { line, what }: Numbered) {
+        let result = match what {
+            Ok(instruction) => self.obey(instruction).await,
+            Err(wrong) => Err(wrong),
+        };
+        if let Err(wrong) = result {
+            self.complaints += 1;
+            if self.complaints <= COMPLAINTS_MAX {
+                self.front.session.warn(format!("standard input, line {line}: {wrong}"));
+            }
+        }
+    }
+
+    async fn obey(&mut self, instruction: Instruction) -> Result<(), String> {
+        let content = match instruction {
+            Instruction::Message(content) if self.running.is_none() => content,
+            Instruction::Message(_) => {
+                return Err(
+                    "a prompt is being worked on: send `steer` or `follow_up`, or wait for \
+                            its end"
+                        .to_owned(),
+                );
+            }
+            // Where nothing runs any more, what was meant for the run is a message of its own.
+            Instruction::Steer(content) => {
+                let Some(content) = self.deliver(MessageKind::Steer, content).await? else {
+                    return Ok(());
+                };
+                content
+            }
+            Instruction::FollowUp(content) => {
+                let Some(content) = self.deliver(MessageKind::FollowUp, content).await? else {
+                    return Ok(());
+                };
+                content
+            }
+            Instruction::Interrupt => {
+                self.front.session.interrupt();
+                return Ok(());
+            }
+            Instruction::Answer(id, decision) => {
+                let answered = self.front.session.answer(id, decision).await;
+                return answered.map_err(|error| error.to_string());
+            }
+        };
+        self.begin(Prompt { content }).await;
+        Ok(())
+    }
+
+    /// Queues a message. Returns it if nothing runs that could take it.
+    async fn deliver(
+        &mut self,
+        kind: MessageKind,
+        content: Vec<ContentPart>,
+    ) -> Result<Option<Vec<ContentPart>>, String> {
+        match self.front.session.deliver(kind, content.clone()).await {
+            Ok(_) => Ok(None),
+            Err(DeliverError::Full) => Err(DeliverError::Full.to_string()),
+            Err(DeliverError::Idle) => {
+                // It ended a moment ago; what it said comes first.
+                if let Some(running) = self.running.take() {
+                    self.last = running.await.or(self.last.take());
+                }
+                Ok(Some(content))
+            }
+        }
+    }
+
+    async fn begin(&mut self, prompt: Prompt) {
+        self.began = true;
+        match self.front.session.prompt(prompt).await {
+            Ok(running) => self.running = Some(Box::pin(Running::outcome(running))),
+            Err(error) => self.front.session.warn(error.to_string()),
+        }
+    }
+}
+
+async fn ended(running: &mut Option<Work>) -> Option<TurnOutcome> {
+    match running {
+        Some(running) => running.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn instruction(driver: &mut Option<Driver>) -> Option<Numbered> {
+    match driver {
+        Some(driver) => driver.next().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,443 @@
+//! Line mode: a conversation that lives as long as the process, without control of the screen.
+//!
+//! Answers go to standard output; what is asked, done and said meanwhile goes to standard error.
+//! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
+
+mod commands;
+mod history;
+mod run;
+mod terminal;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use posse_actors::compaction::bytes_of;
+use posse_actors::conversation::{Prompt, Usage};
+use posse_actors::event::Subscription;
+use posse_actors::ports::Ports;
+use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
+
+use crate::failure::{Exit, Failure, lines, printable};
+use crate::front::output::{Output, Target};
+use crate::front::progress::Progress;
+use crate::front::question::Questions;
+use crate::front::signals::Signals;
+
+pub use commands::Selected;
+
+use commands::{Typed, help, parse};
+use history::History;
+use terminal::{Input, Terminal};
+
+/// What stands in front of a line that is typed.
+const PROMPT: &str = "> ";
+
+/// A second Ctrl+C within this leaves.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// How long the end of a session may take.
+const PATIENT_END: Duration = Duration::from_secs(30);
+
+/// The same, for somebody who wants out.
+const HURRIED_END: Duration = Duration::from_millis(500);
+
+/// Where line mode gets its sessions from.
+pub trait Sessions {
+    /// Puts a session together. `goes_on`: it belongs to the conversation of the one before, and
+    /// is recorded with it; otherwise a new conversation begins.
+    fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>>;
+
+    /// Makes what was selected the default of later processes.
+    fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure>;
+
+    /// Names that can be selected, as far as they are known.
+    fn names(&self, what: Selected) -> Vec<String>;
+}
+
+/// What was selected in this process. `None`: what is configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The agent.
+    pub agent: Option<String>,
+    /// The provider.
+    pub provider: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+}
+
+/// A session that is ready to start.
+#[expect(missing_debug_implementations, reason = "it is taken apart at once")]
+pub struct Opened {
+    /// What it needs of the world.
+    pub ports: Ports,
+    /// What it is.
+    pub settings: SessionSettings,
+    /// Where its provider, model and agent come from.
+    pub sources: Sources,
+}
+
+/// Who said which provider, model and agent it is, in words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// The provider.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// The agent.
+    pub agent: String,
+}
+
+/// How line mode behaves.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// A person is at the terminal: lines are edited, and questions are asked.
+    pub interactive: bool,
+    /// Whether colours may be used on standard error.
+    pub color: bool,
+    /// Whether sessions are not kept.
+    pub forgotten: bool,
+    /// Where typed lines are kept, if they are.
+    pub history: Option<PathBuf>,
+    /// What is asked before anything is typed.
+    pub first: Option<Prompt>,
+}
+
+/// Talks until the user leaves.
+pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
+    let choice = Choice::default();
+    let opened = sessions.open(&choice, false)?;
+    let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
+    let history = History::open(options.history.filter(|_| options.interactive));
+    let terminal = Terminal::open(options.interactive, history)
+        .map_err(|error| internal(format!("no thread to read with: {error}")))?;
+    let current = Current::start(opened).await.map_err(internal)?;
+    let stderr = Output::new(Target::Stderr);
+    let live = stderr.is_terminal();
+    let mut plain = Plain {
+        sessions,
+        choice,
+        current,
+        terminal,
+        interactive: options.interactive,
+        progress: Progress::new(live, options.color),
+        questions: Questions::default(),
+        signals: Signals::listen(),
+        stdout: Output::new(Target::Stdout),
+        stderr,
+        waiting: VecDeque::new(),
+        interrupted: None,
+        leaving: None,
+        last: Exit::Done,
+        totals: Totals::default(),
+    };
+    plain.introduce(options.forgotten).await;
+    if let Some(prompt) = options.first {
+        plain.work(prompt).await;
+    }
+    plain.talk().await;
+    Ok(plain.leave().await)
+}
+
+struct Plain<'a> {
+    sessions: &'a mut dyn Sessions,
+    choice: Choice,
+    current: Current,
+    terminal: Terminal,
+    interactive: bool,
+    progress: Progress,
+    questions: Questions,
+    signals: Signals,
+    stdout: Output,
+    stderr: Output,
+    /// Lines that came when they could not be followed yet.
+    waiting: VecDeque<String>,
+    /// When Ctrl+C was pressed last.
+    interrupted: Option<Instant>,
+    /// How the process ends, once that is decided.
+    leaving: Option<Exit>,
+    /// How the last task ended.
+    last: Exit,
+    totals: Totals,
+}
+
+/// The session that goes on.
+struct Current {
+    session: SessionHandle,
+    events: Subscription,
+    sources: Sources,
+    provider: String,
+    model: String,
+    agent: String,
+    tier: String,
+    /// Questions so far that nobody could be asked.
+    unanswered: u32,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    prompts: u32,
+    turns: u32,
+    usage: Usage,
+}
+
+impl Current {
+    async fn start(Opened { ports, settings, sources }: Opened) -> Result<Current, String> {
+        let info = ports.provider.info();
+        let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
+        let session = SessionHandle::start(ports, settings).await;
+        let session = session.map_err(|error| error.to_string())?;
+        let events = session.subscribe();
+        let (provider, model) = (info.profile, info.model);
+        Ok(Current { session, events, sources, provider, model, agent, tier, unanswered: 0 })
+    }
+
+    async fn end(&self, reason: &str, exit: Exit, limit: Duration) {
+        let ending = SessionEnding {
+            reason: reason.to_owned(),
+            exit_code: i32::from(exit as u8),
+            result: None,
+        };
+        tokio::time::timeout(limit, self.session.end(ending)).await.ok();
+    }
+
+    fn of(&self, what: Selected) -> (&str, &str) {
+        match what {
+            Selected::Model => (&self.model, &self.sources.model),
+            Selected::Provider => (&self.provider, &self.sources.provider),
+            Selected::Agent => (&self.agent, &self.sources.agent),
+        }
+    }
+}
+
+impl Plain<'_> {
+    async fn introduce(&mut self, forgotten: bool) {
+        let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
+        let mut text = format!("session {}{kept}\n", self.current.session.id());
+        text.push_str(&self.selection());
+        if self.current.tier == "none" {
+            text.push_str("sandbox   none: commands run with all of your rights\n");
+        }
+        if self.interactive {
+            text.push_str("Type a task, or /help.\n");
+        }
+        self.say(&text).await;
+    }
+
+    fn selection(&self) -> String {
+        let line = |what: Selected| {
+            let (name, source) = self.current.of(what);
+            format!("{:<9} {} ({})\n", what.word(), printable(name), printable(source))
+        };
+        [Selected::Provider, Selected::Model, Selected::Agent].map(line).concat()
+    }
+
+    /// Text for a person, on a line of its own.
+    async fn say(&mut self, text: &str) {
+        let text = format!("{}{text}", self.progress.finish_line());
+        self.stderr.write(text.into_bytes()).await;
+    }
+
+    async fn complain(&mut self, failures: &[Failure]) {
+        self.say(&lines(failures)).await;
+    }
+
+    async fn talk(&mut self) {
+        while self.leaving.is_none() {
+            let line = match self.waiting.pop_front() {
+                Some(line) => line,
+                None => match self.next_line().await {
+                    Some(line) => line,
+                    None => continue,
+                },
+            };
+            self.follow_line(&line).await;
+        }
+    }
+
+    /// A line that was typed while nothing runs.
+    async fn next_line(&mut self) -> Option<String> {
+        self.stdout.settle().await;
+        self.stderr.settle().await;
+        self.terminal.edit(PROMPT);
+        let input = tokio::select! {
+            biased;
+            signal = self.signals.next() => {
+                self.leaving = Some(signal);
+                return None;
+            }
+            input = self.terminal.next() => input,
+        };
+        match input {
+            Input::Line(line) => {
+                self.interrupted = None;
+                Some(line)
+            }
+            Input::Interrupted => {
+                let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
+                if again {
+                    self.leaving = Some(Exit::Interrupt);
+                } else {
+                    self.interrupted = Some(Instant::now());
+                    self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
+                }
+                None
+            }
+            Input::End => {
+                self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
+                None
+            }
+            Input::Stopped => None,
+        }
+    }
+
+    async fn follow_line(&mut self, line: &str) {
+        match parse(line) {
+            Typed::Blank => (),
+            Typed::Text(text) => self.work(Prompt::text(text)).await,
+            Typed::Help => self.say(&help()).await,
+            Typed::Status => self.status().await,
+            Typed::Select(what, None) => self.show_names(what).await,
+            Typed::Select(what, Some(name)) => self.select(what, name).await,
+            Typed::Compact => self.compact().await,
+            Typed::Clear => self.clear().await,
+            Typed::Stop => self.say("Nothing runs.\n").await,
+            Typed::Exit => {
+                self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
+            }
+            Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
+        }
+    }
+
+    async fn unknown(&mut self, name: &str, meant: Option<&str>) {
+        let name = printable(name);
+        let hint = match meant {
+            Some(meant) => format!("There is no /{name}. Did you mean /{meant}?\n"),
+            None => format!("There is no /{name}. /help lists what there is.\n"),
+        };
+        self.say(&hint).await;
+    }
+
+    async fn status(&mut self) {
+        let history = self.current.session.history().await;
+        let Totals { prompts, turns, usage } = &self.totals;
+        let tokens = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
+        let text = format!(
+            "session   {}\n{}prompts   {prompts}, with {turns} replies\n\
+             tokens    {} read, {} written\nhistory   {} messages, {} bytes\n",
+            self.current.session.id(),
+            self.selection(),
+            tokens(usage.input_tokens),
+            tokens(usage.output_tokens),
+            history.len(),
+            bytes_of(&history),
+        );
+        self.say(&text).await;
+    }
+
+    async fn show_names(&mut self, what: Selected) {
+        let (name, source) = self.current.of(what);
+        let mut text = format!("{} {} ({})\n", what.word(), printable(name), printable(source));
+        let names = self.sessions.names(what);
+        if !names.is_empty() {
+            text.push_str("known: ");
+            text.push_str(&printable(&names.join(", ")));
+            text.push('\n');
+        }
+        self.say(&text).await;
+    }
+
+    async fn select(&mut self, what: Selected, name: String) {
+        let mut choice = self.choice.clone();
+        let chosen = Some(name.clone());
+        match what {
+            Selected::Agent => choice.agent = chosen,
+            Selected::Model => choice.model = chosen,
+            Selected::Provider => {
+                // A model belongs to its provider.
+                choice.model = None;
+                choice.provider = chosen;
+            }
+        }
+        if !self.reopen(choice, true).await {
+            return;
+        }
+        let selection = self.selection();
+        self.say(&selection).await;
+        if let Err(failure) = self.sessions.remember(what, &name) {
+            self.complain(&[failure]).await;
+        }
+    }
+
+    async fn clear(&mut self) {
+        if self.reopen(self.choice.clone(), false).await {
+            self.totals = Totals::default();
+            let text = format!("session {}\n", self.current.session.id());
+            self.say(&text).await;
+        }
+    }
+
+    /// Goes on in another session: the same conversation, or a new one. If it cannot be put
+    /// together, the one that is there goes on.
+    async fn reopen(&mut self, choice: Choice, goes_on: bool) -> bool {
+        let mut opened = match self.sessions.open(&choice, goes_on) {
+            Ok(opened) => opened,
+            Err(failures) => {
+                self.complain(&failures).await;
+                return false;
+            }
+        };
+        if goes_on {
+            opened.settings.history = self.current.session.history().await;
+        }
+        // First the end: both may write to the same journal.
+        let reason = if goes_on { "switched" } else { "completed" };
+        self.current.end(reason, Exit::Done, PATIENT_END).await;
+        match Current::start(opened).await {
+            Ok(current) => {
+                self.current = current;
+                self.choice = choice;
+                true
+            }
+            Err(what) => {
+                self.complain(&[Failure::new("INT003", Exit::Internal, what)]).await;
+                self.leaving = Some(Exit::Internal);
+                false
+            }
+        }
+    }
+
+    async fn compact(&mut self) {
+        let text = match self.current.session.compact().await {
+            Ok(None) => "There is nothing to remove yet.\n".to_owned(),
+            Ok(Some(compacted)) => format!(
+                "{} bytes became {}: {} turns and {} outputs were removed; the journal keeps \
+                 them.\n",
+                compacted.bytes_before,
+                compacted.bytes_after,
+                compacted.turns_removed,
+                compacted.outputs_removed,
+            ),
+            Err(error) => format!("{error}\n"),
+        };
+        self.say(&text).await;
+    }
+
+    async fn leave(mut self) -> Exit {
+        self.terminal.restore();
+        let exit = self.leaving.unwrap_or(Exit::Done);
+        let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
+        let (reason, limit) =
+            if signal { ("interrupted", HURRIED_END) } else { ("completed", PATIENT_END) };
+        let line = self.progress.finish_line();
+        self.stderr.write(line.into()).await;
+        let Plain { current, mut signals, stdout, stderr, .. } = self;
+        tokio::select! {
+            () = current.end(reason, exit, limit) => (),
+            _ = signals.next() => (),
+        }
+        stderr.finish().await;
+        let printed = stdout.finish().await;
+        if printed || exit != Exit::Done { exit } else { Exit::Failed }
+    }
+}

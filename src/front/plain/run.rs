@@ -1,0 +1,240 @@
+//! One task of a conversation: events on the screen, what is typed to the model, questions first.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posse_actors::conversation::{ContentPart, InvocationId, Prompt};
+use posse_actors::event::{Announcement, Event, MessageKind};
+use posse_actors::root_session::{DeliverError, TurnOutcome};
+
+use crate::failure::Exit;
+use crate::front::outcome::judge;
+use crate::front::plain::Plain;
+use crate::front::plain::commands::{Typed, help, parse};
+use crate::front::plain::terminal::Input;
+use crate::front::question::Answered;
+
+/// How long the last events of a run are awaited.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+
+impl Plain<'_> {
+    /// Works on `prompt` to its end.
+    pub(super) async fn work(&mut self, prompt: Prompt) {
+        while self.current.events.try_next().is_some() {}
+        let running = match self.current.session.prompt(prompt).await {
+            Ok(running) => running,
+            Err(error) => {
+                self.last = Exit::Failed;
+                return self.say(&format!("{error}\n/clear begins anew.\n")).await;
+            }
+        };
+        let started = Instant::now();
+        let invocation = running.invocation().clone();
+        let mut outcome = std::pin::pin!(running.outcome());
+        let (mut stops, mut over) = (0, false);
+        self.terminal.watch();
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    stops += 1;
+                    if signal != Exit::Interrupt {
+                        self.leaving = Some(signal);
+                    }
+                    if stops > 1 {
+                        self.leaving = Some(signal);
+                        break None;
+                    }
+                    self.stop().await;
+                }
+                announcement = self.current.events.next() => match announcement {
+                    Some(announcement) => {
+                        over |= is_last(&announcement, &invocation);
+                        self.follow(&announcement).await;
+                    }
+                    None => break None,
+                },
+                input = self.terminal.next() => self.typed(input).await,
+                outcome = &mut outcome => break outcome,
+            }
+            if self.stdout.is_broken() && self.leaving.is_none() {
+                self.leaving = Some(Exit::Failed);
+                self.current.session.interrupt();
+            }
+        };
+        if outcome.is_some() && !over {
+            self.follow_to_the_end(&invocation).await;
+        }
+        for input in self.terminal.unwatch().await {
+            match input {
+                Input::Line(line) => self.waiting.push_back(line),
+                Input::End => self.leave_when_done(),
+                Input::Interrupted | Input::Stopped => (),
+            }
+        }
+        self.questions.forget();
+        self.conclude(outcome, started).await;
+    }
+
+    async fn stop(&mut self) {
+        self.current.session.interrupt();
+        self.say("(stopping; Ctrl+C again leaves at once)\n").await;
+    }
+
+    fn leave_when_done(&mut self) {
+        self.leaving.get_or_insert(Exit::Done);
+    }
+
+    async fn follow(&mut self, announcement: &Arc<Announcement>) {
+        let event = announcement.event();
+        let text = self.progress.show(event);
+        self.stderr.write(text.into_bytes()).await;
+        if self.interactive {
+            let question = self.questions.follow(event);
+            self.show_question(question).await;
+        }
+    }
+
+    async fn show_question(&mut self, question: Option<String>) {
+        if let Some(question) = question {
+            self.say(&question).await;
+        }
+    }
+
+    /// What a run says last comes a moment after its outcome.
+    async fn follow_to_the_end(&mut self, invocation: &InvocationId) {
+        let mut limit = std::pin::pin!(tokio::time::sleep(LAST_EVENTS));
+        loop {
+            let announcement = tokio::select! {
+                announcement = self.current.events.next() => announcement,
+                () = &mut limit => return,
+            };
+            let Some(announcement) = announcement else { return };
+            self.follow(&announcement).await;
+            if is_last(&announcement, invocation) {
+                return;
+            }
+        }
+    }
+
+    async fn typed(&mut self, input: Input) {
+        let line = match input {
+            Input::Line(line) => line,
+            Input::End => {
+                self.leave_when_done();
+                return self.say("(leaving when this is done; Ctrl+C stops it)\n").await;
+            }
+            Input::Interrupted | Input::Stopped => return,
+        };
+        let typed = parse(&line);
+        match typed {
+            Typed::Stop => return self.stop().await,
+            Typed::Exit => {
+                self.leave_when_done();
+                return self.current.session.interrupt();
+            }
+            _ => (),
+        }
+        if let Some(answered) = self.questions.decide(&line) {
+            return self.answered(answered).await;
+        }
+        match typed {
+            Typed::Blank | Typed::Stop | Typed::Exit => (),
+            Typed::Help => self.say(&help()).await,
+            Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
+            Typed::Text(text) => self.steer(text).await,
+            Typed::Status | Typed::Select(..) | Typed::Compact | Typed::Clear => {
+                self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
+            }
+        }
+    }
+
+    async fn answered(&mut self, answered: Answered) {
+        match answered {
+            Answered::Unclear(text) => self.say(&text).await,
+            Answered::Decided(id, decision) => {
+                self.current.session.answer(id, decision).await.ok();
+                let next = self.questions.next_text();
+                self.show_question(next).await;
+            }
+        }
+    }
+
+    async fn steer(&mut self, text: String) {
+        let content = vec![ContentPart::text(text.clone())];
+        match self.current.session.deliver(MessageKind::Steer, content).await {
+            Ok(_) => self.say("(said at the next step)\n").await,
+            // It ended a moment ago: this is the next task.
+            Err(DeliverError::Idle) => self.waiting.push_back(text),
+            Err(error @ DeliverError::Full) => self.say(&format!("({error})\n")).await,
+        }
+    }
+
+    async fn conclude(&mut self, outcome: Option<TurnOutcome>, started: Instant) {
+        if outcome.is_none() && self.leaving.is_some() {
+            return;
+        }
+        let outcome = outcome.map(|mut outcome| {
+            // The session counts over all of its tasks.
+            let before = std::mem::replace(&mut self.current.unanswered, outcome.unanswered);
+            outcome.unanswered = outcome.unanswered.saturating_sub(before);
+            outcome
+        });
+        let verdict = judge(outcome.as_ref(), None);
+        self.last = verdict.exit;
+        if let Some(result) = &verdict.result {
+            let seen = self.progress.shown_live && self.stdout.is_terminal();
+            let line = self.progress.finish_line();
+            self.stderr.write(line.into()).await;
+            if !seen {
+                // Whoever reads both streams reads them in this order.
+                self.stderr.settle().await;
+                let end = if result.ends_with('\n') { "" } else { "\n" };
+                self.stdout.write(format!("{result}{end}").into_bytes()).await;
+                self.stdout.settle().await;
+            }
+        }
+        if let Some(failure) = &verdict.failure {
+            self.complain(std::slice::from_ref(failure)).await;
+        }
+        match outcome {
+            Some(outcome) => self.count(&outcome, started.elapsed()).await,
+            None => self.leaving = Some(verdict.exit),
+        }
+    }
+
+    async fn count(&mut self, outcome: &TurnOutcome, took: Duration) {
+        self.totals.prompts += 1;
+        self.totals.turns += outcome.turns;
+        self.totals.usage.add(&outcome.usage);
+        if self.interactive {
+            let tokens = match (outcome.usage.input_tokens, outcome.usage.output_tokens) {
+                (Some(read), Some(written)) => format!(", {read} tokens read, {written} written"),
+                _ => String::new(),
+            };
+            let stopped =
+                matches!(outcome.ending, posse_actors::agent_invocation::Ending::Interrupted);
+            let word = if stopped { "stopped" } else { "done" };
+            let replies = if outcome.turns == 1 { "reply" } else { "replies" };
+            let text = format!(
+                "({word}: {} {replies}{tokens}, {:.1} s)",
+                outcome.turns,
+                took.as_secs_f64()
+            );
+            let line = format!("{}\n", self.progress.dim(&text));
+            self.say(&line).await;
+        }
+    }
+}
+
+/// Whether an invocation says nothing more after this.
+fn is_last(announcement: &Announcement, invocation: &InvocationId) -> bool {
+    let ours = announcement.origin().is_some_and(|origin| origin.invocation_id == *invocation);
+    let last = matches!(
+        announcement.event(),
+        Event::InvocationCompleted { .. }
+            | Event::InvocationFailed { .. }
+            | Event::InvocationCancelled { .. }
+    );
+    ours && last
+}

@@ -1,0 +1,294 @@
+//! Where lines come from: an editor while nothing runs, the terminal's own lines while something
+//! does, so that output never has to be drawn around what is being typed. Or a pipe.
+//!
+//! One thread reads standard input and nothing else does.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
+use rustyline::completion::Completer;
+use rustyline::config::{Behavior, Config};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::{History as _, MemHistory};
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Editor, Helper};
+use tokio::sync::mpsc;
+
+use crate::front::driver::{Line, next_line};
+use crate::front::plain::history::History;
+
+/// Lines that follow each other faster than this were pasted, and belong together.
+const PASTE_GAP: Duration = Duration::from_millis(30);
+
+/// Bytes of lines that belong together.
+const INPUT_BYTES_MAX: usize = 1 << 20;
+
+/// Inputs that wait to be understood.
+const WAITING_MAX: usize = 16;
+
+/// Something that came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// A line without its newline, or several that belong together.
+    Line(String),
+    /// Ctrl+C while a line was edited.
+    Interrupted,
+    /// There will be no more.
+    End,
+    /// The thread has stopped watching.
+    Stopped,
+}
+
+#[derive(Debug)]
+enum Request {
+    Edit(String),
+    Watch,
+}
+
+/// Standard input, line by line.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    requests: std_mpsc::Sender<Request>,
+    inputs: mpsc::Receiver<Input>,
+    wake: OwnedFd,
+    interactive: bool,
+    watching: bool,
+    /// As it was found.
+    modes: Option<Termios>,
+}
+
+impl Terminal {
+    /// Starts the thread. Nothing is read before it is asked for.
+    pub(crate) fn open(interactive: bool, history: History) -> io::Result<Terminal> {
+        let modes = if interactive { tcgetattr(io::stdin()).ok() } else { None };
+        let (woken, wake) = nix::unistd::pipe()?;
+        let (requests, asked) = std_mpsc::channel();
+        let (sender, inputs) = mpsc::channel(WAITING_MAX);
+        std::thread::spawn(move || {
+            let mut reader = Reader { inputs: sender, woken, history, editor: None };
+            for request in asked {
+                let goes_on = match request {
+                    Request::Edit(prompt) if interactive => reader.edit(&prompt),
+                    Request::Edit(_) => reader.line(),
+                    Request::Watch => reader.watch(),
+                };
+                if goes_on.is_none() {
+                    return;
+                }
+            }
+        });
+        Ok(Terminal { requests, inputs, wake, interactive, watching: false, modes })
+    }
+
+    /// Asks for one line, with this in front of it.
+    pub(crate) fn edit(&mut self, prompt: &str) {
+        self.requests.send(Request::Edit(prompt.to_owned())).ok();
+    }
+
+    /// Hands on whatever is typed, until [`unwatch`](Terminal::unwatch). Of a pipe nothing is
+    /// read meanwhile: what comes next there is the next task.
+    pub(crate) fn watch(&mut self) {
+        if self.interactive && !self.watching {
+            self.watching = self.requests.send(Request::Watch).is_ok();
+        }
+    }
+
+    /// Stops watching, and returns what was typed and not taken yet.
+    pub(crate) async fn unwatch(&mut self) -> Vec<Input> {
+        let mut left = Vec::new();
+        if !std::mem::take(&mut self.watching) {
+            return left;
+        }
+        nix::unistd::write(&self.wake, b"!").ok();
+        while let Some(input) = self.inputs.recv().await {
+            if input == Input::Stopped {
+                break;
+            }
+            left.push(input);
+        }
+        left
+    }
+
+    /// What comes next. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> Input {
+        self.inputs.recv().await.unwrap_or(Input::End)
+    }
+
+    /// Leaves the terminal as it was found, also in the middle of a line.
+    pub(crate) fn restore(&self) {
+        if let Some(modes) = &self.modes {
+            tcsetattr(io::stdin(), SetArg::TCSANOW, modes).ok();
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+/// What the thread owns. Its methods return `None` when nobody listens any more.
+struct Reader {
+    inputs: mpsc::Sender<Input>,
+    woken: OwnedFd,
+    history: History,
+    editor: Option<Editor<Continued, MemHistory>>,
+}
+
+impl Reader {
+    fn send(&self, input: Input) -> Option<()> {
+        self.inputs.blocking_send(input).ok()
+    }
+
+    fn edit(&mut self, prompt: &str) -> Option<()> {
+        let input = match self.edit_line(prompt) {
+            Ok(text) => Input::Line(text.replace("\\\n", "\n")),
+            Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => Input::Interrupted,
+            // Its end, or a terminal that is gone.
+            Err(_) => Input::End,
+        };
+        self.send(input)
+    }
+
+    /// What was typed ahead of the prompt waits in the editor, so there is one for all lines.
+    fn edit_line(&mut self, prompt: &str) -> rustyline::Result<String> {
+        let editor = match &mut self.editor {
+            Some(editor) => editor,
+            none => none.insert(editor(self.history.lines())?),
+        };
+        let text = loop {
+            match editor.readline(prompt) {
+                // The window changed its size.
+                Err(ReadlineError::Signal(rustyline::error::Signal::Resize)) => (),
+                other => break other?,
+            }
+        };
+        if self.history.add(&text) {
+            editor.add_history_entry(text.as_str())?;
+        }
+        Ok(text)
+    }
+
+    fn line(&self) -> Option<()> {
+        let input = match next_line(&mut io::stdin().lock()) {
+            Ok(Some(Line::Whole(bytes))) => {
+                let text = String::from_utf8_lossy(&bytes);
+                Input::Line(text.trim_end_matches(['\r', '\n']).to_owned())
+            }
+            // Better nothing than a part.
+            Ok(Some(Line::TooLong)) => Input::Line(String::new()),
+            Ok(None) | Err(_) => Input::End,
+        };
+        self.send(input)
+    }
+
+    fn watch(&self) -> Option<()> {
+        let mut text = Vec::new();
+        loop {
+            let gap = (!text.is_empty() && !text.ends_with(b"\\\n")).then_some(PASTE_GAP);
+            match self.wait(true, gap) {
+                Waited::Woken => {
+                    self.hand_on(&mut text)?;
+                    return self.send(Input::Stopped);
+                }
+                Waited::Quiet => self.hand_on(&mut text)?,
+                Waited::Typed => {
+                    let mut piece = [0; 8192];
+                    match nix::unistd::read(io::stdin(), &mut piece) {
+                        Err(Errno::EINTR | Errno::EAGAIN) => (),
+                        Ok(count) if count > 0 && text.len() < INPUT_BYTES_MAX => {
+                            text.extend_from_slice(&piece[..count]);
+                        }
+                        Ok(count) if count > 0 => (),
+                        Ok(_) | Err(_) => {
+                            self.hand_on(&mut text)?;
+                            self.send(Input::End)?;
+                            // Asking again would be answered the same, at once and for ever.
+                            self.wait(false, None);
+                            return self.send(Input::Stopped);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn hand_on(&self, text: &mut Vec<u8>) -> Option<()> {
+        if text.is_empty() {
+            return Some(());
+        }
+        let typed = String::from_utf8_lossy(text).replace("\\\n", "\n");
+        text.clear();
+        self.send(Input::Line(typed.trim_end_matches('\n').to_owned()))
+    }
+
+    fn wait(&self, typed: bool, limit: Option<Duration>) -> Waited {
+        let stdin = io::stdin();
+        let mut ready = vec![PollFd::new(self.woken.as_fd(), PollFlags::POLLIN)];
+        if typed {
+            ready.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+        }
+        let limit = limit.and_then(|limit| PollTimeout::try_from(limit).ok());
+        loop {
+            match poll(&mut ready, limit.unwrap_or(PollTimeout::NONE)) {
+                Err(Errno::EINTR) => (),
+                Ok(0) => return Waited::Quiet,
+                Err(_) => return Waited::Woken,
+                Ok(_) => break,
+            }
+        }
+        if ready[0].any().unwrap_or(true) {
+            nix::unistd::read(&self.woken, &mut [0; 8]).ok();
+            return Waited::Woken;
+        }
+        Waited::Typed
+    }
+}
+
+enum Waited {
+    Woken,
+    Typed,
+    Quiet,
+}
+
+fn editor(lines: &[String]) -> rustyline::Result<Editor<Continued, MemHistory>> {
+    let config = Config::builder()
+        .behavior(Behavior::PreferTerm)
+        .check_cursor_position(false)
+        .bracketed_paste(true)
+        .build();
+    let mut history = MemHistory::with_config(&config);
+    for line in lines {
+        history.add(line)?;
+    }
+    let mut editor = Editor::with_history(config, history)?;
+    editor.set_helper(Some(Continued));
+    Ok(editor)
+}
+
+/// A backslash at the end of a line continues it.
+struct Continued;
+
+impl Completer for Continued {
+    type Candidate = String;
+}
+impl Helper for Continued {}
+impl Highlighter for Continued {}
+impl Hinter for Continued {
+    type Hint = String;
+}
+
+impl Validator for Continued {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let goes_on = context.input().ends_with('\\');
+        Ok(if goes_on { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+    }
+}

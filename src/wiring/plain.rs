@@ -1,0 +1,184 @@
+//! `posse plain`: sessions for the line mode, put together again when something else is selected.
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+
+use posse_actors::ports::Asking;
+use serde_json::{Value, json};
+
+use crate::agents;
+use crate::cli::{PromptArg, RunArgs};
+use crate::config::preferences::{self, Preferences};
+use crate::config::{Environment, Layers, Loaded, Origin};
+use crate::failure::{Exit, Failure};
+use crate::front::plain::{self, Choice, Opened, Options, Selected, Sources};
+use crate::front::prompt;
+use crate::provider::{presets, replay};
+use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log};
+use crate::wiring::{Place, colors, notices, place, provider};
+
+/// Runs line mode until the user leaves.
+pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let one = |error: Failure| vec![error];
+    start_log(args.verbose);
+    let found = place(&args.place, args.overrides(), environment)?;
+    notices(&found.loaded);
+    found.dirs.check_workspace(&found.cwd).map_err(one)?;
+    let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+    let settings = &found.loaded.settings;
+    let first = match &args.prompt {
+        Some(PromptArg::Text(text)) => {
+            let (images, detail) = (&args.images, &settings.image_detail);
+            let read = prompt::of_text(text.clone(), images, settings.image_bytes_max, detail);
+            Some(read.map_err(one)?)
+        }
+        // Standard input is read line by line anyway.
+        Some(PromptArg::Stdin) | None => None,
+    };
+    let history = keeps_history(&found.loaded.layers).then(|| found.dirs.state.join("history"));
+    let options = Options {
+        interactive,
+        color: colors(io::stderr().is_terminal(), environment),
+        forgotten: args.no_transcript,
+        history: history.filter(|_| !args.no_transcript),
+        first,
+    };
+    let asking = match (args.yes, interactive) {
+        (true, _) => Asking::Yes,
+        (false, true) => Asking::Human,
+        (false, false) => Asking::Nobody,
+    };
+    let mut sessions =
+        Sessions { args, environment, asking, found, profile: String::new(), kept: None };
+    let runtime = runtime().map_err(one)?;
+    let exit = runtime.block_on(plain::run(&mut sessions, options));
+    // A thread that waits for a key must not keep the process.
+    runtime.shutdown_background();
+    exit
+}
+
+/// Whether typed lines outlive the process (`ui.history`).
+fn keeps_history(layers: &Layers) -> bool {
+    layers.get("ui.history").is_none_or(|leaf| leaf.value != false)
+}
+
+struct Sessions<'a> {
+    args: &'a RunArgs,
+    environment: &'a Environment,
+    asking: Asking,
+    /// What counts for the session that goes on.
+    found: Place,
+    /// Its provider.
+    profile: String,
+    /// Where it is recorded.
+    kept: Option<Kept>,
+}
+
+impl plain::Sessions for Sessions<'_> {
+    fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>> {
+        let one = |error: Failure| vec![error];
+        let mut found = place(&self.args.place, self.overrides(choice), self.environment)?;
+        if choice.provider.is_some() && choice.model.is_none() {
+            // A model belongs to its provider, wherever it was set.
+            found.loaded.settings.model = None;
+        }
+        let Place { cwd, dirs, loaded } = &found;
+        let settings = &loaded.settings;
+        let mut model = provider::choose(settings, self.environment, cwd).map_err(one)?;
+        if let Some(file) = &self.args.record {
+            model = replay::recording(model, file, cwd).map_err(one)?;
+        }
+        let info = model.info();
+        let setup = Setup {
+            cwd,
+            add_dirs: &self.args.add_dirs,
+            dirs,
+            settings,
+            environment: self.environment,
+            asking: self.asking,
+            dry_run: self.args.dry_run,
+            keep: !self.args.no_transcript,
+        };
+        let new = if goes_on && self.kept.is_some() {
+            None
+        } else {
+            Some(Kept::new(&setup).map_err(one)?)
+        };
+        let kept = new.as_ref().or(self.kept.as_ref()).ok_or_else(Vec::new)?;
+        let (ports, session) = assemble_in(kept, &setup, Arc::clone(&model))?;
+        let sources = sources(loaded, &info.profile);
+        if let Some(new) = new {
+            self.kept = Some(new);
+        }
+        self.found = found;
+        self.profile = info.profile;
+        Ok(Opened { ports, settings: session, sources })
+    }
+
+    fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure> {
+        let name = Some(name.to_owned());
+        let chosen = match what {
+            // Who works is a matter of the conversation.
+            Selected::Agent => return Ok(()),
+            Selected::Provider => Preferences { provider: name, model: None },
+            Selected::Model => Preferences { provider: Some(self.profile.clone()), model: name },
+        };
+        preferences::save(&self.found.dirs, &chosen)
+    }
+
+    fn names(&self, what: Selected) -> Vec<String> {
+        let settings = &self.found.loaded.settings;
+        match what {
+            Selected::Agent => agents::BUILT_IN.iter().map(|agent| agent.name.to_owned()).collect(),
+            Selected::Provider => {
+                let mut names: Vec<String> = settings.providers.keys().cloned().collect();
+                let presets = presets::all().iter().map(|preset| preset.name.to_owned());
+                names.extend(presets.filter(|name| !settings.providers.contains_key(name)));
+                names
+            }
+            Selected::Model => {
+                let models = settings.providers.values().filter_map(|p| p.model.clone());
+                let mut names: Vec<String> = models.collect();
+                names.sort_unstable();
+                names.dedup();
+                names
+            }
+        }
+    }
+}
+
+impl Sessions<'_> {
+    /// What was given on the command line, and what was selected since.
+    fn overrides(&self, choice: &Choice) -> Vec<(&'static str, Value, &'static str)> {
+        let mut overrides = self.args.overrides();
+        let chosen = [
+            ("defaultAgent", &choice.agent, "/agent"),
+            ("defaultProvider", &choice.provider, "/provider"),
+            ("model", &choice.model, "/model"),
+        ];
+        for (key, name, command) in chosen {
+            overrides.extend(name.as_ref().map(|name| (key, json!(name), command)));
+        }
+        overrides
+    }
+}
+
+/// Where provider, model and agent come from, in words.
+fn sources(loaded: &Loaded, profile: &str) -> Sources {
+    let layers = &loaded.layers;
+    let origin = |key: &str| layers.get(key).map(|leaf| &leaf.origin);
+    let set = |key: &str| {
+        origin(key).filter(|origin| **origin != Origin::BuiltIn).map(ToString::to_string)
+    };
+    let in_profile = || set(&format!("providers.{profile}.model"));
+    let model = set("model").filter(|_| loaded.settings.model.is_some());
+    let key = presets::preset(profile).and_then(|preset| preset.key_variable);
+    Sources {
+        provider: set("defaultProvider").unwrap_or_else(|| match key {
+            Some(key) => format!("{key} is set"),
+            None => "built in".to_owned(),
+        }),
+        model: model.or_else(in_profile).unwrap_or_else(|| "its default".to_owned()),
+        agent: set("defaultAgent").unwrap_or_else(|| "built in".to_owned()),
+    }
+}

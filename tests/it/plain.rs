@@ -1,0 +1,403 @@
+//! Line mode at a real terminal (the other side of a pty), and at the end of a pipe.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::pty::{OpenptyResult, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, tcgetattr};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::model_server::{
+    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+};
+use crate::posse::Machine;
+
+/// After this a screen counts as stuck.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// A terminal with the program in it.
+struct Terminal {
+    child: Child,
+    keys: Option<File>,
+    /// Stops reading the screen, and the thread that does.
+    sides: Option<(OwnedFd, JoinHandle<()>)>,
+    /// Our own hold on the program's side.
+    slave: OwnedFd,
+    pieces: Receiver<Vec<u8>>,
+    /// Everything that was shown, with its escapes.
+    shown: String,
+    /// What of it a test has looked at.
+    looked: usize,
+}
+
+impl Terminal {
+    fn open(machine: &Machine, args: &[&str]) -> Terminal {
+        let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+        // A program that holds the other side would never see it vanish.
+        for side in [&master, &slave] {
+            fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+        }
+        // It makes the terminal the controlling one, and then becomes the program.
+        let program = machine.command(&["plain"]);
+        let mut command = Command::new("setsid");
+        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_posse")).arg("plain").args(args);
+        command.current_dir(machine.path("work")).env_clear().env("TERM", "xterm");
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let end = || Stdio::from(slave.try_clone().unwrap());
+        command.stdin(end()).stdout(end()).stderr(end());
+        let child = command.spawn().unwrap();
+        let mut screen = File::from(master.try_clone().unwrap());
+        let (stopped, stop) = nix::unistd::pipe().unwrap();
+        let (piece, pieces) = channel();
+        let reader = thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            loop {
+                let input = PollFlags::POLLIN;
+                let mut ready =
+                    [PollFd::new(screen.as_fd(), input), PollFd::new(stopped.as_fd(), input)];
+                poll(&mut ready, PollTimeout::NONE).unwrap();
+                if ready[1].any() == Some(true) {
+                    return;
+                }
+                match screen.read(&mut bytes) {
+                    Ok(count) if count > 0 => drop(piece.send(bytes[..count].to_vec())),
+                    _ => return,
+                }
+            }
+        });
+        let keys = Some(File::from(master));
+        let sides = Some((stop, reader));
+        Terminal { child, keys, sides, slave, pieces, shown: String::new(), looked: 0 }
+    }
+
+    /// Closes the side of the keys and the screen, as a terminal window does.
+    fn vanish(&mut self) {
+        let (stop, reader) = self.sides.take().unwrap();
+        drop(stop);
+        reader.join().unwrap();
+        drop(self.keys.take());
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until this is shown after what was looked at before, and returns what is in between.
+    #[track_caller]
+    fn see(&mut self, text: &str) -> String {
+        let started = Instant::now();
+        loop {
+            if let Some(at) = self.shown[self.looked..].find(text) {
+                let end = self.looked + at + text.len();
+                let between = self.shown[self.looked..end].to_owned();
+                self.looked = end;
+                return between;
+            }
+            let left = STUCK.saturating_sub(started.elapsed());
+            match self.pieces.recv_timeout(left) {
+                Ok(piece) => self.shown.push_str(&String::from_utf8_lossy(&piece)),
+                Err(_) => panic!("no {text:?} was shown: {:?}", self.shown),
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Waits for the end of the program: its exit code.
+    fn end(&mut self) -> Option<i32> {
+        let started = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            match self.pieces.recv_timeout(Duration::from_millis(20)) {
+                Ok(piece) => self.shown.push_str(&String::from_utf8_lossy(&piece)),
+                Err(RecvTimeoutError::Timeout) => (),
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_millis(5)),
+            }
+            assert!(started.elapsed() < STUCK, "it does not end: {:?}", self.shown);
+        }
+        self.child.wait().unwrap().code()
+    }
+
+    /// Whether lines are edited by the terminal itself, as a shell expects it afterwards.
+    fn is_cooked(&self) -> bool {
+        let flags = tcgetattr(&self.slave).unwrap().local_flags;
+        flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn messages(request: &Value) -> Vec<String> {
+    let messages = request["messages"].as_array().unwrap();
+    messages[1..].iter().map(|message| text_of(&message["content"])).collect()
+}
+
+#[test]
+fn a_conversation_with_a_question_and_another_prompt() {
+    let server = ModelServer::start(vec![
+        calls(&[("write_file", json!({"path": "a.txt", "content": "made\n"}))]),
+        says("Made \u{1b}]0;title\u{7} it."),
+        says("Still here."),
+    ]);
+    let machine = Machine::with(&server);
+    let mut terminal = Terminal::open(&machine, &[]);
+    let greeting = terminal.see("/help.");
+    for part in ["session ", "provider  local (", "config.json:1)", "model     scripted-1 ("] {
+        assert!(greeting.contains(part), "{part}: {greeting}");
+    }
+    terminal.see("> ");
+    terminal.press("make a.txt\r");
+    terminal.see("allow? [y] once");
+    // Several lines at once are no answer, whatever they say.
+    terminal.press("y\ny\n");
+    terminal.see("allow? [y] once");
+    assert!(!machine.work("a.txt").exists());
+    terminal.press("y\r");
+    let run = terminal.see("(done: 2 replies");
+    assert!(run.contains("Made \\u{1b}]0;title\\u{7} it."), "{run}");
+    assert_eq!(machine.read("a.txt"), "made\n");
+    terminal.see("> ");
+    terminal.press("and \\\rnow?\r");
+    terminal.see("Still here.");
+    terminal.see("(done: 1 reply");
+    terminal.see("> ");
+    terminal.press("\u{4}");
+    assert_eq!(terminal.end(), Some(0));
+    assert!(terminal.is_cooked());
+    let last = messages(&server.requests()[2]);
+    assert_eq!(last.last().unwrap(), "and \nnow?");
+    assert!(last.iter().any(|text| text.contains("created a.txt")), "{last:?}");
+    machine.verify();
+}
+
+#[test]
+fn what_is_typed_meanwhile_steers_and_ctrl_c_stops() {
+    let cut = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+    let server = ModelServer::start(vec![runs("true"), says("Left."), cut, says("Fine.")]);
+    let machine = Machine::with(&server);
+    let mut terminal = Terminal::open(&machine, &["--yes"]);
+    terminal.see("> ");
+    terminal.press("/stp\r");
+    terminal.see("Did you mean /stop?");
+    terminal.see("> ");
+    terminal.press("go\r");
+    terminal.see("(done: 2 replies");
+    terminal.see("> ");
+    terminal.press("long work\r");
+    terminal.see("so far");
+    terminal.press("turn left\r");
+    terminal.see("(said at the next step)");
+    terminal.press("/model other\r");
+    terminal.see("wait until nothing runs");
+    terminal.press("\u{3}");
+    terminal.see("(stopped:");
+    terminal.see("> ");
+    terminal.press("half a line\u{3}");
+    terminal.see("Ctrl+C again");
+    terminal.see("> ");
+    terminal.press("again\r");
+    terminal.see("Fine.");
+    terminal.see("> ");
+    terminal.press("\u{3}");
+    terminal.see("Ctrl+C again");
+    terminal.see("> ");
+    terminal.press("\u{3}");
+    assert_eq!(terminal.end(), Some(130));
+    assert!(terminal.is_cooked());
+    let last = messages(&server.requests()[3]);
+    // What could not be said before the stop is said now, once.
+    let count = |text: &str| last.iter().filter(|said| said.contains(text)).count();
+    assert_eq!((count("turn left"), count("again"), count("half")), (1, 1, 0), "{last:?}");
+    machine.verify();
+}
+
+#[test]
+fn another_model_and_agent_go_on_with_the_conversation() {
+    let server = ModelServer::start(vec![
+        calls(&[("read_file", json!({"path": "a.txt"}))]),
+        says("It says a."),
+        says("It said a."),
+        says("A new start."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("a.txt", "the letter a\n");
+    let mut terminal = Terminal::open(&machine, &[]);
+    terminal.see("> ");
+    terminal.press("read it\r");
+    terminal.see("(done:");
+    terminal.see("> ");
+    terminal.press("/agent plna\r");
+    terminal.see("did you mean");
+    terminal.see("> ");
+    terminal.press("/agent plan\r");
+    terminal.see("plan (/agent)");
+    terminal.see("> ");
+    terminal.press("/model other-2\r");
+    terminal.see("other-2 (/model)");
+    terminal.see("> ");
+    let saved = std::fs::read_to_string(machine.path("posse/state/preferences.json")).unwrap();
+    assert!(saved.contains("other-2") && saved.contains("local"), "{saved}");
+    terminal.press("what did it say?\r");
+    terminal.see("It said a.");
+    terminal.see("> ");
+    terminal.press("/clear\r");
+    terminal.see("session ");
+    terminal.see("> ");
+    terminal.press("hello\r");
+    terminal.see("A new start.");
+    terminal.see("> ");
+    terminal.press("/exit\r");
+    assert_eq!(terminal.end(), Some(0));
+    let requests = server.requests();
+    assert_eq!(requests[2]["model"], "other-2");
+    let tools = |nth: usize| requests[nth]["tools"].as_array().unwrap().len();
+    assert!(tools(2) < tools(0));
+    assert!(messages(&requests[2])[2].contains("the letter a"), "{:?}", messages(&requests[2]));
+    assert_eq!(messages(&requests[3]), ["hello"]);
+    machine.verify();
+}
+
+#[test]
+fn compacting_keeps_the_conversation_valid_and_makes_it_shorter() {
+    let read = || calls(&[("read_file", json!({"path": "big.txt"}))]);
+    let server = ModelServer::start(vec![
+        read(),
+        says("One."),
+        read(),
+        says("Two."),
+        says("Three."),
+        says("Four."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("big.txt", "a long line of text\n".repeat(200));
+    let mut terminal = Terminal::open(&machine, &[]);
+    for (prompt, answer) in [("first", "One."), ("second", "Two."), ("third", "Three.")] {
+        terminal.see("> ");
+        terminal.press(&format!("{prompt}\r"));
+        terminal.see(answer);
+        terminal.see("(done:");
+    }
+    terminal.see("> ");
+    terminal.press("/compact\r");
+    terminal.see("were removed");
+    terminal.see("> ");
+    terminal.press("fourth\r");
+    terminal.see("Four.");
+    terminal.see("> ");
+    terminal.press("\u{4}");
+    assert_eq!(terminal.end(), Some(0));
+    // The server has checked that it is valid.
+    let requests = server.requests();
+    let (before, after) = (messages(&requests[4]), messages(&requests[5]));
+    let bytes = |messages: &[String]| messages.iter().map(String::len).sum::<usize>();
+    assert!(bytes(&after) < bytes(&before) * 2 / 3, "{after:?}");
+    assert!(after[0].contains("The user asked: first"), "{after:?}");
+    assert!(after[0].contains("big.txt (read_file)"), "{after:?}");
+    machine.verify();
+}
+
+#[test]
+fn what_was_typed_is_recalled_by_the_next_process() {
+    let server = ModelServer::start(vec![says("One."), says("Two.")]);
+    let machine = Machine::with(&server);
+    let mut terminal = Terminal::open(&machine, &[]);
+    terminal.see("> ");
+    terminal.press("remember me\r");
+    terminal.see("One.");
+    terminal.see("> ");
+    terminal.press("\u{4}");
+    terminal.end();
+    let history = machine.path("posse/state/history");
+    assert_eq!(std::fs::metadata(&history).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut terminal = Terminal::open(&machine, &[]);
+    terminal.see("> ");
+    terminal.press("\u{1b}[A");
+    terminal.see("remember me");
+    terminal.press("\r");
+    terminal.see("Two.");
+    assert_eq!(messages(&server.requests()[1]), ["remember me"]);
+}
+
+#[test]
+fn a_paste_is_one_prompt() {
+    let server = ModelServer::start(vec![says("Read.")]);
+    let machine = Machine::with(&server);
+    let mut terminal = Terminal::open(&machine, &[]);
+    terminal.see("> ");
+    terminal.press("\u{1b}[200~one\r/exit\rtwo\u{1b}[201~\r");
+    terminal.see("Read.");
+    assert_eq!(messages(&server.requests()[0]), ["one\n/exit\ntwo"]);
+}
+
+#[test]
+fn signals_end_it_and_give_the_terminal_back() {
+    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let server = ModelServer::start(Vec::new());
+        let machine = Machine::with(&server);
+        let mut terminal = Terminal::open(&machine, &[]);
+        terminal.see("> ");
+        assert!(!terminal.is_cooked());
+        terminal.signal(signal);
+        assert_eq!(terminal.end(), Some(code));
+        assert!(terminal.is_cooked());
+        machine.verify();
+    }
+}
+
+#[test]
+fn a_terminal_that_vanishes_ends_it() {
+    let hold = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+    let server = ModelServer::start(vec![hold]);
+    for working in [false, true] {
+        let machine = Machine::with(&server);
+        let mut terminal = Terminal::open(&machine, &[]);
+        terminal.see("> ");
+        if working {
+            terminal.press("work\r");
+            terminal.see("so far");
+        }
+        terminal.vanish();
+        assert_eq!(terminal.end(), Some(129));
+        machine.verify();
+    }
+}
+
+#[test]
+fn a_pipe_is_read_line_by_line_to_its_end() {
+    let server = ModelServer::start(vec![runs("touch x"), says("Not allowed."), says("**Two.**")]);
+    let machine = Machine::with(&server);
+    let ended = machine.posse_with_input(&["plain"], b"one\n\n/status\n/nonsense\ntwo");
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "Not allowed.\n**Two.**\n");
+    assert!(ended.stderr.contains("prompts   1"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("There is no /nonsense"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("error[PRM001]"), "{}", ended.stderr);
+    assert!(!machine.work("x").exists());
+    assert!(!machine.path("posse/state/history").exists());
+    machine.verify();
+}
+
+#[test]
+fn an_empty_pipe_is_no_reason_to_wait() {
+    let server = ModelServer::start(Vec::new());
+    let machine = Machine::with(&server);
+    let ended = machine.posse(&["plain"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "");
+}
