@@ -4,11 +4,13 @@
 //! The journal is the truth. Nothing here keeps an index on disk, so nothing can disagree with it.
 
 pub mod commands;
+pub mod export;
 pub mod state;
 
 mod format;
 mod lock;
 mod memory;
+mod read;
 mod scan;
 mod segments;
 mod store;
