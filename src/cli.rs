@@ -30,9 +30,25 @@ pub enum Invocation {
     Sessions(SessionsArgs),
     /// `posse config …`.
     Config(ConfigArgs),
+    /// `posse plain`, and `posse` alone on a terminal: no prompt, text in and out.
+    Plain(Box<RunArgs>),
+    /// `posse replay`.
+    Replay(ReplayArgs),
+    /// `posse agents`.
+    Agents(ListArgs),
+    /// `posse tools`.
+    Tools(ListArgs),
+    /// `posse models`.
+    Models(ListArgs),
+    /// `posse doctor`.
+    Doctor(DoctorArgs),
+    /// `posse completions`.
+    Completions(CompletionsArgs),
+    /// `posse man`.
+    Man(ManArgs),
 }
 
-/// Everything `posse run` understands. `None` and empty mean "not given".
+/// Everything that `posse run` and `posse plain` understand. `None` and empty mean "not given".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunArgs {
     /// The task, from `--prompt` or the words; `None`: from standard input.
@@ -61,6 +77,8 @@ pub struct RunArgs {
     pub no_transcript: bool,
     /// `--output-format`.
     pub output_format: OutputFormat,
+    /// `--input-format`.
+    pub input_format: InputFormat,
     /// `--record`.
     pub record: Option<PathBuf>,
     /// `--sandbox`: `off`, `read-only` or `workspace-write`.
@@ -107,6 +125,16 @@ pub enum OutputFormat {
     StreamJson,
 }
 
+/// What standard input is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum InputFormat {
+    /// The task, or context for it
+    #[default]
+    Text,
+    /// One message, steer, interrupt or answer a line
+    StreamJson,
+}
+
 /// What `posse demo` understands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DemoArgs {
@@ -130,6 +158,8 @@ pub struct SessionsArgs {
 pub enum SessionsAction {
     /// `list`.
     List {
+        /// `--all`: of every project.
+        all: bool,
         /// `--json`.
         json: bool,
     },
@@ -144,7 +174,98 @@ pub enum SessionsAction {
     Verify {
         /// The session; every one of the project without it.
         id: Option<String>,
+        /// `--json`.
+        json: bool,
     },
+    /// `export ID`.
+    Export {
+        /// The session, or an unambiguous beginning of its id.
+        id: String,
+        /// `--format`.
+        format: ExportFormat,
+        /// `--output`; `None`: standard output.
+        output: Option<PathBuf>,
+    },
+    /// `rm ID`.
+    Rm {
+        /// The session, or an unambiguous beginning of its id.
+        id: String,
+        /// `--yes`: without asking.
+        yes: bool,
+    },
+}
+
+/// What a session is exported as.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ExportFormat {
+    /// Markdown
+    #[default]
+    Md,
+    /// One self-contained page
+    Html,
+}
+
+/// What `posse replay` understands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReplayArgs {
+    /// The session, or an unambiguous beginning of its id.
+    pub id: String,
+    /// `--output-format`, or `--json`.
+    pub output_format: OutputFormat,
+    /// `--cwd`: the project.
+    pub cwd: Option<PathBuf>,
+    /// `-v`, counted.
+    pub verbose: u8,
+}
+
+/// What `posse agents`, `posse tools` and `posse models` understand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListArgs {
+    /// `--json`.
+    pub json: bool,
+    /// Which configuration.
+    pub place: PlaceArgs,
+}
+
+/// What `posse doctor` understands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DoctorArgs {
+    /// `--json`.
+    pub json: bool,
+    /// `--online`: also tries to reach the configured providers.
+    pub online: bool,
+    /// Which configuration.
+    pub place: PlaceArgs,
+}
+
+/// What `posse completions` understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompletionsArgs {
+    /// Which shell.
+    pub shell: Shell,
+}
+
+/// A shell that can be completed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Shell {
+    /// Bash
+    Bash,
+    /// Elvish
+    Elvish,
+    /// Fish
+    Fish,
+    /// `PowerShell`
+    #[value(name = "powershell")]
+    PowerShell,
+    /// Z shell
+    Zsh,
+}
+
+/// What `posse man` understands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ManArgs {
+    /// Where the pages go; `None`: the first one to standard output.
+    pub dir: Option<PathBuf>,
 }
 
 /// What `posse config` understands.
@@ -164,6 +285,36 @@ pub enum ConfigArgs {
         /// Which configuration.
         place: PlaceArgs,
     },
+    /// `schema`.
+    Schema,
+    /// `reference`: every key, as Markdown.
+    Reference,
+    /// `edit`.
+    Edit {
+        /// The change.
+        edit: ConfigEdit,
+        /// `--config`: the file, instead of the user's.
+        place: PlaceArgs,
+    },
+}
+
+/// A change of one setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigEdit {
+    /// None: says how to make one.
+    Explain,
+    /// `KEY VALUE`.
+    Set {
+        /// The dotted key.
+        key: String,
+        /// JSON, or a text as it is.
+        value: String,
+    },
+    /// `--unset KEY`.
+    Unset {
+        /// The dotted key.
+        key: String,
+    },
 }
 
 /// An end before anything was started: help, the version, or a usage error.
@@ -177,11 +328,15 @@ pub struct CliExit {
     pub code: u8,
 }
 
-/// Reads the command line, program name first.
-pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, CliExit> {
+/// Reads the command line, program name first. `terminal`: somebody is there to type and to read
+/// questions, so that no arguments at all mean a conversation.
+pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Invocation, CliExit> {
     let mut args: Vec<OsString> = args.collect();
     if args.is_empty() {
         args.push("posse".into());
+    }
+    if args.len() == 1 && terminal {
+        return Ok(Invocation::Plain(Box::default()));
     }
     let first = args.get(1).and_then(|arg| arg.to_str()).unwrap_or_default();
     if args.len() == 2 && matches!(first, "--version" | "-V") {
@@ -195,6 +350,12 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, CliExit
         Ok(cli) => cli.command.into_invocation(),
         Err(error) => Err(refuse(error, &args)),
     }
+}
+
+/// The whole command line as clap knows it: for completions and manual pages.
+pub fn command() -> clap::Command {
+    use clap::CommandFactory;
+    args::Cli::command()
 }
 
 impl RunArgs {

@@ -11,7 +11,9 @@ use std::process::ExitCode;
 
 use jiff::tz::TimeZone;
 
-use crate::cli::{self, CliExit, ConfigArgs, Invocation, PlaceArgs, SessionsAction, SessionsArgs};
+use crate::cli::{
+    self, CliExit, ConfigArgs, InputFormat, Invocation, PlaceArgs, SessionsAction, SessionsArgs,
+};
 use crate::config::{self, Dirs, Environment, Loaded, Sources};
 use crate::failure::{Exit, Failure, lines};
 use crate::journal::commands::{self, View};
@@ -26,21 +28,41 @@ const COLUMNS: usize = 100;
 
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let invocation = match cli::parse(args) {
+    let invocation = match cli::parse(args, io::stdin().is_terminal() && io::stderr().is_terminal())
+    {
         Ok(invocation) => invocation,
         Err(exit) => return leave(&exit),
     };
     let environment = Environment::read();
     let ended: Result<Exit, Vec<Failure>> = match invocation {
+        Invocation::Run(args) if args.input_format == InputFormat::StreamJson => {
+            not_yet("run --input-format stream-json")
+        }
         Invocation::Run(args) => run::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
+        Invocation::Plain(_) => not_yet("plain"),
+        Invocation::Replay(_) => not_yet("replay"),
+        Invocation::Agents(_) => not_yet("agents"),
+        Invocation::Tools(_) => not_yet("tools"),
+        Invocation::Models(_) => not_yet("models"),
+        Invocation::Doctor(_) => not_yet("doctor"),
+        Invocation::Completions(_) => not_yet("completions"),
+        Invocation::Man(_) => not_yet("man"),
     };
     match ended {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failures) => complain(&failures),
     }
+}
+
+fn not_yet(name: &str) -> Result<Exit, Vec<Failure>> {
+    Err(vec![unavailable(name)])
+}
+
+fn unavailable(name: &str) -> Failure {
+    Failure::new("CLI002", Exit::Usage, format!("posse {name} is not available yet"))
 }
 
 fn leave(exit: &CliExit) -> ExitCode {
@@ -95,8 +117,10 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
     let dirs = Dirs::from_environment(environment)?;
     let state = StateDir::new(dirs.state);
     let json = match &args.action {
-        SessionsAction::List { json } | SessionsAction::Show { json, .. } => *json,
-        SessionsAction::Verify { .. } => false,
+        SessionsAction::List { json, .. }
+        | SessionsAction::Show { json, .. }
+        | SessionsAction::Verify { json, .. } => *json,
+        SessionsAction::Export { .. } | SessionsAction::Rm { .. } => false,
     };
     let view = View {
         json,
@@ -105,14 +129,18 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
         now_ms: world::now_ms(),
         zone: TimeZone::system(),
     };
-    let within = Within::Project(&cwd);
+    let all = matches!(args.action, SessionsAction::List { all: true, .. });
+    let within = if all { Within::Everywhere } else { Within::Project(&cwd) };
     let mut out = io::BufWriter::new(io::stdout().lock());
     match &args.action {
         SessionsAction::List { .. } => commands::list(&state, within, &view, &mut out),
         SessionsAction::Show { id, .. } => commands::show(&state, id, &view, &mut out),
-        SessionsAction::Verify { id } => {
+        SessionsAction::Verify { json: true, .. } => Err(unavailable("sessions verify --json")),
+        SessionsAction::Verify { id, .. } => {
             commands::verify(&state, id.as_deref(), within, &view, &mut out)
         }
+        SessionsAction::Export { .. } => Err(unavailable("sessions export")),
+        SessionsAction::Rm { .. } => Err(unavailable("sessions rm")),
     }
 }
 
@@ -128,6 +156,9 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
             config::paths(&dirs, Some(&project_root(&cwd)), args.config.as_deref())
         }
+        ConfigArgs::Schema => return not_yet("config schema"),
+        ConfigArgs::Reference => return not_yet("config reference"),
+        ConfigArgs::Edit { .. } => return not_yet("config edit"),
     };
     let written = io::stdout().write_all(text.as_bytes());
     Ok(written.map_or(Exit::Failed, |()| Exit::Done))

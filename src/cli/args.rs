@@ -1,14 +1,17 @@
 //! The command line as clap sees it, and its translation into our own plain values.
 
-use std::path::PathBuf;
-use std::time::Duration;
+mod flags;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
 
 use crate::cli::{
-    CliExit, ConfigArgs, DemoArgs, Invocation, OutputFormat, PlaceArgs, PromptArg, RunArgs,
-    SessionsAction, SessionsArgs, usage,
+    CliExit, CompletionsArgs, ConfigArgs, ConfigEdit, DemoArgs, DoctorArgs, ExportFormat,
+    Invocation, ListArgs, ManArgs, OutputFormat, PlaceArgs, ReplayArgs, SessionsAction,
+    SessionsArgs, Shell, usage,
 };
+use flags::{Place, Plain, RUN_EXITS, Run};
 
 /// A local coding-agent runtime: a posse of agents under one authority.
 #[derive(Debug, Parser)]
@@ -16,7 +19,10 @@ use crate::cli::{
     name = "posse",
     version,
     disable_help_subcommand = true,
-    after_help = "`posse -p PROMPT` is short for `posse run -p PROMPT`. \
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "On a terminal, `posse` alone is `posse plain`. \
+                  `posse -p PROMPT` is short for `posse run -p PROMPT`. \
                   `posse demo` needs no key and no network."
 )]
 pub(crate) struct Cli {
@@ -33,138 +39,33 @@ pub(crate) enum Command {
     /// output; progress and questions go to standard error.
     #[command(visible_alias = "exec", after_help = RUN_EXITS)]
     Run(Box<Run>),
+    /// Holds a conversation, line by line
+    ///
+    /// Answers go to standard output, everything else to standard error. `/help` lists what can
+    /// be said to posse itself; `/exit` ends it.
+    Plain(Box<Plain>),
     /// Shows everything on a recorded model and a sample repository, without key or network
     Demo(Demo),
-    /// Shows and checks what is stored
+    /// Shows, checks, exports and removes what is stored
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Sessions(Sessions),
-    /// Shows the effective settings and where they come from
+    /// Runs a session again on its recorded replies, without a model
+    Replay(Replay),
+    /// Lists the agents
+    Agents(List),
+    /// Lists the tools, with what they may do
+    Tools(List),
+    /// Lists the models that are known, with their limits and prices
+    Models(List),
+    /// Shows and changes the settings, and where they come from
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Config(Config),
-}
-
-const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, 3 configuration, \
-    4 a permission was needed and nobody could be asked, 5 provider unavailable, \
-    6 a limit was reached, 7 sandbox, 8 session, 70 internal error, 124 time limit.";
-
-#[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[expect(clippy::struct_field_names, reason = "clap names the flag after the field")]
-pub(crate) struct Run {
-    /// The task; `-` reads it from standard input
-    #[arg(value_name = "PROMPT", conflicts_with = "prompt")]
-    words: Vec<String>,
-    /// The task, as one value
-    #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
-    prompt: Option<String>,
-
-    /// Agent that does it [build, plan]
-    #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
-    agent: Option<String>,
-    /// Provider profile or preset
-    #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
-    provider: Option<String>,
-    /// Model, instead of the provider's own
-    #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
-    model: Option<String>,
-    /// Only `single` is available
-    #[arg(long, value_enum, help_heading = "Agent and model",
-          conflicts_with_all = ["single_agent", "multi_agent"])]
-    mode: Option<Mode>,
-    /// The same as --mode single
-    #[arg(long, help_heading = "Agent and model", conflicts_with = "multi_agent")]
-    single_agent: bool,
-    /// Not available yet
-    #[arg(long, hide = true)]
-    multi_agent: bool,
-    /// Image for the model to see, a path or an address; repeatable
-    #[arg(long = "image", value_name = "PATH|URL", help_heading = "Agent and model")]
-    images: Vec<String>,
-
-    /// Ends after this many replies of the model
-    #[arg(long, value_name = "N", help_heading = "Limits",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    max_turns: Option<u32>,
-    /// Ends after this time: 90s, 10m, 2h
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Limits")]
-    timeout: Option<Duration>,
-
-    /// Another folder that tools may use; repeatable
-    #[arg(long = "add-dir", value_name = "DIR", help_heading = "Authority")]
-    add_dirs: Vec<PathBuf>,
-    /// Answers permission questions with yes; denied stays denied
-    #[arg(short, long, help_heading = "Authority")]
-    yes: bool,
-    /// Only says what would be done; nothing is changed or started
-    #[arg(long, help_heading = "Authority")]
-    dry_run: bool,
-    /// What commands are confined to
-    #[arg(long, value_enum, help_heading = "Authority")]
-    sandbox: Option<Sandbox>,
-    /// Whether commands reach the network
-    #[arg(long, value_enum, help_heading = "Authority")]
-    network: Option<Network>,
-
-    /// How results are printed
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORMAT",
-        default_value = "text",
-        help_heading = "Output"
-    )]
-    output_format: OutputFormat,
-    /// Asks the provider for a stream
-    #[arg(long, conflicts_with = "no_stream", help_heading = "Output")]
-    stream: bool,
-    /// Asks the provider for one piece
-    #[arg(long, help_heading = "Output")]
-    no_stream: bool,
-    /// Keeps no journal; such a session cannot be resumed
-    #[arg(long, help_heading = "Output")]
-    no_transcript: bool,
-    /// Records the model's replies into this file, for replaying
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    record: Option<PathBuf>,
-    /// Says more on standard error; repeatable
-    #[arg(short, action = clap::ArgAction::Count, help_heading = "Output")]
-    verbose: u8,
-
-    #[command(flatten)]
-    place: Place,
-}
-
-#[derive(Debug, Args)]
-struct Place {
-    /// Works in this folder
-    #[arg(long, value_name = "DIR", help_heading = "Configuration")]
-    cwd: Option<PathBuf>,
-    /// Reads this file over the user's configuration
-    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
-    config: Option<PathBuf>,
-    /// Lets this project's configuration count, for this run
-    #[arg(long, help_heading = "Configuration")]
-    trust_project: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Mode {
-    Single,
-    #[value(hide = true)]
-    Multi,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Sandbox {
-    Off,
-    ReadOnly,
-    WorkspaceWrite,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Network {
-    Deny,
-    Inherit,
+    /// Tries what posse needs here, and names the fix for what is missing
+    Doctor(Doctor),
+    /// Prints the completions of a shell
+    Completions(Completions),
+    /// Writes the manual pages into a folder, or prints the first one
+    Man(Man),
 }
 
 #[derive(Debug, Args)]
@@ -190,6 +91,9 @@ pub(crate) struct Sessions {
 enum SessionsCommand {
     /// Lists the sessions of the project, newest first
     List {
+        /// Those of every project
+        #[arg(long)]
+        all: bool,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -206,7 +110,56 @@ enum SessionsCommand {
     Verify {
         /// The session, or an unambiguous beginning of its id
         id: Option<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
+    /// Writes one session for people to read
+    Export {
+        /// The session, or an unambiguous beginning of its id
+        id: String,
+        /// As what; HTML is one file that needs nothing else
+        #[arg(long, value_enum, default_value = "md")]
+        format: ExportFormat,
+        /// Into this file, instead of standard output
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Removes one session and its outputs
+    Rm {
+        /// The session, or an unambiguous beginning of its id
+        id: String,
+        /// Does not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// The session, or an unambiguous beginning of its id
+    id: String,
+    /// How results are printed
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output_format: OutputFormat,
+    /// The same as --output-format json
+    #[arg(long, conflicts_with = "output_format")]
+    json: bool,
+    /// The project whose session is meant
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Says more on standard error; repeatable
+    #[arg(short, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
 }
 
 #[derive(Debug, Args)]
@@ -233,110 +186,126 @@ enum ConfigCommand {
         #[command(flatten)]
         place: Place,
     },
+    /// Prints the JSON Schema of the configuration
+    Schema,
+    /// Prints every key with its type, default and who may set it
+    #[command(hide = true)]
+    Reference,
+    /// Changes one setting in the user's configuration; comments stay
+    ///
+    /// Without a key, says where the file is and how to change it.
+    Edit(Edit),
+}
+
+#[derive(Debug, Args)]
+struct Edit {
+    /// The setting, as one dotted name: sandbox.network
+    #[arg(requires = "value", conflicts_with = "unset")]
+    key: Option<String>,
+    /// Its value: JSON, or a text as it is
+    #[arg(allow_hyphen_values = true)]
+    value: Option<String>,
+    /// Removes this setting instead
+    #[arg(long, value_name = "KEY")]
+    unset: Option<String>,
+    /// Changes this file, instead of the user's configuration
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Also tries to reach the configured providers
+    #[arg(long)]
+    online: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Which shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The folder; without it, the page of posse itself goes to standard output
+    dir: Option<PathBuf>,
 }
 
 impl Command {
     pub(crate) fn into_invocation(self) -> Result<Invocation, CliExit> {
         Ok(match self {
             Command::Run(run) => Invocation::Run(Box::new(run.into_args()?)),
+            Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args()?)),
             Command::Demo(Demo { output_format, verbose }) => {
                 Invocation::Demo(DemoArgs { output_format, verbose })
             }
-            Command::Sessions(Sessions { action, cwd }) => {
-                let action = match action {
-                    SessionsCommand::List { json } => SessionsAction::List { json },
-                    SessionsCommand::Show { id, json } => SessionsAction::Show { id, json },
-                    SessionsCommand::Verify { id } => SessionsAction::Verify { id },
-                };
-                Invocation::Sessions(SessionsArgs { cwd, action })
+            Command::Sessions(sessions) => Invocation::Sessions(sessions.into_args()),
+            Command::Replay(Replay { id, output_format, json, cwd, verbose }) => {
+                let output_format = if json { OutputFormat::Json } else { output_format };
+                Invocation::Replay(ReplayArgs { id, output_format, cwd, verbose })
             }
-            Command::Config(Config { action }) => Invocation::Config(match action {
-                ConfigCommand::Show { origin, json, place } => {
-                    ConfigArgs::Show { origin, json, place: place.into_args() }
-                }
-                ConfigCommand::Path { place } => ConfigArgs::Path { place: place.into_args() },
-            }),
+            Command::Agents(list) => Invocation::Agents(list.into_args()),
+            Command::Tools(list) => Invocation::Tools(list.into_args()),
+            Command::Models(list) => Invocation::Models(list.into_args()),
+            Command::Config(config) => Invocation::Config(config.into_args()?),
+            Command::Doctor(Doctor { json, online, place }) => {
+                Invocation::Doctor(DoctorArgs { json, online, place: place.into_args() })
+            }
+            Command::Completions(Completions { shell }) => {
+                Invocation::Completions(CompletionsArgs { shell })
+            }
+            Command::Man(Man { dir }) => Invocation::Man(ManArgs { dir }),
         })
     }
 }
 
-impl Run {
-    fn into_args(self) -> Result<RunArgs, CliExit> {
-        if self.multi_agent || self.mode == Some(Mode::Multi) {
-            let flag = if self.multi_agent { "--multi-agent" } else { "--mode multi" };
-            return Err(usage(format!(
-                "error: '{flag}' is not available yet\n\n  tip: leave it out; one agent does the task"
-            )));
-        }
-        let single = self.single_agent || self.mode.is_some();
-        let stream = match (self.stream, self.no_stream) {
-            (true, _) => Some(true),
-            (_, true) => Some(false),
-            _ => None,
+impl Sessions {
+    fn into_args(self) -> SessionsArgs {
+        let action = match self.action {
+            SessionsCommand::List { all, json } => SessionsAction::List { all, json },
+            SessionsCommand::Show { id, json } => SessionsAction::Show { id, json },
+            SessionsCommand::Verify { id, json } => SessionsAction::Verify { id, json },
+            SessionsCommand::Export { id, format, output } => {
+                SessionsAction::Export { id, format, output }
+            }
+            SessionsCommand::Rm { id, yes } => SessionsAction::Rm { id, yes },
         };
-        Ok(RunArgs {
-            prompt: prompt(self.prompt, &self.words)?,
-            agent: self.agent,
-            provider: self.provider,
-            model: self.model,
-            max_turns: self.max_turns,
-            timeout: self.timeout,
-            add_dirs: self.add_dirs,
-            yes: self.yes,
-            dry_run: self.dry_run,
-            stream,
-            images: self.images,
-            no_transcript: self.no_transcript,
-            output_format: self.output_format,
-            record: self.record,
-            sandbox: self.sandbox.as_ref().map(value_name),
-            network: self.network.as_ref().map(value_name),
-            agent_mode: single.then(|| "single-agent".into()),
-            verbose: self.verbose,
-            place: self.place.into_args(),
+        SessionsArgs { cwd: self.cwd, action }
+    }
+}
+
+impl List {
+    fn into_args(self) -> ListArgs {
+        ListArgs { json: self.json, place: self.place.into_args() }
+    }
+}
+
+impl Config {
+    fn into_args(self) -> Result<ConfigArgs, CliExit> {
+        Ok(match self.action {
+            ConfigCommand::Show { origin, json, place } => {
+                ConfigArgs::Show { origin, json, place: place.into_args() }
+            }
+            ConfigCommand::Path { place } => ConfigArgs::Path { place: place.into_args() },
+            ConfigCommand::Schema => ConfigArgs::Schema,
+            ConfigCommand::Reference => ConfigArgs::Reference,
+            ConfigCommand::Edit(Edit { key, value, unset, config }) => {
+                let edit = match (key, value, unset) {
+                    (None, None, None) => ConfigEdit::Explain,
+                    (None, None, Some(key)) => ConfigEdit::Unset { key },
+                    (Some(key), Some(value), None) => ConfigEdit::Set { key, value },
+                    _ => return Err(usage("error: give KEY and VALUE, or --unset KEY".into())),
+                };
+                let place = PlaceArgs { config, ..PlaceArgs::default() };
+                ConfigArgs::Edit { edit, place }
+            }
         })
-    }
-}
-
-impl Place {
-    fn into_args(self) -> PlaceArgs {
-        PlaceArgs { cwd: self.cwd, config: self.config, trust_project: self.trust_project }
-    }
-}
-
-fn value_name<T: ValueEnum>(value: &T) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-/// An empty task is a mistake in a script, and not an order to read standard input.
-fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, CliExit> {
-    let text = match flag {
-        Some(text) => text,
-        None if words.is_empty() => return Ok(None),
-        None => words.join(" "),
-    };
-    if text.trim() == "-" {
-        return Ok(Some(PromptArg::Stdin));
-    }
-    if text.trim().is_empty() {
-        return Err(usage(
-            "error: the prompt is empty\n\n  tip: posse run \"fix the test\"".into(),
-        ));
-    }
-    Ok(Some(PromptArg::Text(text)))
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
-    let known = units.iter().find_map(|(unit, factor)| {
-        let digits = text.strip_suffix(unit)?;
-        let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        all.then(|| digits.parse::<u64>().ok()?.checked_mul(*factor))?
-    });
-    match known {
-        Some(0) => Err("there is no time in it; leave the flag out for no limit".into()),
-        Some(ms) if ms <= 30 * 24 * 3_600_000 => Ok(Duration::from_millis(ms)),
-        Some(_) => Err("the longest is 30 days, 720h".into()),
-        None => Err("expected a number and a unit: 90s, 10m, 2h".into()),
     }
 }

@@ -9,12 +9,11 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::args::Cli;
 use crate::failure::nearest;
 
-const FLAGS: [&str; 15] = [
+const FLAGS: [&str; 14] = [
     "--budget",
     "--sandbox-required",
     "--persistent-grants",
     "--no-persistent-grants",
-    "--input-format",
     "--main-max-context-tokens",
     "--main-compact-at",
     "--sub-max-context-tokens",
@@ -27,31 +26,18 @@ const FLAGS: [&str; 15] = [
     "-c",
 ];
 
-const COMMANDS: [&str; 25] = [
-    "plain",
+const COMMANDS: [&str; 13] = [
     "resume",
     "attach",
-    "replay",
-    "doctor",
     "permissions",
     "grants",
     "trust",
-    "agents",
-    "tools",
-    "models",
     "skills",
     "mcp",
     "serve",
     "acp",
     "mcp-serve",
     "worker",
-    "completions",
-    "man",
-    // Of `posse sessions` and `posse config`.
-    "export",
-    "rm",
-    "schema",
-    "edit",
     "list-agents",
     "list-tools",
 ];

@@ -1,7 +1,7 @@
 use super::*;
 
 fn play(line: &str) -> Result<Invocation, CliExit> {
-    parse(std::iter::once("posse").chain(line.split_whitespace()).map(OsString::from))
+    parse(std::iter::once("posse").chain(line.split_whitespace()).map(OsString::from), false)
 }
 
 fn run(line: &str) -> RunArgs {
@@ -41,7 +41,7 @@ fn takes_the_task_from_words_a_flag_or_standard_input() {
 fn reads_every_flag_of_run() {
     let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --cwd a \
         --add-dir b --add-dir c -y --dry-run --no-stream --image i --image j --no-transcript \
-        --config f --output-format stream-json --record r --sandbox read-only --network deny \
+        --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --network deny \
         --mode single --trust-project -vv go";
     let expected = RunArgs {
         prompt: Some(PromptArg::Text("go".into())),
@@ -57,6 +57,7 @@ fn reads_every_flag_of_run() {
         images: vec!["i".into(), "j".into()],
         no_transcript: true,
         output_format: OutputFormat::StreamJson,
+        input_format: InputFormat::StreamJson,
         record: Some("r".into()),
         sandbox: Some("read-only".into()),
         network: Some("deny".into()),
@@ -95,7 +96,7 @@ fn never_sends_a_mistyped_subcommand_to_a_model() {
 
 #[test]
 fn says_what_is_not_available_yet() {
-    for line in ["plain", "resume --last", "run --budget 3 x", "run --thinking=high x", "-c"] {
+    for line in ["resume --last", "attach", "run --budget 3 x", "run --thinking=high x", "-c"] {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
     assert!(refused("run --multi-agent x").contains("'--multi-agent' is not available yet"));
@@ -137,7 +138,7 @@ fn refuses_values_that_make_no_sense() {
         assert!(refused(line).starts_with("error: "), "{line}: {}", refused(line));
     }
     assert!(refused("run --modle m x").contains("--model"));
-    let empty = parse(["posse", "run", " "].map(OsString::from).into_iter()).unwrap_err();
+    let empty = parse(["posse", "run", " "].map(OsString::from).into_iter(), true).unwrap_err();
     assert!(empty.text.contains("the prompt is empty"), "{}", empty.text);
 }
 
@@ -146,7 +147,7 @@ fn refuses_values_that_make_no_sense() {
 fn refuses_a_prompt_that_is_not_text() {
     use std::os::unix::ffi::OsStringExt;
     let args = ["posse".into(), "run".into(), OsString::from_vec(vec![0xff])];
-    assert_eq!(parse(args.into_iter()).unwrap_err().code, 2);
+    assert_eq!(parse(args.into_iter(), true).unwrap_err().code, 2);
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn reads_sessions_and_config() {
         play("sessions verify"),
         Ok(Invocation::Sessions(SessionsArgs {
             cwd: None,
-            action: SessionsAction::Verify { id: None }
+            action: SessionsAction::Verify { id: None, json: false }
         }))
     );
     assert_eq!(
@@ -180,6 +181,75 @@ fn reads_sessions_and_config() {
 }
 
 #[test]
+fn opens_a_conversation_for_nothing_at_all_on_a_terminal_only() {
+    let bare = || std::iter::once(OsString::from("posse"));
+    assert_eq!(parse(bare(), true), Ok(Invocation::Plain(Box::default())));
+    assert_eq!(parse(std::iter::empty(), true), Ok(Invocation::Plain(Box::default())));
+    assert_eq!(parse(bare(), false).unwrap_err().code, 2);
+    let Ok(Invocation::Plain(args)) = play("plain --agent plan -y --cwd x") else { panic!() };
+    let expected = RunArgs {
+        agent: Some("plan".into()),
+        yes: true,
+        place: PlaceArgs { cwd: Some("x".into()), ..PlaceArgs::default() },
+        ..RunArgs::default()
+    };
+    assert_eq!(*args, expected);
+    assert!(refused("plain fix the test").contains("'fix'"));
+    assert!(refused("plain --output-format json").contains("--output-format"));
+}
+
+#[test]
+fn reads_everything_around_a_run() {
+    let place = PlaceArgs::default;
+    let id = || "abc".to_owned();
+    let edit = |edit| Invocation::Config(ConfigArgs::Edit { edit, place: place() });
+    let sessions = |action| Invocation::Sessions(SessionsArgs { cwd: None, action });
+    let table = [
+        (
+            "replay abc --json",
+            Invocation::Replay(ReplayArgs {
+                id: id(),
+                output_format: OutputFormat::Json,
+                ..ReplayArgs::default()
+            }),
+        ),
+        ("agents --json", Invocation::Agents(ListArgs { json: true, place: place() })),
+        ("tools", Invocation::Tools(ListArgs::default())),
+        ("models", Invocation::Models(ListArgs::default())),
+        ("sessions list --all", sessions(SessionsAction::List { all: true, json: false })),
+        (
+            "sessions export abc --format html -o x.html",
+            sessions(SessionsAction::Export {
+                id: id(),
+                format: ExportFormat::Html,
+                output: Some("x.html".into()),
+            }),
+        ),
+        ("sessions rm abc -y", sessions(SessionsAction::Rm { id: id(), yes: true })),
+        ("sessions verify --json", sessions(SessionsAction::Verify { id: None, json: true })),
+        (
+            "doctor --online",
+            Invocation::Doctor(DoctorArgs { online: true, ..DoctorArgs::default() }),
+        ),
+        ("completions zsh", Invocation::Completions(CompletionsArgs { shell: Shell::Zsh })),
+        ("man out", Invocation::Man(ManArgs { dir: Some("out".into()) })),
+        ("config schema", Invocation::Config(ConfigArgs::Schema)),
+        ("config reference", Invocation::Config(ConfigArgs::Reference)),
+        ("config edit", edit(ConfigEdit::Explain)),
+        ("config edit a.b -1", edit(ConfigEdit::Set { key: "a.b".into(), value: "-1".into() })),
+        ("config edit --unset a.b", edit(ConfigEdit::Unset { key: "a.b".into() })),
+    ];
+    for (line, expected) in table {
+        assert_eq!(play(line), Ok(expected), "{line}");
+    }
+    for line in ["config edit a", "config edit --unset a b c", "completions tcsh", "replay"] {
+        refused(line);
+    }
+    assert!(refused("replay a --json --output-format text").contains("--json"));
+    assert!(refused("run --input-format stream-json -").contains("both"));
+}
+
+#[test]
 fn helps_briefly_and_at_length() {
     let short = play("-h").unwrap_err();
     assert_eq!((short.code, short.stderr), (0, false));
@@ -190,6 +260,5 @@ fn helps_briefly_and_at_length() {
 
 #[test]
 fn is_put_together_without_contradiction() {
-    use clap::CommandFactory;
-    args::Cli::command().debug_assert();
+    command().debug_assert();
 }

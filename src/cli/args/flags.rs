@@ -1,0 +1,264 @@
+//! The flags of the commands that run an agent: shared ones first, then those of one command.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::{CliExit, InputFormat, OutputFormat, PlaceArgs, PromptArg, RunArgs, usage};
+
+pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, \
+    3 configuration, 4 a permission was needed and nobody could be asked, 5 provider unavailable, \
+    6 a limit was reached, 7 sandbox, 8 session, 70 internal error, 124 time limit.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The task; `-` reads it from standard input
+    #[arg(value_name = "PROMPT", conflicts_with = "prompt")]
+    words: Vec<String>,
+    /// The task, as one value
+    #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
+    prompt: Option<String>,
+
+    #[command(flatten)]
+    agent: Agent,
+
+    /// How results are printed
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Output"
+    )]
+    output_format: OutputFormat,
+    /// What standard input is
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Output"
+    )]
+    input_format: InputFormat,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Plain {
+    #[command(flatten)]
+    agent: Agent,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What every command that runs an agent understands.
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_field_names, reason = "clap names the flag after the field")]
+struct Agent {
+    /// Agent that does it [build, plan]
+    #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
+    agent: Option<String>,
+    /// Provider profile or preset
+    #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
+    provider: Option<String>,
+    /// Model, instead of the provider's own
+    #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
+    model: Option<String>,
+    /// Only `single` is available
+    #[arg(long, value_enum, help_heading = "Agent and model",
+          conflicts_with_all = ["single_agent", "multi_agent"])]
+    mode: Option<Mode>,
+    /// The same as --mode single
+    #[arg(long, help_heading = "Agent and model", conflicts_with = "multi_agent")]
+    single_agent: bool,
+    /// Not available yet
+    #[arg(long, hide = true)]
+    multi_agent: bool,
+    /// Image for the model to see, a path or an address; repeatable
+    #[arg(long = "image", value_name = "PATH|URL", help_heading = "Agent and model")]
+    images: Vec<String>,
+
+    /// Ends after this many replies of the model
+    #[arg(long, value_name = "N", help_heading = "Limits",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max_turns: Option<u32>,
+    /// Ends after this time: 90s, 10m, 2h
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Limits")]
+    timeout: Option<Duration>,
+
+    /// Another folder that tools may use; repeatable
+    #[arg(long = "add-dir", value_name = "DIR", help_heading = "Authority")]
+    add_dirs: Vec<PathBuf>,
+    /// Answers permission questions with yes; denied stays denied
+    #[arg(short, long, help_heading = "Authority")]
+    yes: bool,
+    /// Only says what would be done; nothing is changed or started
+    #[arg(long, help_heading = "Authority")]
+    dry_run: bool,
+    /// What commands are confined to
+    #[arg(long, value_enum, help_heading = "Authority")]
+    sandbox: Option<Sandbox>,
+    /// Whether commands reach the network
+    #[arg(long, value_enum, help_heading = "Authority")]
+    network: Option<Network>,
+
+    /// Asks the provider for a stream
+    #[arg(long, conflicts_with = "no_stream", help_heading = "Output")]
+    stream: bool,
+    /// Asks the provider for one piece
+    #[arg(long, help_heading = "Output")]
+    no_stream: bool,
+    /// Keeps no journal; such a session cannot be resumed
+    #[arg(long, help_heading = "Output")]
+    no_transcript: bool,
+    /// Records the model's replies into this file, for replaying
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    record: Option<PathBuf>,
+    /// Says more on standard error; repeatable
+    #[arg(short, action = clap::ArgAction::Count, help_heading = "Output")]
+    verbose: u8,
+}
+
+/// Which configuration is read.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// Works in this folder
+    #[arg(long, value_name = "DIR", help_heading = "Configuration")]
+    cwd: Option<PathBuf>,
+    /// Reads this file over the user's configuration
+    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
+    config: Option<PathBuf>,
+    /// Lets this project's configuration count, for this run
+    #[arg(long, help_heading = "Configuration")]
+    trust_project: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    Single,
+    #[value(hide = true)]
+    Multi,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Sandbox {
+    Off,
+    ReadOnly,
+    WorkspaceWrite,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Network {
+    Deny,
+    Inherit,
+}
+
+impl Run {
+    pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
+        let prompt = prompt(self.prompt, &self.words)?;
+        if self.input_format == InputFormat::StreamJson && prompt == Some(PromptArg::Stdin) {
+            return Err(usage(
+                "error: standard input cannot be both the prompt '-' and '--input-format \
+                 stream-json'\n\n  tip: leave out '-' and send \
+                 {\"type\":\"message\",\"content\":\"...\"}"
+                    .into(),
+            ));
+        }
+        Ok(RunArgs {
+            prompt,
+            output_format: self.output_format,
+            input_format: self.input_format,
+            ..self.agent.into_args(self.place)?
+        })
+    }
+}
+
+impl Plain {
+    pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
+        self.agent.into_args(self.place)
+    }
+}
+
+impl Agent {
+    fn into_args(self, place: Place) -> Result<RunArgs, CliExit> {
+        if self.multi_agent || self.mode == Some(Mode::Multi) {
+            let flag = if self.multi_agent { "--multi-agent" } else { "--mode multi" };
+            return Err(usage(format!(
+                "error: '{flag}' is not available yet\n\n  tip: leave it out; one agent does the task"
+            )));
+        }
+        let single = self.single_agent || self.mode.is_some();
+        let stream = match (self.stream, self.no_stream) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        };
+        Ok(RunArgs {
+            agent: self.agent,
+            provider: self.provider,
+            model: self.model,
+            max_turns: self.max_turns,
+            timeout: self.timeout,
+            add_dirs: self.add_dirs,
+            yes: self.yes,
+            dry_run: self.dry_run,
+            stream,
+            images: self.images,
+            no_transcript: self.no_transcript,
+            record: self.record,
+            sandbox: self.sandbox.as_ref().map(value_name),
+            network: self.network.as_ref().map(value_name),
+            agent_mode: single.then(|| "single-agent".into()),
+            verbose: self.verbose,
+            place: place.into_args(),
+            ..RunArgs::default()
+        })
+    }
+}
+
+impl Place {
+    pub(crate) fn into_args(self) -> PlaceArgs {
+        PlaceArgs { cwd: self.cwd, config: self.config, trust_project: self.trust_project }
+    }
+}
+
+fn value_name<T: ValueEnum>(value: &T) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// An empty task is a mistake in a script, and not an order to read standard input.
+fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, CliExit> {
+    let text = match flag {
+        Some(text) => text,
+        None if words.is_empty() => return Ok(None),
+        None => words.join(" "),
+    };
+    if text.trim() == "-" {
+        return Ok(Some(PromptArg::Stdin));
+    }
+    if text.trim().is_empty() {
+        return Err(usage(
+            "error: the prompt is empty\n\n  tip: posse run \"fix the test\"".into(),
+        ));
+    }
+    Ok(Some(PromptArg::Text(text)))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+    let known = units.iter().find_map(|(unit, factor)| {
+        let digits = text.strip_suffix(unit)?;
+        let all = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        all.then(|| digits.parse::<u64>().ok()?.checked_mul(*factor))?
+    });
+    match known {
+        Some(0) => Err("there is no time in it; leave the flag out for no limit".into()),
+        Some(ms) if ms <= 30 * 24 * 3_600_000 => Ok(Duration::from_millis(ms)),
+        Some(_) => Err("the longest is 30 days, 720h".into()),
+        None => Err("expected a number and a unit: 90s, 10m, 2h".into()),
+    }
+}
