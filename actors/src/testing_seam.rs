@@ -11,6 +11,11 @@ mod armed {
     pub struct FailPoints(Arc<Mutex<HashMap<String, u32>>>);
 
     impl FailPoints {
+        /// No fail points.
+        pub fn none() -> FailPoints {
+            FailPoints::default()
+        }
+
         /// Makes `actor` panic the next `times` times it handles a message of `kind`.
         pub fn arm(&self, actor: &str, kind: &str, times: u32) {
             let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,6 +52,11 @@ mod disarmed {
     pub struct FailPoints;
 
     impl FailPoints {
+        /// No fail points.
+        pub fn none() -> FailPoints {
+            FailPoints
+        }
+
         #[inline]
         #[expect(clippy::unused_self, reason = "the same shape as in tests")]
         pub(crate) fn hit(self, _actor: &str, _kind: &str) {}

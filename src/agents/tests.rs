@@ -1,3 +1,5 @@
+//! The prompts, the instructions that go into them, and the names that choose an agent.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! What is understood, what is refused, and in which words.
+
 use super::*;
 
 fn play(line: &str) -> Result<Invocation, CliExit> {

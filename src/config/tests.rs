@@ -1,3 +1,5 @@
+//! Layers, their origins, and every mistake that a configuration can have.
+
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -4,15 +4,20 @@
 //! thread of its own behind a bounded queue. A regular file never blocks and needs no thread.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use tokio::sync::mpsc;
 
 /// Writes waiting for a slow reader; then the front end waits, and deltas are dropped for it.
 const WRITES_WAITING: usize = 256;
+
+/// A pipe that can be written at all takes this much without waiting (`PIPE_BUF`).
+const PIPE_BYTES: usize = 4096;
 
 /// Where to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +31,7 @@ pub(crate) enum Target {
 pub(crate) struct Output {
     target: Target,
     direct: bool,
+    pipe: bool,
     thread: Option<(mpsc::Sender<Vec<u8>>, JoinHandle<()>)>,
     broken: Arc<AtomicBool>,
 }
@@ -36,12 +42,10 @@ impl Output {
             Target::Stdout => fstat(io::stdout()),
             Target::Stderr => fstat(io::stderr()),
         };
-        let regular = |mode: u32| {
-            let kind = SFlag::from_bits_truncate(mode) & SFlag::S_IFMT;
-            kind == SFlag::S_IFREG
-        };
-        let direct = kind.is_ok_and(|stat| regular(stat.st_mode));
-        Output { target, direct, thread: None, broken: Arc::default() }
+        let kind = kind.map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT);
+        let direct = kind == Ok(SFlag::S_IFREG);
+        let pipe = kind == Ok(SFlag::S_IFIFO);
+        Output { target, direct, pipe, thread: None, broken: Arc::default() }
     }
 
     /// Whether somebody looks at it.
@@ -65,6 +69,10 @@ impl Output {
         if self.direct {
             return write_to(self.target, &bytes, &self.broken);
         }
+        let small = bytes.len() <= PIPE_BYTES;
+        if self.pipe && small && self.thread.is_none() && self.has_room() {
+            return write_to(self.target, &bytes, &self.broken);
+        }
         let (target, broken) = (self.target, Arc::clone(&self.broken));
         let (queue, _) = self.thread.get_or_insert_with(|| {
             let (tx, mut rx) = mpsc::channel::<Vec<u8>>(WRITES_WAITING);
@@ -76,6 +84,18 @@ impl Output {
             (tx, std::thread::spawn(write))
         });
         queue.send(bytes).await.ok();
+    }
+
+    /// Whether a small write would not wait.
+    fn has_room(&self) -> bool {
+        let ready = |fd: BorrowedFd<'_>| {
+            let mut room = [PollFd::new(fd, PollFlags::POLLOUT)];
+            poll(&mut room, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+        };
+        match self.target {
+            Target::Stdout => ready(io::stdout().as_fd()),
+            Target::Stderr => ready(io::stderr().as_fd()),
+        }
     }
 
     /// Returns when everything is written: whether all of it was.

@@ -45,7 +45,7 @@ pub fn list(
     } else {
         write_list(&sessions, within == Within::Everywhere, view, out)
     };
-    ended(written, Exit::Done)
+    ended(written, out, Exit::Done)
 }
 
 /// Shows one session: a transcript, or the raw records.
@@ -53,13 +53,13 @@ pub fn show(state: &StateDir, id: &str, view: &View, out: &mut dyn Write) -> Res
     let found = state.find(Within::Everywhere, id)?;
     let problem = match write_session(&found, view, out) {
         Ok(problem) => problem,
-        Err(ReadError::Out(error)) => return ended(Err(error), Exit::Done),
+        Err(ReadError::Out(error)) => return ended(Err(error), out, Exit::Done),
         Err(ReadError::Journal(error)) => {
             return Err(unreadable(&found, &error));
         }
     };
     match problem {
-        None => Ok(Exit::Done),
+        None => ended(Ok(()), out, Exit::Done),
         Some(problem) => Err(damaged(&found, problem)
             .because("what is above is all that the journal still proves")),
     }
@@ -98,7 +98,7 @@ pub fn verify(
     } else {
         checked.iter().try_for_each(|checked| write_checked(checked, view.color, out))
     };
-    ended(written, if sound { Exit::Done } else { Exit::Session })
+    ended(written, out, if sound { Exit::Done } else { Exit::Session })
 }
 
 /// One line of `verify`.
@@ -222,8 +222,9 @@ fn verified_text(verified: &Verified) -> String {
             ]
             .concat();
         }
-        if problem.torn_tail && verified.running {
-            text.push_str(" (being written)");
+        if problem.torn_tail {
+            let when = if verified.running { "being written" } else { "never shown to anybody" };
+            text.push_str(&format!(" ({when})"));
         }
     }
     text
@@ -251,8 +252,13 @@ pub(crate) fn unreadable(found: &Found, error: &io::Error) -> Failure {
 }
 
 /// A reader that went away is an ending like another.
-pub(crate) fn ended(written: io::Result<()>, exit: Exit) -> Result<Exit, Failure> {
-    match written {
+pub(crate) fn ended(
+    written: io::Result<()>,
+    out: &mut dyn Write,
+    exit: Exit,
+) -> Result<Exit, Failure> {
+    // What is still in a buffer is not written.
+    match written.and_then(|()| out.flush()) {
         Ok(()) => Ok(exit),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
         Err(error) => Err(Failure::new("SES007", Exit::Failed, "the answer cannot be written")

@@ -62,7 +62,8 @@ pub fn export(
     };
     match file {
         None => {
-            ended(write(out), Exit::Done)?;
+            let written = write(out);
+            ended(written, out, Exit::Done)?;
         }
         Some(file) => {
             let written = create(file).and_then(|file| {

@@ -46,9 +46,10 @@ pub struct Problem {
 }
 
 impl Verified {
-    /// Whether this is as it should be: complete, or just being written.
+    /// Whether everything that was ever announced is there: the journal is complete, or its last
+    /// line is being written, or was when the process was killed.
     pub fn is_sound(&self) -> bool {
-        self.problem.as_ref().is_none_or(|problem| problem.torn_tail && self.running)
+        self.problem.as_ref().is_none_or(|problem| problem.torn_tail)
     }
 }
 

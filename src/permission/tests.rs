@@ -1,3 +1,5 @@
+//! The policy as tables: what is asked, allowed and denied.
+
 use std::fmt::Write as _;
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ use crate::provider::replay;
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
-use crate::wiring::world::{RealClock, RealIds, random};
+use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{Place, colors, notices, place, provider, session_id};
 
 /// Names of variables whose values are secrets, in part.
@@ -176,7 +176,7 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
         tier,
         limits: limits(settings),
         history: Vec::new(),
-        fail: posse_actors::root_session::FailPoints::default(),
+        fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok(Assembled { ports, settings, scratch })
 }
@@ -191,7 +191,7 @@ fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str)
         cwd: setup.cwd.display().to_string(),
         other_roots: roots.iter().skip(1).cloned().collect(),
         os: std::env::consts::OS.to_owned(),
-        date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
+        date: today(setup.environment),
         shell: "bash".to_owned(),
         git_branch: repository.as_deref().and_then(agents::git_branch),
         sandbox: match tier {

@@ -4,9 +4,13 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
 use posse_actors::ports::{Clock, Ids, PortFuture};
 use posse_actors::record::RecordId;
+
+use crate::config::Environment;
 
 /// Sixty-four bits that another process does not have. Not for secrets.
 pub(crate) fn random() -> u64 {
@@ -17,6 +21,20 @@ pub(crate) fn random() -> u64 {
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The day where the user is.
+///
+/// Without `TZ` the zone is read from its file: finding out its name, as a library would, looks
+/// through the whole database of zones, which takes longer than the rest of the start.
+pub(crate) fn today(environment: &Environment) -> String {
+    let zone = if environment.get("TZ").is_some() {
+        TimeZone::system()
+    } else {
+        let file = std::fs::read("/etc/localtime").ok();
+        file.and_then(|file| TimeZone::tzif("Local", &file).ok()).unwrap_or(TimeZone::UTC)
+    };
+    Timestamp::now().to_zoned(zone).strftime("%Y-%m-%d").to_string()
 }
 
 /// The clock of the machine.

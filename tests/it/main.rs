@@ -1,4 +1,28 @@
 //! Tests of the whole program and of what needs real processes.
 
+#![expect(clippy::disallowed_types, reason = "tests start the program itself")]
+
+// A model server with a script, and the program on a machine of its own.
+mod model_server;
+mod posse;
+
+// Whole tasks over a real connection.
+mod turns;
+// What is asked about, allowed and denied.
+mod permission;
+// Servers that fail, lie or send rubbish.
+mod provider_faults;
+// What is kept of a run that does not come to its end.
+mod journal;
+// Stopping from outside.
+mod signals;
+
+// What the command line and the configuration refuse.
+mod cli;
+// For somebody who has a shell and nothing else.
+mod demo;
+
 // Processes: what they see, how they end, what is left of them.
 mod exec;
+// Rules about the source that no compiler checks.
+mod tidy;

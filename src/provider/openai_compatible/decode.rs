@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use posse_actors::ports::{Completion, DeltaSender, ProviderError};
 use tokio::time::{Instant, timeout_at};
 
@@ -17,6 +18,9 @@ use crate::provider::sse::{SseEvent, SseParser};
 
 /// Bytes of a reply that is one JSON object.
 const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Chunks that become one delta, if they have arrived together.
+const CHUNKS_JOINED_MAX: usize = 256;
 
 /// How long to wait for the figures that may follow the end of the content.
 const EPILOGUE: Duration = Duration::from_secs(5);
@@ -49,8 +53,13 @@ pub(crate) async fn read(
         without_content: 0,
     };
     let mut deadline = Instant::now() + idle;
+    let mut early = None;
     loop {
-        let chunk = match timeout_at(deadline, source.next()).await {
+        let next = match early.take() {
+            Some(next) => Ok(next),
+            None => timeout_at(deadline, source.next()).await,
+        };
+        let chunk = match next {
             Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => return reader.end(deltas).await,
             Ok(Err(_)) | Err(_) if reader.reply.is_finished() => break,
@@ -60,7 +69,17 @@ pub(crate) async fn read(
                 return Err(reader.cut(&what));
             }
         };
-        let has_content = reader.take(&chunk)?;
+        let mut has_content = reader.take(&chunk)?;
+        // Servers send an event a chunk. What has arrived already goes out as one delta.
+        for _ in 0..CHUNKS_JOINED_MAX {
+            match source.next().now_or_never() {
+                Some(Ok(Some(chunk))) if !reader.done => has_content |= reader.take(&chunk)?,
+                next => {
+                    early = next;
+                    break;
+                }
+            }
+        }
         send(&mut reader.reply, deltas).await;
         if reader.done {
             break;

@@ -1,0 +1,264 @@
+//! Who may do what: rules, `--yes`, `--dry-run`, nobody to ask, and a person at a terminal.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::openpty;
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::model_server::{ModelServer, calls, runs, says};
+use crate::posse::{Machine, Running};
+
+#[test]
+fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
+    let server = ModelServer::start(vec![
+        runs("touch made-by-bash"),
+        calls(&[("write_file", json!({"path": "src/new.rs", "content": "x"}))]),
+        calls(&[("read_file", json!({"path": "there.txt"}))]),
+        says("I could only look."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("there.txt", "still here\n");
+    let ended = machine.posse(&["run", "make something"]);
+    ended.assert_code(4);
+    assert_eq!(ended.stdout, "I could only look.\n");
+    assert!(!machine.work("made-by-bash").exists() && !machine.work("src").exists());
+    let results = server.tool_results();
+    insta::assert_snapshot!(results[..2].join("\n---\n"), @r"
+    Denied: commands are asked about; nobody can be asked
+    ---
+    Denied: changes to files are asked about; nobody can be asked
+    ");
+    assert!(results[2].contains("still here"), "{}", results[2]);
+    let shown = ended.stderr.lines().skip(1).collect::<Vec<_>>().join("\n");
+    insta::assert_snapshot!(shown, @r#"
+    sandbox none: commands run with all of your rights
+    ! denied: commands are asked about; nobody can be asked
+      rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
+      ✗ bash denied: Denied: commands are asked about; nobody can be asked
+    ! denied: changes to files are asked about; nobody can be asked
+      rule: {"decision":"allow","match":{"pathGlob":"src/**"},"tool":"write_file"}
+      ✗ write_file denied: Denied: changes to files are asked about; nobody can be asked
+    • read there.txt
+    error[PRM001]: 2 permission(s) were needed and nobody could be asked
+      fix: run it in a terminal, pass `--yes`, or add the rule shown above
+    "#);
+
+    let object = machine_that_asks().posse(&["run", "--output-format", "json", "make something"]);
+    object.assert_code(4);
+    let object = &object.events()[0];
+    assert_eq!((&object["reason"], &object["exitCode"]), (&json!("permission"), &json!(4)));
+    assert_eq!(object["error"]["code"], "PRM001");
+    assert_eq!(object["denied"].as_array().unwrap().len(), 1);
+}
+
+/// A machine whose model wants to run one command.
+fn machine_that_asks() -> Machine {
+    Machine::with(&ModelServer::start(vec![runs("touch made"), says("done")]))
+}
+
+#[test]
+fn runs_what_the_named_rule_allows() {
+    let machine = machine_that_asks();
+    let (ended, events) = machine.stream(&["make it"]);
+    ended.assert_code(4);
+    let denied = events.iter().find(|event| event["type"] == "permission.denied").unwrap();
+    assert_eq!(denied["by"], "nobody");
+    let rule: serde_json::Value = serde_json::from_str(denied["rule"].as_str().unwrap()).unwrap();
+
+    let server = ModelServer::start(vec![runs("touch made"), says("done")]);
+    let machine = Machine::configured(&server, &json!({"permissions": [rule]}), &json!({}));
+    machine.posse(&["run", "make it"]).assert_code(0);
+    assert!(machine.work("made").exists());
+}
+
+#[test]
+fn never_opens_secrets() {
+    let server = ModelServer::start(vec![
+        calls(&[
+            ("read_file", json!({"path": ".env"})),
+            ("grep", json!({"pattern": "TOKEN", "path": "."})),
+            ("grep", json!({"pattern": "TOKEN", "path": ".env"})),
+        ]),
+        calls(&[("write_file", json!({"path": ".env", "content": "TOKEN=mine"}))]),
+        runs("cat .env"),
+        calls(&[("read_file", json!({"path": ".env.example"}))]),
+        says("no"),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write(".env", "TOKEN=hunter2hunter2\n");
+    machine.write(".env.example", "TOKEN=put-yours-here\n");
+    let ended = machine.posse(&["run", "-y", "read the secrets"]);
+    // `--yes` does not cover the command that names the file, and nobody else can be asked.
+    ended.assert_code(4);
+    for request in server.requests() {
+        assert!(!request.to_string().contains("hunter2"), "{request}");
+    }
+    assert!(!ended.stderr.contains("hunter2"));
+    assert_eq!(machine.read(".env"), "TOKEN=hunter2hunter2\n");
+    let results = server.tool_results();
+    assert!(results[0].contains("secrets"), "{}", results[0]);
+    assert!(results[1].contains("put-yours-here"), "{}", results[1]);
+    assert!(results[5].contains("put-yours-here"), "{}", results[5]);
+}
+
+#[test]
+fn changes_nothing_in_a_dry_run() {
+    let server = ModelServer::start(vec![
+        calls(&[
+            ("write_file", json!({"path": "new.txt", "content": "new"})),
+            ("edit_file", json!({"path": "old.txt", "oldString": "old", "newString": "new"})),
+            ("bash", json!({"command": "touch made"})),
+        ]),
+        says("It would."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("old.txt", "old\n");
+    let ended = machine.posse(&["run", "-y", "--dry-run", "change things"]);
+    ended.assert_code(0);
+    assert_eq!(machine.read("old.txt"), "old\n");
+    assert!(!machine.work("new.txt").exists() && !machine.work("made").exists());
+    for result in server.tool_results() {
+        assert!(result.contains("dry run"), "{result}");
+    }
+}
+
+#[test]
+fn lets_plan_read_and_nothing_else() {
+    let server = ModelServer::start(vec![
+        calls(&[("read_file", json!({"path": "there.txt"}))]),
+        calls(&[("write_file", json!({"path": "new.txt", "content": "new"}))]),
+        runs("touch made"),
+        says("a plan"),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("there.txt", "still here\n");
+    let ended = machine.posse(&["run", "-y", "--agent", "plan", "plan it"]);
+    // Denied by policy, which is no missing answer.
+    ended.assert_code(0);
+    assert!(!machine.work("new.txt").exists() && !machine.work("made").exists());
+    let requests = server.requests();
+    let tools = requests[0]["tools"].as_array().unwrap();
+    assert!(tools.iter().all(|tool| !tool.to_string().contains("write_file")), "{tools:?}");
+}
+
+/// A person at a pseudo-terminal.
+struct Person {
+    terminal: File,
+    screen: Receiver<Vec<u8>>,
+    seen: String,
+    running: Running,
+}
+
+impl Person {
+    /// Starts a task in a terminal of its own; standard output is a pipe.
+    fn at(machine: &Machine, task: &str) -> Person {
+        let pair = openpty(None, None).unwrap();
+        for end in [&pair.master, &pair.slave] {
+            // Other tests start processes at this moment; they must not keep the terminal open.
+            fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+        }
+        let slave = || -> OwnedFd { pair.slave.try_clone().unwrap() };
+        let mut command = machine.command(&["run", task]);
+        command.stdin(Stdio::from(slave())).stderr(Stdio::from(slave())).env("TERM", "xterm");
+        let running = Running::start(command);
+        let (bytes, screen) = channel();
+        let mut reader = File::from(pair.master.try_clone().unwrap());
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // A terminal without processes is an error, which is its end.
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                bytes.send(buffer[..count].to_vec()).ok();
+            }
+        });
+        Person { terminal: File::from(pair.master), screen, seen: String::new(), running }
+    }
+
+    /// Waits until the screen shows this, and forgets what came before.
+    fn sees(&mut self, text: &str) {
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
+            match self.screen.recv_timeout(Duration::from_secs(20)) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(error) => panic!("{text:?} is not shown ({error}): {:?}", self.seen),
+            }
+        }
+    }
+
+    fn types(&mut self, text: &str) {
+        self.terminal.write_all(text.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn asks_a_person_at_a_terminal() {
+    let write = |path: &str| calls(&[("write_file", json!({"path": path, "content": "x\n"}))]);
+    let server = ModelServer::start(vec![
+        runs("touch once"),
+        runs("touch never"),
+        write("src/a.rs"),
+        write("src/b.rs"),
+        write("other.rs"),
+        says("That was all."),
+    ]);
+    let machine = Machine::with(&server);
+    let mut person = Person::at(&machine, "make things");
+    person.sees("touch once");
+    person.sees("[N] no: ");
+    person.types("y\n");
+    person.sees("touch never");
+    person.sees("[N] no: ");
+    person.types("maybe\n");
+    person.sees("[N] no: ");
+    person.types("n\n");
+    person.sees("src/a.rs");
+    person.sees("[s] for this session  [N] no: ");
+    person.types("s\n");
+    // The second file of that folder is not asked about.
+    person.sees("? write other.rs");
+    assert!(machine.work("src/b.rs").exists());
+    person.sees("[N] no: ");
+    person.types("\n");
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(0), "{}", person.seen);
+    assert_eq!(ended.stdout, "That was all.\n");
+    assert!(machine.work("once").exists() && !machine.work("never").exists());
+    assert!(machine.work("src/a.rs").exists() && !machine.work("other.rs").exists());
+    machine.verify();
+}
+
+#[test]
+fn takes_nothing_typed_before_the_question_for_an_answer() {
+    let server = ModelServer::start(vec![runs("touch made"), says("done")]);
+    let machine = Machine::with(&server);
+    let mut person = Person::at(&machine, "make things");
+    person.types("y\ny\ny\n");
+    person.sees("[N] no: ");
+    person.types("n\n");
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(0), "{}", person.seen);
+    assert!(!machine.work("made").exists());
+}
+
+#[test]
+fn stops_at_a_question() {
+    let server = ModelServer::start(vec![runs("touch made")]);
+    let machine = Machine::with(&server);
+    let mut person = Person::at(&machine, "make things");
+    person.sees("[N] no: ");
+    person.running.signal(Signal::SIGINT);
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(130), "{}", person.seen);
+    assert!(!machine.work("made").exists());
+    machine.verify();
+}

@@ -1,0 +1,311 @@
+//! The program under test: its own home, its own environment, and a limit to how long it runs.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::model_server::ModelServer;
+
+/// After this a run counts as hanging.
+const HANG: Duration = Duration::from_secs(30);
+
+/// A user's machine: a home, a state directory, a workspace.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    dir: TempDir,
+}
+
+impl Machine {
+    /// A machine without configuration.
+    pub(crate) fn new() -> Machine {
+        let dir = tempfile::Builder::new().prefix("posse-it-").tempdir().unwrap();
+        for folder in ["home", "work", "tmp", "posse/config"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        // Otherwise the search for the repository would leave the temporary directory.
+        fs::create_dir_all(dir.path().join("work/.git")).unwrap();
+        Machine { dir }
+    }
+
+    /// A machine whose provider is `server`.
+    pub(crate) fn with(server: &ModelServer) -> Machine {
+        Machine::configured(server, &json!({}), &json!({}))
+    }
+
+    /// The same, with further settings and settings of the provider.
+    pub(crate) fn configured(server: &ModelServer, more: &Value, profile: &Value) -> Machine {
+        let machine = Machine::new();
+        let mut provider = json!({
+            "type": "openai-compatible", "baseURL": server.base_url(), "model": "scripted-1",
+            "auth": "none",
+        });
+        merge(&mut provider, profile);
+        let mut settings = json!({
+            "defaultProvider": "local", "patience": "5s", "providers": {"local": provider},
+        });
+        merge(&mut settings, more);
+        machine.write_config(&settings.to_string());
+        machine
+    }
+
+    /// Writes the user's configuration.
+    pub(crate) fn write_config(&self, text: &str) {
+        fs::write(self.path("posse/config/config.json"), text).unwrap();
+    }
+
+    /// A path on this machine.
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+        self.dir.path().join(relative)
+    }
+
+    /// A path in the workspace.
+    pub(crate) fn work(&self, relative: &str) -> PathBuf {
+        self.path("work").join(relative)
+    }
+
+    /// Writes a file of the workspace.
+    pub(crate) fn write(&self, relative: &str, contents: impl AsRef<[u8]>) {
+        let path = self.work(relative);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
+    }
+
+    /// Reads a file of the workspace.
+    pub(crate) fn read(&self, relative: &str) -> String {
+        fs::read_to_string(self.work(relative)).unwrap()
+    }
+
+    /// The program, in the workspace, with nothing of the tester's environment but `PATH`.
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_posse"));
+        command
+            .args(args)
+            .current_dir(self.path("work"))
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.path("home"))
+            .env("POSSE_HOME", self.path("posse"))
+            .env("TMPDIR", self.path("tmp"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn posse<S: AsRef<OsStr>>(&self, args: &[S]) -> Ended {
+        Running::start(self.command(args)).end()
+    }
+
+    /// Runs the program with this on its standard input.
+    pub(crate) fn posse_with_input(&self, args: &[&str], input: &[u8]) -> Ended {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        let mut stdin = running.child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // It may stop reading before the end.
+        thread::spawn(move || stdin.write_all(&input).ok());
+        running.end()
+    }
+
+    /// Runs a task with `stream-json`, and returns the events as well.
+    pub(crate) fn stream(&self, args: &[&str]) -> (Ended, Vec<Value>) {
+        let args = [&["run", "--output-format", "stream-json"], args].concat();
+        let ended = self.posse(&args);
+        let events = ended.events();
+        (ended, events)
+    }
+
+    /// Starts a task with `stream-json`.
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        let args = [&["run", "--output-format", "stream-json"], args].concat();
+        Running::start(self.command(&args))
+    }
+
+    /// The only session there is: its folder.
+    pub(crate) fn session_dir(&self) -> PathBuf {
+        let projects = only_entry(&self.path("posse/state/projects"));
+        only_entry(&projects.join("sessions"))
+    }
+
+    /// Fails unless every session of the workspace verifies.
+    pub(crate) fn verify(&self) {
+        let verified = self.posse(&["sessions", "verify"]);
+        assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
+    }
+}
+
+fn only_entry(dir: &Path) -> PathBuf {
+    let entries: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(entries.len(), 1, "{}: {entries:?}", dir.display());
+    entries[0].clone()
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    for (key, value) in from.as_object().unwrap() {
+        into[key] = value.clone();
+    }
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) took: Duration,
+}
+
+impl Ended {
+    /// Fails unless it exited with `code`, without the words of a crash.
+    #[track_caller]
+    pub(crate) fn assert_code(&self, code: i32) {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        for word in ["panicked at", "RUST_BACKTRACE", "crashed"] {
+            assert!(!self.stderr.contains(word), "{}", self.stderr);
+        }
+    }
+
+    /// The lines of standard output, each of which must be an event.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        self.stdout.lines().map(parse).collect()
+    }
+}
+
+/// A run that goes on.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    stderr: Receiver<String>,
+    seen: Vec<String>,
+    started: Instant,
+}
+
+impl Running {
+    /// Starts a prepared command. Streams that are piped are read all the time.
+    pub(crate) fn start(mut command: Command) -> Running {
+        let started = Instant::now();
+        let mut child = command.spawn().unwrap();
+        let (line, lines) = channel();
+        if let Some(stdout) = child.stdout.take() {
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stdout);
+                let mut bytes = Vec::new();
+                while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+                    // Without its newline it is no line, and must not look like one.
+                    let text = String::from_utf8(std::mem::take(&mut bytes)).expect("UTF-8");
+                    line.send(text).ok();
+                }
+            });
+        }
+        let (whole, stderr) = channel();
+        if let Some(mut pipe) = child.stderr.take() {
+            thread::spawn(move || {
+                let mut bytes = Vec::new();
+                pipe.read_to_end(&mut bytes).ok();
+                whole.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
+            });
+        }
+        Running { child, lines, stderr, seen: Vec::new(), started }
+    }
+
+    /// The next line of standard output, with its newline. `None` at the end.
+    pub(crate) fn next_line(&mut self) -> Option<String> {
+        let left = HANG.saturating_sub(self.started.elapsed());
+        match self.lines.recv_timeout(left) {
+            Ok(line) => {
+                self.seen.push(line.clone());
+                Some(line)
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => self.hangs("says nothing more"),
+        }
+    }
+
+    /// Reads events until one has this type, and returns it.
+    pub(crate) fn wait_for(&mut self, kind: &str) -> Value {
+        while let Some(line) = self.next_line() {
+            let event: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+            if event["type"] == kind {
+                return event;
+            }
+        }
+        panic!("no {kind} came: {:?}", self.seen)
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Lets it come to its end, and returns everything it wrote.
+    pub(crate) fn end(mut self) -> Ended {
+        while self.next_line().is_some() {}
+        let left = HANG.saturating_sub(self.started.elapsed());
+        let stderr = match self.stderr.recv_timeout(left) {
+            Ok(text) => text,
+            // It was not piped.
+            Err(RecvTimeoutError::Disconnected) => String::new(),
+            Err(RecvTimeoutError::Timeout) => self.hangs("keeps its standard error"),
+        };
+        let status = self.wait();
+        Ended {
+            stdout: self.seen.concat(),
+            stderr,
+            code: status.code(),
+            took: self.started.elapsed(),
+        }
+    }
+
+    /// Waits for the process, whoever keeps its streams.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let pid = self.pid();
+        let (over, watch) = channel::<()>();
+        let left = HANG.saturating_sub(self.started.elapsed());
+        let watchdog = thread::spawn(move || {
+            if watch.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+                kill(pid, Signal::SIGKILL).ok();
+                return false;
+            }
+            true
+        });
+        let status = self.child.wait().unwrap();
+        drop(over);
+        assert!(watchdog.join().unwrap(), "the process did not end: {:?}", self.seen);
+        status
+    }
+
+    fn hangs(&mut self, what: &str) -> ! {
+        self.child.kill().ok();
+        let stderr = self.stderr.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
+        panic!("it {what}\nstdout: {}\nstderr: {stderr}", self.seen.concat());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nothing to do for one that has been waited for.
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.child.kill().ok();
+            self.child.wait().ok();
+        }
+    }
+}

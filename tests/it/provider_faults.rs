@@ -1,0 +1,347 @@
+//! A server that fails, lies or sends rubbish ends a turn with one classed error: no panic, no
+//! hang, and a session that verifies.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::model_server::{
+    Answer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
+    text_event,
+};
+use crate::posse::{Ended, Machine};
+
+/// Short enough for a test, long enough for a busy machine.
+fn hurried(server: &ModelServer) -> Machine {
+    let timeouts = json!({"timeouts": {"connect": "2s", "firstByte": "1s", "idle": "1s"}});
+    Machine::configured(server, &json!({"patience": "2s"}), &timeouts)
+}
+
+/// Runs a task whose every request is answered like this.
+fn always(answer: Answer) -> (Ended, ModelServer, Machine) {
+    let server = ModelServer::start_and_repeat(vec![answer]);
+    let machine = hurried(&server);
+    let ended = machine.posse(&["run", "say hello"]);
+    (ended, server, machine)
+}
+
+/// Fails unless it ended with this code and one error of this class.
+#[track_caller]
+fn assert_ended(ended: &Ended, exit: i32, class: &str) {
+    ended.assert_code(exit);
+    assert_eq!(ended.stdout, "");
+    let errors: Vec<_> = ended.stderr.lines().filter(|line| line.starts_with("error[")).collect();
+    assert_eq!(errors.len(), 1, "{}", ended.stderr);
+    assert!(errors[0].starts_with(&format!("error[{class}]: ")), "{}", ended.stderr);
+    assert!(ended.took < Duration::from_secs(15), "{:?}", ended.took);
+    let strange = ended.stderr.chars().find(|c| c.is_control() && *c != '\n');
+    assert_eq!(strange, None, "{}", ended.stderr);
+}
+
+#[test]
+fn classes_what_a_server_refuses() {
+    let json = "content-type: application/json";
+    let error = r#"{"error": {"message": "no, because \u001b[2J of reasons"}}"#;
+    let html = "<html><body>Welcome to the hotel</body></html>";
+    let table = [
+        (status("401 Unauthorized", &[json], error), 3, "PRV003", 1),
+        (status("403 Forbidden", &[json], error), 3, "PRV003", 1),
+        (status("400 Bad Request", &[json], error), 1, "PRV004", 1),
+        (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV004", 1),
+        (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV004", 1),
+        (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV004", 1),
+        (status("200 OK", &["content-type: text/html"], html), 1, "PRV004", 1),
+        (status("200 OK", &[json], html), 1, "PRV004", 1),
+        (status("429 Too Many", &[json, "retry-after: 3600"], error), 5, "PRV001", 1),
+    ];
+    let runs: Vec<_> = table
+        .into_iter()
+        .map(|row| {
+            std::thread::spawn(move || {
+                let (answer, exit, class, attempts) = row;
+                let (ended, server, machine) = always(answer);
+                assert_ended(&ended, exit, class);
+                assert_eq!(server.requests().len(), attempts, "{}", ended.stderr);
+                machine.verify();
+            })
+        })
+        .collect();
+    runs.into_iter().for_each(|run| run.join().unwrap());
+}
+
+#[test]
+fn says_when_a_page_is_not_from_the_provider() {
+    let portal = "<html>log in to the hotel's network</html>";
+    let (ended, ..) = always(status("200 OK", &["content-type: text/html"], portal));
+    let error = ended.stderr.split_once("error[").unwrap().1;
+    insta::assert_snapshot!(error, @r"
+    PRV004]: the provider did not accept the request
+      why: the provider rejected the request: local: the reply is not from the provider: it is an HTML page (a login page of the network, or a wrong baseURL)
+      fix: read its words above; the session is kept
+    ");
+}
+
+#[test]
+fn asks_again_after_a_fault_that_passes() {
+    let half = Answer::Reply { text: "half".into(), calls: Vec::new(), finish: "stop" };
+    let overloaded = |words| status(words, &["content-type: text/plain"], "busy");
+    let table: Vec<(&str, Vec<Answer>)> = vec![
+        ("500", vec![overloaded("500 Internal Server Error"), says("hello")]),
+        ("503", vec![overloaded("503 Unavailable"), says("hello")]),
+        ("429", vec![status("429 Slow Down", &["retry-after: 1"], "{}"), says("hello")]),
+        ("empty", vec![Answer::Raw(Vec::new()), says("hello")]),
+        ("reset", vec![Answer::Reset(Vec::new()), says("hello")]),
+        ("cut", vec![stream(text_event("hal").as_bytes()), says("hello")]),
+        ("silence", vec![Answer::Hold(Vec::new()), says("hello")]),
+        ("garbage", vec![stream(b"data: {\"choices\": [{\n\n"), says("hello")]),
+        ("fine", vec![half]),
+    ];
+    let runs: Vec<_> = table
+        .into_iter()
+        .map(|(name, answers)| {
+            std::thread::spawn(move || {
+                let count = answers.len();
+                let server = ModelServer::start(answers);
+                let machine = hurried(&server);
+                let (ended, events) = machine.stream(&["say hello"]);
+                ended.assert_code(0);
+                assert_eq!(server.requests().len(), count, "{name}");
+                let retries: Vec<_> =
+                    events.iter().filter(|event| event["type"] == "provider.retry").collect();
+                assert_eq!(retries.len(), count - 1, "{name}: {}", ended.stdout);
+                let wanted = if name == "fine" { "half" } else { "hello" };
+                assert_eq!(events.last().unwrap()["result"], wanted, "{name}");
+                machine.verify();
+            })
+        })
+        .collect();
+    runs.into_iter().for_each(|run| run.join().unwrap());
+}
+
+/// Streams that are no replies: the name, and the bytes after the head.
+fn rubbish() -> Vec<(&'static str, Vec<u8>)> {
+    let event = |json: &str| format!("data: {json}\n\n").into_bytes();
+    let noise: Vec<u8> =
+        (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut endless = b"data: ".to_vec();
+    endless.resize(18 << 20, b'x');
+    vec![
+        ("nothing", Vec::new()),
+        ("only a comment", b": hello\n\n".to_vec()),
+        ("noise", noise),
+        ("NUL", vec![0; 1000]),
+        ("no blank line", b"data: {\"choices\": []}\n".to_vec()),
+        ("not JSON", event("well, hello")),
+        ("another shape", event("[1, 2, 3]")),
+        ("a number", event("7")),
+        ("half an event", b"data: {\"choices\": [{\"delta\": {\"content\": \"h".to_vec()),
+        ("split UTF-8", b"data: {\"choices\": [{\"delta\": {\"content\": \"\xc3".to_vec()),
+        ("done at once", event("[DONE]")),
+        ("a line of 18 MB", endless),
+        ("deep", event(&"[".repeat(200_000))),
+        ("an error in the stream", event(r#"{"error": {"message": "the server burns"}}"#)),
+        ("truncated JSON", b"{\"choices\": [{\"message\": {\"content\": \"h".to_vec()),
+        ("JSON of nothing", b"{}".to_vec()),
+        ("comments for ever", b": ping\n\n".repeat(100_000)),
+    ]
+}
+
+#[test]
+fn survives_rubbish() {
+    let runs: Vec<_> = rubbish()
+        .into_iter()
+        .map(|(name, body)| {
+            std::thread::spawn(move || {
+                let (ended, server, machine) = always(stream(&body));
+                assert_ended(&ended, 5, "PRV001");
+                let attempts = server.requests().len();
+                assert!(
+                    (2..5).contains(&attempts),
+                    "{name}: {attempts} attempts: {}",
+                    ended.stderr
+                );
+                machine.verify();
+            })
+        })
+        .collect();
+    for run in runs {
+        run.join().unwrap();
+    }
+}
+
+#[test]
+fn names_the_provider_and_the_byte() {
+    let body = [text_event("hello "), "data: {\"choices\": [}\n\n".to_owned()].concat();
+    let (ended, server, machine) = always(stream(body.as_bytes()));
+    assert_ended(&ended, 5, "PRV001");
+    assert_eq!(server.requests().len(), 2);
+    let error = ended.stderr.split_once("error[").unwrap().1;
+    insta::assert_snapshot!(error, @r"
+    PRV001]: the provider could not answer
+      why: the reply broke off or made no sense: local: not a valid reply in the event at byte 62: expected value at line 1 column 14
+      fix: try again later; the session is kept
+    ");
+    // What had arrived is kept.
+    let id = machine.session_dir().file_name().unwrap().to_owned();
+    let shown = machine.posse(&["sessions".as_ref(), "show".as_ref(), id.as_os_str()]);
+    assert!(shown.stdout.contains("hello"), "{}", shown.stdout);
+}
+
+#[test]
+fn gives_up_on_a_server_that_falls_silent_or_is_not_there() {
+    let begun = stream_bytes(text_event("hel").as_bytes());
+    for answer in [Answer::Hold(Vec::new()), Answer::Hold(begun.clone()), Answer::Reset(begun)] {
+        let (ended, _, machine) = always(answer);
+        assert_ended(&ended, 5, "PRV001");
+        machine.verify();
+    }
+    // A port that was just free, and is closed again.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = ModelServer::start(Vec::new());
+    let address = json!({"baseURL": format!("http://127.0.0.1:{port}/v1")});
+    let machine = Machine::configured(&server, &json!({"patience": "2s"}), &address);
+    let ended = machine.posse(&["run", "say hello"]);
+    assert_ended(&ended, 5, "PRV001");
+    assert!(ended.stderr.contains("again in"), "{}", ended.stderr);
+}
+
+#[test]
+fn reads_streams_however_they_are_written() {
+    let delta = |text: &str| json!({"choices": [{"delta": {"content": text}}]}).to_string();
+    let finish = r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":null}"#;
+    let odd = r#"{"id":7,"choices":[{"index":"0","delta":{"content":"hel","x":[]}}],"usage":{"prompt_tokens":"12"}}"#;
+    let table = [
+        ("CRLF", format!("data: {}\r\n\r\ndata: {finish}\r\n\r\n", delta("hello"))),
+        ("CR", format!("data: {}\r\rdata: {finish}\r\r", delta("hello"))),
+        ("BOM", format!("\u{feff}data: {}\n\ndata: {finish}\n\n", delta("hello"))),
+        ("no space", format!("data:{}\n\ndata:{finish}\n\n", delta("hello"))),
+        (
+            "unknown",
+            format!(
+                "event: ping\nid: 3\nretry: 1\nfoo\ndata: {{\"type\":\"ping\"}}\n\ndata: {odd}\n\n\
+             data: {}\n\ndata: {finish}\n\n",
+                delta("lo")
+            ),
+        ),
+        (
+            "storm",
+            format!("{}data: {}\n\ndata: {finish}\n\n", ":\n".repeat(50_000), delta("hello")),
+        ),
+    ];
+    for (name, body) in table {
+        let (ended, ..) = always(stream(body.as_bytes()));
+        ended.assert_code(0);
+        assert_eq!(ended.stdout, "hello\n", "{name}");
+    }
+}
+
+#[test]
+fn says_unknown_instead_of_inventing_usage() {
+    let finish = r#"data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}"#;
+    let server = ModelServer::start(vec![stream(format!("{finish}\n\n").as_bytes())]);
+    let (ended, events) = hurried(&server).stream(&["say hi"]);
+    ended.assert_code(0);
+    let last = events.last().unwrap();
+    let unknown = json!({"inputTokens": null, "outputTokens": null});
+    assert_eq!((&last["usage"], &last["costUsd"]), (&unknown, &Value::Null));
+}
+
+#[test]
+fn does_not_run_calls_that_make_no_sense() {
+    let server = ModelServer::start(vec![
+        calls_with_text(&[
+            ("bash", "{\"command\": \"touch made\""),
+            ("bash", "{\"command\": \"touch made\"} and then some"),
+            ("bash", "{\"command\": {\"a\": 1}}"),
+            ("bash", "[]"),
+            ("bash", ""),
+            ("bsah", "{\"command\": \"touch made\"}"),
+            ("write_file", "null"),
+        ]),
+        says("sorry"),
+    ]);
+    let machine = hurried(&server);
+    let ended = machine.posse(&["run", "-y", "go"]);
+    ended.assert_code(0);
+    assert!(!machine.work("made").exists());
+    insta::assert_snapshot!(server.tool_results().join("\n---\n"), @r#"
+    ARG001 the arguments are not valid JSON: EOF while parsing an object at line 1 column 24
+    ---
+    ARG001 the arguments are not valid JSON: trailing characters at line 1 column 27
+    ---
+    ARG001 command: must be string, not object
+    ---
+    ARG001 the arguments must be an object, not array
+    ---
+    ARG001 command: required string is missing
+    ---
+    Unknown tool: "bsah". Available tools: bash, edit_file, glob, grep, list_dir, read_file, write_file
+    ---
+    ARG001 path: required string is missing; content: required string is missing
+    "#);
+    machine.verify();
+}
+
+#[test]
+fn refuses_arguments_of_any_size() {
+    let huge = format!("{{\"command\": \"{}\"}}", "x".repeat(9 << 20));
+    let server = ModelServer::start(vec![calls_with_text(&[("bash", &huge)]), says("sorry")]);
+    let machine = hurried(&server);
+    let ended = machine.posse(&["run", "-y", "go"]);
+    ended.assert_code(0);
+    assert!(server.tool_results()[0].len() < 2000);
+    machine.verify();
+}
+
+#[test]
+fn stops_a_model_that_repeats_its_mistake() {
+    let server =
+        ModelServer::start_and_repeat(vec![calls(&[("read_file", json!({"path": "no"}))])]);
+    let machine = hurried(&server);
+    let ended = machine.posse(&["run", "go"]);
+    assert_ended(&ended, 1, "LOOP001");
+    assert_eq!(server.requests().len(), 3);
+    machine.verify();
+}
+
+#[test]
+fn keeps_apart_what_was_withheld_and_what_was_cut() {
+    let finished = |finish| Answer::Reply { text: "no".into(), calls: Vec::new(), finish };
+    let (ended, server, _) = always(finished("content_filter"));
+    assert_ended(&ended, 1, "PRV005");
+    assert_eq!(server.requests().len(), 1);
+
+    let (ended, ..) = always(finished("length"));
+    ended.assert_code(6);
+    assert!(ended.stderr.contains("error[LIM001]"), "{}", ended.stderr);
+
+    // A call whose arguments were cut off by the limit is not run.
+    let mut cut = runs("touch made");
+    if let Answer::Reply { calls, finish, .. } = &mut cut {
+        calls[0]["function"]["arguments"] = json!("{\"command\": \"touch made\"");
+        *finish = "length";
+    }
+    let server = ModelServer::start_and_repeat(vec![cut]);
+    let machine = hurried(&server);
+    let ended = machine.posse(&["run", "-y", "go"]);
+    ended.assert_code(6);
+    assert!(!machine.work("made").exists());
+    machine.verify();
+}
+
+#[test]
+fn shows_no_key_that_a_server_sends_back() {
+    let key = "sk-live-0123456789abcdef";
+    let error = format!("{{\"error\": {{\"message\": \"Incorrect API key: {key}\"}}}}");
+    let json = "content-type: application/json";
+    let server = ModelServer::start(vec![status("401 No", &[json], &error)]);
+    let profile = json!({"apiKey": key, "auth": "bearer"});
+    let machine = Machine::configured(&server, &json!({}), &profile);
+    let (ended, _) = machine.stream(&["say hello"]);
+    ended.assert_code(3);
+    let journal = std::fs::read_to_string(machine.session_dir().join("session.jsonl")).unwrap();
+    for text in [&ended.stdout, &ended.stderr, &journal] {
+        assert!(!text.contains(key), "{text}");
+    }
+}

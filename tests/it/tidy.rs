@@ -1,0 +1,267 @@
+//! Rules about the source that no compiler checks, each with the sentence that says what to do.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which modules of `src/` a module may use. Those that put everything together are not listed.
+const MAY_USE: [(&str, &[&str]); 10] = [
+    ("agents", &["failure"]),
+    ("cli", &["failure"]),
+    ("config", &["failure"]),
+    ("failure", &[]),
+    ("front", &["failure"]),
+    ("journal", &["failure"]),
+    ("permission", &["failure"]),
+    ("provider", &["failure"]),
+    ("sandbox", &["failure"]),
+    ("tools", &["failure", "sandbox"]),
+];
+
+/// Modules that know all others.
+const KNOW_ALL: [&str; 4] = ["demo", "lib", "main", "wiring"];
+
+/// Everything the kernel may depend on.
+const KERNEL_DEPENDENCIES: [&str; 8] =
+    ["futures-util", "ractor", "serde", "serde_json", "sha2", "thiserror", "tokio", "tracing"];
+
+/// What tokio may do for the kernel: no files, no network, no processes.
+const KERNEL_TOKIO: [&str; 5] = ["io-util", "macros", "rt", "sync", "time"];
+
+/// What the kernel does not know. Its means of testing do: a test has to give up at some time.
+const OUTSIDE_THE_KERNEL: [&str; 7] = [
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::thread::sleep",
+    "SystemTime::now",
+    "Instant::now",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(relative: &str) -> String {
+    let path = root().join(relative);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every Rust file below a folder, relative to the root. A folder that does not exist has none.
+fn rust_files(folder: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join(folder)];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path.strip_prefix(root()).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn all_files() -> Vec<(String, String)> {
+    let folders = ["src", "actors/src", "actors/tests", "tests", "benches", "examples"];
+    let files = folders.into_iter().flat_map(rust_files);
+    files.map(|path| path.display().to_string()).map(|path| (path.clone(), read(&path))).collect()
+}
+
+/// Fails with all of them, and with what to do.
+#[track_caller]
+fn assert_none(offences: &[String], rule: &str) {
+    assert!(offences.is_empty(), "{rule}\n{}", offences.join("\n"));
+}
+
+/// The lines of code: without comments.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+    numbered.map(|(at, line)| (at, line.find("//").map_or(line, |comment| &line[..comment])))
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let files = all_files();
+    assert!(files.len() > 100, "only {} files were found", files.len());
+    let silent = files.iter().filter(|(_, text)| !text.starts_with("//! "));
+    let silent: Vec<_> = silent.map(|(path, _)| path.clone()).collect();
+    assert_none(&silent, "A file begins with `//!` and one sentence: what it is responsible for.");
+}
+
+#[test]
+fn nothing_is_left_to_do_without_an_issue() {
+    let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), "todo!("];
+    let mut offences = Vec::new();
+    for (path, text) in all_files() {
+        if path == "tests/it/tidy.rs" {
+            continue;
+        }
+        for (at, line) in text.lines().enumerate() {
+            let bare = |mark: &&str| {
+                line.split_once(*mark).is_some_and(|(_, rest)| !rest.starts_with("(#"))
+            };
+            if marks.iter().any(|mark| bare(&mark)) {
+                offences.push(format!("{path}:{}: {}", at + 1, line.trim()));
+            }
+        }
+    }
+    assert_none(&offences, "What is left to do has an issue: write its number behind it, as (#7).");
+}
+
+/// Names after `crate::`, in a path or in braces.
+fn used(line: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for (at, _) in line.match_indices("crate::") {
+        let before = line[..at].chars().next_back();
+        if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+            continue;
+        }
+        let rest = &line[at + "crate::".len()..];
+        let names = rest.strip_prefix('{').unwrap_or(rest);
+        let many = rest.starts_with('{');
+        let list = names.split('}').next().unwrap_or_default();
+        for name in list.split(',').take(if many { usize::MAX } else { 1 }) {
+            let name = name.trim();
+            let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+            found.push(&name[..end]);
+        }
+    }
+    found
+}
+
+#[test]
+fn siblings_do_not_use_one_another() {
+    let siblings: BTreeSet<&str> = MAY_USE.iter().map(|(name, _)| *name).collect();
+    let mut offences = Vec::new();
+    for path in rust_files("src") {
+        let path = path.display().to_string();
+        let module = path["src/".len()..].split(['/', '.']).next().unwrap().to_owned();
+        if KNOW_ALL.contains(&module.as_str()) {
+            continue;
+        }
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
+            offences.push(format!("{path}: `{module}` is not in the table of tests/it/tidy.rs"));
+            continue;
+        };
+        let text = read(&path);
+        for (at, line) in code(&text) {
+            for name in used(line) {
+                let strange = siblings.contains(name) || KNOW_ALL.contains(&name);
+                if strange && name != module && !allowed.contains(&name) {
+                    offences.push(format!("{path}:{at}: {module} uses {name}"));
+                }
+            }
+        }
+    }
+    assert_none(
+        &offences,
+        "Modules of src/ stand side by side and know only the kernel, `failure`, and what the \
+         table in docs/ARCHITECTURE.md allows; what needs two of them belongs into `wiring`.",
+    );
+}
+
+#[test]
+fn the_reader_of_uses_is_not_blind() {
+    assert_eq!(used("use crate::failure::{Exit, Failure};"), ["failure"]);
+    assert_eq!(used("use crate::{config, tools::text};"), ["config", "tools"]);
+    assert_eq!(used("let x = crate::journal::f(crate::cli::y);"), ["journal", "cli"]);
+    assert_eq!(used("pub(crate) fn f() {} // mycrate::x"), Vec::<&str>::new());
+}
+
+/// The lines of a section of a manifest.
+fn section<'t>(manifest: &'t str, name: &str) -> Vec<&'t str> {
+    let begin = format!("[{name}]");
+    let lines = manifest.lines().skip_while(|line| line.trim() != begin).skip(1);
+    lines.take_while(|line| !line.starts_with('[')).filter(|line| line.contains('=')).collect()
+}
+
+#[test]
+fn the_kernel_depends_on_little() {
+    let manifest = read("actors/Cargo.toml");
+    let mut offences = Vec::new();
+    let dependencies = section(&manifest, "dependencies");
+    assert!(!dependencies.is_empty());
+    for line in dependencies {
+        let name = line.split(['.', ' ', '=']).next().unwrap();
+        if !KERNEL_DEPENDENCIES.contains(&name) {
+            offences.push(format!("actors/Cargo.toml: {name}"));
+        }
+        if name == "tokio" {
+            let features = line.split('"').skip(1).step_by(2);
+            let strange = features.filter(|feature| !KERNEL_TOKIO.contains(feature));
+            offences.extend(strange.map(|feature| format!("actors/Cargo.toml: tokio/{feature}")));
+        }
+    }
+    for path in rust_files("actors/src") {
+        let path = path.display().to_string();
+        if path.starts_with("actors/src/testing") {
+            continue;
+        }
+        let text = read(&path);
+        for (at, line) in code(&text) {
+            let known = OUTSIDE_THE_KERNEL.iter().filter(|name| line.contains(**name));
+            offences.extend(known.map(|name| format!("{path}:{at}: {name}")));
+        }
+    }
+    assert_none(
+        &offences,
+        "The kernel knows no HTTP, terminal, file system, environment, process or wall clock: \
+         give it a port, and implement that in src/.",
+    );
+}
+
+#[test]
+fn panics_unwind_in_every_profile() {
+    let manifest = read("Cargo.toml");
+    let release = section(&manifest, "profile.release");
+    assert!(release.contains(&"panic = \"unwind\""), "the release profile says panic = \"unwind\"");
+    let mut offences = Vec::new();
+    for file in ["Cargo.toml", "actors/Cargo.toml", ".cargo/config.toml", ".cargo/config"] {
+        let text = fs::read_to_string(root().join(file)).unwrap_or_default();
+        let aborts = text.lines().filter(|line| {
+            (line.trim_start().starts_with("panic") || line.contains("panic=abort"))
+                && !line.contains("unwind")
+        });
+        offences.extend(aborts.map(|line| format!("{file}: {line}")));
+    }
+    assert_none(&offences, "Supervision catches panics, so no profile may set panic = \"abort\".");
+}
+
+#[test]
+fn every_test_file_is_part_of_the_binary() {
+    let main = read("tests/it/main.rs");
+    let files = rust_files("tests/it");
+    let names = files.iter().filter(|path| path.components().count() == 3);
+    let names = names.map(|path| path.file_stem().unwrap().to_string_lossy());
+    let missing = names
+        .filter(|name| *name != "main" && !main.contains(&format!("mod {name};")))
+        .map(|name| format!("tests/it/{name}.rs"));
+    assert_none(&missing.collect::<Vec<_>>(), "tests/it/main.rs declares every file beside it.");
+}
+
+#[test]
+fn the_map_names_only_what_exists() {
+    let map = read("docs/ARCHITECTURE.md");
+    let mut checked = 0;
+    let mut offences = Vec::new();
+    for quoted in map.split('`').skip(1).step_by(2) {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+        let path = quoted.split(':').next().unwrap_or_default();
+        let first = path.split('/').next().unwrap_or_default();
+        let ours = ["src", "actors", "tests", "benches", "docs", "fuzz", ".ci", "sandbox-profiles"];
+        if !path.contains('/') || !path.chars().all(plain) || !ours.contains(&first) {
+            continue;
+        }
+        checked += 1;
+        if !root().join(path).exists() {
+            offences.push(path.to_owned());
+        }
+    }
+    assert!(checked > 0, "docs/ARCHITECTURE.md names no path at all");
+    assert_none(&offences, "docs/ARCHITECTURE.md names paths that do not exist: correct the page.");
+}

@@ -1,0 +1,327 @@
+//! Whole tasks over a real connection: what the model is sent, and what the three formats print.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::model_server::{ModelServer, calls, runs, says, text_of};
+use crate::posse::Machine;
+
+/// A PNG of one pixel.
+const PNG: &[u8] = &[
+    0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 13, b'I', b'H', b'D', b'R', 0, 0, 0,
+    1, 0, 0, 0, 1, 8, 0, 0, 0, 0, 0x3a, 0x7e, 0x9b, 0x55, 0, 0, 0, 10, b'I', b'D', b'A', b'T',
+    0x78, 0x9c, 0x63, 0, 1, 0, 0, 5, 0, 1, 0x0d, 0x0a, 0x2d, 0xb4, 0, 0, 0, 0, b'I', b'E', b'N',
+    b'D', 0xae, 0x42, 0x60, 0x82,
+];
+
+/// A model that looks around, repairs a file and checks it.
+fn repair() -> ModelServer {
+    ModelServer::start(vec![
+        calls(&[
+            ("list_dir", json!({"path": "."})),
+            ("glob", json!({"pattern": "*.sh"})),
+            ("grep", json!({"pattern": "hullo"})),
+        ]),
+        calls(&[("read_file", json!({"path": "greet.sh"}))]),
+        calls(&[(
+            "edit_file",
+            json!({"path": "greet.sh", "oldString": "hullo", "newString": "hello"}),
+        )]),
+        runs("sh greet.sh; echo also >&2"),
+        calls(&[("write_file", json!({"path": "notes/done.txt", "content": "done\n"}))]),
+        says("It greets **properly** now."),
+    ])
+}
+
+fn machine_to_repair(server: &ModelServer) -> Machine {
+    let machine = Machine::with(server);
+    machine.write("greet.sh", "echo hullo\n");
+    machine
+}
+
+fn assert_repaired(machine: &Machine, server: &ModelServer) {
+    assert_eq!(machine.read("greet.sh"), "echo hello\n");
+    assert_eq!(machine.read("notes/done.txt"), "done\n");
+    let results = server.tool_results();
+    assert_eq!(results.len(), 7, "{results:?}");
+    let wanted =
+        ["greet.sh", "greet.sh", "greet.sh", "echo hullo", "greet.sh", "hello", "done.txt"];
+    for (result, wanted) in results.iter().zip(wanted) {
+        assert!(result.contains(wanted), "{wanted}: {result}");
+    }
+    machine.verify();
+}
+
+#[test]
+fn prints_the_answer_alone() {
+    let server = repair();
+    let machine = machine_to_repair(&server);
+    let ended = machine.posse(&["run", "-y", "repair", "the", "greeting"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "It greets **properly** now.\n");
+    assert!(!ended.stderr.contains('\u{1b}'), "{}", ended.stderr);
+    let shown: Vec<_> = ended.stderr.lines().filter(|line| line.starts_with("• ")).collect();
+    assert_eq!(shown.len(), 7, "{}", ended.stderr);
+    assert!(ended.stderr.contains("sandbox none"), "{}", ended.stderr);
+    assert_repaired(&machine, &server);
+    let first = &server.requests()[0];
+    assert_eq!(first["model"], "scripted-1");
+    assert_eq!(first["messages"][1]["role"], "user");
+    assert_eq!(text_of(&first["messages"][1]["content"]), "repair the greeting");
+}
+
+#[test]
+fn prints_one_object() {
+    let server = repair();
+    let machine = machine_to_repair(&server);
+    let ended = machine.posse(&["run", "-y", "--output-format", "json", "repair the greeting"]);
+    ended.assert_code(0);
+    let [mut object]: [Value; 1] = ended.events().try_into().unwrap();
+    let id = object["sessionId"].take();
+    assert!(machine.session_dir().ends_with(id.as_str().unwrap()));
+    insta::assert_snapshot!(format!("{object:#}"), @r#"
+    {
+      "costUsd": null,
+      "exitCode": 0,
+      "reason": "completed",
+      "result": "It greets **properly** now.",
+      "sessionId": null,
+      "turns": 6,
+      "type": "result",
+      "usage": {
+        "inputTokens": 600,
+        "outputTokens": 60
+      },
+      "v": 1
+    }
+    "#);
+    assert_repaired(&machine, &server);
+}
+
+#[test]
+fn prints_one_event_a_line() {
+    let server = repair();
+    let machine = machine_to_repair(&server);
+    let (ended, events) = machine.stream(&["-y", "repair the greeting"]);
+    ended.assert_code(0);
+    assert_repaired(&machine, &server);
+
+    let mut records = 0;
+    for (nth, event) in events.iter().enumerate() {
+        assert_eq!(event["v"], 1);
+        assert_eq!(event["seq"], nth + 1, "{event}");
+        assert!(event["ts"].as_u64().is_some_and(|ts| ts > 1_600_000_000_000), "{event}");
+        assert_eq!(event["sessionId"], events[0]["sessionId"]);
+        if let Some(record) = event.get("record") {
+            records += 1;
+            assert_eq!(*record, records, "{event}");
+        }
+    }
+    let mut kinds: Vec<_> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert_eq!(kinds.first().zip(kinds.last()), Some((&"session.started", &"session.ended")));
+    // Calls of one turn run side by side: of each turn, what happened, in the order of its
+    // first time.
+    let mut turn = HashSet::new();
+    kinds.retain(|kind| {
+        if *kind == "model.request" {
+            turn.clear();
+        }
+        !kind.ends_with(".delta") && turn.insert(*kind)
+    });
+    insta::assert_snapshot!(kinds.join("\n"), @r"
+    session.started
+    user.message
+    agent.invocation.started
+    model.request
+    model.text
+    model.usage
+    tool.requested
+    tool.started
+    tool.completed
+    model.request
+    model.text
+    model.usage
+    tool.requested
+    tool.started
+    tool.completed
+    model.request
+    model.text
+    model.usage
+    tool.requested
+    permission.requested
+    permission.granted
+    tool.started
+    tool.completed
+    model.request
+    model.text
+    model.usage
+    tool.requested
+    permission.requested
+    permission.granted
+    tool.started
+    sandbox.enforced
+    tool.completed
+    model.request
+    model.text
+    model.usage
+    tool.requested
+    permission.requested
+    permission.granted
+    tool.started
+    tool.completed
+    model.request
+    model.text
+    model.usage
+    agent.invocation.completed
+    session.ended
+    ");
+
+    let mut last = events.last().unwrap().clone();
+    for field in ["ts", "seq", "record", "sessionId"] {
+        last.as_object_mut().unwrap().remove(field);
+    }
+    insta::assert_snapshot!(last, @r#"{"costUsd":null,"exitCode":0,"reason":"completed","result":"It greets **properly** now.","turns":6,"type":"session.ended","usage":{"inputTokens":600,"outputTokens":60},"v":1}"#);
+}
+
+#[test]
+fn asks_for_one_piece_when_told_to() {
+    let server = repair();
+    let machine = machine_to_repair(&server);
+    let ended = machine.posse(&["run", "-y", "--no-stream", "repair the greeting"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "It greets **properly** now.\n");
+    assert_repaired(&machine, &server);
+    assert!(server.requests().iter().all(|request| request["stream"] != true));
+}
+
+#[test]
+fn sends_images_as_they_are() {
+    let server = ModelServer::start(vec![says("a dot")]);
+    let machine = Machine::with(&server);
+    machine.write("dot.png", PNG);
+    let ended = machine.posse(&["run", "--image", "dot.png", "what is this?"]);
+    ended.assert_code(0);
+    let requests = server.requests();
+    let content = &requests[0]["messages"][1]["content"];
+    assert_eq!(content[0], json!({"type": "text", "text": "what is this?"}));
+    assert_eq!(content[1]["type"], "image_url");
+    let url = content[1]["image_url"]["url"].as_str().unwrap();
+    assert!(url.starts_with("data:image/png;base64,iVBORw0KGgo"), "{url}");
+}
+
+#[test]
+fn takes_standard_input_as_prompt_or_as_context() {
+    let server = ModelServer::start_and_repeat(vec![says("ok")]);
+    let machine = Machine::with(&server);
+    machine.posse_with_input(&["run"], b"do the thing\n").assert_code(0);
+    machine.posse_with_input(&["run", "-"], b"do that thing\n").assert_code(0);
+    machine.posse_with_input(&["run", "why does", "it fail?"], b"E0308\n").assert_code(0);
+    machine.posse_with_input(&["-p", "no context"], b"").assert_code(0);
+    let prompts: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| text_of(&request["messages"][1]["content"]))
+        .collect();
+    insta::assert_snapshot!(prompts.join("\n---\n"), @r"
+    do the thing
+
+    ---
+    do that thing
+
+    ---
+    why does it fail?
+
+    <stdin>
+    E0308
+
+    </stdin>
+    ---
+    no context
+    ");
+}
+
+#[test]
+fn answers_a_server_that_forgets_its_ids() {
+    // Every turn of the script has the same ids again, and these two are one.
+    let twice = calls(&[
+        ("bash", json!({"command": "echo one >> log"})),
+        ("bash", json!({"command": "echo two >> log"})),
+    ]);
+    let crate::model_server::Answer::Reply { text, mut calls, finish } = twice else { panic!() };
+    calls[1]["id"] = calls[0]["id"].clone();
+    let same = crate::model_server::Answer::Reply { text, calls, finish };
+    let mut empty = runs("echo three >> log");
+    if let crate::model_server::Answer::Reply { calls, .. } = &mut empty {
+        calls[0]["id"] = json!("");
+    }
+    let server = ModelServer::start(vec![same, empty, runs("echo four >> log"), says("done")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "-y", "count"]).assert_code(0);
+    assert_eq!(machine.read("log"), "one\ntwo\nthree\nfour\n");
+    assert_eq!(server.tool_results().len(), 4);
+}
+
+#[test]
+fn runs_two_hundred_calls_of_one_turn_in_order() {
+    let many: Vec<_> =
+        (0..200).map(|nth| ("read_file", json!({"path": format!("{nth}.txt")}))).collect();
+    let server = ModelServer::start(vec![calls(&many), says("read")]);
+    let machine = Machine::with(&server);
+    for nth in 0..200 {
+        machine.write(&format!("{nth}.txt"), format!("this is number {nth}\n"));
+    }
+    machine.posse(&["run", "read them all"]).assert_code(0);
+    let results = server.tool_results();
+    assert_eq!(results.len(), 200);
+    for (nth, result) in results.iter().enumerate() {
+        assert!(result.contains(&format!("number {nth}\n")), "{nth}: {result}");
+    }
+}
+
+#[test]
+fn keeps_the_first_request_small() {
+    let server = ModelServer::start(vec![says("hello")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "say hello"]).assert_code(0);
+    let bytes = server.first_request_bytes();
+    assert!(bytes <= 9 * 1024, "the first request has {bytes} bytes");
+    let requests = server.requests();
+    let tools = requests[0]["tools"].as_array().unwrap();
+    let mut names: Vec<_> =
+        tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    let all = ["bash", "edit_file", "glob", "grep", "list_dir", "read_file", "write_file"];
+    assert_eq!(names, all);
+}
+
+#[test]
+fn ends_when_a_limit_is_reached() {
+    let server = ModelServer::start_and_repeat(vec![calls(&[("list_dir", json!({}))])]);
+    let machine = Machine::with(&server);
+    let (ended, events) = machine.stream(&["--max-turns", "3", "look around"]);
+    ended.assert_code(6);
+    assert_eq!(server.requests().len(), 3);
+    let last = events.last().unwrap();
+    assert_eq!(
+        (&last["reason"], &last["exitCode"], &last["turns"]),
+        (&json!("limit"), &json!(6), &json!(3))
+    );
+    let server = ModelServer::start(vec![runs("sleep 1000")]);
+    let machine = Machine::with(&server);
+    let (ended, events) = machine.stream(&["-y", "--timeout", "1s", "wait"]);
+    ended.assert_code(124);
+    assert_eq!(events.last().unwrap()["exitCode"], 124);
+    machine.verify();
+}
+
+#[test]
+fn keeps_no_journal_when_told_so() {
+    let server = ModelServer::start(vec![runs("echo hi"), says("done")]);
+    let machine = Machine::with(&server);
+    let ended = machine.posse(&["run", "-y", "--no-transcript", "go"]);
+    ended.assert_code(0);
+    assert!(ended.stderr.contains("not kept"), "{}", ended.stderr);
+    assert!(!machine.path("posse/state/projects").exists());
+    assert_eq!(std::fs::read_dir(machine.path("tmp")).unwrap().count(), 0);
+}
