@@ -5,6 +5,7 @@
 
 pub mod commands;
 pub mod export;
+pub mod remove;
 pub mod state;
 
 mod format;

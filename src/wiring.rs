@@ -1,5 +1,6 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod errands;
 mod provider;
 mod run;
 mod world;
@@ -20,6 +21,9 @@ use crate::journal::commands::{self, View};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 
+pub(crate) use provider::{
+    choose as choose_provider, name as provider_name, profile as provider_profile,
+};
 pub(crate) use run::perform;
 pub use run::{Setup, assemble};
 
@@ -44,12 +48,12 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Config(args) => configuration(args, &environment),
         Invocation::Plain(_) => not_yet("plain"),
         Invocation::Replay(_) => not_yet("replay"),
-        Invocation::Agents(_) => not_yet("agents"),
-        Invocation::Tools(_) => not_yet("tools"),
+        Invocation::Agents(args) => errands::agents(&args, &environment),
+        Invocation::Tools(args) => errands::tools(&args, &environment),
         Invocation::Models(_) => not_yet("models"),
-        Invocation::Doctor(_) => not_yet("doctor"),
-        Invocation::Completions(_) => not_yet("completions"),
-        Invocation::Man(_) => not_yet("man"),
+        Invocation::Doctor(args) => errands::doctor(&args, &environment),
+        Invocation::Completions(args) => errands::completions(args),
+        Invocation::Man(args) => errands::man(&args),
     };
     match ended {
         Ok(exit) => ExitCode::from(exit as u8),
@@ -58,11 +62,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn not_yet(name: &str) -> Result<Exit, Vec<Failure>> {
-    Err(vec![unavailable(name)])
-}
-
-fn unavailable(name: &str) -> Failure {
-    Failure::new("CLI002", Exit::Usage, format!("posse {name} is not available yet"))
+    let what = format!("posse {name} is not available yet");
+    Err(vec![Failure::new("CLI002", Exit::Usage, what)])
 }
 
 fn leave(exit: &CliExit) -> ExitCode {
@@ -135,12 +136,13 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
     match &args.action {
         SessionsAction::List { .. } => commands::list(&state, within, &view, &mut out),
         SessionsAction::Show { id, .. } => commands::show(&state, id, &view, &mut out),
-        SessionsAction::Verify { json: true, .. } => Err(unavailable("sessions verify --json")),
         SessionsAction::Verify { id, .. } => {
             commands::verify(&state, id.as_deref(), within, &view, &mut out)
         }
-        SessionsAction::Export { .. } => Err(unavailable("sessions export")),
-        SessionsAction::Rm { .. } => Err(unavailable("sessions rm")),
+        SessionsAction::Export { id, format, output } => {
+            errands::export(&state, id, *format, output.as_deref(), &mut out)
+        }
+        SessionsAction::Rm { id, yes } => errands::remove(&state, id, *yes, &mut out),
     }
 }
 

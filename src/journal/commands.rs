@@ -60,8 +60,10 @@ pub fn show(state: &StateDir, id: &str, view: &View, out: &mut dyn Write) -> Res
     };
     match problem {
         None => ended(Ok(()), out, Exit::Done),
-        Some(problem) => Err(damaged(&found, problem)
-            .because("what is above is all that the journal still proves")),
+        Some(problem) => {
+            Err(damaged(&found, problem)
+                .because("what is above is all that the journal still proves"))
+        }
     }
 }
 

@@ -40,7 +40,11 @@ pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::
         write_entry(entry, zone, out)?;
     }
     if story.left_out() > 0 {
-        writeln!(out, "<p class=\"note\">{} more records are not shown here.</p>", story.left_out())?;
+        writeln!(
+            out,
+            "<p class=\"note\">{} more records are not shown here.</p>",
+            story.left_out()
+        )?;
     }
     if let Some((reason, exit)) = &story.ended {
         let class = if *exit == 0 { "good" } else { "bad" };
@@ -103,7 +107,11 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
         }
         Entry::Reply { who, thinking, text, .. } => {
             let who = who.as_deref().map(|who| format!(" · {}", html_line(who)));
-            write!(out, "<section class=\"model\"><h2>Model{} {time}</h2>\n", who.unwrap_or_default())?;
+            write!(
+                out,
+                "<section class=\"model\"><h2>Model{} {time}</h2>\n",
+                who.unwrap_or_default()
+            )?;
             if !thinking.trim().is_empty() {
                 writeln!(
                     out,
@@ -174,9 +182,10 @@ fn badges(call: &Call) -> String {
             if !good {
                 badges.push(("bad", word.clone()));
             }
-            badges.extend(exit_code.map(|code| {
-                (if code == 0 { "good" } else { "bad" }, format!("exit {code}"))
-            }));
+            badges.extend(
+                exit_code
+                    .map(|code| (if code == 0 { "good" } else { "bad" }, format!("exit {code}"))),
+            );
             badges.extend(signal.clone().map(|signal| ("bad", signal)));
             badges.extend(duration_ms.map(|ms| ("", duration(ms))));
         }
@@ -245,7 +254,7 @@ fn date(ms: u64, zone: &TimeZone) -> String {
 }
 
 fn time(ms: u64, zone: &TimeZone) -> String {
-    let time = local(ms, zone)
-        .map_or_else(String::new, |time| time.strftime("%H:%M:%S").to_string());
+    let time =
+        local(ms, zone).map_or_else(String::new, |time| time.strftime("%H:%M:%S").to_string());
     format!("<time>{time}</time>")
 }

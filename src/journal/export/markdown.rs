@@ -93,7 +93,12 @@ fn write_call(call: &Call, out: &mut dyn Write) -> io::Result<()> {
     } else {
         facts.push("no recorded end".to_owned());
     }
-    writeln!(out, "### {who}{} ({})\n", code(summary.lines().next().unwrap_or_default()), facts.join(", "))?;
+    writeln!(
+        out,
+        "### {who}{} ({})\n",
+        code(summary.lines().next().unwrap_or_default()),
+        facts.join(", ")
+    )?;
     write!(out, "{}", fenced(&pretty(&call.arguments), "json"))?;
     for question in &call.questions {
         let (summary, reason) = (plain(&question.summary), plain(&question.reason));
@@ -103,7 +108,7 @@ fn write_call(call: &Call, out: &mut dyn Write) -> io::Result<()> {
     let Some(end) = &call.end else { return Ok(()) };
     if let Some(diff) = &end.diff {
         write!(out, "\n{}", fenced(diff, "diff"))?;
-    } 
+    }
     if !end.text.trim().is_empty() && end.diff.is_none() {
         write!(out, "\n{}", fenced(&end.text, "text"))?;
     }

@@ -93,7 +93,8 @@ pub(super) fn code(text: &str) -> String {
 pub(super) fn plain(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in printable(text).chars() {
-        if c.is_ascii_punctuation() && !matches!(c, '.' | ',' | ':' | ';' | '/' | '-' | '=' | '\'') {
+        if c.is_ascii_punctuation() && !matches!(c, '.' | ',' | ':' | ';' | '/' | '-' | '=' | '\'')
+        {
             safe.push('\\');
         }
         safe.push(c);

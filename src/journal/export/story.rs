@@ -292,7 +292,8 @@ impl Story {
     fn entry(&mut self, id: &CallId, name: &str) -> &mut Call {
         let place = *self.places.entry(id.clone()).or_insert_with(|| {
             self.calls += 1;
-            let call = Call { name: name.to_owned(), ts: self.last_ms.unwrap_or(0), ..Call::default() };
+            let call =
+                Call { name: name.to_owned(), ts: self.last_ms.unwrap_or(0), ..Call::default() };
             self.entries.push(Entry::Call(Box::new(call)));
             self.entries.len() - 1
         });
