@@ -222,6 +222,7 @@ fn tier_check(area: &'static str, tier: &str, report: &Value) -> Check {
         .as_object()
         .into_iter()
         .flatten()
+        .filter(|(name, _)| *name != "tier")
         .map(|(name, value)| format!("{name} {value}"))
         .collect();
     let facts = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join(", ")) };

@@ -2,10 +2,17 @@
 
 use std::io;
 
+use posse_actors::event::StoredRecord;
+
+use crate::failure::Failure;
+use crate::journal::commands::{damaged, unreadable};
 use crate::journal::format::{Chain, Head};
-use crate::journal::scan::{Scanner, Step, open_to_read};
+use crate::journal::scan::{Scanner, Step, open_to_read, parse};
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
-use crate::journal::state::Found;
+use crate::journal::state::{Found, StateDir, Within};
+
+/// Bytes of journal that are read into memory at once.
+const BYTES_MAX: usize = 512 << 20;
 
 /// Why reading stopped before its time.
 #[derive(Debug)]
@@ -51,4 +58,24 @@ pub(crate) fn records(
         (chain, expected) = (scanner.chain(), scanner.expected());
     }
     Ok(None)
+}
+
+/// Every record of session `id`, for a reader that needs them all. Damage is an error.
+pub fn whole_session(state: &StateDir, id: &str) -> Result<(Found, Vec<StoredRecord>), Failure> {
+    let found = state.find(Within::Everywhere, id)?;
+    let mut bytes = 0;
+    let mut all = Vec::new();
+    let read = records(&found, &mut |line, head| {
+        bytes += line.len();
+        if bytes > BYTES_MAX {
+            return Err(io::Error::other(format!("it is larger than {} MiB", BYTES_MAX >> 20)));
+        }
+        all.push(parse(line, head, &found.id));
+        Ok(())
+    });
+    match read {
+        Ok(None) => Ok((found, all)),
+        Ok(Some(problem)) => Err(damaged(&found, problem)),
+        Err(ReadError::Out(error) | ReadError::Journal(error)) => Err(unreadable(&found, &error)),
+    }
 }

@@ -5,8 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
+use posse_actors::ports::{ToolSpec, Toolbox};
 
-use crate::cli::{self, CompletionsArgs, DoctorArgs, ExportFormat, ListArgs, ManArgs};
+use crate::cli::{
+    self, CompletionsArgs, DoctorArgs, ExportFormat, ListArgs, ManArgs, OutputFormat, ReplayArgs,
+};
 use crate::config::{Dirs, Environment};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Exit, Failure, printable};
@@ -15,7 +18,7 @@ use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
 use crate::wiring::{Place, colors, notices, place};
-use crate::{agents, lists, packaging};
+use crate::{agents, lists, packaging, replaying};
 
 type Ended = Result<Exit, Vec<Failure>>;
 
@@ -37,15 +40,34 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> Ended {
 pub(super) fn tools(args: &ListArgs, environment: &Environment) -> Ended {
     let Place { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
-    let workspace = Workspace::open(&cwd, &[]).map_err(one)?;
-    let sandbox = Sandbox::new(Vec::new()).map_err(|error| {
-        one(Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
-            .because(error.to_string()))
-    })?;
-    // None of them is called, so nothing comes into that folder.
-    let env = ToolEnvironment { workspace, session_dir: dirs.state, dry_run: true };
-    let toolbox = tools::builtin(Arc::new(env), Arc::new(sandbox));
+    let toolbox = toolbox(&cwd, dirs).map_err(one)?;
     lists::tools(&toolbox, &agents::BUILT_IN, args.json, &mut stdout()).map_err(one)
+}
+
+/// The tools of a session in `cwd`, to be looked at. None of them is called, so nothing comes
+/// into the folder that they are given.
+fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
+    let workspace = Workspace::open(cwd, &[])?;
+    let sandbox = Sandbox::new(Vec::new()).map_err(|error| {
+        Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
+            .because(error.to_string())
+    })?;
+    let env = ToolEnvironment { workspace, session_dir: dirs.state, dry_run: true };
+    Ok(tools::builtin(Arc::new(env), Arc::new(sandbox)))
+}
+
+pub(super) fn replay(args: &ReplayArgs, environment: &Environment) -> Ended {
+    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
+    let dirs = Dirs::from_environment(environment).map_err(one)?;
+    let state = StateDir::new(dirs.state.clone());
+    let toolbox = toolbox(&cwd, dirs).map_err(one)?;
+    let specs: Vec<ToolSpec> = toolbox.iter().map(|tool| tool.spec().clone()).collect();
+    let format = match args.output_format {
+        OutputFormat::Text => replaying::Format::Text,
+        OutputFormat::Json => replaying::Format::Json,
+        OutputFormat::StreamJson => replaying::Format::JsonLines,
+    };
+    replaying::run(&state, &args.id, &specs, format, &mut stdout()).map_err(one)
 }
 
 pub(super) fn doctor(args: &DoctorArgs, environment: &Environment) -> Ended {

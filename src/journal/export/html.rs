@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
-use crate::journal::export::markdown::{moment, pretty};
+use crate::journal::export::markdown::moment;
 use crate::journal::export::safe::{html, html_line, rendered};
 use crate::journal::export::story::{Call, End, Entry, Question, Story, duration, tokens};
 use crate::journal::transcript::{counted, local};
@@ -56,7 +56,8 @@ pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::
 
 fn title(story: &Story) -> String {
     let prompt = story.prompt.as_deref().unwrap_or_default();
-    let line = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = prompt.trim().lines().next().unwrap_or_default();
+    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut title: String = line.chars().take(TITLE_MAX).collect();
     if title.len() < line.len() {
         title.push('…');
@@ -161,12 +162,11 @@ fn write_call(call: &Call, time: &str, out: &mut dyn Write) -> io::Result<()> {
         html_line(rest),
         badges(call)
     )?;
-    let arguments = pretty(&call.arguments);
-    if !matches!(arguments.trim(), "" | "{}") {
+    if let Some(arguments) = call.arguments_shown() {
         writeln!(out, "<pre class=\"arguments\">{}</pre>", html(&arguments))?;
     }
     for question in &call.questions {
-        write_question(question, out)?;
+        write_question(question, call, out)?;
     }
     if let Some(end) = &call.end {
         write_end(end, out)?;
@@ -197,16 +197,17 @@ fn badges(call: &Call) -> String {
     badges.into_iter().map(badge).collect()
 }
 
-fn write_question(question: &Question, out: &mut dyn Write) -> io::Result<()> {
+fn write_question(question: &Question, call: &Call, out: &mut dyn Write) -> io::Result<()> {
     let (class, answer) = match &question.answer {
         Some((true, text)) => ("good", text.as_str()),
         Some((false, text)) => ("bad", text.as_str()),
         None => ("bad", "nobody answered"),
     };
+    let subject = question.subject(call).map(|text| format!("{}: ", html(text)));
     writeln!(
         out,
-        "<p class=\"question\"><b>asked</b> {} <i>({})</i><br><b class=\"{class}\">{}</b></p>",
-        html(&question.summary),
+        "<p class=\"question\">Asked: {}{} <b class=\"{class}\">{}</b></p>",
+        subject.unwrap_or_default(),
         html(&question.reason),
         html(answer)
     )

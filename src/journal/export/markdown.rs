@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
-use crate::journal::export::safe::{clean, code, fenced, markdown, plain};
+use crate::journal::export::safe::{code, fenced, markdown, plain};
 use crate::journal::export::story::{Call, End, Entry, Story, duration, tokens};
 use crate::journal::transcript::{counted, local};
 
@@ -99,18 +99,21 @@ fn write_call(call: &Call, out: &mut dyn Write) -> io::Result<()> {
         code(summary.lines().next().unwrap_or_default()),
         facts.join(", ")
     )?;
-    write!(out, "{}", fenced(&pretty(&call.arguments), "json"))?;
+    if let Some(arguments) = call.arguments_shown() {
+        writeln!(out, "{}", fenced(&arguments, ""))?;
+    }
     for question in &call.questions {
-        let (summary, reason) = (plain(&question.summary), plain(&question.reason));
+        let subject = question.subject(call).map(|text| format!("{}: ", plain(text)));
+        let (subject, reason) = (subject.unwrap_or_default(), plain(&question.reason));
         let answer = question.answer.as_ref().map_or("nobody answered", |(_, text)| text.as_str());
-        writeln!(out, "\n> Asked: {summary} ({reason})  \n> Answer: {}", plain(answer))?;
+        writeln!(out, "> Asked: {subject}{reason}  \n> Answer: {}\n", plain(answer))?;
     }
     let Some(end) = &call.end else { return Ok(()) };
     if let Some(diff) = &end.diff {
-        write!(out, "\n{}", fenced(diff, "diff"))?;
+        write!(out, "{}", fenced(diff, "diff"))?;
     }
     if !end.text.trim().is_empty() && end.diff.is_none() {
-        write!(out, "\n{}", fenced(&end.text, "text"))?;
+        write!(out, "{}", fenced(&end.text, "text"))?;
     }
     if end.images > 0 {
         writeln!(out, "\n[{}]", counted(end.images as u64, "image"))?;
@@ -123,15 +126,6 @@ fn quoted(text: &str) -> String {
     let text = markdown(text);
     let lines: Vec<String> = text.trim_end().lines().map(|line| format!("> {line}")).collect();
     lines.join("\n")
-}
-
-/// JSON with one member a line, if it is JSON.
-pub(super) fn pretty(arguments: &str) -> String {
-    let parsed: Result<serde_json::Value, _> = serde_json::from_str(arguments);
-    match parsed.and_then(|value| serde_json::to_string_pretty(&value)) {
-        Ok(text) => text,
-        Err(_) => clean(arguments),
-    }
 }
 
 /// `2026-11-21 21:56:52` where the user lives.

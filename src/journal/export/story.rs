@@ -316,6 +316,36 @@ impl Story {
     }
 }
 
+impl Call {
+    /// What the arguments say that nothing else does: the diff and the summary repeat most.
+    pub(super) fn arguments_shown(&self) -> Option<String> {
+        if self.end.as_ref().is_some_and(|end| end.diff.is_some()) {
+            return None;
+        }
+        let parsed: Result<Value, _> = serde_json::from_str(&self.arguments);
+        let Ok(value) = parsed else {
+            return Some(self.arguments.clone()).filter(|text| !text.trim().is_empty());
+        };
+        let members = value.as_object();
+        if members.is_some_and(serde_json::Map::is_empty) {
+            return None;
+        }
+        let only = members.filter(|members| members.len() == 1);
+        if let Some(text) = only.and_then(|members| members.values().next()?.as_str()) {
+            let repeated = self.summary.as_deref().is_some_and(|summary| summary.contains(text));
+            return (!repeated).then(|| text.to_owned());
+        }
+        Some(format!("{value:#}"))
+    }
+}
+
+impl Question {
+    /// What it is about, where that is not what its call is.
+    pub(super) fn subject(&self, call: &Call) -> Option<&str> {
+        Some(self.summary.as_str()).filter(|summary| call.summary.as_deref() != Some(*summary))
+    }
+}
+
 /// The agent's path, if it is not the main agent.
 fn child(origin: Option<&Origin>) -> Option<String> {
     let origin = origin.filter(|origin| origin.parent_invocation_id.is_some())?;
