@@ -22,13 +22,19 @@ const NOTHING: u64 = 4 << 20;
 const TRIAL: Duration = Duration::from_secs(10);
 
 pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
+    let mut checks = still_checks(examined);
+    checks.extend(confinement()?);
+    Ok(checks)
+}
+
+/// Those that start no process.
+pub(super) fn still_checks(examined: &Examined<'_>) -> Vec<Check> {
     let mut checks = match &examined.dirs {
         Ok(dirs) => state(dirs),
         Err(failure) => vec![Check::of("state", "directory", failure)],
     };
     checks.extend(programs(examined));
-    checks.extend(confinement()?);
-    Ok(checks)
+    checks
 }
 
 fn state(dirs: &Dirs) -> Vec<Check> {

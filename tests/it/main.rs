@@ -22,6 +22,12 @@ mod cli;
 // For somebody who has a shell and nothing else.
 mod demo;
 
+// What is stored, as a document, and run again.
+mod export;
+mod replay;
+// What works on a machine and what does not.
+mod doctor;
+
 // Processes: what they see, how they end, what is left of them.
 mod exec;
 // Rules about the source that no compiler checks.
