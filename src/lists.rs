@@ -162,7 +162,11 @@ mod tests {
     #[test]
     fn says_what_each_agent_sees() {
         let text = shown(|out| agents(&BUILT_IN, "build", false, out));
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r"
+        AGENT            SOURCE   MAY                TOOLS                            WHAT IT IS FOR
+        build (default)  builtin  read, change, run  *                                Does coding tasks: reads, changes files, runs commands
+        plan             builtin  read               read_file, grep, glob, list_dir  Reads and plans; changes nothing
+        ");
         let json: Value =
             serde_json::from_str(&shown(|out| agents(&BUILT_IN, "plan", true, out))).unwrap();
         assert_eq!(json[0]["tools"], json!(["*"]));

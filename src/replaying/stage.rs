@@ -132,7 +132,7 @@ impl RecordedTool {
         let spec = known.cloned().unwrap_or_else(|| ToolSpec {
             name: name.to_owned(),
             description: String::new(),
-            parameters: json!({ "type": "object", "properties": {} }),
+            parameters: json!({ "type": "object" }),
             side_effect: SideEffect::External,
             source: "record".to_owned(),
         });

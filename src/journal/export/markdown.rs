@@ -1,15 +1,26 @@
 //! The story as Markdown.
+//!
+//! What people and models said is quoted, and what tools said is fenced, so that none of it can
+//! end where it does not end, or become a heading of the document. Links can be defined anywhere
+//! in a document, so it is looked through as a whole before it is written.
 
 use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
-use crate::journal::export::safe::{code, fenced, markdown, plain};
+use crate::journal::export::safe::{clean, code, fenced, markdown, plain};
 use crate::journal::export::story::{Call, End, Entry, Story, duration, tokens};
 use crate::journal::transcript::{counted, local};
 
 /// Writes the whole document.
 pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+    let mut document = Vec::new();
+    write_story(story, zone, &mut document)?;
+    let document = String::from_utf8(document).map_err(io::Error::other)?;
+    out.write_all(markdown(document).as_bytes())
+}
+
+fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "# Session {}\n", code(&story.id))?;
     if let Some(started) = &story.started {
         let rows = [
@@ -57,11 +68,11 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
             if !thinking.trim().is_empty() {
                 writeln!(out, "Thinking:\n\n{}\n", quoted(thinking))?;
             }
-            writeln!(out, "{}", markdown(text).trim_end())?;
+            writeln!(out, "{}", quoted(text))?;
         }
         Entry::Partial { ts, text, cause } => {
             let when = moment(*ts, zone);
-            writeln!(out, "## Model, cut off ({when})\n\n{}\n", markdown(text).trim_end())?;
+            writeln!(out, "## Model, cut off ({when})\n\n{}\n", quoted(text))?;
             writeln!(out, "**{}**", plain(cause))?;
         }
         Entry::Call(call) => write_call(call, out)?,
@@ -121,9 +132,9 @@ fn write_call(call: &Call, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Each line as a quotation: what is in it cannot become a heading of the document.
+/// Each line as a quotation.
 fn quoted(text: &str) -> String {
-    let text = markdown(text);
+    let text = clean(text);
     let lines: Vec<String> = text.trim_end().lines().map(|line| format!("> {line}")).collect();
     lines.join("\n")
 }

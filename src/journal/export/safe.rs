@@ -59,9 +59,8 @@ pub(super) fn rendered(markdown: &str) -> String {
     safe
 }
 
-/// Markdown in which nothing is HTML, an image, or a link that leads elsewhere than to the web.
-pub(super) fn markdown(text: &str) -> String {
-    let mut text = clean(text);
+/// A document in which nothing is HTML, an image, or a link that leads elsewhere than to the web.
+pub(super) fn markdown(mut text: String) -> String {
     for _ in 0..PASSES_MAX {
         let ranges = dangerous(&text);
         if ranges.is_empty() {
