@@ -1,3 +1,5 @@
+//! What is in the way and what is not, and that no secret is ever shown.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

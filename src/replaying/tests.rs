@@ -1,3 +1,5 @@
+//! Sessions that are played with stand-ins, and run again from their records.
+
 use posse_actors::conversation::{ContentPart, Prompt, StopReason};
 use posse_actors::event::{Event, MessageKind};
 use posse_actors::ports::ProviderError;

@@ -1,3 +1,5 @@
+//! Documents of hostile sessions, and of everything that can happen in one.
+
 use std::sync::Arc;
 
 use posse_actors::conversation::{
