@@ -77,10 +77,10 @@ impl Check {
         let mut detail = format!("{}: {}", failure.code, failure.what);
         if let Some(place) = &failure.place {
             let first = place.lines().next().unwrap_or_default();
-            detail.push_str(&format!(" ({first})"));
+            detail.extend([" (", first, ")"]);
         }
         if let Some(why) = &failure.why {
-            detail.push_str(&format!("; {why}"));
+            detail.extend(["; ", why]);
         }
         Check { fix: failure.fix.clone(), ..Check::new(area, name, Status::Problem, detail) }
     }

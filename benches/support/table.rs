@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Prints a figure beside what it must be, and says whether it is.
+#[allow(dead_code, reason = "not every bench has such a figure")]
 pub(crate) fn at_least(name: &str, value: f64, wanted: f64, unit: &str) -> bool {
     let good = value >= wanted;
     line(name, value, unit, &format!(">= {wanted:.0}"), good);

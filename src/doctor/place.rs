@@ -101,7 +101,8 @@ fn privacy(dir: &Path, metadata: &Metadata) -> Check {
         return Check::new("state", name, Status::Warning, detail)
             .fix(format!("sudo chown -R \"$USER\" {shown}"));
     }
-    if mode & 0o077 == 0 {
+    let others = mode % 0o100;
+    if others == 0 {
         return Check::new("state", name, Status::Good, format!("{mode:03o}: only you"));
     }
     Check::new("state", name, Status::Warning, format!("{mode:03o}: others may look into {shown}"))

@@ -19,7 +19,7 @@ const OPEN_LINES_MAX: usize = 12;
 /// Writes the whole page.
 pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     let title = title(story);
-    write!(
+    writeln!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" \
@@ -27,7 +27,7 @@ pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::
          <meta name=\"referrer\" content=\"no-referrer\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>"
     )?;
     write_header(story, &title, zone, out)?;
     let mut day = String::new();
@@ -101,16 +101,16 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
     match entry {
         Entry::User { text, images, queued, .. } => {
             let late = if *queued { " · while it worked" } else { "" };
-            write!(out, "<section class=\"user\"><h2>You{late} {time}</h2>\n")?;
+            writeln!(out, "<section class=\"user\"><h2>You{late} {time}</h2>")?;
             writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
             write_images(*images, out)?;
             writeln!(out, "</section>")
         }
         Entry::Reply { who, thinking, text, .. } => {
             let who = who.as_deref().map(|who| format!(" · {}", html_line(who)));
-            write!(
+            writeln!(
                 out,
-                "<section class=\"model\"><h2>Model{} {time}</h2>\n",
+                "<section class=\"model\"><h2>Model{} {time}</h2>",
                 who.unwrap_or_default()
             )?;
             if !thinking.trim().is_empty() {
@@ -127,7 +127,7 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
             writeln!(out, "</section>")
         }
         Entry::Partial { text, cause, .. } => {
-            write!(out, "<section class=\"model cut\"><h2>Model, cut off {time}</h2>\n")?;
+            writeln!(out, "<section class=\"model cut\"><h2>Model, cut off {time}</h2>")?;
             writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
             writeln!(out, "<p class=\"bad\">{}</p></section>", html_line(cause))
         }

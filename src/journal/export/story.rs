@@ -309,7 +309,7 @@ impl Story {
             let end = text.floor_char_boundary(TEXT_BYTES_MAX);
             let cut = text.len() - end;
             text.truncate(end);
-            text.push_str(&format!("\n… {cut} more bytes"));
+            text.extend(["\n… ", &cut.to_string(), " more bytes"]);
         }
         self.bytes += text.len();
         text
