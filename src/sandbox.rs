@@ -33,6 +33,7 @@ pub struct Sandbox {
     environment: Vec<(OsString, OsString)>,
     shell: PathBuf,
     secrets: Vec<SecretString>,
+    spare: scratch::Spare,
 }
 
 impl Sandbox {
@@ -44,7 +45,7 @@ impl Sandbox {
     /// A sandbox with another binary as its helper: one whose `main` calls [`helper_main`] first.
     pub fn with_helper(helper: PathBuf, secrets: Vec<SecretString>) -> Sandbox {
         let environment = environment::of(std::env::vars_os());
-        Sandbox { helper, environment, shell: shell(), secrets }
+        Sandbox { helper, environment, shell: shell(), secrets, spare: scratch::Spare::default() }
     }
 
     /// The strongest confinement that this host can give: `none`, `reduced` or `full`.

@@ -1,6 +1,6 @@
 //! What is said: messages, content parts, calls, ids, stop reasons and usage.
 //!
-//! The shapes are those of the OpenAI Chat Completions protocol; adapters translate at the edge.
+//! The shapes are those of the `OpenAI` Chat Completions protocol; adapters translate at the edge.
 //! Knows no provider and no tool.
 
 use std::fmt;

@@ -4,11 +4,13 @@
 //! ractor reports a dead peer in three different shapes. Here it has one: `None` for `ask`, and
 //! [`Lost`] for a report whose sender died before it spoke.
 
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ractor::rpc::CallResult;
 use ractor::{ActorProcessingErr, ActorRef, Message, RpcReplyPort};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError};
 
 /// What starting returns. `Err` goes to whoever is spawning the actor.
@@ -81,6 +83,53 @@ impl<T> Drop for Report<T> {
 impl<T> std::fmt::Debug for Report<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Report")
+    }
+}
+
+/// A [`Report`] with several holders. The first to speak is heard; [`Lost`] is heard when the last
+/// holder is gone.
+pub(crate) struct SharedReport<T>(Arc<Mutex<Option<Report<T>>>>);
+
+impl<T> Clone for SharedReport<T> {
+    fn clone(&self) -> SharedReport<T> {
+        SharedReport(Arc::clone(&self.0))
+    }
+}
+
+impl<T: 'static> SharedReport<T> {
+    pub(crate) fn new(report: Report<T>) -> SharedReport<T> {
+        SharedReport(Arc::new(Mutex::new(Some(report))))
+    }
+
+    pub(crate) fn send(&self, value: T) {
+        let report = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(report) = report {
+            report.send(value);
+        }
+    }
+}
+
+/// Held by everything that works for an actor, so that its supervisor can tell when the last of
+/// it is gone: a crash is heard of before what the actor owned was dropped.
+#[derive(Clone)]
+pub(crate) struct Presence(
+    #[expect(dead_code, reason = "it is there to be dropped")] mpsc::Sender<Infallible>,
+);
+
+/// The other end of a [`Presence`].
+pub(crate) struct Absence(mpsc::Receiver<Infallible>);
+
+impl Presence {
+    pub(crate) fn new() -> (Presence, Absence) {
+        let (sender, receiver) = mpsc::channel(1);
+        (Presence(sender), Absence(receiver))
+    }
+}
+
+impl Absence {
+    /// Returns when no [`Presence`] is left.
+    pub(crate) async fn complete(mut self) {
+        while self.0.recv().await.is_some() {}
     }
 }
 

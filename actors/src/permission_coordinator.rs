@@ -4,19 +4,22 @@
 //! actor crashes, every open question comes back under the same id, and nothing was allowed
 //! meanwhile.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::watch;
 
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{Event, Grant, Origin, Scope};
-use crate::mailbox::{Handled, Report, Started, answer};
+use crate::mailbox::{Handled, Line, Report, Started, answer};
 use crate::ports::{Action, Asking, Clock, Policy, Question, Situation, Verdict};
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
+
+/// Why a question is withdrawn whose asker is gone.
+const GONE: &str = "the call that asked is gone";
 
 /// What every incarnation of the coordinator is started with.
 #[derive(Clone)]
@@ -36,12 +39,20 @@ pub(crate) struct Args {
 pub(crate) struct GrantBook {
     grants: Arc<watch::Sender<Arc<[Grant]>>>,
     unanswered: Arc<AtomicU32>,
+    /// Questions that observers see as open, and whether anybody still waits for the answer. Only
+    /// the coordinator uses it; it is here so that a crash leaves no question open for ever.
+    shown: Arc<Mutex<BTreeMap<QuestionId, Shown>>>,
+}
+
+struct Shown {
+    origin: Arc<Origin>,
+    asker: Weak<()>,
 }
 
 impl GrantBook {
     pub(crate) fn new(grants: Vec<Grant>) -> GrantBook {
         let grants = Arc::new(watch::Sender::new(grants.into()));
-        GrantBook { grants, unanswered: Arc::default() }
+        GrantBook { grants, unanswered: Arc::default(), shown: Arc::default() }
     }
 
     pub(crate) fn grants(&self) -> Arc<[Grant]> {
@@ -51,6 +62,20 @@ impl GrantBook {
     /// Questions that nobody could be asked.
     pub(crate) fn unanswered(&self) -> u32 {
         self.unanswered.load(Ordering::Relaxed)
+    }
+
+    fn shown(&self) -> MutexGuard<'_, BTreeMap<QuestionId, Shown>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody will be asked any more: what is open in front of the user is withdrawn.
+    pub(crate) fn withdraw_all(&self, transcript: &Transcript) {
+        let shown = std::mem::take(&mut *self.shown());
+        for (request_id, Shown { origin, .. }) in shown {
+            let reason = "the part that asks the user has stopped".to_owned();
+            let event = Event::PermissionWithdrawn { request_id, reason };
+            transcript.note(Some(&origin), event);
+        }
     }
 
     fn add(&self, grant: Grant) {
@@ -70,7 +95,39 @@ pub(crate) struct Ask {
     pub(crate) origin: Arc<Origin>,
     pub(crate) action: Action,
     pub(crate) question: Question,
+    /// Gone when nobody waits for the answer any more.
+    pub(crate) asker: Weak<()>,
     pub(crate) reply: Report<Answer>,
+}
+
+/// Held by a call while it asks. However the call dies, its question is withdrawn.
+pub(crate) struct Asker {
+    id: QuestionId,
+    waiting: Option<Arc<()>>,
+    permissions: Line<Msg>,
+}
+
+impl Asker {
+    pub(crate) fn new(id: QuestionId, permissions: Line<Msg>) -> Asker {
+        Asker { id, waiting: Some(Arc::default()), permissions }
+    }
+
+    pub(crate) fn watch(&self) -> Weak<()> {
+        self.waiting.as_ref().map(Arc::downgrade).unwrap_or_default()
+    }
+
+    pub(crate) fn answered(mut self) {
+        self.waiting = None;
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        // Gone first, told second: a coordinator that starts in between sees that it is gone.
+        if self.waiting.take().is_some() {
+            self.permissions.tell(Msg::Withdraw(self.id.clone()));
+        }
+    }
 }
 
 /// How a question ended.
@@ -107,10 +164,12 @@ pub enum AnswerError {
 }
 
 pub(crate) enum Msg {
-    Ask(Ask),
+    Ask(Box<Ask>),
     Answer(QuestionId, Decision, RpcReplyPort<Result<(), AnswerError>>),
     /// The call that asked is gone.
-    Withdraw(CallId, String),
+    Withdraw(QuestionId),
+    /// Report when everything that came before this is recorded.
+    Settle(Report<()>),
 }
 
 impl Msg {
@@ -118,7 +177,8 @@ impl Msg {
         match self {
             Msg::Ask(_) => "Ask",
             Msg::Answer(..) => "Answer",
-            Msg::Withdraw(..) => "Withdraw",
+            Msg::Withdraw(_) => "Withdraw",
+            Msg::Settle(_) => "Settle",
         }
     }
 }
@@ -145,15 +205,22 @@ impl Actor for PermissionCoordinator {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
+        // Whoever still waits asks again; the rest would stay open in front of the user.
+        let gone = |_: &QuestionId, shown: &mut Shown| shown.asker.strong_count() == 0;
+        let orphans: Vec<_> = self.args.book.shown().extract_if(.., gone).collect();
+        for (id, Shown { origin, .. }) in orphans {
+            self.withdrawn(&id, &origin, GONE);
+        }
         Ok(State::default())
     }
 
     async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
         self.args.fail.hit("PermissionCoordinator", msg.kind());
         match msg {
-            Msg::Ask(ask) => self.ask(ask, state),
+            Msg::Ask(ask) => self.ask(*ask, state),
             Msg::Answer(id, decision, reply) => answer(reply, self.answer(&id, decision, state)),
-            Msg::Withdraw(call_id, reason) => self.withdraw(&call_id, &reason, state),
+            Msg::Withdraw(id) => self.withdraw(&id, state),
+            Msg::Settle(report) => report.send(()),
         }
         Ok(())
     }
@@ -165,6 +232,8 @@ impl PermissionCoordinator {
         match self.args.asking {
             Asking::Yes if ask.question.yes_covers => self.allow(ask, Scope::Once, "--yes"),
             Asking::Human if state.open.len() < self.args.questions_max => {
+                let shown = Shown { origin: Arc::clone(&ask.origin), asker: ask.asker.clone() };
+                self.args.book.shown().insert(ask.id.clone(), shown);
                 state.open.push_back(ask);
             }
             Asking::Human => self.deny(ask, "nobody", "too many questions are open".to_owned()),
@@ -206,6 +275,7 @@ impl PermissionCoordinator {
     }
 
     fn allow(&self, ask: Ask, scope: Scope, by: &str) {
+        self.args.book.shown().remove(&ask.id);
         let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
         let grant = grant.map(|grant| Grant { scope, ..grant });
         let event = Event::PermissionGranted {
@@ -222,6 +292,7 @@ impl PermissionCoordinator {
     }
 
     fn deny(&self, ask: Ask, by: &str, reason: String) {
+        self.args.book.shown().remove(&ask.id);
         let event = Event::PermissionDenied {
             request_id: ask.id.clone(),
             by: by.to_owned(),
@@ -246,11 +317,8 @@ impl PermissionCoordinator {
             };
             match self.args.policy.judge(&ask.action, &situation) {
                 Verdict::Allow(_) => {
-                    let event = Event::PermissionWithdrawn {
-                        request_id: ask.id.clone(),
-                        reason: "another answer covers it".to_owned(),
-                    };
-                    self.args.transcript.note(Some(&ask.origin), event);
+                    self.args.book.shown().remove(&ask.id);
+                    self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
                     ask.reply.send(Answer::Allowed);
                 }
                 Verdict::Deny { reason, .. } => self.deny(ask, "user", reason),
@@ -259,19 +327,18 @@ impl PermissionCoordinator {
         }
     }
 
-    fn withdraw(&self, call_id: &CallId, reason: &str, state: &mut State) {
-        for ask in std::mem::take(&mut state.open) {
-            if ask.call_id != *call_id {
-                state.open.push_back(ask);
-                continue;
-            }
-            let event = Event::PermissionWithdrawn {
-                request_id: ask.id.clone(),
-                reason: reason.to_owned(),
-            };
-            self.args.transcript.note(Some(&ask.origin), event);
-            ask.reply.send(Answer::Denied { reason: reason.to_owned() });
+    fn withdraw(&self, id: &QuestionId, state: &mut State) {
+        state.open.retain(|ask| ask.id != *id);
+        let shown = self.args.book.shown().remove(id);
+        if let Some(Shown { origin, .. }) = shown {
+            self.withdrawn(id, &origin, GONE);
         }
+    }
+
+    fn withdrawn(&self, id: &QuestionId, origin: &Arc<Origin>, reason: &str) {
+        let (request_id, reason) = (id.clone(), reason.to_owned());
+        let event = Event::PermissionWithdrawn { request_id, reason };
+        self.args.transcript.note(Some(origin), event);
     }
 }
 

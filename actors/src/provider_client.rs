@@ -23,7 +23,9 @@ use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
 use patience::{Attempts, Decision, decide};
-use stream::{Partial, relay};
+pub(crate) use stream::Draft;
+
+use stream::relay;
 
 /// Deltas between an adapter and its relay.
 const DELTAS_IN_FLIGHT: usize = 64;
@@ -49,6 +51,8 @@ pub(crate) struct Question {
     pub(crate) turn: u32,
     /// When patience ends (monotonic). It travels here, so that a crash does not reset it.
     pub(crate) deadline: Duration,
+    /// What arrives of the reply.
+    pub(crate) draft: Draft,
     pub(crate) report: Report<Result<Completion, ProviderError>>,
 }
 
@@ -84,7 +88,6 @@ pub(crate) struct State {
 struct Open {
     question: Question,
     attempts: Attempts,
-    partial: Partial,
     /// The attempt, or the wait for the next one.
     work: Option<Beside>,
 }
@@ -109,8 +112,7 @@ impl Actor for ProviderClient {
         match msg {
             Msg::Complete(question) => {
                 state.last_key += 1;
-                let (attempts, partial) = (Attempts::default(), Partial::default());
-                let open = Open { question, attempts, partial, work: None };
+                let open = Open { question, attempts: Attempts::default(), work: None };
                 state.open.insert(state.last_key, open);
                 self.attempt(&me, state.last_key, state);
             }
@@ -128,14 +130,16 @@ impl ProviderClient {
         let Some(open) = state.open.get_mut(&key) else { return };
         open.attempts.made += 1;
         let (deltas_tx, deltas_rx) = mpsc::channel(DELTAS_IN_FLIGHT);
-        let completion = self.args.provider.complete(open.question.request.clone(), deltas_tx);
+        let provider = Arc::clone(&self.args.provider);
+        let request = open.question.request.clone();
+        let completion = async move { provider.complete(request, deltas_tx).await };
         let relay = relay(
             deltas_rx,
             self.args.transcript.clone(),
             Arc::clone(&open.question.origin),
             Arc::clone(&self.args.clock),
             self.args.limits.delta_interval,
-            open.partial.clone(),
+            open.question.draft.begin(),
         );
         // The relay ends after the last delta was handed on, so the reply never overtakes one.
         let work = async { futures_util::future::join(completion, relay).await.0 };
@@ -154,6 +158,9 @@ impl ProviderClient {
             Ok(completion) => return open.question.report.send(Ok(completion)),
             Err(error) => error,
         };
+        if let ProviderError::Broken { partial, .. } = &error {
+            open.question.draft.or(partial);
+        }
         self.keep_partial(&open, error.class());
         open.attempts.broken += u32::from(matches!(error, ProviderError::Broken { .. }));
         let left = open.question.deadline.saturating_sub(self.args.clock.monotonic());
@@ -197,12 +204,23 @@ impl ProviderClient {
     }
 
     fn keep_partial(&self, open: &Open, cause: &str) {
-        let text = open.partial.take();
-        if !text.is_empty() {
-            let turn = open.question.turn;
-            let event = Event::ModelPartial { turn, text, cause: cause.to_owned() };
-            self.args.transcript.note(Some(&open.question.origin), event);
-        }
+        let Question { draft, origin, turn, .. } = &open.question;
+        keep_partial(draft, &self.args.transcript, origin, *turn, cause);
+    }
+}
+
+/// Records what had arrived of a reply that ends here, if anything had.
+pub(crate) fn keep_partial(
+    draft: &Draft,
+    transcript: &Transcript,
+    origin: &Arc<Origin>,
+    turn: u32,
+    cause: &str,
+) {
+    let text = draft.take();
+    if !text.is_empty() {
+        let event = Event::ModelPartial { turn, text, cause: cause.to_owned() };
+        transcript.note(Some(origin), event);
     }
 }
 

@@ -39,7 +39,7 @@ mod tests {
     fn is_spent_within_the_window_and_recovers_after_it() {
         let second = Duration::from_secs(1);
         let mut budget = RestartBudget::new(2, 10 * second);
-        assert_eq!(budget.spend(0 * second), Some(1));
+        assert_eq!(budget.spend(Duration::ZERO), Some(1));
         assert_eq!(budget.spend(9 * second), Some(2));
         assert_eq!(budget.spend(10 * second), None);
         assert_eq!(budget.spend(11 * second), Some(2));

@@ -7,6 +7,7 @@ mod handle;
 mod supervised;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::sync::oneshot;
@@ -16,7 +17,9 @@ use crate::agent_invocation::{self, AgentInvocation, Ending, Outcome, Queued, Re
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
 use crate::event::{Event, Fact, Feed, Origin};
 use crate::limits::Limits;
-use crate::mailbox::{Beside, Handled, Lost, Report, Started, answer, beside, tell};
+use crate::mailbox::{
+    Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
+};
 use crate::permission_coordinator as permission;
 use crate::ports::{JournalError, Ports, ProviderInfo, ToolSpec};
 use crate::provider_client;
@@ -129,12 +132,46 @@ struct State {
     invocation_budget: RestartBudget,
     /// Without system messages.
     history: Vec<Arc<Message>>,
+    /// Messages that were queued and not delivered before their run ended.
+    queued: Vec<Queued>,
     main: Option<Main>,
     total: Usage,
     turns: u32,
     ending: Option<(SessionEnding, Vec<Report<()>>)>,
     parked: Option<String>,
     closing: Option<Beside>,
+    _observed: Observed,
+}
+
+/// However the session ends, its observers hear that it has.
+struct Observed {
+    feed: Feed,
+    session_id: crate::conversation::SessionId,
+    clock: Arc<dyn crate::ports::Clock>,
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        if self.feed.is_closed() {
+            return;
+        }
+        let (actor, cause) = ("RootSession".to_owned(), "the session itself crashed".to_owned());
+        self.feed.publish(Fact::Passing {
+            ts: self.clock.wall_ms(),
+            session_id: self.session_id.clone(),
+            origin: None,
+            event: Event::ActorCrashed { actor, cause },
+        });
+        self.feed.close();
+    }
+}
+
+/// What an earlier incarnation of an invocation left.
+#[derive(Default)]
+struct Resumed {
+    queued: Vec<Queued>,
+    turns: u32,
+    usage: Usage,
 }
 
 /// The main invocation.
@@ -144,7 +181,14 @@ struct Main {
     actor: Option<ActorRef<agent_invocation::Msg>>,
     outcome: oneshot::Sender<TurnOutcome>,
     rereading: Option<Beside>,
-    interrupted: bool,
+    /// How it was told to end.
+    stopping: Option<Ending>,
+    /// How much of the history was there before it.
+    base: usize,
+    /// When it began (monotonic). A crash does not give it more time.
+    began: Duration,
+    /// Complete when nothing of its last incarnation is left.
+    absence: Option<Absence>,
 }
 
 impl Actor for RootSession {
@@ -163,12 +207,18 @@ impl Actor for RootSession {
             provider: Supervised::new("ProviderClient", tree.provider, budget()),
             invocation_budget: budget(),
             history: self.settings.history.clone(),
+            queued: Vec::new(),
             main: None,
             total: Usage::default(),
             turns: 0,
             ending: None,
             parked: None,
             closing: None,
+            _observed: Observed {
+                feed: self.feed.clone(),
+                session_id: self.settings.session_id.clone(),
+                clock: Arc::clone(&self.ports.clock),
+            },
         };
         self.start_writer(&me, &mut state).await?;
         self.start_coordinator(&me, &mut state).await?;
@@ -185,7 +235,7 @@ impl Actor for RootSession {
                 answer(reply, admission);
             }
             Msg::Deliver(queued, reply) => deliver(queued, reply, state),
-            Msg::Interrupt => interrupt(state),
+            Msg::Interrupt => stop_main(Ending::Interrupted, state),
             Msg::InvocationEnded(id, outcome) => self.invocation_ended(&me, &id, outcome, state),
             Msg::Reread(id, replayed) => self.reread(&me, &id, replayed, state).await?,
             Msg::End(ending, done) => self.end(&me, ending, done, state),
@@ -246,15 +296,23 @@ impl RootSession {
             agent: self.settings.agent.clone(),
             agent_path: self.settings.agent.clone(),
         });
+        let base = state.history.len();
+        // What was said to the run before, and came too late for it, was said before this.
+        for queued in std::mem::take(&mut state.queued) {
+            state.history.push(Arc::new(Message::User { content: queued.content.clone() }));
+            queued.note_delivered(&self.transcript, &origin);
+        }
         let event = Event::UserMessage { content: prompt.content.clone(), message_id: None };
         self.transcript.note(Some(&origin), event);
         self.transcript.note(Some(&origin), self.invocation_started());
         state.history.push(Arc::new(Message::User { content: prompt.content }));
-        let actor = self.start_invocation(me, &origin, state, 0).await?;
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
-        let main =
-            Main { origin, actor: Some(actor), outcome, rereading: None, interrupted: false };
+        let (stopping, rereading, absence) = (None, None, None);
+        let began = self.ports.clock.monotonic();
+        let mut main =
+            Main { origin, actor: None, outcome, rereading, stopping, base, began, absence };
+        self.start_invocation(me, &mut main, Resumed::default(), state).await?;
         state.main = Some(main);
         Ok(Ok((id, receiver)))
     }
@@ -271,27 +329,36 @@ impl RootSession {
     async fn start_invocation(
         &self,
         me: &ActorRef<Msg>,
-        origin: &Arc<Origin>,
+        main: &mut Main,
+        resumed: Resumed,
         state: &mut State,
-        turns: u32,
-    ) -> Result<ActorRef<agent_invocation::Msg>, SpawnErr> {
+    ) -> Result<(), SpawnErr> {
         let system = Message::System { content: self.settings.system_prompt.clone() };
         let mut history = Vec::with_capacity(state.history.len() + 64);
         history.push(Arc::new(system));
         history.extend(state.history.iter().cloned());
-        let id = origin.invocation_id.clone();
+        let id = main.origin.invocation_id.clone();
+        let (presence, absence) = Presence::new();
+        let spent = self.ports.clock.monotonic().saturating_sub(main.began);
+        let left = |max: Duration| max.saturating_sub(spent);
         let args = agent_invocation::Args {
-            origin: Arc::clone(origin),
+            origin: Arc::clone(&main.origin),
             services: Arc::clone(&self.services),
             provider: state.provider.line(),
             provider_info: self.provider_info.clone(),
             options: self.settings.options.clone(),
             tools: Arc::clone(&self.specs),
             history,
-            turns,
+            queued: resumed.queued,
+            turns: resumed.turns,
+            usage: resumed.usage,
+            time_left: self.settings.limits.duration_max.map(left),
+            presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };
-        AgentInvocation::start(args, me).await
+        main.actor = Some(AgentInvocation::start(args, me).await?);
+        main.absence = Some(absence);
+        Ok(())
     }
 
     fn invocation_ended(
@@ -302,7 +369,7 @@ impl RootSession {
         state: &mut State,
     ) {
         // A crash is told by supervision too; that one restarts it.
-        let Ok(Outcome { ending, history, turns, usage }) = outcome else { return };
+        let Ok(Outcome { ending, history, queued, turns, usage }) = outcome else { return };
         let Some(main) = state.main.take_if(|main| main.origin.invocation_id == *id) else {
             return;
         };
@@ -311,6 +378,7 @@ impl RootSession {
         }
         let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
         state.history = history.into_iter().filter(|message| !system(message)).collect();
+        state.queued = queued;
         self.conclude(me, main, ending, turns, usage, state);
     }
 
@@ -339,7 +407,7 @@ impl RootSession {
         }
         state.ending = Some((ending, vec![done]));
         if state.main.is_some() {
-            interrupt(state);
+            stop_main(Ending::Interrupted, state);
         } else {
             self.close(me, state);
         }
@@ -363,20 +431,25 @@ impl RootSession {
             origin: None,
             event: event.clone(),
         };
+        let permissions = state.coordinator.line();
         let last = async move {
+            // The withdrawal of a question may still be on its way.
+            permissions.insist(permission::Msg::Settle).await;
             // Where nothing can be written, observers still hear the end.
             if transcript.record(None, event, Durability::Synced).await.is_err() {
                 feed.publish(passing);
             }
+            feed.close();
         };
         state.closing = Some(beside(me, last, |_| Msg::Closed));
     }
 
     async fn closed(&self, me: &ActorRef<Msg>, state: &mut State) {
-        self.feed.close();
         me.get_cell().stop_children_and_wait(None, Some(self.settings.limits.ask_timeout)).await;
         if let Some((_, waiting)) = state.ending.take() {
-            waiting.into_iter().for_each(|done| done.send(()));
+            for done in waiting {
+                done.send(());
+            }
         }
         me.stop(None);
     }
@@ -402,11 +475,12 @@ fn deliver(queued: Queued, reply: RpcReplyPort<Result<(), DeliverError>>, state:
     });
 }
 
-fn interrupt(state: &mut State) {
+/// Tells the main invocation to end. If it crashes over it, it ends all the same.
+fn stop_main(ending: Ending, state: &mut State) {
     if let Some(main) = &mut state.main {
-        main.interrupted = true;
+        let ending = main.stopping.get_or_insert(ending).clone();
         if let Some(actor) = &main.actor {
-            tell(actor, agent_invocation::Msg::Stop(Ending::Interrupted));
+            tell(actor, agent_invocation::Msg::Stop(ending));
         }
     }
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::agent_invocation::RequestOptions;
-use crate::conversation::{CallId, InvocationId, MessageId, Prompt, QuestionId, SessionId};
+use crate::conversation::{
+    CallId, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
+};
 use crate::event::{Announcement, Event, Subscription};
 use crate::limits::Limits;
 use crate::ports::{
@@ -25,7 +27,9 @@ use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcom
 pub use clock::{ManualClock, TokioClock};
 pub use journal::MemoryStore;
 pub use model::{ScriptedModel, Step};
-pub use tools::{EchoTool, HangingTool, Journaled, PanickingTool, WritingTool};
+pub use tools::{
+    ChangingTool, EchoTool, GatedTool, HangingTool, Journaled, PanickingTool, WritingTool,
+};
 
 /// Ids that count up, so that snapshots are stable.
 #[derive(Debug, Default)]
@@ -158,6 +162,9 @@ impl Bench {
     }
 
     /// Starts the session, observed from its first event.
+    ///
+    /// # Panics
+    /// If it does not start.
     pub async fn start(&self) -> Stage {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),
@@ -208,6 +215,9 @@ pub struct Stage {
 
 impl Stage {
     /// Prompts, and waits for the outcome.
+    ///
+    /// # Panics
+    /// If the session is busy, or dies.
     #[expect(clippy::expect_used, reason = "a test that gets no outcome has failed")]
     pub async fn play(&mut self, prompt: &str) -> TurnOutcome {
         let running = self.session.prompt(Prompt::text(prompt)).await.expect("not busy");
@@ -215,6 +225,9 @@ impl Stage {
     }
 
     /// Waits for the first event that `wanted` accepts, and remembers all until then.
+    ///
+    /// # Panics
+    /// If the events end before it comes.
     #[expect(clippy::expect_used, reason = "a test whose event never comes has failed")]
     pub async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Arc<Announcement> {
         loop {
@@ -239,6 +252,37 @@ impl Stage {
         }
         self.seen
     }
+}
+
+/// Why a provider would refuse `history`, if it would: each call of a reply needs exactly one
+/// result, right after the reply, in the order of the calls; nothing else may carry a result; and
+/// no message may be empty.
+pub fn flaw(history: &[Arc<Message>]) -> Option<String> {
+    let mut ids = std::collections::HashSet::new();
+    let mut owed: std::collections::VecDeque<CallId> = std::collections::VecDeque::new();
+    for (nth, message) in history.iter().enumerate() {
+        if let Message::Tool { tool_call_id, .. } = &**message {
+            if owed.pop_front().as_ref() != Some(tool_call_id) {
+                return Some(format!("message {nth} answers {tool_call_id} out of turn"));
+            }
+            continue;
+        }
+        if let Some(call) = owed.front() {
+            return Some(format!("{call} has no result before message {nth}"));
+        }
+        if let Message::Assistant(said) = &**message {
+            if said.content.as_deref().is_none_or(str::is_empty) && said.tool_calls.is_empty() {
+                return Some(format!("message {nth} says nothing"));
+            }
+            for call in &said.tool_calls {
+                if !ids.insert(call.id.clone()) {
+                    return Some(format!("{} is there twice", call.id));
+                }
+                owed.push_back(call.id.clone());
+            }
+        }
+    }
+    owed.front().map(|call| format!("{call} has no result"))
 }
 
 /// The types of `announcements`, for snapshots.

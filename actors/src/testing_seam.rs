@@ -48,7 +48,7 @@ pub use armed::FailPoints;
 #[cfg(not(any(test, feature = "testing")))]
 mod disarmed {
     /// Nothing fails on purpose.
-    #[derive(Debug, Clone, Copy, Default)]
+    #[derive(Debug, Clone, Default)]
     pub struct FailPoints;
 
     impl FailPoints {
@@ -59,7 +59,7 @@ mod disarmed {
 
         #[inline]
         #[expect(clippy::unused_self, reason = "the same shape as in tests")]
-        pub(crate) fn hit(self, _actor: &str, _kind: &str) {}
+        pub(crate) fn hit(&self, _actor: &str, _kind: &str) {}
     }
 }
 

@@ -5,8 +5,8 @@ pub mod arguments;
 mod pipeline;
 mod review;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
@@ -15,8 +15,9 @@ use tokio::task::JoinError;
 
 use crate::conversation::ToolCall;
 use crate::event::{Event, Origin};
-use crate::mailbox::{Beside, Handled, Report, Started, beside, panic_text};
-use crate::permission_coordinator as permission;
+use crate::mailbox::{
+    Beside, Handled, Presence, Report, SharedReport, Started, beside, panic_text,
+};
 use crate::ports::ToolOutput;
 
 pub(crate) use pipeline::Services;
@@ -24,15 +25,35 @@ pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
 
-use pipeline::{Ended, Pipeline};
+use pipeline::{Ended, Pipeline, cap};
+
+/// How far a call got: what its invocation asks if the call's actor dies.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Set once the intent of a call with effects is durable: there may have been one.
+    started: AtomicBool,
+    /// Set when the outcome was recorded.
+    outcome: OnceLock<ToolOutput>,
+}
+
+impl Progress {
+    pub(crate) fn started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn outcome(&self) -> Option<&ToolOutput> {
+        self.outcome.get()
+    }
+}
 
 pub(crate) struct Args {
     pub(crate) call: ToolCall,
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     pub(crate) visible: Arc<[String]>,
-    /// Shared with the invocation, which asks it if this actor dies.
-    pub(crate) started: Arc<AtomicBool>,
+    /// Shared with the invocation.
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) presence: Presence,
     pub(crate) report: Report<ToolOutput>,
 }
 
@@ -59,11 +80,16 @@ pub(crate) struct State {
     call: ToolCall,
     origin: Arc<Origin>,
     services: Arc<Services>,
-    started: Arc<AtomicBool>,
-    report: Option<Report<ToolOutput>>,
+    progress: Arc<Progress>,
+    /// Also held by the work: a call is lost when both are gone, not before.
+    report: SharedReport<ToolOutput>,
     /// Recorded, and waiting for hooks.
     output: Option<ToolOutput>,
+    /// Why the work was stopped, until it is gone.
+    stopping: Option<String>,
+    ended: bool,
     work: Option<Beside>,
+    _presence: Presence,
 }
 
 impl Actor for ToolCallRun {
@@ -72,32 +98,49 @@ impl Actor for ToolCallRun {
     type Arguments = Args;
 
     async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> Started<State> {
-        let Args { call, origin, services, visible, started, report } = args;
+        let Args { call, origin, services, visible, progress, presence, report } = args;
+        let report = SharedReport::new(report);
         let pipeline = Pipeline {
             services: Arc::clone(&services),
             origin: Arc::clone(&origin),
             call: call.clone(),
             visible,
-            started: Arc::clone(&started),
+            progress: Arc::clone(&progress),
         };
-        let work = Some(beside(&me, pipeline.run(), Msg::Ended));
-        let report = Some(report);
-        Ok(State { call, origin, services, started, report, output: None, work })
+        let held = (report.clone(), presence.clone());
+        let work = async move {
+            let ended = pipeline.run().await;
+            drop(held);
+            ended
+        };
+        let work = Some(beside(&me, work, Msg::Ended));
+        let (output, stopping, ended) = (None, None, false);
+        Ok(State {
+            call,
+            origin,
+            services,
+            progress,
+            report,
+            output,
+            stopping,
+            ended,
+            work,
+            _presence: presence,
+        })
     }
 
     async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
         state.services.fail.hit("ToolCallRun", msg.kind());
         match msg {
-            // A cancelled call hears of its own aborted work.
-            Msg::Ended(_) if state.report.is_none() => (),
             Msg::Ended(Ok(Ended::Ran { output, took })) => state.ran(&me, output, took),
             Msg::Ended(Ok(Ended::Refused { class, output })) => {
                 state.end(&output, Some(class), Duration::ZERO);
                 state.send(output);
             }
+            Msg::Ended(Err(died)) if died.is_cancelled() => state.stopped(),
             Msg::Ended(Err(died)) => state.died(&panic_text(died)),
             Msg::Hooked(changed) => state.hooked(changed.ok().flatten()),
-            Msg::Cancel(reason) => state.cancel(&reason),
+            Msg::Cancel(reason) => state.cancel(reason),
         }
         Ok(())
     }
@@ -107,7 +150,7 @@ impl State {
     fn ran(&mut self, me: &ActorRef<Msg>, output: ToolOutput, took: Duration) {
         self.end(&output, None, took);
         let hooks = &self.services.hooks;
-        if hooks.is_silent() {
+        if hooks.is_silent() || self.stopping.is_some() {
             return self.send(output);
         }
         self.work = Some(beside(me, hooks.after(&self.call, &output), Msg::Hooked));
@@ -115,37 +158,42 @@ impl State {
     }
 
     fn hooked(&mut self, changed: Option<ToolOutput>) {
-        if let Some(changed) = &changed {
-            self.end(changed, None, changed.duration);
-        }
-        if let Some(output) = changed.or(self.output.take()) {
-            self.send(output);
-        }
+        let Some(recorded) = self.output.take() else { return };
+        let Some(mut changed) = changed else { return self.send(recorded) };
+        cap(&mut changed, self.services.limits.result_bytes_max);
+        self.end(&changed, None, changed.duration);
+        self.send(changed);
     }
 
     fn died(&mut self, cause: &str) {
-        if self.started.load(Ordering::Acquire) {
+        if self.progress.started() {
             let output = outcome_unknown(&format!("the tool crashed: {cause}"));
+            self.progress.outcome.set(output.clone()).ok();
             self.services.transcript.note(Some(&self.origin), unknown_event(&self.call, &output));
             return self.send(output);
         }
-        let output = ToolOutput::error(format!("The tool crashed: {cause}. It had not started."));
+        let output = ToolOutput::error(format!("The tool crashed: {cause}. Nothing was changed."));
         self.end(&output, Some("crashed"), Duration::ZERO);
         self.send(output);
     }
 
-    fn cancel(&mut self, reason: &str) {
-        if self.report.is_none() {
+    /// Stops the work. What is known of the call is said when the work is gone, so that a tool
+    /// cannot begin after it was said not to have.
+    fn cancel(&mut self, reason: String) {
+        if self.ended {
             return;
         }
         // Dropping the work drops the tool's future, and with it every process it started.
         self.work = None;
-        if let Some(output) = self.output.take() {
-            return self.send(output);
+        match self.output.take() {
+            Some(recorded) => self.send(recorded),
+            None => self.stopping = Some(reason),
         }
-        let withdraw = permission::Msg::Withdraw(self.call.id.clone(), reason.to_owned());
-        self.services.permissions.tell(withdraw);
-        let output = cancelled(self.started.load(Ordering::Acquire), reason);
+    }
+
+    fn stopped(&mut self) {
+        let Some(reason) = self.stopping.take() else { return };
+        let output = cancelled(self.progress.started(), &reason);
         self.end(&output, Some("cancelled"), Duration::ZERO);
         self.send(output);
     }
@@ -161,14 +209,13 @@ impl State {
         } else {
             Event::ToolCompleted { call_id, name, content, metadata, duration_ms }
         };
+        self.progress.outcome.set(output.clone()).ok();
         self.services.transcript.note(Some(&self.origin), event);
     }
 
     fn send(&mut self, output: ToolOutput) {
-        self.work = None;
-        if let Some(report) = self.report.take() {
-            report.send(output);
-        }
+        self.ended = true;
+        self.report.send(output);
     }
 }
 

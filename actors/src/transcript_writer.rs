@@ -1,6 +1,6 @@
 //! The one sequencing point of a session: durable first, announced second.
 //!
-//! What senders record lies in the [`Outbox`] until the journal has it, so a crash of this actor
+//! What senders record lies in the `Outbox` until the journal has it, so a crash of this actor
 //! loses nothing: its successor opens the journal again, sees what arrived, and submits the rest.
 //! Nothing here waits for a disk.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ractor::{Actor, ActorRef};
 
 use crate::event::Feed;
-use crate::mailbox::{Beside, Handled, Report, Started, beside};
+use crate::mailbox::{Beside, Handled, Report, Started, beside, panic_text};
 use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, Opened};
 use crate::testing_seam::FailPoints;
 
@@ -70,7 +70,9 @@ impl Actor for TranscriptWriter {
     type Arguments = ();
 
     async fn pre_start(&self, me: ActorRef<Msg>, (): ()) -> Started<State> {
-        let opening = beside(&me, self.args.store.open(), Msg::Opened);
+        // A store that panics while it opens is a crash like any other, not a failure to start.
+        let store = Arc::clone(&self.args.store);
+        let opening = beside(&me, async move { store.open().await }, Msg::Opened);
         Ok(State { journal: None, last_record: 0, draining: Vec::new(), _opening: opening })
     }
 
@@ -79,15 +81,18 @@ impl Actor for TranscriptWriter {
         match msg {
             Msg::Wake => self.submit(&me, state),
             Msg::Opened(Ok(Ok(opened))) => self.opened(&me, opened, state),
-            Msg::Opened(Ok(Err(error))) => return Err(Box::new(error)),
-            Msg::Opened(Err(died)) => return Err(Box::new(died)),
+            Msg::Opened(Err(died)) => return Err(panic_text(died).into()),
             // The journal is in doubt. The successor opens it again and sees what arrived.
-            Msg::Committed(_, Err(error)) => return Err(Box::new(error)),
+            Msg::Opened(Ok(Err(error))) | Msg::Committed(_, Err(error)) => {
+                return Err(Box::new(error));
+            }
             Msg::Committed(entries, Ok(committed)) => self.committed(entries, committed, state),
             Msg::Drain(report) => state.draining.push(report),
         }
         if state.journal.is_some() && self.args.outbox.is_empty() {
-            state.draining.drain(..).for_each(|report| report.send(()));
+            for report in state.draining.drain(..) {
+                report.send(());
+            }
         }
         Ok(())
     }
@@ -98,7 +103,9 @@ impl TranscriptWriter {
         state.last_record = opened.last_record;
         state.journal = Some(opened.journal);
         let arrived = self.args.outbox.reconcile(&opened.recent_ids, opened.last_record);
-        arrived.into_iter().for_each(|fact| self.args.feed.publish(fact));
+        for fact in arrived {
+            fact.announce(&self.args.feed);
+        }
         if let Some(message) = opened.repaired {
             self.args.outbox.warn(message, self.args.clock.wall_ms());
         }
@@ -108,7 +115,9 @@ impl TranscriptWriter {
     fn submit(&self, me: &ActorRef<Msg>, state: &mut State) {
         let Some(journal) = &state.journal else { return };
         let ready = self.args.outbox.take_ready(&mut state.last_record);
-        ready.passing.into_iter().for_each(|fact| self.args.feed.publish(fact));
+        for fact in ready.passing {
+            self.args.feed.publish(fact);
+        }
         if ready.entries == 0 {
             return;
         }
@@ -126,7 +135,7 @@ impl TranscriptWriter {
     fn committed(&self, entries: usize, committed: Committed, state: &State) {
         debug_assert!(committed.last_record <= state.last_record, "the journal ran ahead");
         for fact in self.args.outbox.committed(entries) {
-            self.args.feed.publish(fact);
+            fact.announce(&self.args.feed);
         }
     }
 }

@@ -158,7 +158,6 @@ pub(crate) static KEYS: &[Key] = &[
     key("providers.*.timeouts.connect", Kind::Duration, D::None, Trusted),
     key("providers.*.timeouts.firstByte", Kind::Duration, D::None, Trusted),
     key("providers.*.timeouts.idle", Kind::Duration, D::None, Trusted),
-    key("providers.*.timeouts.total", Kind::Duration, D::None, Trusted),
     // What this version accepts and does not use.
     later("mode", Choice(MODES), Harmless),
     later("multiAgent.enabled", Bool, Harmless),
@@ -212,6 +211,7 @@ pub(crate) static KEYS: &[Key] = &[
     later("tools", Any, Trusted),
     later("ui", Any, Trusted),
     later("budget", Any, Never),
+    later("providers.*.timeouts.total", Kind::Duration, Trusted),
     later("providers.*.fallback", TextList, Trusted),
     later("providers.*.authStore", Text, Trusted),
     later("providers.*.allowApiKeyFallback", Bool, Trusted),

@@ -85,7 +85,7 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
             Exit::Failed,
             "provider",
             "the provider did not accept the request",
-            "read its words above; the session is kept",
+            "look at its words; if they come from something else, check `baseURL` and the network login",
         ),
         provider if provider.starts_with("provider.") => (
             "PRV001",

@@ -226,7 +226,9 @@ fn verified_text(verified: &Verified) -> String {
         }
         if problem.torn_tail {
             let when = if verified.running { "being written" } else { "never shown to anybody" };
-            text.push_str(&format!(" ({when})"));
+            text.push_str(" (");
+            text.push_str(when);
+            text.push(')');
         }
     }
     text

@@ -51,7 +51,7 @@ impl Sandbox {
         mut watch: impl FnMut(Update) + Send,
     ) -> Result<Outcome, RunError> {
         // Dropped last, when nobody uses it any more.
-        let scratch = Scratch::new(&spawn.scratch).map_err(start_error)?;
+        let scratch = Scratch::new(&spawn.scratch, &self.spare).map_err(start_error)?;
         let mut running = self.start(spawn, &scratch)?;
         running.attend(&mut watch).await.map_err(start_error)?;
         running.end(&mut watch).await

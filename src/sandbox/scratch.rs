@@ -2,15 +2,66 @@
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
+
+/// A folder that the last command left as it was made, for the next one. To make and to remove
+/// one costs a third of a millisecond on a journaling file system, and most commands use none.
+/// Removed when the last who may use it is gone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spare(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept(Option<PathBuf>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(folder) = self.0.take() {
+            fs::remove_dir(folder).ok();
+        }
+    }
+}
+
+impl Spare {
+    fn take(&self, parent: &Path) -> Option<PathBuf> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.0.take_if(|folder| folder.parent() == Some(parent)).filter(|folder| is_new(folder))
+    }
+
+    /// Keeps `folder`, if nobody would see a difference and there is none yet.
+    fn keep(&self, folder: &Path) -> bool {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let keeps = kept.0.is_none() && is_new(folder);
+        if keeps {
+            kept.0 = Some(folder.to_owned());
+        }
+        keeps
+    }
+}
+
+/// Whether a folder is ours alone and empty.
+fn is_new(folder: &Path) -> bool {
+    let ours = fs::symlink_metadata(folder).is_ok_and(|found| {
+        let mode = found.permissions().mode() & 0o7777;
+        found.is_dir() && mode == 0o700 && found.uid() == nix::unistd::geteuid().as_raw()
+    });
+    ours && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
 
 /// A new folder that only the user can enter. Removed when dropped, with all that is in it.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch {
+    folder: PathBuf,
+    spare: Spare,
+}
 
 impl Scratch {
     /// Makes one below `parent`, which is made as well if it is not there.
-    pub(crate) fn new(parent: &Path) -> io::Result<Scratch> {
+    pub(crate) fn new(parent: &Path, spare: &Spare) -> io::Result<Scratch> {
+        let spare = spare.clone();
+        if let Some(folder) = spare.take(parent) {
+            return Ok(Scratch { folder, spare });
+        }
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700);
         match fs::symlink_metadata(parent) {
@@ -21,21 +72,21 @@ impl Scratch {
         let only_us = fs::Permissions::from_mode(0o700);
         let folder =
             tempfile::Builder::new().prefix("t").permissions(only_us).tempdir_in(parent)?.keep();
-        Ok(Scratch(folder))
+        Ok(Scratch { folder, spare })
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.folder
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Most commands leave nothing behind; what others leave is removed without waiting.
-        if fs::remove_dir(&self.0).is_ok() {
+        if self.spare.keep(&self.folder) || fs::remove_dir(&self.folder).is_ok() {
             return;
         }
-        let folder = std::mem::take(&mut self.0);
+        let folder = std::mem::take(&mut self.folder);
         let remove = move || {
             if let Err(error) = fs::remove_dir_all(&folder) {
                 tracing::debug!(%error, "a temporary folder stays");
@@ -44,5 +95,30 @@ impl Drop for Scratch {
         if let Err(error) = std::thread::Builder::new().name("posse-scratch".into()).spawn(remove) {
             tracing::debug!(%error, "a temporary folder stays");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_used_again_only_if_it_is_as_it_was_made() {
+        let place = tempfile::tempdir().unwrap();
+        let spare = Spare::default();
+        let path = |scratch: &Scratch| scratch.path().to_owned();
+        let first = Scratch::new(place.path(), &spare).unwrap();
+        let first_path = path(&first);
+        drop(first);
+        let second = Scratch::new(place.path(), &spare).unwrap();
+        assert_eq!(path(&second), first_path);
+        let beside = Scratch::new(place.path(), &spare).unwrap();
+        assert_ne!(path(&beside), first_path);
+        fs::set_permissions(second.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        drop(second);
+        let third = Scratch::new(place.path(), &spare).unwrap();
+        assert_ne!(path(&third), first_path);
+        drop((third, beside, spare));
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 }

@@ -135,6 +135,7 @@ impl Root {
             Failure::new("CFG014", Exit::Configuration, "cannot use a folder as workspace")
                 .at(path.display().to_string())
                 .because(why)
+                .fix("name a folder that exists and that you may read")
         };
         let directory = open(path, walk::FOLDER, Mode::empty())
             .map_err(|errno| failure(errno.desc().to_owned()))?;

@@ -96,9 +96,14 @@ fn replayed(
     let file = configured.and_then(|profile| profile.base_url.as_deref()).ok_or_else(|| {
         let what = format!("provider \"{name}\" has no cassette");
         Failure::new("CFG021", Exit::Configuration, what)
-            .fix(format!("set providers.{name}.baseURL to the path of the cassette"))
+            .fix(format!("set providers.{name}.baseURL to \"file:///path/of/the/cassette\""))
     })?;
-    replay::open(Path::new(file.strip_prefix("file://").unwrap_or(file)), workspace)
+    let path = file.strip_prefix("file://").ok_or_else(|| {
+        let what = format!("providers.{name}.baseURL does not name a cassette");
+        Failure::new("CFG021", Exit::Configuration, what)
+            .fix("write it like \"file:///path/of/the/cassette\"")
+    })?;
+    replay::open(Path::new(path), workspace)
 }
 
 fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {

@@ -100,6 +100,10 @@ fn refuses_folders_it_cannot_work_in() {
         .stderr(Stdio::piped());
     assert_refused(&Running::start(shell).end(), 2, "CLI001");
 
+    let ended = machine.posse(&["run", "--add-dir", "nowhere", "x"]);
+    assert_refused(&ended, 3, "error[CFG014]");
+    assert!(ended.stderr.contains("fix: "), "{}", ended.stderr);
+
     // A workspace from which tools could change their own authority.
     for folder in ["home", "posse", "posse/state", ""] {
         fs::create_dir_all(machine.path(folder)).unwrap();
@@ -197,6 +201,24 @@ fn says_how_to_get_a_model() {
     let ended = machine.posse(&["run", "--agent", "biuld", "x"]);
     assert_refused(&ended, 3, "AGN001");
     assert!(ended.stderr.contains("did you mean \"build\"?"), "{}", ended.stderr);
+}
+
+#[test]
+fn never_accepts_a_setting_and_ignores_it_silently() {
+    let server = ModelServer::start_and_repeat(vec![says("hi")]);
+    for (more, profile) in [
+        (json!({}), json!({"timeouts": {"total": "1m"}})),
+        (json!({}), json!({"fallback": ["other"]})),
+        (json!({"hooks": {"PreToolUse": []}}), json!({})),
+    ] {
+        let ended = Machine::configured(&server, &more, &profile).posse(&["run", "say hi"]);
+        ended.assert_code(0);
+        assert!(ended.stderr.contains("warning[CFG017]"), "{more} {profile} {}", ended.stderr);
+    }
+    // A cassette is for a provider that plays it.
+    let profile = json!({"baseURL": "file:///tmp/cassette.jsonl"});
+    let ended = Machine::configured(&server, &json!({}), &profile).posse(&["run", "say hi"]);
+    assert_refused(&ended, 3, "error[NET001]");
 }
 
 #[test]

@@ -394,28 +394,6 @@ async fn a_vfork_storm_ends_when_its_time_is_up() {
     assert_eq!(String::from_utf8_lossy(&left.stdout), "");
 }
 
-#[tokio::test]
-async fn the_cost_of_the_helper_is_small() {
-    let place = Place::new();
-    let mut times = Vec::new();
-    for _ in 0..50 {
-        let begin = Instant::now();
-        place.run("cat /dev/null").await;
-        times.push(begin.elapsed());
-    }
-    times.sort();
-    let mut plain = Vec::new();
-    for _ in 0..50 {
-        let begin = Instant::now();
-        std::process::Command::new("/bin/bash").args(["-c", "cat /dev/null"]).output().unwrap();
-        plain.push(begin.elapsed());
-    }
-    plain.sort();
-    // An unoptimised helper beside other tests: only a blunder shows here.
-    let (with, without) = (times[25], plain[25]);
-    assert!(with < without * 10 + Duration::from_millis(20), "{with:?}, plain {without:?}");
-}
-
 mod tool {
     //! The `bash` tool, run for real.
 

@@ -226,9 +226,9 @@ fn lists_and_shows_what_happened() {
     ·  asked     run echo hi; exit · (commands are asked about)
     ·  allowed   by --yes, once
     ·  call      run echo hi; exit ·
-    ·  done      hi (1 line more, · ms)
+    ·  done      hi (1 more line, · ms)
     ·  model     It says\u{1b}[2J hi.
-    ·  ended     completed, exit code 0, · turns, · tokens in, · out
+    ·  ended     completed, exit code · · turns, · tokens in, · out
     ");
     let verified = machine.posse(&["sessions", "verify", &id]);
     verified.assert_code(0);

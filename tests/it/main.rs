@@ -1,6 +1,12 @@
 //! Tests of the whole program and of what needs real processes.
 
 #![expect(clippy::disallowed_types, reason = "tests start the program itself")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "what fails in a test should fail the test"
+)]
+#![expect(clippy::format_push_string, reason = "it reads better, and nobody waits for it")]
 
 // A model server with a script, and the program on a machine of its own.
 mod model_server;
@@ -10,6 +16,8 @@ mod posse;
 mod turns;
 // What is asked about, allowed and denied.
 mod permission;
+// What a model is told of arguments that make no sense.
+mod arguments;
 // Servers that fail, lie or send rubbish.
 mod provider_faults;
 // What is kept of a run that does not come to its end.

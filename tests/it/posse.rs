@@ -309,3 +309,13 @@ impl Drop for Running {
         }
     }
 }
+
+/// Checks every row of a table, all at the same time.
+pub(crate) fn side_by_side<T: Send>(rows: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
+    let check = &check;
+    thread::scope(|scope| {
+        for row in rows {
+            scope.spawn(move || check(row));
+        }
+    });
+}

@@ -10,7 +10,7 @@ use crate::model_server::{
     Answer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
     text_event,
 };
-use crate::posse::{Ended, Machine};
+use crate::posse::{Ended, Machine, side_by_side};
 
 /// Short enough for a test, long enough for a busy machine.
 fn hurried(server: &ModelServer) -> Machine {
@@ -45,29 +45,22 @@ fn classes_what_a_server_refuses() {
     let error = r#"{"error": {"message": "no, because \u001b[2J of reasons"}}"#;
     let html = "<html><body>Welcome to the hotel</body></html>";
     let table = [
-        (status("401 Unauthorized", &[json], error), 3, "PRV003", 1),
-        (status("403 Forbidden", &[json], error), 3, "PRV003", 1),
-        (status("400 Bad Request", &[json], error), 1, "PRV004", 1),
-        (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV004", 1),
-        (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV004", 1),
-        (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV004", 1),
-        (status("200 OK", &["content-type: text/html"], html), 1, "PRV004", 1),
-        (status("200 OK", &[json], html), 1, "PRV004", 1),
-        (status("429 Too Many", &[json, "retry-after: 3600"], error), 5, "PRV001", 1),
+        (status("401 Unauthorized", &[json], error), 3, "PRV003"),
+        (status("403 Forbidden", &[json], error), 3, "PRV003"),
+        (status("400 Bad Request", &[json], error), 1, "PRV004"),
+        (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV004"),
+        (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV004"),
+        (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV004"),
+        (status("200 OK", &["content-type: text/html"], html), 1, "PRV004"),
+        (status("200 OK", &[json], html), 1, "PRV004"),
+        (status("429 Too Many", &[json, "retry-after: 3600"], error), 5, "PRV001"),
     ];
-    let runs: Vec<_> = table
-        .into_iter()
-        .map(|row| {
-            std::thread::spawn(move || {
-                let (answer, exit, class, attempts) = row;
-                let (ended, server, machine) = always(answer);
-                assert_ended(&ended, exit, class);
-                assert_eq!(server.requests().len(), attempts, "{}", ended.stderr);
-                machine.verify();
-            })
-        })
-        .collect();
-    runs.into_iter().for_each(|run| run.join().unwrap());
+    side_by_side(table, |(answer, exit, class)| {
+        let (ended, server, machine) = always(answer);
+        assert_ended(&ended, exit, class);
+        assert_eq!(server.requests().len(), 1, "{}", ended.stderr);
+        machine.verify();
+    });
 }
 
 #[test]
@@ -78,7 +71,7 @@ fn says_when_a_page_is_not_from_the_provider() {
     insta::assert_snapshot!(error, @r"
     PRV004]: the provider did not accept the request
       why: the provider rejected the request: local: the reply is not from the provider: it is an HTML page (a login page of the network, or a wrong baseURL)
-      fix: read its words above; the session is kept
+      fix: look at its words; if they come from something else, check `baseURL` and the network login
     ");
 }
 
@@ -97,33 +90,27 @@ fn asks_again_after_a_fault_that_passes() {
         ("garbage", vec![stream(b"data: {\"choices\": [{\n\n"), says("hello")]),
         ("fine", vec![half]),
     ];
-    let runs: Vec<_> = table
-        .into_iter()
-        .map(|(name, answers)| {
-            std::thread::spawn(move || {
-                let count = answers.len();
-                let server = ModelServer::start(answers);
-                let machine = hurried(&server);
-                let (ended, events) = machine.stream(&["say hello"]);
-                ended.assert_code(0);
-                assert_eq!(server.requests().len(), count, "{name}");
-                let retries: Vec<_> =
-                    events.iter().filter(|event| event["type"] == "provider.retry").collect();
-                assert_eq!(retries.len(), count - 1, "{name}: {}", ended.stdout);
-                let wanted = if name == "fine" { "half" } else { "hello" };
-                assert_eq!(events.last().unwrap()["result"], wanted, "{name}");
-                machine.verify();
-            })
-        })
-        .collect();
-    runs.into_iter().for_each(|run| run.join().unwrap());
+    side_by_side(table, |(name, answers)| {
+        let count = answers.len();
+        let server = ModelServer::start(answers);
+        let machine = hurried(&server);
+        let (ended, events) = machine.stream(&["say hello"]);
+        ended.assert_code(0);
+        assert_eq!(server.requests().len(), count, "{name}");
+        let retries: Vec<_> =
+            events.iter().filter(|event| event["type"] == "provider.retry").collect();
+        assert_eq!(retries.len(), count - 1, "{name}: {}", ended.stdout);
+        let wanted = if name == "fine" { "half" } else { "hello" };
+        assert_eq!(events.last().unwrap()["result"], wanted, "{name}");
+        machine.verify();
+    });
 }
 
 /// Streams that are no replies: the name, and the bytes after the head.
 fn rubbish() -> Vec<(&'static str, Vec<u8>)> {
     let event = |json: &str| format!("data: {json}\n\n").into_bytes();
     let noise: Vec<u8> =
-        (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        (0..4096_u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2]).collect();
     let mut endless = b"data: ".to_vec();
     endless.resize(18 << 20, b'x');
     vec![
@@ -149,25 +136,13 @@ fn rubbish() -> Vec<(&'static str, Vec<u8>)> {
 
 #[test]
 fn survives_rubbish() {
-    let runs: Vec<_> = rubbish()
-        .into_iter()
-        .map(|(name, body)| {
-            std::thread::spawn(move || {
-                let (ended, server, machine) = always(stream(&body));
-                assert_ended(&ended, 5, "PRV001");
-                let attempts = server.requests().len();
-                assert!(
-                    (2..5).contains(&attempts),
-                    "{name}: {attempts} attempts: {}",
-                    ended.stderr
-                );
-                machine.verify();
-            })
-        })
-        .collect();
-    for run in runs {
-        run.join().unwrap();
-    }
+    side_by_side(rubbish(), |(name, body)| {
+        let (ended, server, machine) = always(stream(&body));
+        assert_ended(&ended, 5, "PRV001");
+        let attempts = server.requests().len();
+        assert!((2..5).contains(&attempts), "{name}: {attempts} attempts: {}", ended.stderr);
+        machine.verify();
+    });
 }
 
 #[test]

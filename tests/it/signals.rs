@@ -129,7 +129,7 @@ fn gets_out_at_once_when_told_twice() {
     running.signal(Signal::SIGINT);
     let ended = running.end();
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
-    ended.assert_code(130);
+    assert_last(&ended, 130);
     machine.verify();
 }
 

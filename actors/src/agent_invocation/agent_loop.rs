@@ -14,12 +14,26 @@ use crate::ports::ToolOutput;
 
 /// What bounds a loop.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_field_names, reason = "a bound's name ends with `_max`")]
 pub(crate) struct Bounds {
     pub(crate) turns_max: u32,
     pub(crate) parallel_calls_max: usize,
     pub(crate) calls_per_turn_max: usize,
     pub(crate) repeated_failures_max: u32,
     pub(crate) queued_messages_max: usize,
+}
+
+/// Where a loop begins: empty-handed, or where an earlier one broke off.
+#[derive(Debug, Default)]
+pub(crate) struct Start {
+    /// Valid.
+    pub(crate) history: Vec<Arc<Message>>,
+    /// Messages that wait already.
+    pub(crate) queued: Vec<Queued>,
+    /// Replies so far.
+    pub(crate) turns: u32,
+    /// What they cost.
+    pub(crate) usage: Usage,
 }
 
 /// A message that waits for the next safe point.
@@ -128,14 +142,15 @@ pub(crate) struct AgentLoop {
 }
 
 impl AgentLoop {
-    pub(crate) fn new(bounds: Bounds, history: Vec<Arc<Message>>, turns: u32) -> AgentLoop {
+    pub(crate) fn new(bounds: Bounds, start: Start) -> AgentLoop {
+        let Start { history, queued, turns, usage } = start;
         AgentLoop {
             bounds,
             history,
             phase: Phase::Waiting,
-            queue: VecDeque::new(),
+            queue: queued.into(),
             turns,
-            usage: Usage::default(),
+            usage,
             said: None,
             repeated: None,
         }
@@ -164,7 +179,7 @@ impl AgentLoop {
             return Vec::new();
         }
         match input {
-            Input::Begin => self.ask_model(),
+            Input::Begin => self.begin(),
             Input::Replied { message, alone, stop, usage } => {
                 self.replied(message, alone, stop, usage)
             }
@@ -176,6 +191,30 @@ impl AgentLoop {
             }
             Input::Stop(ending) => self.stop(ending),
         }
+    }
+
+    /// Messages that waited are delivered, except follow-ups to an answer that is yet to come. If
+    /// the history ends with an answer, an earlier loop broke off just before it finished.
+    fn begin(&mut self) -> Vec<Effect> {
+        let answer = match self.history.last().map(|last| &**last) {
+            Some(Message::Assistant(said)) if said.tool_calls.is_empty() => said.content.clone(),
+            _ => None,
+        };
+        let steered = self.queue.iter().any(|queued| queued.kind == MessageKind::Steer);
+        match answer {
+            Some(text) if self.queue.is_empty() => self.finish(Ending::Answered(text)),
+            answer => {
+                let deliver = steered || answer.is_some();
+                let mut effects = if deliver { self.deliver() } else { Vec::new() };
+                effects.extend(self.ask_model());
+                effects
+            }
+        }
+    }
+
+    /// What was queued and never delivered, for whoever goes on.
+    pub(crate) fn take_queue(&mut self) -> Vec<Queued> {
+        self.queue.drain(..).collect()
     }
 
     fn ask_model(&mut self) -> Vec<Effect> {
@@ -190,19 +229,18 @@ impl AgentLoop {
 
     fn replied(
         &mut self,
-        message: AssistantMessage,
+        mut message: AssistantMessage,
         alone: Vec<bool>,
         stop: StopReason,
         usage: Option<Usage>,
     ) -> Vec<Effect> {
         self.turns += 1;
         self.usage.add(&usage.unwrap_or_default());
-        let text = message.content.clone();
-        self.said = text.clone().filter(|text| !text.is_empty()).or(self.said.take());
         if stop == StopReason::ContentFilter {
-            let cause = "the provider withheld the reply (content filter)".to_owned();
-            return self.finish(Ending::Failed { class: "content_filter".to_owned(), cause });
+            message.tool_calls.clear();
         }
+        let text = message.content.clone().filter(|text| !text.is_empty());
+        self.said = text.clone().or(self.said.take());
         let wanted: Vec<Wanted> = message
             .tool_calls
             .iter()
@@ -210,14 +248,27 @@ impl AgentLoop {
             .zip(alone)
             .map(|(call, alone)| Wanted { call, alone })
             .collect();
+        // Providers refuse a message that says nothing.
         if text.is_some() || !wanted.is_empty() {
             self.history.push(Arc::new(Message::Assistant(message)));
         }
         if !wanted.is_empty() {
-            return self.call(wanted);
+            return self.call(wanted, stop);
         }
-        if stop == StopReason::MaxTokens {
-            return self.finish(Ending::Limited { limit: "maxTokens", value: 0, said: text });
+        match stop {
+            StopReason::EndTurn | StopReason::ToolUse => {}
+            StopReason::MaxTokens => {
+                return self.finish(Ending::Limited { limit: "maxTokens", value: 0, said: text });
+            }
+            StopReason::ContentFilter => {
+                let cause = "the provider withheld the reply (content filter)".to_owned();
+                return self.finish(Ending::Failed { class: "content_filter".to_owned(), cause });
+            }
+            StopReason::Error => {
+                let class = "provider.broken_reply".to_owned();
+                let cause = "the reply made no sense".to_owned();
+                return self.finish(Ending::Failed { class, cause });
+            }
         }
         // A message that came in meanwhile turns a final answer into just a reply.
         if self.queue.is_empty() {
@@ -228,16 +279,21 @@ impl AgentLoop {
         effects
     }
 
-    fn call(&mut self, wanted: Vec<Wanted>) -> Vec<Effect> {
+    fn call(&mut self, wanted: Vec<Wanted>, stop: StopReason) -> Vec<Effect> {
         let mut effects = Vec::new();
+        let calls_max = self.bounds.calls_per_turn_max;
+        let cut_off = !matches!(stop, StopReason::ToolUse | StopReason::EndTurn);
         let slot = |(nth, wanted): (usize, Wanted)| {
-            if nth < self.bounds.calls_per_turn_max {
+            // A reply that was cut off may have been cut within its arguments.
+            let output = if cut_off {
+                ToolOutput::error("Not run: the reply was cut off. Make the call again, shorter.")
+            } else if nth >= calls_max {
+                ToolOutput::error(format!(
+                    "Not run: more than {calls_max} calls in one turn. Ask again for fewer."
+                ))
+            } else {
                 return Slot { wanted, progress: Progress::Unstarted };
-            }
-            let output = ToolOutput::error(format!(
-                "Not run: more than {} calls in one turn. Ask again for fewer.",
-                self.bounds.calls_per_turn_max
-            ));
+            };
             effects.push(Effect::Skip(wanted.call.clone(), output.clone()));
             Slot { wanted, progress: Progress::Ended(output) }
         };

@@ -63,6 +63,11 @@ impl Feed {
         });
     }
 
+    /// Whether nothing more will come.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.0).closed
+    }
+
     /// Says that nothing more will come.
     pub(crate) fn close(&self) {
         let mut publisher = lock(&self.0);
@@ -150,11 +155,15 @@ impl Subscription {
 
     async fn read_back(&mut self, from: u64, to: u64, seq: u64) {
         let until = to.min(from + REREAD_MAX - 1);
-        let records = self.journal.read(from, until).await.unwrap_or_else(|error| {
+        let read = self.journal.read(from, until).await;
+        let records = read.unwrap_or_else(|error| {
             tracing::warn!(%error, from, until, "an observer lost events");
             Vec::new()
         });
-        self.reread.extend(records.into_iter().zip(seq..).map(|(record, seq)| {
+        // A journal may give less than it was asked for, but what it does not have at all is lost.
+        let until = records.last().map_or(until, |record| record.record);
+        self.reread.extend(records.into_iter().map(|record| {
+            let seq = seq + record.record.saturating_sub(from);
             Arc::new(Announcement { seq, fact: Fact::Stored(Arc::new(record)) })
         }));
         let mut queue = lock(&self.reader.queue);

@@ -31,10 +31,13 @@ pub(crate) fn decide(
     jitter: f64,
 ) -> Decision {
     let wait = match error {
-        ProviderError::Overloaded { retry_after: Some(asked), .. } => {
+        // Less than our own first wait is not advice but an invitation to hammer.
+        ProviderError::Overloaded { retry_after: Some(asked), .. }
+            if *asked >= limits.backoff_first =>
+        {
             (*asked).min(limits.backoff_max)
         }
-        ProviderError::Overloaded { retry_after: None, .. } | ProviderError::Unreachable { .. } => {
+        ProviderError::Overloaded { .. } | ProviderError::Unreachable { .. } => {
             backoff(attempts.made, limits, jitter)
         }
         ProviderError::Broken { .. } if attempts.broken <= limits.broken_replies_max => {
@@ -88,6 +91,13 @@ mod tests {
     fn does_as_the_provider_asks_within_reason() {
         assert_eq!(waits(&overloaded(Some(7 * SECOND)), 40 * SECOND), [Some(7 * SECOND); 4]);
         assert_eq!(waits(&overloaded(Some(3600 * SECOND)), 40 * SECOND), [Some(30 * SECOND); 4]);
+    }
+
+    #[test]
+    fn does_not_hammer_a_provider_that_asks_for_it() {
+        let own = waits(&overloaded(None), 40 * SECOND);
+        assert_eq!(waits(&overloaded(Some(Duration::ZERO)), 40 * SECOND), own);
+        assert_eq!(waits(&overloaded(Some(Duration::from_millis(1))), 40 * SECOND), own);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Deltas of one attempt on their way to observers: joined, so that a fast model costs a few
 //! dozen events a second and not thousands, and remembered, in case the reply breaks off.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -10,17 +10,71 @@ use crate::event::{Event, Origin};
 use crate::ports::{Clock, Delta};
 use crate::transcript_writer::Transcript;
 
-/// Visible text of an attempt that is still going on.
-#[derive(Clone, Default)]
-pub(crate) struct Partial(Arc<Mutex<String>>);
+/// Visible text that is kept of a reply that breaks off; the rest was seen, and is not stored.
+const DRAFT_BYTES_MAX: usize = 1 << 20;
 
-impl Partial {
+/// Visible text of a reply that is still arriving. Whoever asked holds it together with the
+/// attempt, so that it outlives a crash in between, and so that taking it silences the attempt.
+#[derive(Clone, Default)]
+pub(crate) struct Draft(Arc<Mutex<Arriving>>);
+
+#[derive(Default)]
+struct Arriving {
+    attempt: u32,
+    text: String,
+}
+
+/// One attempt's way to write into a [`Draft`]. Deaf and mute once another has begun, or the text
+/// was taken.
+pub(crate) struct Pen {
+    draft: Draft,
+    attempt: u32,
+}
+
+impl Draft {
+    /// Takes what has arrived. Nothing comes after it.
     pub(crate) fn take(&self) -> String {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut arriving = self.lock();
+        arriving.attempt += 1;
+        std::mem::take(&mut arriving.text)
     }
 
-    fn push(&self, text: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+    /// Begins another attempt.
+    pub(crate) fn begin(&self) -> Pen {
+        let mut arriving = self.lock();
+        arriving.attempt += 1;
+        arriving.text.clear();
+        Pen { draft: self.clone(), attempt: arriving.attempt }
+    }
+
+    /// Takes `text` for what has arrived, if nothing was streamed.
+    pub(crate) fn or(&self, text: &str) {
+        let mut arriving = self.lock();
+        if arriving.text.is_empty() {
+            arriving.text.push_str(&text[..text.floor_char_boundary(DRAFT_BYTES_MAX)]);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arriving> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pen {
+    fn write(&self, text: &str) {
+        let mut arriving = self.draft.lock();
+        if arriving.attempt == self.attempt {
+            let room = DRAFT_BYTES_MAX.saturating_sub(arriving.text.len());
+            arriving.text.push_str(&text[..text.floor_char_boundary(room)]);
+        }
+    }
+
+    /// Does `announce` unless the attempt is over for whoever asked.
+    fn announce(&self, announce: impl FnOnce()) {
+        let arriving = self.draft.lock();
+        if arriving.attempt == self.attempt {
+            announce();
+        }
     }
 }
 
@@ -31,31 +85,31 @@ pub(crate) async fn relay(
     origin: Arc<Origin>,
     clock: Arc<dyn Clock>,
     interval: Duration,
-    partial: Partial,
+    pen: Pen,
 ) {
     let mut text = String::new();
     let mut thinking = String::new();
     while let Some(delta) = deltas.recv().await {
-        collect(delta, &mut text, &mut thinking, &partial);
+        collect(delta, &mut text, &mut thinking, &pen);
         let mut pause = clock.sleep(interval);
         loop {
             tokio::select! {
                 biased;
                 delta = deltas.recv() => match delta {
-                    Some(delta) => collect(delta, &mut text, &mut thinking, &partial),
+                    Some(delta) => collect(delta, &mut text, &mut thinking, &pen),
                     None => break,
                 },
                 () = &mut pause => break,
             }
         }
-        flush(&mut text, &mut thinking, &transcript, &origin);
+        pen.announce(|| flush(&mut text, &mut thinking, &transcript, &origin));
     }
 }
 
-fn collect(delta: Delta, text: &mut String, thinking: &mut String, partial: &Partial) {
+fn collect(delta: Delta, text: &mut String, thinking: &mut String, pen: &Pen) {
     match delta {
         Delta::Text(piece) => {
-            partial.push(&piece);
+            pen.write(&piece);
             text.push_str(&piece);
         }
         Delta::Thinking(piece) => thinking.push_str(&piece),

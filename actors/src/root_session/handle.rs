@@ -1,6 +1,6 @@
 //! How a front end holds a session.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ractor::{Actor, ActorRef};
 use tokio::sync::{oneshot, watch};
@@ -27,6 +27,8 @@ pub struct SessionHandle {
     ids: Arc<dyn Ids>,
     ask_timeout: std::time::Duration,
     events_buffered_max: usize,
+    /// Observes from the very beginning; for whoever subscribes first.
+    first: Arc<Mutex<Option<Subscription>>>,
 }
 
 /// Why a session did not start.
@@ -139,6 +141,8 @@ impl SessionHandle {
             settings: Arc::new(settings),
             ports,
         };
+        let (journal, buffered_max) = (Arc::clone(&handle_parts.1), handle_parts.4);
+        let first = Arc::new(Mutex::new(Some(feed.subscribe(journal, buffered_max))));
         let spawned = Actor::spawn(None, root, tree).await;
         let (session, _) = spawned.map_err(|error| StartError(error.to_string()))?;
         let (session_id, journal, ids, ask_timeout, events_buffered_max) = handle_parts;
@@ -151,6 +155,7 @@ impl SessionHandle {
             ids,
             ask_timeout,
             events_buffered_max,
+            first,
         })
     }
 
@@ -159,13 +164,23 @@ impl SessionHandle {
         &self.session_id
     }
 
-    /// Everything that happens from now on. Call it before the first prompt to miss nothing.
+    /// Everything that happens from now on; for the first to ask before the first prompt,
+    /// everything from the beginning.
     pub fn subscribe(&self) -> Subscription {
-        self.feed.subscribe(Arc::clone(&self.journal), self.events_buffered_max)
+        let first = self.first().take();
+        first.unwrap_or_else(|| {
+            self.feed.subscribe(Arc::clone(&self.journal), self.events_buffered_max)
+        })
+    }
+
+    fn first(&self) -> MutexGuard<'_, Option<Subscription>> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts work on `prompt`, and returns as soon as it runs.
     pub async fn prompt(&self, prompt: Prompt) -> Result<Running, PromptError> {
+        // Whoever did not ask by now does not want to know how it began.
+        drop(self.first().take());
         let admission = ask(&self.session, self.ask_timeout, |reply| Msg::Prompt(prompt, reply));
         let (invocation, outcome) = admission.await.unwrap_or(Err(PromptError::Ended))?;
         Ok(Running { invocation, outcome })

@@ -6,18 +6,20 @@ use ractor::{Actor, ActorId, ActorRef};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::Ending;
-use crate::conversation::{InvocationId, Usage};
+use crate::agent_invocation::{Ending, Queued, ended_event};
+use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Fact};
-use crate::mailbox::{Handled, Line, Started, beside};
+use crate::mailbox::{Handled, Line, Started, beside, panic_text};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
-use crate::ports::JournalError;
+use crate::ports::{JournalError, JournalStore};
 use crate::provider_client::{self, ProviderClient};
-use crate::record::{Replayed, replay};
+use crate::record::{QueuedMessage, Replay, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::{Main, Msg, RootSession, State};
-use crate::tool_call::{outcome_unknown, unknown_event};
+use crate::root_session::{Main, Msg, Resumed, RootSession, State, stop_main};
 use crate::transcript_writer::{self, TranscriptWriter};
+
+/// Records read at a time when an invocation is rebuilt.
+const RECORDS_AT_A_TIME: u64 = 1024;
 
 /// A child that is replaced when it crashes. Others reach it by its line.
 pub(super) struct Supervised<M> {
@@ -126,6 +128,7 @@ impl RootSession {
                 self.start_coordinator(me, state).await?;
             } else {
                 state.coordinator.give_up();
+                self.services.book.withdraw_all(&self.transcript);
                 self.park(me, "PermissionCoordinator", cause, state);
             }
         } else if state.provider.is(child) {
@@ -168,30 +171,51 @@ impl RootSession {
             self.transcript.note(None, event);
         }
         state.parked = Some(cause.clone());
-        if let Some(main) = state.main.take() {
-            if let Some(actor) = &main.actor {
-                actor.kill();
-            }
-            let ending = Ending::Failed { class: "parked".to_owned(), cause };
-            self.conclude(me, main, ending, 0, Usage::default(), state);
+        let ending = Ending::Failed { class: "parked".to_owned(), cause };
+        match state.main.take_if(|main| main.actor.is_none()) {
+            // It is not there to end by itself.
+            Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
+            None => stop_main(ending, state),
         }
+    }
+
+    /// Concludes an invocation that cannot do so itself.
+    fn conclude_for(
+        &self,
+        me: &ActorRef<Msg>,
+        main: Main,
+        ending: Ending,
+        resumed: Resumed,
+        state: &mut State,
+    ) {
+        let Resumed { queued, turns, usage } = resumed;
+        let event = ended_event(&ending, turns, usage);
+        self.transcript.note(Some(&main.origin), event);
+        state.queued.extend(queued);
+        self.conclude(me, main, ending, turns, usage, state);
     }
 
     /// Rebuilds the main invocation from the journal, at the last durable turn.
     fn main_crashed(&self, me: &ActorRef<Msg>, cause: &str, state: &mut State) {
+        let Some(main) = &mut state.main else { return };
+        main.actor = None;
+        let (id, absence) = (main.origin.invocation_id.clone(), main.absence.take());
+        // Its request would go on costing money with nobody to hear the answer.
+        state.provider.line().tell(provider_client::Msg::Cancel(id.clone()));
         if !self.spend("AgentInvocation", &mut state.invocation_budget, cause) {
             return self.park(me, "AgentInvocation", cause, state);
         }
-        let Some(main) = &mut state.main else { return };
-        main.actor = None;
-        // Its request would go on costing money with nobody to hear the answer.
-        let id = main.origin.invocation_id.clone();
-        state.provider.line().tell(provider_client::Msg::Cancel(id.clone()));
         let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
         let reread = async move {
+            // A crash is heard of before its last tool is dropped: what that one still does
+            // belongs into the history.
+            if let Some(absence) = absence {
+                absence.complete().await;
+            }
             transcript.drained().await;
-            store.read(1, u64::MAX).await.map(|records| replay(&records, None))
+            read_back(&*store, &id).await
         };
+        let id = main.origin.invocation_id.clone();
         main.rereading = Some(beside(me, reread, move |replayed| Msg::Reread(id, replayed)));
     }
 
@@ -202,47 +226,72 @@ impl RootSession {
         replayed: Result<Result<Replayed, JournalError>, JoinError>,
         state: &mut State,
     ) -> Handled {
-        let Some(main) = state.main.take_if(|main| main.origin.invocation_id == *id) else {
-            return Ok(());
-        };
+        let theirs = |main: &mut Main| main.origin.invocation_id == *id && main.actor.is_none();
+        let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
+        main.rereading = None;
         let replayed = match replayed {
             Ok(Ok(replayed)) => replayed,
             Ok(Err(error)) => {
-                let ending = journal_failed(&error);
-                self.conclude(me, main, ending, 0, Usage::default(), state);
+                let ending = journal_failed(error.to_string());
+                self.conclude_for(me, main, ending, Resumed::default(), state);
                 return Ok(());
             }
-            Err(died) => return Err(Box::new(died)),
+            Err(died) => {
+                let ending = journal_failed(panic_text(died));
+                self.conclude_for(me, main, ending, Resumed::default(), state);
+                return Ok(());
+            }
         };
         self.account_for_open_calls(&main, &replayed);
-        state.history = replayed.messages;
-        if main.interrupted {
-            self.conclude(me, main, Ending::Interrupted, 0, Usage::default(), state);
+        let Replayed { messages, queued, turns, usage, .. } = replayed;
+        state.history.truncate(main.base);
+        state.history.extend(messages);
+        let queued = queued.into_iter().map(|queued| {
+            let QueuedMessage { id, kind, content } = queued;
+            Queued { id, kind, content }
+        });
+        let resumed = Resumed { queued: queued.collect(), turns, usage };
+        if let Some(ending) = main.stopping.take() {
+            self.conclude_for(me, main, ending, resumed, state);
             return Ok(());
         }
-        let actor = self.start_invocation(me, &main.origin, state, replayed.turns).await?;
-        state.main = Some(Main { actor: Some(actor), rereading: None, ..main });
+        self.start_invocation(me, &mut main, resumed, state).await?;
+        state.main = Some(main);
         Ok(())
     }
 
     /// What the crash left open is closed in the journal as it was closed in the history.
     fn account_for_open_calls(&self, main: &Main, replayed: &Replayed) {
         for open in &replayed.open_calls {
-            let event = if open.started {
-                let output = outcome_unknown("the agent crashed while it ran");
-                unknown_event(&open.call, &output)
+            let content = match replayed.messages.get(open.message).map(|message| &**message) {
+                Some(Message::Tool { content, .. }) => content.clone(),
+                _ => Vec::new(),
+            };
+            let (call_id, name) = (open.call.id.clone(), open.call.name.clone());
+            let event = if open.effect {
+                Event::ToolOutcomeUnknown { call_id, name, content }
             } else {
-                let output = crate::ports::ToolOutput::error("Not run: the agent crashed.");
-                Event::ToolFailed {
-                    call_id: open.call.id.clone(),
-                    name: open.call.name.clone(),
-                    content: output.content,
-                    class: "skipped".to_owned(),
-                    metadata: output.metadata,
-                    duration_ms: 0,
-                }
+                let class = if open.started { "crashed" } else { "skipped" }.to_owned();
+                let (metadata, duration_ms) = (serde_json::Value::Null, 0);
+                Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
             };
             self.transcript.note(Some(&main.origin), event);
+        }
+    }
+}
+
+/// What the journal says about an invocation.
+async fn read_back(store: &dyn JournalStore, id: &InvocationId) -> Result<Replayed, JournalError> {
+    let mut replay = Replay::new(Some(id.clone()));
+    let mut from = 1;
+    loop {
+        let records = store.read(from, from + RECORDS_AT_A_TIME - 1).await?;
+        for record in &records {
+            replay.push(record);
+        }
+        match records.last() {
+            Some(last) => from = last.record + 1,
+            None => return Ok(replay.finish()),
         }
     }
 }
@@ -253,6 +302,6 @@ impl Main {
     }
 }
 
-fn journal_failed(error: &JournalError) -> Ending {
-    Ending::Failed { class: "journal".to_owned(), cause: error.to_string() }
+fn journal_failed(cause: String) -> Ending {
+    Ending::Failed { class: "journal".to_owned(), cause }
 }

@@ -20,7 +20,11 @@ struct Shared {
     generation: AtomicU64,
     failing: AtomicU32,
     opened: AtomicU32,
+    held: Mutex<Option<Vec<Held>>>,
 }
+
+/// A batch, and whose it is.
+type Held = (u64, JournalBatch);
 
 impl MemoryStore {
     /// What is stored.
@@ -38,6 +42,19 @@ impl MemoryStore {
         self.shared.failing.store(times, Ordering::SeqCst);
     }
 
+    /// Makes the disk slow: nothing is written until [`release`](MemoryStore::release).
+    pub fn hold(&self) {
+        self.shared.held().get_or_insert_default();
+    }
+
+    /// Writes what was held, in order, and everything after it at once.
+    pub fn release(&self) {
+        let held = self.shared.held().take();
+        for (generation, batch) in held.into_iter().flatten() {
+            self.shared.write(generation, batch);
+        }
+    }
+
     /// How often it was opened.
     pub fn opened(&self) -> u32 {
         self.shared.opened.load(Ordering::SeqCst)
@@ -47,6 +64,34 @@ impl MemoryStore {
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<StoredRecord>>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn held(&self) -> std::sync::MutexGuard<'_, Option<Vec<Held>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, generation: u64, batch: JournalBatch) {
+        if self.generation.load(Ordering::SeqCst) != generation {
+            return (batch.done)(Err(JournalError::Closed));
+        }
+        let failing = self.failing.load(Ordering::SeqCst);
+        if failing > 0 {
+            self.failing.store(failing - 1, Ordering::SeqCst);
+            // Nothing is written behind a hole: first it must be opened again.
+            self.generation.fetch_add(1, Ordering::SeqCst);
+            return (batch.done)(Err(JournalError::Write { source: "disk full".into() }));
+        }
+        let mut records = self.lock();
+        for record in &batch.records {
+            let last = records.last().map_or(0, |record| record.record);
+            assert_eq!(record.record, last + 1, "records are numbered without a hole");
+            records.push(Arc::clone(record));
+        }
+        let last_record = records.last().map_or(0, |record| record.record);
+        drop(records);
+        (batch.done)(Ok(Committed { last_record }));
     }
 }
 
@@ -79,18 +124,9 @@ struct MemoryJournal {
 
 impl Journal for MemoryJournal {
     fn submit(&self, batch: JournalBatch) {
-        if self.shared.generation.load(Ordering::SeqCst) != self.generation {
-            return (batch.done)(Err(JournalError::Closed));
+        if let Some(held) = &mut *self.shared.held() {
+            return held.push((self.generation, batch));
         }
-        let failing = self.shared.failing.load(Ordering::SeqCst);
-        if failing > 0 {
-            self.shared.failing.store(failing - 1, Ordering::SeqCst);
-            return (batch.done)(Err(JournalError::Write { source: "disk full".into() }));
-        }
-        let mut records = self.shared.lock();
-        records.extend(batch.records);
-        let last_record = records.last().map_or(0, |record| record.record);
-        drop(records);
-        (batch.done)(Ok(Committed { last_record }));
+        self.shared.write(self.generation, batch);
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Notify;
+
 use crate::conversation::{AssistantMessage, CallId, Message, StopReason, ToolCall, Usage};
 use crate::ports::{
     Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
@@ -22,12 +24,27 @@ pub enum Step {
     Panic,
     /// Ends for this reason, with this text.
     End(StopReason, String),
+    /// This reply, whatever is in it.
+    Reply(Completion),
+    /// Waits until the test says so, then does that.
+    After(Arc<Notify>, Box<Step>),
 }
 
 impl Step {
     /// One piece of text.
     pub fn say(text: &str) -> Step {
         Step::Say(vec![text.to_owned()])
+    }
+
+    /// These calls, of the same tool: one for each text.
+    pub fn calls(name: &str, texts: &[&str]) -> Step {
+        let call = |text: &&str| (name.to_owned(), format!(r#"{{"text":{text:?}}}"#));
+        Step::Call(texts.iter().map(call).collect())
+    }
+
+    /// Waits for `gate`, then does `step`.
+    pub fn after(gate: &Arc<Notify>, step: Step) -> Step {
+        Step::After(Arc::clone(gate), Box::new(step))
     }
 
     /// One call.
@@ -103,6 +120,8 @@ impl Provider for ScriptedModel {
         let step = self.steps.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let mut attempt = Attempt { ended: false, dropped: Arc::clone(&self.dropped) };
         Box::pin(async move {
+            // The whole of it, so that it is dropped with this future and not before.
+            let attempt = &mut attempt;
             let step = step.unwrap_or_else(|| Step::say("(the script is over)"));
             let result = play(step, &deltas).await;
             attempt.ended = true;
@@ -111,11 +130,17 @@ impl Provider for ScriptedModel {
     }
 }
 
-async fn play(step: Step, deltas: &DeltaSender) -> Result<Completion, ProviderError> {
+async fn play(mut step: Step, deltas: &DeltaSender) -> Result<Completion, ProviderError> {
     let say = async |text: &str| {
         deltas.send(Delta::Text(text.to_owned())).await.ok();
     };
+    while let Step::After(gate, then) = step {
+        gate.notified().await;
+        step = *then;
+    }
     match step {
+        Step::After(..) => unreachable!("gates are behind us"),
+        Step::Reply(completion) => Ok(completion),
         Step::Say(pieces) => {
             for piece in &pieces {
                 say(piece).await;

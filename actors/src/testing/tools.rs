@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::ports::{
     Action, CallContext, Operation, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
@@ -167,5 +168,69 @@ impl Tool for PanickingTool {
 
     fn run(&self, _: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move { panic!("the tool panics") })
+    }
+}
+
+/// Read-only: counts, and waits for its gate.
+#[derive(Debug)]
+pub struct GatedTool(ToolSpec, Journaled, Arc<Semaphore>);
+
+impl GatedTool {
+    /// The tool `gated`, counting into `journaled`. Each permit of `gate` lets one run end.
+    pub fn new(journaled: Journaled, gate: Arc<Semaphore>) -> GatedTool {
+        GatedTool(spec("gated", SideEffect::None), journaled, gate)
+    }
+}
+
+impl Tool for GatedTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+        Box::pin(async move { Ok(prepared("gated", &arguments)) })
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        self.1.began.fetch_add(1, Ordering::SeqCst);
+        let gate = Arc::clone(&self.2);
+        Box::pin(async move {
+            if let Ok(permit) = gate.acquire().await {
+                permit.forget();
+            }
+            ToolOutput::text(text_of(call))
+        })
+    }
+}
+
+/// Has a side effect, and is about to do something else each time it is prepared, for a while.
+#[derive(Debug)]
+pub struct ChangingTool(ToolSpec, Journaled, AtomicU32, u32);
+
+impl ChangingTool {
+    /// The tool `change`, which makes up its mind after `changes` preparations.
+    pub fn new(journaled: Journaled, changes: u32) -> ChangingTool {
+        ChangingTool(spec("change", SideEffect::Workspace), journaled, AtomicU32::new(0), changes)
+    }
+}
+
+impl Tool for ChangingTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+        let nth = self.2.fetch_add(1, Ordering::SeqCst).min(self.3);
+        Box::pin(async move {
+            let mut prepared = prepared("change", &arguments);
+            prepared.action.digest = format!("version {nth}");
+            Ok(prepared)
+        })
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        self.1.began.fetch_add(1, Ordering::SeqCst);
+        let digest = call.action().digest.clone();
+        Box::pin(async move { ToolOutput::text(digest) })
     }
 }

@@ -4,23 +4,24 @@
 //! prepared call becomes a permitted one, and only a permitted one runs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::conversation::{SessionId, ToolCall};
-use crate::event::{Event, Origin};
+use crate::event::{Event, Grant, Origin};
 use crate::limits::Limits;
 use crate::mailbox::Line;
-use crate::permission_coordinator::{self as permission, Answer, Ask, GrantBook};
+use crate::permission_coordinator::{self as permission, Answer, Ask, Asker, GrantBook};
 use crate::ports::{
     Action, Asking, CallContext, Clock, Hook, HookOutcome, Ids, OutputDelta, Policy, Prepared,
-    Question, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, Toolbox,
+    Question, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, Toolbox, Verdict,
 };
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
+use crate::tool_call::Progress;
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::review::{PermittedCall, Review, review};
 use crate::transcript_writer::Transcript;
@@ -60,8 +61,7 @@ pub(crate) struct Pipeline {
     pub(crate) call: ToolCall,
     /// Names the agent sees; anything else does not exist for it.
     pub(crate) visible: Arc<[String]>,
-    /// Set once the intent is durable: from then on there may have been an effect.
-    pub(crate) started: Arc<AtomicBool>,
+    pub(crate) progress: Arc<Progress>,
 }
 
 type Refusal = Ended;
@@ -96,6 +96,9 @@ impl Pipeline {
             self.question(action, question).await?;
             // The world may have changed while a human was thinking.
             let prepared = self.prepare(&*tool, &arguments).await?;
+            if let Some(refusal) = self.refused(&prepared.action) {
+                return Err(refusal);
+            }
             match pending.approve(prepared) {
                 Ok(permitted) => return Ok((tool, permitted, coerced)),
                 Err(changed) => reviewed = self.review(changed),
@@ -141,32 +144,48 @@ impl Pipeline {
     }
 
     fn review(&self, prepared: Prepared) -> Review {
-        let services = &self.services;
-        let grants = services.book.grants();
-        let situation = Situation {
+        let grants = self.services.book.grants();
+        let (policy, situation) = (&*self.services.policy, self.situation(&grants));
+        review(self.call.clone(), prepared, policy, &situation)
+    }
+
+    /// A yes to a question is not a yes to what is forbidden by the time it comes.
+    fn refused(&self, action: &Action) -> Option<Refusal> {
+        let grants = self.services.book.grants();
+        match self.services.policy.judge(action, &self.situation(&grants)) {
+            Verdict::Deny { reason, rule } => Some(denied(&reason, Some(&rule))),
+            Verdict::Allow(_) | Verdict::Ask(_) => None,
+        }
+    }
+
+    fn situation<'a>(&'a self, grants: &'a [Grant]) -> Situation<'a> {
+        Situation {
             agent: &self.origin.agent,
-            grants: &grants,
-            asking: services.asking,
-            now_ms: services.clock.wall_ms(),
-            uptime: services.clock.monotonic(),
-            tier: &services.tier,
-        };
-        review(self.call.clone(), prepared, &*services.policy, &situation)
+            grants,
+            asking: self.services.asking,
+            now_ms: self.services.clock.wall_ms(),
+            uptime: self.services.clock.monotonic(),
+            tier: &self.services.tier,
+        }
     }
 
     async fn question(&self, action: Action, question: Question) -> Result<(), Refusal> {
         let id = self.services.ids.question();
+        let asker = Asker::new(id.clone(), self.services.permissions.clone());
         let ask = |reply| {
-            permission::Msg::Ask(Ask {
+            permission::Msg::Ask(Box::new(Ask {
                 id: id.clone(),
                 call_id: self.call.id.clone(),
                 origin: Arc::clone(&self.origin),
                 action: action.clone(),
                 question: question.clone(),
+                asker: asker.watch(),
                 reply,
-            })
+            }))
         };
-        match self.services.permissions.insist(ask).await {
+        let answer = self.services.permissions.insist(ask).await;
+        asker.answered();
+        match answer {
             Some(Answer::Allowed) => Ok(()),
             Some(Answer::Denied { reason }) => Err(denied(&reason, None)),
             None => Err(denied("the part that asks the user has stopped", None)),
@@ -196,40 +215,54 @@ impl Pipeline {
             class: "failed",
             output: ToolOutput::error(format!("Not started: {unrecorded}")),
         })?;
-        self.started.store(true, Ordering::Release);
+        self.progress.started.store(true, Ordering::Release);
         Ok(())
     }
 
     async fn perform(&self, tool: &dyn Tool, permitted: PermittedCall) -> Ended {
-        let began = self.services.clock.monotonic();
-        let (output_tx, output_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
-        let (facts_tx, facts_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
+        let start = self.services.clock.monotonic();
+        let (output_tx, mut output_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
+        let (facts_tx, mut facts_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let context = RunContext {
             call: self.context(),
             output: output_tx,
             facts: facts_tx,
             output_bytes_max: self.services.limits.output_bytes_max,
         };
-        let run = tool.run(permitted, context);
-        let (mut output, (), ()) =
-            tokio::join!(run, self.watch_output(output_rx), self.watch_facts(facts_rx));
-        cap(&mut output, self.services.limits.result_bytes_max);
-        let took = self.services.clock.monotonic().saturating_sub(began);
-        Ended::Ran { output, took }
-    }
-
-    async fn watch_output(&self, mut output: mpsc::Receiver<OutputDelta>) {
-        while let Some(OutputDelta { mut text }) = output.recv().await {
-            while let Ok(more) = output.try_recv() {
-                text.push_str(&more.text);
+        let mut run = tool.run(permitted, context);
+        let mut output = loop {
+            tokio::select! {
+                Some(piece) = output_rx.recv() => self.watch(piece, &mut output_rx),
+                Some(fact) = facts_rx.recv() => self.fact(fact).await,
+                output = &mut run => break output,
             }
-            let event = Event::ToolOutputDelta { call_id: self.call.id.clone(), text };
-            self.services.transcript.note(Some(&self.origin), event);
+        };
+        // What was sent before the end comes before the outcome. A sender that outlives its tool
+        // is not waited for.
+        drop(run);
+        while let Ok(fact) = facts_rx.try_recv() {
+            self.fact(fact).await;
         }
+        if let Ok(piece) = output_rx.try_recv() {
+            self.watch(piece, &mut output_rx);
+        }
+        cap(&mut output, self.services.limits.result_bytes_max);
+        Ended::Ran { output, took: self.services.clock.monotonic().saturating_sub(start) }
     }
 
-    async fn watch_facts(&self, mut facts: mpsc::Receiver<Event>) {
-        while let Some(fact) = facts.recv().await {
+    fn watch(&self, piece: OutputDelta, more: &mut mpsc::Receiver<OutputDelta>) {
+        let OutputDelta { mut text } = piece;
+        for _ in 0..OUTPUT_IN_FLIGHT {
+            let Ok(piece) = more.try_recv() else { break };
+            text.push_str(&piece.text);
+        }
+        let event = Event::ToolOutputDelta { call_id: self.call.id.clone(), text };
+        self.services.transcript.note(Some(&self.origin), event);
+    }
+
+    /// Records a fact when there is room. Without a journal it is lost with everything else.
+    async fn fact(&self, fact: Event) {
+        if self.services.transcript.room().await.is_ok() {
             self.services.transcript.note(Some(&self.origin), fact);
         }
     }
@@ -255,18 +288,20 @@ fn denied(reason: &str, rule: Option<&str>) -> Refusal {
     Ended::Refused { class: "denied", output: ToolOutput::error(text) }
 }
 
-/// The backstop for tools that do not cut their own output: head and tail are kept.
-fn cap(output: &mut ToolOutput, bytes_max: usize) {
+/// The backstop for tools that do not cut their own output: head and tail are kept, and the parts
+/// together stay within the bound.
+pub(crate) fn cap(output: &mut ToolOutput, bytes_max: usize) {
     use crate::conversation::ContentPart;
 
+    let mut left = bytes_max;
     for part in &mut output.content {
-        if let ContentPart::Text { text } = part
-            && text.len() > bytes_max
-        {
-            let head = text.floor_char_boundary(bytes_max / 2);
-            let tail = text.ceil_char_boundary(text.len() - bytes_max / 2);
+        let ContentPart::Text { text } = part else { continue };
+        if text.len() > left {
+            let head = text.floor_char_boundary(left / 2);
+            let tail = text.ceil_char_boundary(text.len() - left / 2);
             let cut = tail - head;
             *text = format!("{}\n… {cut} bytes cut …\n{}", &text[..head], &text[tail..]);
         }
+        left = left.saturating_sub(text.len());
     }
 }

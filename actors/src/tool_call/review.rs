@@ -73,6 +73,7 @@ impl PendingCall {
     }
 
     /// Permits `prepared`, made again after the answer, if it is still what was asked about.
+    #[expect(clippy::result_large_err, reason = "it is moved once, and a box would cost more")]
     pub(crate) fn approve(self, prepared: Prepared) -> Result<PermittedCall, Prepared> {
         if prepared.action.digest != self.prepared.action.digest {
             return Err(prepared);

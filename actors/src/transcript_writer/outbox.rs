@@ -1,14 +1,14 @@
 //! Facts on their way to the journal. They survive the writer: whoever restarts it hands it the
 //! same outbox.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ractor::ActorRef;
 use tokio::sync::{oneshot, watch};
 
 use crate::conversation::SessionId;
-use crate::event::{Event, FORMAT_VERSION, Fact, Origin, StoredRecord};
+use crate::event::{Event, FORMAT_VERSION, Fact, Feed, Origin, StoredRecord};
 use crate::mailbox::{Report, tell};
 use crate::ports::{Clock, Ids};
 use crate::record::{Durability, RecordId};
@@ -63,6 +63,22 @@ pub(crate) struct Ready {
     pub(crate) entries: usize,
 }
 
+/// Something that may be announced now.
+pub(crate) struct Announceable {
+    fact: Fact,
+    ack: Option<Ack>,
+}
+
+impl Announceable {
+    /// Tells observers, and then whoever waits for it: what a sender does next is seen after it.
+    pub(crate) fn announce(self, feed: &Feed) {
+        feed.publish(self.fact);
+        if let Some(ack) = self.ack {
+            ack.send(Ok(())).ok();
+        }
+    }
+}
+
 impl Outbox {
     pub(crate) fn new(session_id: SessionId) -> Outbox {
         Outbox { session_id, entries: Mutex::default(), room: tokio::sync::Notify::new() }
@@ -105,7 +121,7 @@ impl Outbox {
     }
 
     /// Takes out the first `count` entries, which are durable now, and says what to publish.
-    pub(crate) fn committed(&self, count: usize) -> Vec<Fact> {
+    pub(crate) fn committed(&self, count: usize) -> Vec<Announceable> {
         let mut entries = self.lock();
         let mut facts = Vec::with_capacity(count);
         entries.submitted = entries.submitted.saturating_sub(count);
@@ -121,33 +137,34 @@ impl Outbox {
                 facts.extend(entry.publish(&mut entries.passing));
             }
         }
-        if entries.waiting.len() < ROOM {
-            self.room.notify_waiters();
-        }
+        self.make_room(&entries);
         facts
     }
 
     /// After the journal was opened: what an earlier incarnation had submitted has either
     /// arrived, and is published, or will be submitted again under a new number.
-    pub(crate) fn reconcile(&self, recent: &[RecordId], last_record: u64) -> Vec<Fact> {
+    pub(crate) fn reconcile(&self, recent: &[RecordId], last_record: u64) -> Vec<Announceable> {
         let mut entries = self.lock();
         entries.submitted = 0;
-        let mut facts = Vec::new();
-        while let Some(entry) = entries.waiting.front() {
-            let arrived = match entry {
-                Entry::Durable { id, fact: Durable::Numbered(record), .. } => {
-                    record.record <= last_record && recent.contains(id)
-                }
-                Entry::Durable { fact: Durable::New { .. }, .. } => false,
-                Entry::Passing(_) => true,
-            };
-            if !arrived {
-                break;
+        let recent: HashSet<&RecordId> = recent.iter().collect();
+        let arrived = |entry: &Entry| match entry {
+            Entry::Durable { id, fact: Durable::Numbered(record), .. } => {
+                record.record <= last_record && recent.contains(id)
             }
+            Entry::Durable { fact: Durable::New { .. }, .. } | Entry::Passing(_) => false,
+        };
+        // A journal appends in order: what was submitted before something that arrived is there,
+        // also if it is too far back to be among the recent ones.
+        let mut count = entries.waiting.iter().rposition(arrived).map_or(0, |last| last + 1);
+        let passing = |entry: &&Entry| matches!(entry, Entry::Passing(_));
+        count += entries.waiting.iter().skip(count).take_while(passing).count();
+        let mut facts = Vec::with_capacity(count);
+        for _ in 0..count {
             if let Some(entry) = entries.waiting.pop_front() {
                 facts.extend(entry.publish(&mut entries.passing));
             }
         }
+        self.make_room(&entries);
         for entry in &mut entries.waiting {
             if let Entry::Durable { fact, .. } = entry {
                 fact.forget_number();
@@ -200,6 +217,12 @@ impl Outbox {
         Ok(())
     }
 
+    fn make_room(&self, entries: &Entries) {
+        if entries.waiting.len() < ROOM {
+            self.room.notify_waiters();
+        }
+    }
+
     // A panic of the writer must not take the outbox with it.
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
@@ -239,18 +262,15 @@ impl Durable {
 }
 
 impl Entry {
-    fn publish(self, passing: &mut usize) -> Option<Fact> {
+    fn publish(self, passing: &mut usize) -> Option<Announceable> {
         match self {
             Entry::Durable { fact: Durable::Numbered(record), ack, .. } => {
-                if let Some(ack) = ack {
-                    ack.send(Ok(())).ok();
-                }
-                Some(Fact::Stored(record))
+                Some(Announceable { fact: Fact::Stored(record), ack })
             }
             Entry::Durable { fact: Durable::New { .. }, .. } => None,
             Entry::Passing(fact) => {
                 *passing -= 1;
-                Some(fact)
+                Some(Announceable { fact, ack: None })
             }
         }
     }
@@ -336,14 +356,15 @@ impl Transcript {
         let mut writer = self.writer.clone();
         while !self.outbox.is_empty() {
             let (done, drained) = oneshot::channel();
-            let report = Report::call(move |_| {
-                done.send(()).ok();
+            let report = Report::call(move |value| {
+                done.send(value).ok();
             });
-            let current = writer.borrow_and_update().clone();
-            if let Some(writer) = current {
-                tell(&writer, Msg::Drain(report));
-                drained.await.ok();
-            } else if writer.changed().await.is_err() {
+            if let Some(writer) = &*writer.borrow_and_update() {
+                tell(writer, Msg::Drain(report));
+            }
+            // A writer that died with the question has a successor, or there will be none.
+            let heard = matches!(drained.await, Ok(Ok(())));
+            if !heard && !self.outbox.is_empty() && writer.changed().await.is_err() {
                 return;
             }
         }
@@ -369,81 +390,4 @@ impl Transcript {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn durable(count: u32) -> Entry {
-        Entry::Durable {
-            id: RecordId { process: 1, count },
-            fact: Durable::New {
-                ts: 0,
-                origin: None,
-                event: Event::Warning { message: count.to_string() },
-            },
-            durability: Durability::Written,
-            ack: None,
-        }
-    }
-
-    fn passing(text: &str) -> Entry {
-        Entry::Passing(Fact::Passing {
-            ts: 0,
-            session_id: SessionId::new("s"),
-            origin: None,
-            event: Event::TextDelta { text: text.to_owned() },
-        })
-    }
-
-    fn names(facts: &[Fact]) -> Vec<String> {
-        let name = |fact: &Fact| match fact {
-            Fact::Stored(record) => format!("{}", record.record),
-            Fact::Passing { event: Event::TextDelta { text }, .. } => text.clone(),
-            Fact::Passing { .. } => "?".to_owned(),
-        };
-        facts.iter().map(name).collect()
-    }
-
-    #[test]
-    fn keeps_deltas_in_their_place_behind_what_is_being_written() {
-        let outbox = Outbox::new(SessionId::new("s"));
-        let mut last = 0;
-        for entry in [passing("a"), durable(1), passing("b"), durable(2), passing("c")] {
-            outbox.push(entry).unwrap();
-        }
-        let ready = outbox.take_ready(&mut last);
-        assert_eq!(
-            (names(&ready.passing), ready.records.len(), ready.entries),
-            (vec!["a".to_owned()], 2, 4)
-        );
-        outbox.push(passing("d")).unwrap();
-        assert_eq!(outbox.take_ready(&mut last).entries, 0);
-        assert_eq!(names(&outbox.committed(4)), ["1", "b", "2", "c", "d"]);
-        assert!(outbox.is_empty());
-    }
-
-    #[test]
-    fn submits_again_what_did_not_arrive_and_publishes_what_did() {
-        let outbox = Outbox::new(SessionId::new("s"));
-        let mut last = 0;
-        for count in 1..=3 {
-            outbox.push(durable(count)).unwrap();
-        }
-        outbox.take_ready(&mut last);
-        let arrived = outbox.reconcile(&[RecordId { process: 1, count: 1 }], 1);
-        assert_eq!(names(&arrived), ["1"]);
-        let mut last = 1;
-        let again = outbox.take_ready(&mut last);
-        assert_eq!(again.records.iter().map(|record| record.record).collect::<Vec<_>>(), [2, 3]);
-    }
-
-    #[test]
-    fn leaves_nobody_waiting_when_it_gives_up() {
-        let outbox = Outbox::new(SessionId::new("s"));
-        let (ack, mut acknowledged) = oneshot::channel();
-        let Entry::Durable { id, fact, durability, .. } = durable(1) else { unreachable!() };
-        outbox.push(Entry::Durable { id, fact, durability, ack: Some(ack) }).unwrap();
-        outbox.give_up("disk full".to_owned());
-        assert!(acknowledged.try_recv().unwrap().is_err());
-        assert!(outbox.push(durable(2)).is_err());
-    }
-}
+mod tests;

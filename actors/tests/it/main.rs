@@ -1,5 +1,24 @@
 //! Conversations between actors, played with stand-ins for the world.
-#![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may unwrap")]
 
+/// What holds for every session, and a hand that plays the user.
+mod support;
+
+/// Stopping, wherever a run is.
+mod cancelling;
+/// A panic in each actor at each kind of message.
+mod crashes;
+/// A journal that fails or is slow.
+mod journal;
+/// Observers: order, loss, ends.
+mod observers;
+/// Questions and answers.
+mod permissions;
+/// Attempts, waits and broken replies.
+mod provider;
+/// What this design relies on in ractor.
+mod ractor_facts;
+/// Messages that arrive during a run.
+mod steering;
 /// One prompt, from the user to the answer.
 mod turns;

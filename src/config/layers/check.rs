@@ -135,6 +135,10 @@ fn is_variable(text: &str) -> bool {
 }
 
 fn is_address(text: &str) -> bool {
+    // The cassette of a `replay` provider.
+    if text.starts_with("file:///") {
+        return is_line(text);
+    }
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     rest.is_some_and(|rest| {
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();

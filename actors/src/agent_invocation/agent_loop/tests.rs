@@ -1,1 +1,366 @@
-//! Stub.
+//! Whatever happens in whatever order, the history stays one that a provider accepts.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::flaw;
+
+fn bounds() -> Bounds {
+    Bounds {
+        turns_max: 25,
+        parallel_calls_max: 8,
+        calls_per_turn_max: 256,
+        repeated_failures_max: 3,
+        queued_messages_max: 64,
+    }
+}
+
+fn user(text: &str) -> Arc<Message> {
+    Arc::new(Message::User { content: vec![ContentPart::text(text)] })
+}
+
+fn begun(bounds: Bounds) -> AgentLoop {
+    let start = Start { history: vec![user("go")], ..Start::default() };
+    let mut agent_loop = AgentLoop::new(bounds, start);
+    assert_eq!(agent_loop.step(Input::Begin), [Effect::AskModel]);
+    agent_loop
+}
+
+fn call(id: &str, arguments: &str) -> ToolCall {
+    ToolCall {
+        id: CallId::new(id),
+        provider_id: None,
+        name: "tool".to_owned(),
+        arguments: arguments.to_owned(),
+    }
+}
+
+fn wants(calls: Vec<ToolCall>, alone: Vec<bool>) -> Input {
+    let message = AssistantMessage { tool_calls: calls, ..AssistantMessage::default() };
+    Input::Replied { message, alone, stop: StopReason::ToolUse, usage: None }
+}
+
+fn says(text: &str, stop: StopReason) -> Input {
+    let message =
+        AssistantMessage { content: Some(text.to_owned()), ..AssistantMessage::default() };
+    Input::Replied { message, alone: Vec::new(), stop, usage: None }
+}
+
+fn queued(id: &str, kind: MessageKind) -> Queued {
+    Queued { id: MessageId::new(id), kind, content: vec![ContentPart::text(id)] }
+}
+
+fn ended(id: &CallId, text: &str) -> Input {
+    Input::CallEnded(id.clone(), ToolOutput::text(text))
+}
+
+fn started(effects: &[Effect]) -> Vec<CallId> {
+    let mut ids = Vec::new();
+    for effect in effects {
+        if let Effect::Start(call) = effect {
+            ids.push(call.id.clone());
+        }
+    }
+    ids
+}
+
+fn finished(effects: &[Effect]) -> Option<&Ending> {
+    effects.iter().find_map(|effect| {
+        let Effect::Finish(ending) = effect else { return None };
+        Some(ending)
+    })
+}
+
+#[test]
+fn answers_two_hundred_parallel_calls_in_their_order() {
+    let mut agent_loop = begun(bounds());
+    let calls: Vec<ToolCall> = (0..200).map(|nth| call(&format!("c{nth}"), "{}")).collect();
+    let mut running = started(&agent_loop.step(wants(calls.clone(), vec![false; 200])));
+    assert_eq!(running.len(), 8);
+    let mut asked = false;
+    while let Some(id) = running.pop() {
+        let effects = agent_loop.step(ended(&id, id.as_str()));
+        running.extend(started(&effects));
+        assert!(running.len() <= 8);
+        asked |= effects.contains(&Effect::AskModel);
+    }
+    assert!(asked);
+    let results: Vec<&str> = agent_loop.history()[2..]
+        .iter()
+        .map(|message| {
+            let Message::Tool { tool_call_id, .. } = &**message else { panic!("{message:?}") };
+            tool_call_id.as_str()
+        })
+        .collect();
+    let expected: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(results, expected);
+    assert_eq!(flaw(agent_loop.history()), None);
+}
+
+#[test]
+fn answers_calls_above_the_bound_without_running_them() {
+    let mut agent_loop = begun(Bounds { calls_per_turn_max: 2, ..bounds() });
+    let calls = (0..4).map(|nth| call(&format!("c{nth}"), "{}")).collect();
+    let effects = agent_loop.step(wants(calls, vec![false; 4]));
+    assert_eq!(started(&effects).len(), 2);
+    assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Skip(..))).count(), 2);
+    agent_loop.step(ended(&CallId::new("c1"), "x"));
+    assert_eq!(agent_loop.step(ended(&CallId::new("c0"), "x")), [Effect::AskModel]);
+    assert_eq!(flaw(agent_loop.history()), None);
+}
+
+#[test]
+fn stops_a_model_that_makes_the_same_failing_call_three_times() {
+    let mut agent_loop = begun(bounds());
+    for nth in 0..3 {
+        let id = CallId::new(format!("c{nth}"));
+        agent_loop.step(wants(vec![call(id.as_str(), r#"{"a":1}"#)], vec![false]));
+        let effects = agent_loop.step(Input::CallEnded(id, ToolOutput::error("no")));
+        match (nth, finished(&effects)) {
+            (2, Some(Ending::Failed { class, cause })) => {
+                assert_eq!(class, "loop");
+                assert!(cause.starts_with("LOOP001"), "{cause}");
+            }
+            (0 | 1, None) => assert!(effects.contains(&Effect::AskModel)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(flaw(agent_loop.history()), None);
+}
+
+#[test]
+fn forgives_failures_that_differ_or_are_followed_by_success() {
+    let mut agent_loop = begun(bounds());
+    let outcomes = [("a", true), ("a", true), ("b", true), ("a", true), ("a", false), ("a", true)];
+    for (nth, (arguments, fails)) in outcomes.into_iter().enumerate() {
+        let id = CallId::new(format!("c{nth}"));
+        agent_loop.step(wants(vec![call(id.as_str(), arguments)], vec![false]));
+        let output = if fails { ToolOutput::error("no") } else { ToolOutput::text("yes") };
+        assert_eq!(agent_loop.step(Input::CallEnded(id, output)), [Effect::AskModel]);
+    }
+}
+
+#[test]
+fn does_not_run_calls_of_a_reply_that_was_cut_off() {
+    for stop in [StopReason::MaxTokens, StopReason::Error] {
+        let mut agent_loop = begun(bounds());
+        let message = AssistantMessage {
+            tool_calls: vec![call("c", r#"{"path": "a"#)],
+            ..AssistantMessage::default()
+        };
+        let input = Input::Replied { message, alone: vec![true], stop, usage: None };
+        let effects = agent_loop.step(input);
+        assert!(matches!(&effects[..], [Effect::Skip(..), Effect::AskModel]), "{effects:?}");
+        assert_eq!(flaw(agent_loop.history()), None);
+    }
+}
+
+#[test]
+fn ends_in_its_own_way_for_each_reason() {
+    let failed = |class: &str, cause: &str| Ending::Failed {
+        class: class.to_owned(),
+        cause: cause.to_owned(),
+    };
+    let said = Some("text".to_owned());
+    for (stop, ending) in [
+        (StopReason::EndTurn, Ending::Answered("text".to_owned())),
+        (StopReason::MaxTokens, Ending::Limited { limit: "maxTokens", value: 0, said }),
+        (
+            StopReason::ContentFilter,
+            failed("content_filter", "the provider withheld the reply (content filter)"),
+        ),
+        (StopReason::Error, failed("provider.broken_reply", "the reply made no sense")),
+    ] {
+        let mut agent_loop = begun(bounds());
+        assert_eq!(agent_loop.step(says("text", stop)), [Effect::Finish(ending)]);
+        assert_eq!(agent_loop.step(Input::Begin), [], "nothing happens after the end");
+    }
+}
+
+#[test]
+fn begins_where_an_earlier_loop_broke_off() {
+    let answered = Arc::new(Message::Assistant(AssistantMessage {
+        content: Some("done".to_owned()),
+        ..AssistantMessage::default()
+    }));
+    let begin = |history: Vec<Arc<Message>>, queued: Vec<Queued>| {
+        let start = Start { history, queued, turns: 1, usage: Usage::default() };
+        AgentLoop::new(bounds(), start).step(Input::Begin)
+    };
+    let (steer, follow) = (queued("s", MessageKind::Steer), queued("f", MessageKind::FollowUp));
+    let done = vec![user("go"), Arc::clone(&answered)];
+    assert_eq!(
+        begin(done.clone(), Vec::new()),
+        [Effect::Finish(Ending::Answered("done".to_owned()))]
+    );
+    assert_eq!(
+        begin(done, vec![follow.clone()]),
+        [Effect::Deliver(follow.clone()), Effect::AskModel]
+    );
+    assert_eq!(begin(vec![user("go")], vec![follow.clone()]), [Effect::AskModel]);
+    assert_eq!(
+        begin(vec![user("go")], vec![follow, steer.clone()]),
+        [Effect::Deliver(steer), Effect::AskModel]
+    );
+}
+
+/// What a test does next, if it can.
+#[derive(Debug, Clone)]
+enum Happens {
+    Reply { calls: Vec<(bool, bool)>, text: bool, stop: u8 },
+    CallEnds { which: usize, fails: bool },
+    StrangerEnds,
+    Queue { steers: bool },
+    Unanswered,
+    Stop,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let calls = prop::collection::vec((any::<bool>(), any::<bool>()), 0..12);
+    prop_oneof![
+        6 => (calls, any::<bool>(), 0..12_u8)
+            .prop_map(|(calls, text, stop)| Happens::Reply { calls, text, stop }),
+        20 => (any::<usize>(), any::<bool>())
+            .prop_map(|(which, fails)| Happens::CallEnds { which, fails }),
+        1 => Just(Happens::StrangerEnds),
+        2 => any::<bool>().prop_map(|steers| Happens::Queue { steers }),
+        1 => Just(Happens::Unanswered),
+        1 => Just(Happens::Stop),
+    ]
+}
+
+/// What a loop has said so far, and what must hold of it.
+#[derive(Default)]
+struct Observed {
+    asking: bool,
+    running: Vec<(CallId, bool)>,
+    alone: HashSet<CallId>,
+    owed: HashSet<CallId>,
+    queued: HashSet<MessageId>,
+    delivered: HashSet<MessageId>,
+    finished: bool,
+    ids: u32,
+}
+
+impl Observed {
+    fn take(&mut self, effects: Vec<Effect>, agent_loop: &AgentLoop) {
+        for effect in effects {
+            assert!(!self.finished, "nothing happens after the end");
+            match effect {
+                Effect::AskModel => {
+                    assert!(!self.asking, "one request at a time");
+                    assert!(self.running.is_empty() && self.owed.is_empty());
+                    assert_eq!(flaw(agent_loop.history()), None);
+                    self.asking = true;
+                }
+                Effect::Start(call) => {
+                    let alone = self.alone.contains(&call.id);
+                    assert!(!self.running.iter().any(|(_, alone)| *alone), "beside an effect");
+                    assert!(!alone || self.running.is_empty(), "an effect beside others");
+                    self.running.push((call.id, alone));
+                    assert!(self.running.len() <= bounds().parallel_calls_max);
+                }
+                Effect::Skip(call, _) => {
+                    assert!(self.owed.remove(&call.id), "{} ends twice", call.id);
+                }
+                Effect::Deliver(queued) => {
+                    assert!(self.queued.contains(&queued.id));
+                    assert!(self.delivered.insert(queued.id), "delivered once");
+                }
+                Effect::Cancel(calls) => {
+                    let running: HashSet<_> = self.running.iter().map(|(id, _)| id).collect();
+                    assert_eq!(calls.iter().collect::<HashSet<_>>(), running);
+                    self.asking = false;
+                }
+                Effect::Finish(_) => {
+                    assert!(self.running.is_empty() && self.owed.is_empty() && !self.asking);
+                    assert_eq!(flaw(agent_loop.history()), None);
+                    self.finished = true;
+                }
+            }
+        }
+    }
+
+    fn input(&mut self, happens: Happens) -> Option<Input> {
+        Some(match happens {
+            Happens::Reply { calls, text, stop } => {
+                if !std::mem::take(&mut self.asking) {
+                    return None;
+                }
+                let stop = match (stop, calls.is_empty()) {
+                    (0, _) => StopReason::ContentFilter,
+                    (1, _) => StopReason::MaxTokens,
+                    (2, _) => StopReason::Error,
+                    (_, true) => StopReason::EndTurn,
+                    (_, false) => StopReason::ToolUse,
+                };
+                let mut alone = Vec::new();
+                let mut wanted = Vec::new();
+                for (is_alone, same) in calls {
+                    self.ids += 1;
+                    let id = CallId::new(format!("c{}", self.ids));
+                    if is_alone {
+                        self.alone.insert(id.clone());
+                    }
+                    if stop != StopReason::ContentFilter {
+                        self.owed.insert(id.clone());
+                    }
+                    alone.push(is_alone);
+                    let arguments = if same { "{}".to_owned() } else { self.ids.to_string() };
+                    wanted.push(call(id.as_str(), &arguments));
+                }
+                let content = text.then(|| "text".to_owned());
+                let message =
+                    AssistantMessage { content, tool_calls: wanted, ..AssistantMessage::default() };
+                Input::Replied { message, alone, stop, usage: None }
+            }
+            Happens::CallEnds { which, fails } => {
+                if self.running.is_empty() {
+                    return None;
+                }
+                let (id, _) = self.running.remove(which % self.running.len());
+                assert!(self.owed.remove(&id));
+                let output =
+                    if fails { ToolOutput::error("no") } else { ToolOutput::text(id.as_str()) };
+                Input::CallEnded(id, output)
+            }
+            Happens::StrangerEnds => ended(&CallId::new("stranger"), "x"),
+            Happens::Queue { steers } => {
+                self.ids += 1;
+                let kind = if steers { MessageKind::Steer } else { MessageKind::FollowUp };
+                let message = queued(&format!("m{}", self.ids), kind);
+                self.queued.insert(message.id.clone());
+                Input::Queued(message)
+            }
+            Happens::Unanswered => {
+                if !std::mem::take(&mut self.asking) {
+                    return None;
+                }
+                Input::Unanswered(Ending::Failed { class: "x".to_owned(), cause: "y".to_owned() })
+            }
+            Happens::Stop => Input::Stop(Ending::Interrupted),
+        })
+    }
+}
+
+proptest! {
+    #[test]
+    fn keeps_the_history_valid_whatever_happens(all in prop::collection::vec(happens(), 1..120)) {
+        let mut agent_loop = begun(bounds());
+        let mut observed = Observed { asking: true, ..Observed::default() };
+        for happens in all {
+            if observed.finished {
+                break;
+            }
+            let Some(input) = observed.input(happens) else { continue };
+            let effects = agent_loop.step(input);
+            observed.take(effects, &agent_loop);
+        }
+        // Nothing that was accepted is lost: it was delivered, or it is handed back.
+        let mut kept: HashSet<_> = agent_loop.take_queue().into_iter().map(|kept| kept.id).collect();
+        kept.extend(observed.delivered);
+        prop_assert_eq!(kept, observed.queued);
+    }
+}

@@ -1,0 +1,107 @@
+//! Calls in flight: each is a child of the invocation, and ends exactly once, whatever becomes of
+//! the child.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorId, ActorRef, SpawnErr};
+
+use crate::agent_invocation::agent_loop::Input;
+use crate::agent_invocation::ending::failed_event;
+use crate::agent_invocation::{AgentInvocation, Msg, State};
+use crate::conversation::{CallId, ToolCall};
+use crate::mailbox::{Handled, Lost, Report, tell};
+use crate::ports::ToolOutput;
+use crate::tool_call::{self, Progress, ToolCallRun, outcome_unknown, unknown_event};
+
+/// A call in flight.
+pub(super) struct Running {
+    call: ToolCall,
+    pub(super) actor: Option<ActorRef<tool_call::Msg>>,
+    progress: Arc<Progress>,
+    /// Its actor has died.
+    died: bool,
+    /// Everything that worked for it is gone.
+    lost: bool,
+}
+
+/// Notes that the actor of a call is dead. The call has ended when its work is gone too.
+pub(super) fn died(me: &ActorRef<Msg>, child: ActorId, state: &mut State) {
+    let theirs =
+        |running: &Running| running.actor.as_ref().is_some_and(|actor| actor.get_id() == child);
+    for (id, running) in state.calls.iter_mut().filter(|(_, running)| theirs(running)) {
+        running.died = true;
+        if running.lost {
+            tell(me, Msg::CallEnded(id.clone(), Err(Lost)));
+        }
+    }
+}
+
+impl AgentInvocation {
+    pub(super) async fn start_call(
+        &self,
+        me: &ActorRef<Msg>,
+        call: ToolCall,
+        state: &mut State,
+    ) -> Handled {
+        let progress = Arc::<Progress>::default();
+        let id = call.id.clone();
+        let args = tool_call::Args {
+            call: call.clone(),
+            origin: Arc::clone(&self.origin),
+            services: Arc::clone(&self.services),
+            visible: Arc::clone(&self.visible),
+            progress: Arc::clone(&progress),
+            presence: self.presence.clone(),
+            report: Report::to(me, {
+                let id = id.clone();
+                move |output| Msg::CallEnded(id, output)
+            }),
+        };
+        let actor = match Actor::spawn_linked(None, ToolCallRun, args, me.get_cell()).await {
+            Ok((actor, _)) => Some(actor),
+            // Its report was dropped with it, so the call ends as lost.
+            Err(SpawnErr::StartupFailed(_)) => None,
+            Err(error) => return Err(Box::new(error)),
+        };
+        let died = actor.is_none();
+        state.calls.insert(id, Running { call, actor, progress, died, lost: false });
+        Ok(())
+    }
+
+    pub(super) fn call_ended(
+        &self,
+        id: CallId,
+        output: Result<ToolOutput, Lost>,
+        state: &mut State,
+    ) -> Option<Input> {
+        let running = state.calls.get_mut(&id)?;
+        // Supervision says why, sooner or later; both are waited for.
+        if output.is_err() && !running.died {
+            running.lost = true;
+            return None;
+        }
+        let running = state.calls.remove(&id)?;
+        // The child has reported; its parent does the stopping.
+        if let Some(actor) = &running.actor {
+            actor.stop(None);
+        }
+        let output = output.unwrap_or_else(|Lost| self.lost(&running));
+        Some(Input::CallEnded(id, output))
+    }
+
+    fn lost(&self, running: &Running) -> ToolOutput {
+        if let Some(recorded) = running.progress.outcome() {
+            return recorded.clone();
+        }
+        let (output, event);
+        if running.progress.started() {
+            output = outcome_unknown("the part that ran it crashed");
+            event = unknown_event(&running.call, &output);
+        } else {
+            output = ToolOutput::error("The part that ran the call crashed. Nothing was changed.");
+            event = failed_event(&running.call, &output, "crashed");
+        }
+        self.services.transcript.note(Some(&self.origin), event);
+        output
+    }
+}

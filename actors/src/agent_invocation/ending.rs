@@ -1,0 +1,51 @@
+//! How an invocation and its calls end, as records and in words. Pure.
+
+use crate::agent_invocation::Ending;
+use crate::conversation::{ToolCall, Usage};
+use crate::event::Event;
+use crate::ports::{ProviderError, ToolOutput};
+use crate::transcript_writer::Unrecorded;
+
+pub(crate) fn failed_event(call: &ToolCall, output: &ToolOutput, class: &str) -> Event {
+    Event::ToolFailed {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        content: output.content.clone(),
+        class: class.to_owned(),
+        metadata: output.metadata.clone(),
+        duration_ms: 0,
+    }
+}
+
+/// What is recorded at the end of an invocation.
+pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
+    let failed = |class: &str, cause: String| Event::InvocationFailed {
+        class: class.to_owned(),
+        cause,
+        turns,
+        usage,
+    };
+    match ending {
+        Ending::Answered(result) => {
+            Event::InvocationCompleted { result: result.clone(), turns, usage }
+        }
+        Ending::Limited { limit, value, said: _ } => {
+            failed("limit", format!("the limit {limit} ({value}) was reached"))
+        }
+        Ending::Failed { class, cause } => failed(class, cause.clone()),
+        Ending::Interrupted => Event::InvocationCancelled { turns, usage },
+    }
+}
+
+pub(super) fn unanswered(error: &ProviderError) -> Ending {
+    Ending::Failed { class: format!("provider.{}", error.class()), cause: error.chain() }
+}
+
+pub(super) fn no_provider() -> Ending {
+    let cause = "the part that reaches the provider crashed too often".to_owned();
+    Ending::Failed { class: "parked".to_owned(), cause }
+}
+
+pub(super) fn unwritable(unrecorded: &Unrecorded) -> Ending {
+    Ending::Failed { class: "journal".to_owned(), cause: unrecorded.to_string() }
+}

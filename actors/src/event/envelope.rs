@@ -1,0 +1,118 @@
+//! Events with their place: in the stream of one process, and in the journal.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::conversation::SessionId;
+use crate::event::{Event, FORMAT_VERSION, Origin};
+use crate::record::RecordId;
+
+/// An event with its place in the stream of one process. Serialised, it is one line of
+/// `stream-json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Announcement {
+    /// Position in the event stream of this process, from 1.
+    pub seq: u64,
+    /// What happened.
+    pub fact: Fact,
+}
+
+/// What an [`Announcement`] is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// A durable event, written before it was announced.
+    Stored(Arc<StoredRecord>),
+    /// An ephemeral one.
+    Passing {
+        /// Milliseconds since 1970.
+        ts: u64,
+        /// The session.
+        session_id: SessionId,
+        /// The invocation, if it is about one.
+        origin: Option<Arc<Origin>>,
+        /// What happened.
+        event: Event,
+    },
+}
+
+impl Announcement {
+    /// What happened.
+    pub fn event(&self) -> &Event {
+        match &self.fact {
+            Fact::Stored(record) => &record.event,
+            Fact::Passing { event, .. } => event,
+        }
+    }
+
+    /// Its place in the journal, if it is durable.
+    pub fn record(&self) -> Option<u64> {
+        match &self.fact {
+            Fact::Stored(record) => Some(record.record),
+            Fact::Passing { .. } => None,
+        }
+    }
+
+    /// The invocation, if it is about one.
+    pub fn origin(&self) -> Option<&Origin> {
+        match &self.fact {
+            Fact::Stored(record) => record.origin.as_deref(),
+            Fact::Passing { origin, .. } => origin.as_deref(),
+        }
+    }
+}
+
+impl Serialize for Announcement {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Line<'a> {
+            v: u32,
+            seq: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            record: Option<u64>,
+            ts: u64,
+            session_id: &'a SessionId,
+            #[serde(flatten)]
+            origin: Option<&'a Origin>,
+            #[serde(flatten)]
+            event: &'a Event,
+        }
+        let (ts, session_id) = match &self.fact {
+            Fact::Stored(record) => (record.ts, &record.session_id),
+            Fact::Passing { ts, session_id, .. } => (*ts, session_id),
+        };
+        let line = Line {
+            v: FORMAT_VERSION,
+            seq: self.seq,
+            record: self.record(),
+            ts,
+            session_id,
+            origin: self.origin(),
+            event: self.event(),
+        };
+        line.serialize(serializer)
+    }
+}
+
+/// A durable event with its place in the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredRecord {
+    /// [`FORMAT_VERSION`].
+    pub v: u32,
+    /// Position in the journal, from 1.
+    pub record: u64,
+    /// Milliseconds since 1970.
+    pub ts: u64,
+    /// Minted by the sender, so that one who asks twice is stored once.
+    pub id: RecordId,
+    /// The session.
+    pub session_id: SessionId,
+    /// What happened. Before `origin`: both have an `agent`, and this one takes its own first.
+    #[serde(flatten)]
+    pub event: Event,
+    /// The invocation, if it is about one.
+    #[serde(flatten)]
+    pub origin: Option<Arc<Origin>>,
+}

@@ -1,0 +1,162 @@
+//! Stopping, wherever a run is: at once, with nothing left running, and the session goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::conversation::Prompt;
+use posse_actors::event::Event;
+use posse_actors::ports::ProviderError;
+use posse_actors::testing::{
+    Bench, HangingTool, Journaled, ManualClock, Stage, Step, WritingTool, ask_all,
+};
+
+use crate::support::{count, end, play, quick, soon};
+
+/// Interrupts once `when` has been seen, measures how long it takes, and prompts again.
+async fn stop_at(bench: &Bench, when: impl Fn(&Event) -> bool) -> (Stage, Duration) {
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    soon("the moment", stage.until(when)).await;
+    let pressed = tokio::time::Instant::now();
+    stage.session.interrupt();
+    let outcome = soon("stopping", running.outcome()).await.unwrap();
+    let took = pressed.elapsed();
+    assert_eq!(outcome.ending, Ending::Interrupted);
+    let next = play(&mut stage, "again", &[]).await.unwrap();
+    assert_eq!(next.ending, Ending::Answered("fine".to_owned()));
+    (stage, took)
+}
+
+/// Ten times what is promised, for slow machines.
+const PROMPT: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn stops_a_stream_and_keeps_what_had_arrived() {
+    let mut bench = Bench::new(vec![Step::Hang("half an".to_owned()), Step::say("fine")]);
+    bench.limits = quick();
+    let (stage, took) = stop_at(&bench, |event| matches!(event, Event::TextDelta { .. })).await;
+    assert!(took < PROMPT, "{took:?}");
+    let seen = end(&bench, stage).await;
+    assert_eq!(bench.model.dropped(), 1);
+    assert_eq!(count(&seen, "model.text.partial"), 1);
+    let sent = bench.model.requests();
+    assert_eq!(sent[1].len(), sent[0].len() + 1, "a partial reply is not history");
+}
+
+#[tokio::test]
+async fn stops_a_tool_and_drops_what_it_does() {
+    let journaled = Journaled::default();
+    let calls = vec![
+        ("hang".to_owned(), "{}".to_owned()),
+        ("echo".to_owned(), "{}".to_owned()),
+        ("write".to_owned(), "{}".to_owned()),
+    ];
+    let bench = Bench::new(vec![Step::Call(calls), Step::say("fine")])
+        .tool(HangingTool::new(journaled.clone()))
+        .tool(WritingTool::new(journaled.clone()));
+    let (stage, took) =
+        stop_at(&bench, |event| matches!(event, Event::ToolOutputDelta { .. })).await;
+    assert!(took < PROMPT, "{took:?}");
+    let seen = end(&bench, stage).await;
+    assert_eq!(journaled.dropped.load(Ordering::SeqCst), 1);
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 1, "what waited did not begin");
+    assert_eq!(count(&seen, "tool.failed"), 3);
+    let text = format!("{:?}", bench.model.requests()[1]);
+    assert!(text.contains("Cancelled while it ran"), "{text}");
+    assert!(text.contains("Not run: the run was stopped."), "{text}");
+}
+
+#[tokio::test]
+async fn stops_at_a_question_and_withdraws_it() {
+    let journaled = Journaled::default();
+    let mut bench = Bench::new(vec![Step::call("write", "{}"), Step::say("fine")])
+        .tool(WritingTool::new(journaled.clone()));
+    bench.policy = ask_all();
+    let (stage, took) =
+        stop_at(&bench, |event| matches!(event, Event::PermissionRequested { .. })).await;
+    assert!(took < PROMPT, "{took:?}");
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "permission.withdrawn"), 1);
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    let text = format!("{:?}", bench.model.requests()[1]);
+    assert!(text.contains("Cancelled before it ran"), "{text}");
+}
+
+#[tokio::test]
+async fn stops_a_wait_for_the_provider() {
+    let busy = ProviderError::Overloaded { retry_after: None, source: "busy".into() };
+    let mut bench = Bench::new(vec![Step::Fail(String::new(), busy), Step::say("fine")]);
+    bench.clock = Arc::new(ManualClock::default());
+    bench.limits.delta_interval = Duration::ZERO;
+    let clock = Arc::new(ManualClock::default());
+    bench.clock = Arc::clone(&clock) as Arc<dyn posse_actors::ports::Clock>;
+    let (stage, took) =
+        stop_at(&bench, |event| matches!(event, Event::ProviderWaiting { .. })).await;
+    assert!(took < PROMPT, "{took:?}");
+    end(&bench, stage).await;
+    assert_eq!(clock.sleepers(), 0, "nobody sleeps on");
+    assert_eq!(bench.model.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn stops_while_the_history_is_read_again_after_a_crash() {
+    let mut bench =
+        Bench::new(vec![Step::say("lost"), Step::say("fine"), Step::say("one too many")]);
+    bench.limits = quick();
+    bench.fail.arm("AgentInvocation", "Replied", 1);
+    let mut stage = bench.start().await;
+    stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
+    bench.journal.hold();
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    soon("the crash", async {
+        while bench.fail.left() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    stage.session.interrupt();
+    bench.journal.release();
+    let outcome = soon("stopping", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Interrupted);
+    assert_eq!(bench.model.requests().len(), 1, "it is not asked again");
+    let next = play(&mut stage, "again", &[]).await.unwrap();
+    assert_eq!(next.ending, Ending::Answered("fine".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "agent.invocation.cancelled"), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_said_after_the_last_record() {
+    let mut bench = Bench::new(vec![Step::Hang("half".to_owned())]);
+    bench.limits = quick();
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    stage.until(|event| matches!(event, Event::TextDelta { .. })).await;
+    // Ending interrupts what runs.
+    let seen = end(&bench, stage).await;
+    assert_eq!(running.outcome().await.unwrap().ending, Ending::Interrupted);
+    assert!(matches!(seen.last().unwrap().event(), Event::SessionEnded { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_withdrawn_before_the_last_record() {
+    for crash in [false, true] {
+        for _ in 0..20 {
+            let mut bench = Bench::new(vec![Step::calls("echo", &["a", "b", "c"])]);
+            bench.policy = ask_all();
+            if crash {
+                bench.fail.arm("PermissionCoordinator", "Settle", 1);
+            }
+            let mut stage = bench.start().await;
+            stage.session.prompt(Prompt::text("go")).await.unwrap();
+            for _ in 0..3 {
+                stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
+            }
+            let seen = end(&bench, stage).await;
+            assert_eq!(count(&seen, "permission.withdrawn"), 3);
+            assert!(matches!(seen.last().unwrap().event(), Event::SessionEnded { .. }));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Observers: order, loss of deltas only, and ends.
+
+use std::sync::Arc;
+
+use posse_actors::conversation::Prompt;
+use posse_actors::event::{Announcement, Event, Subscription};
+use posse_actors::testing::{Bench, Step};
+
+use crate::support::{end, quick, soon};
+
+async fn all(events: &mut Subscription) -> Vec<Arc<Announcement>> {
+    soon("the observer", async {
+        let mut seen = Vec::new();
+        while let Some(announcement) = events.next().await {
+            seen.push(announcement);
+        }
+        seen
+    })
+    .await
+}
+
+fn chatty() -> Bench {
+    let texts: Vec<String> = (0..100).map(|nth| nth.to_string()).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let pieces = (0..500).map(|nth| format!("{nth} ")).collect();
+    let mut bench = Bench::new(vec![
+        Step::calls("echo", &texts),
+        Step::calls("echo", &texts),
+        Step::Say(pieces),
+    ]);
+    bench.limits = quick();
+    bench
+}
+
+#[tokio::test]
+async fn a_slow_reader_loses_deltas_only() {
+    for buffered_max in [0, 1, 2, 7, 100] {
+        let mut bench = chatty();
+        bench.limits.events_buffered_max = buffered_max;
+        let stage = bench.start().await;
+        let mut slow = stage.session.subscribe();
+        let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+        soon("the run", running.outcome()).await.unwrap();
+        // It reads nothing until everything is over.
+        let seen = end(&bench, stage).await;
+        let late = all(&mut slow).await;
+        let records = |seen: &[Arc<Announcement>]| -> Vec<u64> {
+            seen.iter().filter_map(|seen| seen.record()).collect()
+        };
+        let stored = bench.journal.records().len() as u64;
+        assert!(stored > 500);
+        let expected: Vec<u64> = (1..=stored).collect();
+        assert_eq!(records(&seen), expected, "{buffered_max}");
+        let first = records(&late)[0];
+        assert_eq!(records(&late), (first..=stored).collect::<Vec<_>>(), "{buffered_max}");
+        assert!(late.is_sorted_by(|a, b| a.seq < b.seq), "{buffered_max}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_falls_behind_now_and_then_misses_nothing() {
+    for every in [1, 3, 10] {
+        let mut bench = chatty();
+        bench.limits.events_buffered_max = 5;
+        let mut stage = bench.start().await;
+        let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+        let mut outcome = std::pin::pin!(running.outcome());
+        let mut turn = 0;
+        soon("the run", async {
+            loop {
+                turn += 1;
+                if turn % every == 0 {
+                    for _ in 0..every {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                tokio::select! {
+                    biased;
+                    announcement = stage.events.next() => stage.seen.push(announcement.unwrap()),
+                    _ = &mut outcome => break,
+                }
+            }
+        })
+        .await;
+        end(&bench, stage).await;
+    }
+}
+
+#[tokio::test]
+async fn observers_see_the_same_and_may_leave() {
+    let bench = chatty();
+    let stage = bench.start().await;
+    let (mut one, two) = (stage.session.subscribe(), stage.session.subscribe());
+    drop(two);
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    soon("the run", running.outcome()).await.unwrap();
+    let session = stage.session.clone();
+    let seen = end(&bench, stage).await;
+    let other = all(&mut one).await;
+    let from = seen.len() - other.len();
+    assert_eq!(seen[from..], other, "the same events in the same places");
+    // Whoever comes after the end hears that it has come.
+    assert!(all(&mut session.subscribe()).await.is_empty());
+}
+
+#[tokio::test]
+async fn waiting_for_an_event_can_be_given_up() {
+    let bench = chatty();
+    let mut stage = bench.start().await;
+    stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
+    for _ in 0..3 {
+        let next = futures_util::FutureExt::now_or_never(stage.events.next());
+        assert!(next.is_none());
+    }
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    soon("the run", running.outcome()).await.unwrap();
+    end(&bench, stage).await;
+}

@@ -1,0 +1,191 @@
+//! Questions and answers: each is answered once, and what runs is what was agreed to.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use posse_actors::conversation::{Prompt, QuestionId};
+use posse_actors::event::{Announcement, Event, Scope};
+use posse_actors::permission_coordinator::{AnswerError, Decision};
+use posse_actors::ports::{Action, Asking, Question, Situation, Verdict};
+use posse_actors::testing::{
+    Bench, ChangingTool, EchoTool, Journaled, PolicyFn, Step, WritingTool, ask_all,
+    test_confinement, types,
+};
+
+use crate::support::{Do, count, end, play, quick, soon};
+
+fn writing(steps: Vec<Step>, journaled: &Journaled) -> Bench {
+    let mut bench = Bench::new(steps).tool(WritingTool::new(journaled.clone()));
+    bench.policy = ask_all();
+    bench.limits = quick();
+    bench
+}
+
+fn permissions(seen: &[Arc<Announcement>]) -> Vec<String> {
+    types(seen).into_iter().filter(|kind| kind.starts_with("permission.")).collect()
+}
+
+#[tokio::test]
+async fn each_answer_has_its_effect() {
+    for (asking, habit, runs, ends) in [
+        (Asking::Human, Do::Allow, 2, ["permission.granted", "permission.granted"]),
+        (Asking::Human, Do::Deny, 0, ["permission.denied", "permission.denied"]),
+        (Asking::Yes, Do::Deny, 2, ["permission.granted", "permission.granted"]),
+        (Asking::Nobody, Do::Allow, 0, ["permission.denied", "permission.denied"]),
+    ] {
+        let journaled = Journaled::default();
+        let script = vec![Step::calls("write", &["a", "b"]), Step::say("done")];
+        let mut bench = writing(script, &journaled);
+        bench.asking = asking;
+        let mut stage = bench.start().await;
+        let outcome = play(&mut stage, "go", &[("permission.requested", habit)]).await.unwrap();
+        let seen = end(&bench, stage).await;
+        assert_eq!(journaled.began.load(Ordering::SeqCst), runs, "{asking:?} {habit:?}");
+        let expected =
+            ["permission.requested", ends[0], "permission.requested", ends[1]].map(str::to_owned);
+        assert_eq!(permissions(&seen), expected, "{asking:?} {habit:?}");
+        let unanswered = if asking == Asking::Nobody { 2 } else { 0 };
+        assert_eq!(outcome.unanswered, unanswered);
+        let nobody =
+            |event: &Event| matches!(event, Event::PermissionDenied { by, .. } if by == "nobody");
+        let denials = seen.iter().filter(|seen| nobody(seen.event())).count();
+        assert_eq!(denials, unanswered as usize);
+    }
+}
+
+#[tokio::test]
+async fn yes_does_not_cover_everything() {
+    let journaled = Journaled::default();
+    let mut bench = writing(vec![Step::call("write", "{}"), Step::say("done")], &journaled);
+    bench.asking = Asking::Yes;
+    bench.policy = Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| {
+        Verdict::Ask(Question {
+            reason: "a protected path".to_owned(),
+            scopes: vec![Scope::Once],
+            grant: None,
+            yes_covers: false,
+            rule: Some(r#"{"allow":"x"}"#.to_owned()),
+            confinement: test_confinement(),
+        })
+    }));
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert_eq!(outcome.unanswered, 1);
+    let seen = end(&bench, stage).await;
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(permissions(&seen), ["permission.requested", "permission.denied"]);
+}
+
+#[tokio::test]
+async fn a_grant_answers_what_is_open_already_and_what_comes() {
+    // Read-only calls ask side by side, so that several questions are open at once.
+    let script =
+        vec![Step::calls("echo", &["a", "b", "c"]), Step::call("echo", "{}"), Step::say("done")];
+    let mut bench = Bench::new(script);
+    bench.policy = ask_all();
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let asked = stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
+        let Event::PermissionRequested { request_id, .. } = asked.event() else { unreachable!() };
+        open.push(request_id.clone());
+    }
+    let session = stage.session.clone();
+    let answer =
+        async |id: &QuestionId, scope| session.answer(id.clone(), Decision::Allow(scope)).await;
+    let unknown = QuestionId::new("unknown");
+    assert_eq!(answer(&unknown, Scope::Once).await, Err(AnswerError::NotPending(unknown.clone())));
+    assert_eq!(
+        answer(&open[1], Scope::Global).await,
+        Err(AnswerError::ScopeNotOffered(Scope::Global)),
+        "and the question stays open"
+    );
+    assert_eq!(answer(&open[1], Scope::Session).await, Ok(()));
+    for id in &open {
+        assert_eq!(answer(id, Scope::Once).await, Err(AnswerError::NotPending(id.clone())));
+    }
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "permission.requested"), 3);
+    assert_eq!(count(&seen, "permission.granted"), 1);
+    assert_eq!(count(&seen, "permission.withdrawn"), 2);
+    assert_eq!(count(&seen, "tool.completed"), 4);
+}
+
+#[tokio::test]
+async fn asks_again_when_the_call_would_do_something_else_by_now() {
+    for (changes, questions, runs) in [(0, 1, 1), (2, 3, 1), (100, 4, 0)] {
+        let journaled = Journaled::default();
+        let mut bench = Bench::new(vec![Step::call("change", "{}"), Step::say("done")])
+            .tool(ChangingTool::new(journaled.clone(), changes));
+        bench.policy = ask_all();
+        let mut stage = bench.start().await;
+        play(&mut stage, "go", &[("permission.requested", Do::Allow)]).await.unwrap();
+        let seen = end(&bench, stage).await;
+        assert_eq!(count(&seen, "permission.requested"), questions, "{changes} changes");
+        assert_eq!(journaled.began.load(Ordering::SeqCst), runs, "{changes} changes");
+        let digests: Vec<_> = seen
+            .iter()
+            .filter_map(|seen| match seen.event() {
+                Event::PermissionRequested { digest, .. } => Some(digest.clone()),
+                Event::ToolStarted { digest, .. } => Some(format!("runs {digest}")),
+                _ => None,
+            })
+            .collect();
+        if let [.., agreed, run] = &digests[..]
+            && runs == 1
+        {
+            assert_eq!(*run, format!("runs {agreed}"), "what runs is what was agreed to");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_yes_is_not_a_yes_to_what_is_forbidden_by_then() {
+    let journaled = Journaled::default();
+    let mut bench = writing(vec![Step::call("write", "{}"), Step::say("done")], &journaled);
+    let (asking, judged) = (ask_all(), std::sync::atomic::AtomicU32::new(0));
+    bench.policy = Arc::new(PolicyFn(move |action: &Action, situation: &Situation<'_>| {
+        if judged.fetch_add(1, Ordering::SeqCst) == 0 {
+            return asking.judge(action, situation);
+        }
+        Verdict::Deny { reason: "no longer".to_owned(), rule: "time".to_owned() }
+    }));
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[("permission.requested", Do::Allow)]).await.unwrap();
+    end(&bench, stage).await;
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert!(format!("{:?}", bench.model.requests()[1]).contains("Denied: no longer (rule: time)"));
+}
+
+#[tokio::test]
+async fn too_many_questions_are_denied() {
+    let mut bench = Bench::new(vec![Step::calls("echo", &["a", "b", "c"]), Step::say("done")])
+        .tool(EchoTool::new());
+    bench.policy = ask_all();
+    bench.limits.questions_max = 2;
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    stage.until(|event| matches!(event, Event::PermissionDenied { .. })).await;
+    stage.session.interrupt();
+    soon("stopping", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "permission.withdrawn"), 2);
+}
+
+#[tokio::test]
+async fn a_grant_outlives_the_coordinator() {
+    let script = vec![Step::call("write", "{}"), Step::call("write", "{}"), Step::say("done")];
+    let journaled = Journaled::default();
+    let bench = writing(script, &journaled);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[("permission.requested", Do::Grant)]).await.unwrap();
+    bench.fail.arm("PermissionCoordinator", "Answer", 1);
+    let nothing = stage.session.answer(QuestionId::new("x"), Decision::Deny { reason: None }).await;
+    assert!(nothing.is_err());
+    play(&mut stage, "again", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "permission.requested"), 1);
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 2);
+}

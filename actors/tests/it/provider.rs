@@ -1,0 +1,278 @@
+//! Attempts, waits and broken replies, on a clock that is advanced by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::conversation::{AssistantMessage, CallId, Message, Prompt, StopReason, ToolCall};
+use posse_actors::event::{Announcement, Event};
+use posse_actors::ports::{Clock, Completion, ProviderError};
+use posse_actors::testing::{Bench, ManualClock, Step, types};
+
+use crate::support::{count, end, play, quick, soon};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn busy(retry_after: Option<Duration>) -> Step {
+    Step::Fail(String::new(), ProviderError::Overloaded { retry_after, source: "busy".into() })
+}
+
+fn by_hand(steps: Vec<Step>) -> (Bench, Arc<ManualClock>) {
+    let mut bench = Bench::new(steps);
+    let clock = Arc::new(ManualClock::default());
+    bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    (bench, clock)
+}
+
+fn waits(seen: &[Arc<Announcement>]) -> Vec<u64> {
+    let wait = |seen: &Arc<Announcement>| match seen.event() {
+        Event::ProviderRetry { wait_ms, .. } => Some(*wait_ms),
+        _ => None,
+    };
+    seen.iter().filter_map(wait).collect()
+}
+
+/// Plays one prompt; each wait is let pass as soon as somebody sleeps.
+async fn wait_out(bench: &Bench, clock: &ManualClock) -> (Ending, Vec<Arc<Announcement>>) {
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let mut outcome = std::pin::pin!(running.outcome());
+    let ending = soon("the run", async {
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut outcome => return outcome.unwrap().ending,
+                announcement = stage.events.next() => {
+                    let announcement = announcement.unwrap();
+                    if let Event::ProviderRetry { wait_ms, .. } = announcement.event() {
+                        while clock.sleepers() == 0 {
+                            tokio::task::yield_now().await;
+                        }
+                        let wait = Duration::from_millis(*wait_ms);
+                        clock.advance(wait.saturating_sub(Duration::from_millis(1)));
+                        let before = bench.model.requests().len();
+                        for _ in 0..50 {
+                            tokio::task::yield_now().await;
+                        }
+                        assert_eq!(bench.model.requests().len(), before, "not before its time");
+                        clock.advance(Duration::from_millis(1));
+                    }
+                    stage.seen.push(announcement);
+                }
+            }
+        }
+    })
+    .await;
+    let seen = end(bench, stage).await;
+    (ending, seen)
+}
+
+#[tokio::test]
+async fn waits_longer_each_time_until_patience_ends() {
+    let (bench, clock) = by_hand((0..10).map(|_| busy(None)).collect());
+    let (ending, seen) = wait_out(&bench, &clock).await;
+    let Ending::Failed { class, cause } = ending else { panic!("{ending:?}") };
+    assert_eq!(
+        (class.as_str(), cause.as_str()),
+        ("provider.overloaded", "the provider is overloaded: busy")
+    );
+    // 1 + 2 + 4 + 8 + 16 is 31; another 30 would be more than the minute.
+    assert_eq!(waits(&seen), [1000, 2000, 4000, 8000, 16000]);
+    assert_eq!(count(&seen, "provider.waiting"), 5);
+    assert_eq!(bench.model.requests().len(), 6);
+}
+
+#[tokio::test]
+async fn a_crash_of_the_client_does_not_renew_patience() {
+    let (bench, clock) = by_hand((0..20).map(|_| busy(Some(20 * SECOND))).collect());
+    bench.fail.arm("ProviderClient", "WaitEnded", 2);
+    let (ending, seen) = wait_out(&bench, &clock).await;
+    assert!(matches!(ending, Ending::Failed { .. }), "{ending:?}");
+    assert_eq!(bench.fail.left(), 0);
+    assert_eq!(waits(&seen), [20_000, 20_000, 20_000], "a minute in all");
+}
+
+#[tokio::test]
+async fn does_as_the_provider_asks() {
+    let (bench, clock) =
+        by_hand(vec![busy(Some(7 * SECOND)), busy(Some(3600 * SECOND)), Step::say("done")]);
+    let (ending, seen) = wait_out(&bench, &clock).await;
+    assert_eq!(ending, Ending::Answered("done".to_owned()));
+    assert_eq!(waits(&seen), [7000, 30000]);
+}
+
+#[tokio::test]
+async fn gives_up_at_once_where_trying_again_cannot_help() {
+    for error in [
+        ProviderError::ContextFull { source: "x".into() },
+        ProviderError::Unauthorized { source: "x".into() },
+        ProviderError::QuotaExhausted { retry_after: None, source: "x".into() },
+        ProviderError::Rejected { source: "x".into() },
+    ] {
+        let class = format!("provider.{}", error.class());
+        let bench = Bench::new(vec![Step::Fail(String::new(), error), Step::say("fine")]);
+        let mut stage = bench.start().await;
+        let outcome = play(&mut stage, "go", &[]).await.unwrap();
+        let Ending::Failed { class: actual, .. } = outcome.ending else {
+            panic!("{class}: {outcome:?}")
+        };
+        assert_eq!(actual, class);
+        // The session goes on.
+        let next = play(&mut stage, "again", &[]).await.unwrap();
+        assert_eq!(next.ending, Ending::Answered("fine".to_owned()));
+        end(&bench, stage).await;
+    }
+}
+
+#[tokio::test]
+async fn a_broken_reply_is_kept_and_tried_once_more() {
+    let broken = |text: &str, partial: &str| {
+        let (partial, source) = (partial.to_owned(), "cut at byte 7".into());
+        Step::Fail(text.to_owned(), ProviderError::Broken { partial, source })
+    };
+    for (text, partial) in [("half", "half"), ("", "half")] {
+        let mut bench = Bench::new(vec![broken(text, partial), Step::say("done")]);
+        bench.limits = quick();
+        let mut stage = bench.start().await;
+        let outcome = play(&mut stage, "go", &[]).await.unwrap();
+        assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+        let seen = end(&bench, stage).await;
+        let kept = |event: &Event| matches!(event, Event::ModelPartial { text, cause, .. } if text == "half" && cause == "broken_reply");
+        assert_eq!(seen.iter().filter(|seen| kept(seen.event())).count(), 1);
+        let sent = bench.model.requests();
+        assert_eq!(sent[0].len(), sent[1].len(), "the same turn again");
+    }
+    let mut bench = Bench::new(vec![broken("a", "a"), broken("b", "b"), Step::say("fine")]);
+    bench.limits = quick();
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert!(
+        matches!(&outcome.ending, Ending::Failed { class, .. } if class == "provider.broken_reply"),
+        "{outcome:?}"
+    );
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn deltas_come_before_their_reply_and_say_the_same() {
+    let pieces: Vec<String> = (0..2000).map(|nth| format!("{nth} ")).collect();
+    let mut bench = Bench::new(vec![Step::Say(pieces.clone())]);
+    bench.limits = quick();
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let kinds = types(&seen);
+    let reply = kinds.iter().position(|kind| kind == "model.text").unwrap();
+    let last = kinds.iter().rposition(|kind| kind == "model.text.delta").unwrap();
+    assert!(last < reply);
+    let text: String = seen
+        .iter()
+        .filter_map(|seen| match seen.event() {
+            Event::TextDelta { text } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(text, pieces.concat());
+    assert!(count(&seen, "model.text.delta") < 1000, "joined");
+}
+
+#[tokio::test]
+async fn repeated_and_empty_call_ids_become_unique() {
+    let call = |id: &str| ToolCall {
+        id: CallId::new(id),
+        provider_id: None,
+        name: "echo".to_owned(),
+        arguments: format!(r#"{{"text":"{id}"}}"#),
+    };
+    let reply = || {
+        Step::Reply(Completion {
+            message: AssistantMessage {
+                tool_calls: vec![call("same"), call("same"), call("")],
+                ..AssistantMessage::default()
+            },
+            stop_reason: StopReason::ToolUse,
+            usage: None,
+            model: None,
+        })
+    };
+    let bench = Bench::new(vec![reply(), reply(), Step::say("done")]);
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "tool.completed"), 6);
+    let sent = bench.model.requests().pop().unwrap();
+    let theirs: Vec<_> = sent
+        .iter()
+        .filter_map(|message| match &**message {
+            Message::Assistant(said) => Some(&said.tool_calls),
+            _ => None,
+        })
+        .flatten()
+        .map(|call| call.provider_id.as_deref())
+        .collect();
+    assert_eq!(theirs, [Some("same"), Some("same"), None].repeat(2));
+}
+
+#[tokio::test]
+async fn bad_calls_are_answered_and_not_run() {
+    let bench = Bench::new(vec![
+        Step::call("nothing", "{}"),
+        Step::call("echo", "{not json"),
+        Step::call("echo", r#"{"text": ["a"]}"#),
+        Step::say("done"),
+    ]);
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!((count(&seen, "tool.started"), count(&seen, "tool.failed")), (0, 3));
+}
+
+#[tokio::test]
+async fn a_withheld_reply_ends_the_turn_and_runs_nothing() {
+    let call = ToolCall {
+        id: CallId::new("1"),
+        provider_id: None,
+        name: "echo".to_owned(),
+        arguments: "{}".to_owned(),
+    };
+    let message = AssistantMessage { tool_calls: vec![call], ..AssistantMessage::default() };
+    let (stop_reason, usage, model) = (StopReason::ContentFilter, None, None);
+    let reply = Step::Reply(Completion { message, stop_reason, usage, model });
+    let bench = Bench::new(vec![reply, Step::say("fine")]);
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert!(matches!(&outcome.ending, Ending::Failed { class, .. } if class == "content_filter"));
+    play(&mut stage, "again", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!((count(&seen, "model.content_filter"), count(&seen, "tool.requested")), (1, 0));
+}
+
+#[tokio::test]
+async fn stops_after_as_many_turns_as_it_may() {
+    let mut bench =
+        Bench::new((0..9).map(|nth| Step::calls("echo", &[&nth.to_string()])).collect());
+    bench.limits.turns_max = 3;
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Limited { limit: "maxTurns", value: 3, said: None });
+    assert_eq!((outcome.turns, outcome.usage.input_tokens), (3, Some(30)));
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "limit.reached"), 1);
+}
+
+#[tokio::test]
+async fn turns_and_tokens_count_across_a_crash() {
+    let mut bench =
+        Bench::new((0..9).map(|nth| Step::calls("echo", &[&nth.to_string()])).collect());
+    bench.limits.turns_max = 3;
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    bench.fail.arm("AgentInvocation", "CallEnded", 1);
+    let outcome = play(&mut stage, "again", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Limited { limit: "maxTurns", value: 3, said: None });
+    assert_eq!((outcome.turns, outcome.usage.input_tokens), (3, Some(30)));
+    end(&bench, stage).await;
+    assert_eq!(bench.fail.left(), 0);
+}

@@ -1,0 +1,198 @@
+//! Messages that arrive during a run: delivered exactly once, at the next safe point.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
+use posse_actors::event::{Event, MessageKind};
+use posse_actors::root_session::DeliverError;
+use posse_actors::testing::{Bench, GatedTool, Journaled, Step, WritingTool, ask_all};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::support::{Do, count, end, play, soon};
+
+/// A history in short: who said what.
+fn told(history: &[Arc<Message>]) -> Vec<String> {
+    let line = |message: &Arc<Message>| match &**message {
+        Message::System { .. } => "system".to_owned(),
+        Message::User { content } => format!("user {}", text_of(content)),
+        Message::Assistant(said) => match &said.content {
+            Some(text) => format!("assistant {text}"),
+            None => format!("assistant calls {}", said.tool_calls.len()),
+        },
+        Message::Tool { content, .. } => format!("tool {}", text_of(content)),
+    };
+    history.iter().map(line).collect()
+}
+
+fn said(text: &str) -> Vec<ContentPart> {
+    vec![ContentPart::text(text)]
+}
+
+#[tokio::test]
+async fn steers_while_the_model_thinks() {
+    let gate = Arc::new(Notify::new());
+    let script = vec![Step::after(&gate, Step::calls("echo", &["a", "b"])), Step::say("done")];
+    let bench = Bench::new(script);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
+    stage.session.deliver(MessageKind::Steer, said("left")).await.unwrap();
+    gate.notify_one();
+    let outcome = soon("the run", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    end(&bench, stage).await;
+    assert_eq!(
+        told(&bench.model.requests()[1]),
+        [
+            "system",
+            "user go",
+            "assistant calls 2",
+            "tool Skipped: the user sent a message.",
+            "tool Skipped: the user sent a message.",
+            "user left",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn steers_after_the_calls_in_flight() {
+    let (journaled, gate) = (Journaled::default(), Arc::new(Semaphore::new(0)));
+    let mut calls: Vec<_> =
+        ["a", "b", "c"].map(|text| ("gated".to_owned(), format!(r#"{{"text":"{text}"}}"#))).into();
+    calls.push(("write".to_owned(), "{}".to_owned()));
+    let wrote = Journaled::default();
+    let mut bench = Bench::new(vec![Step::Call(calls), Step::say("done")])
+        .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)))
+        .tool(WritingTool::new(wrote.clone()));
+    bench.limits.parallel_calls_max = 2;
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    for _ in 0..2 {
+        stage.until(|event| matches!(event, Event::ToolStarted { .. })).await;
+    }
+    stage.session.deliver(MessageKind::Steer, said("left")).await.unwrap();
+    stage.session.deliver(MessageKind::FollowUp, said("and then")).await.unwrap();
+    gate.add_permits(10);
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 2);
+    assert_eq!(wrote.began.load(Ordering::SeqCst), 0);
+    assert_eq!((count(&seen, "message.queued"), count(&seen, "message.delivered")), (2, 2));
+    let sent = bench.model.requests();
+    assert_eq!(
+        told(&sent[1]),
+        [
+            "system",
+            "user go",
+            "assistant calls 4",
+            "tool a",
+            "tool b",
+            "tool Skipped: the user sent a message.",
+            "tool Skipped: the user sent a message.",
+            "user left",
+        ]
+    );
+    assert_eq!(told(&sent[2])[8..], ["assistant done", "user and then"]);
+}
+
+#[tokio::test]
+async fn steers_during_a_question() {
+    let journaled = Journaled::default();
+    let mut bench = Bench::new(vec![Step::calls("write", &["a", "b"]), Step::say("done")])
+        .tool(WritingTool::new(journaled.clone()));
+    bench.policy = ask_all();
+    let mut stage = bench.start().await;
+    let habits = &[("permission.requested", Do::Steer), ("message.queued", Do::FollowUp)];
+    let session = stage.session.clone();
+    let answering = tokio::spawn({
+        let mut events = session.subscribe();
+        async move {
+            let mut asked = None;
+            while let Some(seen) = events.next().await {
+                match seen.event() {
+                    Event::PermissionRequested { request_id, .. } => {
+                        asked = Some(request_id.clone());
+                    }
+                    Event::MessageQueued { kind: MessageKind::FollowUp, .. } => {
+                        use posse_actors::event::Scope;
+                        use posse_actors::permission_coordinator::Decision;
+                        let yes = Decision::Allow(Scope::Once);
+                        session.answer(asked.clone().unwrap(), yes).await.unwrap();
+                    }
+                    _ => {}
+                }
+            }
+        }
+    });
+    let outcome = play(&mut stage, "go", habits).await.unwrap();
+    assert!(matches!(outcome.ending, Ending::Answered(_)));
+    end(&bench, stage).await;
+    soon("the other observer", answering).await.unwrap();
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 1, "the second was skipped");
+    let sent = bench.model.requests();
+    assert_eq!(
+        told(&sent[1])[3..],
+        ["tool wrote a", "tool Skipped: the user sent a message.", "user steer"]
+    );
+    assert_eq!(told(&sent[2])[6..], ["assistant done", "user follow-up"]);
+}
+
+#[tokio::test]
+async fn what_came_too_late_is_said_before_the_next_prompt() {
+    let bench = Bench::new(vec![Step::Hang(String::new()), Step::say("fine")]);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
+    stage.session.deliver(MessageKind::FollowUp, said("and then")).await.unwrap();
+    stage.session.interrupt();
+    soon("stopping", running.outcome()).await.unwrap();
+    play(&mut stage, "again", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "message.delivered"), 1);
+    assert_eq!(
+        told(&bench.model.requests()[1]),
+        ["system", "user go", "user and then", "user again"]
+    );
+}
+
+#[tokio::test]
+async fn what_was_queued_survives_a_crash_and_is_delivered_once() {
+    for kind in [MessageKind::Steer, MessageKind::FollowUp] {
+        let gate = Arc::new(Notify::new());
+        let script =
+            vec![Step::after(&gate, Step::say("lost")), Step::say("one"), Step::say("two")];
+        let bench = Bench::new(script);
+        bench.fail.arm("AgentInvocation", "Replied", 1);
+        let mut stage = bench.start().await;
+        let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+        stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
+        stage.session.deliver(kind, said("left")).await.unwrap();
+        gate.notify_one();
+        soon("the run", running.outcome()).await.unwrap();
+        let seen = end(&bench, stage).await;
+        assert_eq!(count(&seen, "message.delivered"), 1);
+        let last = bench.model.requests().pop().unwrap();
+        let times = told(&last).iter().filter(|line| *line == "user left").count();
+        assert_eq!(times, 1, "{:?}", told(&last));
+    }
+}
+
+#[tokio::test]
+async fn refuses_when_idle_and_when_full() {
+    let mut bench = Bench::new(vec![Step::Hang(String::new())]);
+    bench.limits.queued_messages_max = 2;
+    let stage = bench.start().await;
+    let session = &stage.session;
+    let deliver = async || session.deliver(MessageKind::Steer, said("x")).await.map(|_| ());
+    assert_eq!(deliver().await, Err(DeliverError::Idle));
+    let running = session.prompt(Prompt::text("go")).await.unwrap();
+    assert_eq!(deliver().await, Ok(()));
+    assert_eq!(deliver().await, Ok(()));
+    assert_eq!(deliver().await, Err(DeliverError::Full));
+    session.interrupt();
+    soon("stopping", running.outcome()).await.unwrap();
+    assert_eq!(deliver().await, Err(DeliverError::Idle));
+    end(&bench, stage).await;
+}
