@@ -4,11 +4,14 @@
 //! The journal is the truth. Nothing here keeps an index on disk, so nothing can disagree with it.
 
 pub mod commands;
+pub mod export;
+pub mod remove;
 pub mod state;
 
 mod format;
 mod lock;
 mod memory;
+mod read;
 mod scan;
 mod segments;
 mod store;
@@ -18,6 +21,7 @@ mod verify;
 mod writer;
 
 pub use memory::MemoryJournal;
+pub use read::whole_session;
 pub use state::{StateDir, new_session_id};
 pub use store::FileJournal;
 pub use summary::{SessionState, SessionSummary};

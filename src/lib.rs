@@ -19,5 +19,9 @@ pub mod secrets;
 pub mod tools;
 
 pub mod demo;
+pub mod doctor;
 pub mod front;
+pub mod lists;
+pub mod packaging;
+pub mod replaying;
 pub mod wiring;

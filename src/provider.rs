@@ -5,6 +5,7 @@
 
 pub mod presets;
 pub mod profile;
+pub mod reach;
 pub mod replay;
 pub mod sse;
 

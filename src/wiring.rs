@@ -1,5 +1,6 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod errands;
 mod plain;
 mod provider;
 mod run;
@@ -23,6 +24,9 @@ use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 use crate::models;
 
+pub(crate) use provider::{
+    choose as choose_provider, name as provider_name, profile as provider_profile,
+};
 pub(crate) use run::perform;
 pub use run::{Setup, assemble};
 
@@ -48,26 +52,18 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
         Invocation::Plain(args) => plain::run(&args, &environment),
-        Invocation::Replay(_) => not_yet("replay"),
-        Invocation::Agents(_) => not_yet("agents"),
-        Invocation::Tools(_) => not_yet("tools"),
+        Invocation::Replay(args) => errands::replay(&args, &environment),
+        Invocation::Agents(args) => errands::agents(&args, &environment),
+        Invocation::Tools(args) => errands::tools(&args, &environment),
         Invocation::Models(args) => list_models(&args, &environment),
-        Invocation::Doctor(_) => not_yet("doctor"),
-        Invocation::Completions(_) => not_yet("completions"),
-        Invocation::Man(_) => not_yet("man"),
+        Invocation::Doctor(args) => errands::doctor(&args, &environment),
+        Invocation::Completions(args) => errands::completions(args),
+        Invocation::Man(args) => errands::man(&args),
     };
     match ended {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failures) => complain(&failures),
     }
-}
-
-fn not_yet(name: &str) -> Result<Exit, Vec<Failure>> {
-    Err(vec![unavailable(name)])
-}
-
-fn unavailable(name: &str) -> Failure {
-    Failure::new("CLI002", Exit::Usage, format!("posse {name} is not available yet"))
 }
 
 fn leave(exit: &CliExit) -> ExitCode {
@@ -140,12 +136,13 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
     match &args.action {
         SessionsAction::List { .. } => commands::list(&state, within, &view, &mut out),
         SessionsAction::Show { id, .. } => commands::show(&state, id, &view, &mut out),
-        SessionsAction::Verify { json: true, .. } => Err(unavailable("sessions verify --json")),
         SessionsAction::Verify { id, .. } => {
             commands::verify(&state, id.as_deref(), within, &view, &mut out)
         }
-        SessionsAction::Export { .. } => Err(unavailable("sessions export")),
-        SessionsAction::Rm { .. } => Err(unavailable("sessions rm")),
+        SessionsAction::Export { id, format, output } => {
+            errands::export(&state, id, *format, output.as_deref(), &mut out)
+        }
+        SessionsAction::Rm { id, yes } => errands::remove(&state, id, *yes, &mut out),
     }
 }
 

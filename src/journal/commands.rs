@@ -6,9 +6,9 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
-use crate::journal::format::Chain;
-use crate::journal::scan::{Scanner, Step, open_to_read, parse};
-use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
+use crate::journal::read::{self, ReadError};
+use crate::journal::scan::parse;
+use crate::journal::segments::ACTIVE;
 use crate::journal::state::{Found, StateDir, Within};
 use crate::journal::summary::{SessionState, SessionSummary};
 use crate::journal::transcript::{Transcript, counted, local};
@@ -53,18 +53,25 @@ pub fn show(state: &StateDir, id: &str, view: &View, out: &mut dyn Write) -> Res
     let found = state.find(Within::Everywhere, id)?;
     let problem = match write_session(&found, view, out) {
         Ok(problem) => problem,
-        Err(ShowError::Out(error)) => return ended(Err(error), out, Exit::Done),
-        Err(ShowError::Journal(error)) => {
+        Err(ReadError::Out(error)) => return ended(Err(error), out, Exit::Done),
+        Err(ReadError::Journal(error)) => {
             return Err(unreadable(&found, &error));
         }
     };
     match problem {
         None => ended(Ok(()), out, Exit::Done),
-        Some(problem) => Err(Failure::new("SES006", Exit::Session, problem)
-            .at(found.dir.join(ACTIVE).display().to_string())
-            .because("what is above is all that the journal still proves")
-            .fix(format!("`posse sessions verify {}` says more", found.id))),
+        Some(problem) => {
+            Err(damaged(&found, problem)
+                .because("what is above is all that the journal still proves"))
+        }
     }
+}
+
+/// The journal ends before its end.
+pub(crate) fn damaged(found: &Found, problem: String) -> Failure {
+    Failure::new("SES006", Exit::Session, problem)
+        .at(found.dir.join(ACTIVE).display().to_string())
+        .fix(format!("`posse sessions verify {}` says more", found.id))
 }
 
 /// Checks the hash chain of one session, or of every session that `within` means.
@@ -227,61 +234,33 @@ fn verified_text(verified: &Verified) -> String {
     text
 }
 
-enum ShowError {
-    Out(io::Error),
-    Journal(io::Error),
-}
-
 /// Writes the records up to the first problem, and returns that.
 fn write_session(
     found: &Found,
     view: &View,
     out: &mut dyn Write,
-) -> Result<Option<String>, ShowError> {
-    let closed = match closed_segments(&found.dir).map_err(ShowError::Journal)? {
-        Ok(closed) => closed,
-        Err(gap) => return Ok(Some(gap)),
-    };
-    let mut chain = Chain::start(&found.id);
-    let mut expected = Some(1);
-    for name in (1..=closed).map(closed_name).chain([ACTIVE.to_owned()]) {
-        let file = match open_to_read(&found.dir.join(&name)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-            Err(error) => return Err(ShowError::Journal(error)),
-        };
-        let mut scanner = Scanner::new(file, chain, expected, 0);
-        loop {
-            match scanner.step().map_err(ShowError::Journal)? {
-                Step::Record(head) if !view.json => {
-                    let record = parse(scanner.line(), head, &found.id);
-                    let mut transcript = Transcript::new(&mut *out, &view.zone, view.color);
-                    transcript.add(&record).map_err(ShowError::Out)?;
-                }
-                Step::Record(_) => out.write_all(scanner.line()).map_err(ShowError::Out)?,
-                // The line that a process writes, or wrote when it was killed.
-                Step::End | Step::Torn => break,
-                Step::Newer(version) => {
-                    return Ok(Some(format!(
-                        "a later version of posse wrote the rest (format {version})"
-                    )));
-                }
-                Step::Damaged(what) => return Ok(Some(format!("the journal is damaged: {what}"))),
-            }
+) -> Result<Option<String>, ReadError> {
+    read::records(found, &mut |line, head| {
+        if view.json {
+            return out.write_all(line);
         }
-        (chain, expected) = (scanner.chain(), scanner.expected());
-    }
-    Ok(None)
+        let record = parse(line, head, &found.id);
+        Transcript::new(&mut *out, &view.zone, view.color).add(&record)
+    })
 }
 
-fn unreadable(found: &Found, error: &io::Error) -> Failure {
+pub(crate) fn unreadable(found: &Found, error: &io::Error) -> Failure {
     Failure::new("SES005", Exit::Session, format!("session `{}` cannot be read", found.id))
         .at(found.dir.display().to_string())
         .because(error.to_string())
 }
 
 /// A reader that went away is an ending like another.
-fn ended(written: io::Result<()>, out: &mut dyn Write, exit: Exit) -> Result<Exit, Failure> {
+pub(crate) fn ended(
+    written: io::Result<()>,
+    out: &mut dyn Write,
+    exit: Exit,
+) -> Result<Exit, Failure> {
     // What is still in a buffer is not written.
     match written.and_then(|()| out.flush()) {
         Ok(()) => Ok(exit),
@@ -292,7 +271,7 @@ fn ended(written: io::Result<()>, out: &mut dyn Write, exit: Exit) -> Result<Exi
 }
 
 /// `12 B`, `3.4 KiB`.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let mut tenths = u128::from(bytes) * 10;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if tenths < 10 * 1024 || unit == "GiB" {

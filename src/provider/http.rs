@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use posse_actors::ports::ProviderError;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Response, Url, redirect};
+use reqwest::{Client, Method, Response, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::failure::{Exit, Failure};
@@ -92,10 +92,28 @@ impl Endpoint {
         body: Bytes,
         accept: &'static str,
     ) -> Result<Response, ProviderError> {
+        self.send(Method::POST, Some(body), accept).await
+    }
+
+    /// The same without a body, for what changes nothing.
+    pub(crate) async fn get(&self, accept: &'static str) -> Result<Response, ProviderError> {
+        self.send(Method::GET, None, accept).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        body: Option<Bytes>,
+        accept: &'static str,
+    ) -> Result<Response, ProviderError> {
         let client = self.client().map_err(|reason| classify::rejected(&self.origin, reason))?;
         let mut headers = self.headers.clone();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        let request = client.post(self.url.clone()).headers(headers).body(body).send();
+        let mut request = client.request(method, self.url.clone()).headers(headers);
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        let request = request.send();
         match tokio::time::timeout(self.timeouts.header(), request).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(classify::transport(&self.origin, error)),

@@ -26,15 +26,7 @@ pub(crate) fn choose(
     match kind {
         Some("replay") => replayed(name, configured, workspace),
         None | Some("openai-compatible") => {
-            let mut wanted = configured.map(wanted).transpose()?.unwrap_or_default();
-            if configured.is_none() && presets::preset(name).is_none() {
-                return Err(unknown(name, settings));
-            }
-            if let Some(model) = &settings.model {
-                wanted.model = Some(model.clone());
-            }
-            let variable = |name: &str| environment.get(name).map(str::to_owned);
-            openai_compatible(Profile::resolve(name, wanted, variable)?)
+            openai_compatible(profile(name, settings, environment)?)
         }
         Some(other) => {
             let what = format!("providers.{name}.type \"{other}\" is not available yet");
@@ -42,6 +34,29 @@ pub(crate) fn choose(
                 .fix("use a server that speaks the OpenAI protocol: type \"openai-compatible\""))
         }
     }
+}
+
+/// The profile of that name, with its key.
+pub(crate) fn profile(
+    name: &str,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Profile, Failure> {
+    let configured = settings.providers.get(name);
+    let mut wanted = configured.map(wanted).transpose()?.unwrap_or_default();
+    if configured.is_none() && presets::preset(name).is_none() {
+        return Err(unknown(name, settings));
+    }
+    if let Some(model) = &settings.model {
+        wanted.model = Some(model.clone());
+    }
+    let variable = |name: &str| environment.get(name).map(str::to_owned);
+    Profile::resolve(name, wanted, variable)
+}
+
+/// The name of the provider that would be asked: the one that was named, or one at hand.
+pub(crate) fn name<'a>(settings: &'a Settings, environment: &Environment) -> Option<&'a str> {
+    settings.default_provider.as_deref().or_else(|| at_hand(environment))
 }
 
 /// The first preset whose key variable is set.

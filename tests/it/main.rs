@@ -34,6 +34,12 @@ mod demo;
 mod driving;
 mod plain;
 
+// What is stored, as a document, and run again.
+mod export;
+mod replay;
+// What works on a machine and what does not.
+mod doctor;
+
 // Processes: what they see, how they end, what is left of them.
 mod exec;
 // Rules about the source that no compiler checks.

@@ -20,7 +20,8 @@ const MAY_USE: [(&str, &[&str]); 11] = [
 ];
 
 /// Modules that know all others.
-const KNOW_ALL: [&str; 4] = ["demo", "lib", "main", "wiring"];
+const KNOW_ALL: [&str; 8] =
+    ["demo", "doctor", "lib", "lists", "main", "packaging", "replaying", "wiring"];
 
 /// Everything the kernel may depend on.
 const KERNEL_DEPENDENCIES: [&str; 8] =

@@ -10,6 +10,7 @@ use posse_actors::record::RecordId;
 use tempfile::TempDir;
 
 use super::*;
+use crate::journal::format::Chain;
 use crate::journal::format::append_line;
 
 const ID: &str = "20261121-215652-3f9a2c";

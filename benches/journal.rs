@@ -1,0 +1,190 @@
+//! How fast records are kept and checked, beside what the disk and the hash alone take.
+//!
+//! `cargo bench --bench journal`. Ends with 1 if a promised figure is missed.
+
+#![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
+#![expect(clippy::cast_precision_loss, reason = "rates for people")]
+
+#[path = "support/table.rs"]
+mod table;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use posse::journal::{FileJournal, verify_session};
+use posse_actors::agent_invocation::RequestOptions;
+use posse_actors::conversation::{ContentPart, Prompt, SessionId};
+use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
+use posse_actors::limits::Limits;
+use posse_actors::ports::{
+    Action, Asking, CallContext, JournalBatch, JournalStore, NoHooks, PortFuture, Ports, Prepared,
+    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+};
+use posse_actors::record::{Durability, RecordId};
+use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::testing::{CountedIds, ScriptedModel, Step, TokioClock, allow_all};
+use posse_actors::tool_call::PermittedCall;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+const RECORDS: u32 = 100_000;
+/// Records in one batch, as they gather while the disk is busy.
+const BATCH: u32 = 64;
+
+fn main() -> ExitCode {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut good = true;
+
+    let (took, bytes) = runtime.block_on(appended(&dir.path().join("direct"), "x", 0));
+    let rate = f64::from(RECORDS) / took.as_secs_f64();
+    good &= table::at_least("records through FileJournal", rate, 100_000.0, "/s");
+    let floor = written(&dir.path().join("floor"), bytes);
+    let floor = f64::from(RECORDS) / floor.as_secs_f64();
+    table::fact("  the same bytes written and synced at once", floor, "/s");
+
+    let took = runtime.block_on(noted(&dir.path().join("kernel")));
+    let rate = f64::from(RECORDS) / took.as_secs_f64();
+    good &= table::at_least("records through TranscriptWriter", rate, 100_000.0, "/s");
+
+    let large = dir.path().join("large");
+    let (_, bytes) = runtime.block_on(appended(&large, "x", 1000));
+    let mut records = 0;
+    let took = table::best(3, || records = verify_session(&large, "s").unwrap().records);
+    assert_eq!(records, u64::from(RECORDS));
+    let rate = bytes as f64 / took.as_secs_f64() / 1e6;
+    good &= table::at_least("verify", rate, 200.0, "MB/s");
+    let data = vec![b'x'; usize::try_from(bytes).unwrap()];
+    let took = table::best(3, || assert_ne!(Sha256::digest(&data)[..], [0; 32]));
+    let rate = bytes as f64 / took.as_secs_f64() / 1e6;
+    table::fact("  SHA-256 of as many bytes", rate, "MB/s");
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn record(number: u32, text: &str) -> Arc<StoredRecord> {
+    Arc::new(StoredRecord {
+        v: FORMAT_VERSION,
+        record: u64::from(number),
+        ts: 1_795_300_000_000,
+        id: RecordId { process: 7, count: number },
+        session_id: SessionId::new("s"),
+        origin: None,
+        event: Event::UserMessage { content: vec![ContentPart::text(text)], message_id: None },
+    })
+}
+
+/// Appends all records to a journal in `dir`; how long that took, and how large it is.
+async fn appended(dir: &Path, text: &str, repeated: usize) -> (Duration, u64) {
+    let text = text.repeat(repeated.max(60));
+    let batches: Vec<Vec<Arc<StoredRecord>>> = (0..RECORDS)
+        .step_by(BATCH as usize)
+        .map(|from| (from + 1..=(from + BATCH).min(RECORDS)).map(|n| record(n, &text)).collect())
+        .collect();
+    let journal = FileJournal::lock(dir, SessionId::new("s")).unwrap();
+    let opened = journal.open().await.unwrap();
+    let (done, ends) = mpsc::channel();
+    let start = Instant::now();
+    for records in batches {
+        let done = done.clone();
+        opened.journal.submit(JournalBatch {
+            records,
+            durability: Durability::Synced,
+            done: Box::new(move |end| done.send(end.unwrap().last_record).unwrap()),
+        });
+    }
+    drop(done);
+    assert_eq!(ends.iter().max(), Some(u64::from(RECORDS)));
+    let took = start.elapsed();
+    drop((opened, journal));
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    (took, files.map(|file| file.len()).sum())
+}
+
+fn written(file: &Path, bytes: u64) -> Duration {
+    let data = vec![b'x'; usize::try_from(bytes).unwrap()];
+    let start = Instant::now();
+    let mut file = File::create(file).unwrap();
+    file.write_all(&data).unwrap();
+    file.sync_data().unwrap();
+    start.elapsed()
+}
+
+/// A tool that has many facts to record: each goes the way of every record of the kernel.
+struct Talkative(ToolSpec);
+
+impl Tool for Talkative {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, _: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let action = Action {
+            tool: self.0.name.clone(),
+            operations: Vec::new(),
+            summary: "talk".to_owned(),
+            detail: String::new(),
+            digest: "0".repeat(64),
+        };
+        Box::pin(std::future::ready(Ok(Prepared { action, payload: Box::new(()) })))
+    }
+
+    fn run(&self, _: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(async move {
+            for _ in 0..RECORDS {
+                let message = "a fact that deserves a line of its own in the journal".to_owned();
+                context.facts.send(Event::Warning { message }).await.unwrap();
+            }
+            ToolOutput::text("said")
+        })
+    }
+}
+
+/// How long a session takes to have a tool's facts on the disk.
+async fn noted(dir: &Path) -> Duration {
+    let mut tools = Toolbox::default();
+    let spec = ToolSpec {
+        name: "talk".to_owned(),
+        description: String::new(),
+        parameters: json!({ "type": "object" }),
+        side_effect: SideEffect::None,
+        source: "programmatic".to_owned(),
+    };
+    assert!(tools.register(Arc::new(Talkative(spec))).is_ok());
+    let steps = vec![Step::call("talk", "{}"), Step::say("done")];
+    let ports = Ports {
+        provider: Arc::new(ScriptedModel::new(steps)),
+        tools: Arc::new(tools),
+        hooks: Arc::new(NoHooks),
+        policy: allow_all(),
+        journal: Arc::new(FileJournal::lock(dir, SessionId::new("s")).unwrap()),
+        clock: Arc::new(TokioClock::default()),
+        ids: Arc::new(CountedIds::default()),
+    };
+    let settings = SessionSettings {
+        session_id: SessionId::new("s"),
+        posse: "bench".to_owned(),
+        cwd: "/".to_owned(),
+        agent: "build".to_owned(),
+        system_prompt: String::new(),
+        tools: vec!["talk".to_owned()],
+        options: RequestOptions::default(),
+        asking: Asking::Nobody,
+        tier: "none".to_owned(),
+        limits: Limits::default(),
+        history: Vec::new(),
+        fail: FailPoints::default(),
+    };
+    let session = SessionHandle::start(ports, settings).await.unwrap();
+    let start = Instant::now();
+    session.prompt(Prompt::text("talk")).await.unwrap().outcome().await.unwrap();
+    let reason = "completed".to_owned();
+    session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+    let took = start.elapsed();
+    let verified = verify_session(dir, "s").unwrap();
+    assert!(verified.records >= u64::from(RECORDS), "{verified:?}");
+    took
+}

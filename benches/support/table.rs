@@ -1,0 +1,42 @@
+//! Figures of a bench, with what they must be: one line each.
+
+use std::time::{Duration, Instant};
+
+/// Prints a figure beside what it must be, and says whether it is.
+#[allow(dead_code, reason = "not every bench has such a figure")]
+pub(crate) fn at_least(name: &str, value: f64, wanted: f64, unit: &str) -> bool {
+    let good = value >= wanted;
+    line(name, value, unit, &format!(">= {wanted:.0}"), good);
+    good
+}
+
+/// The same for what must not be more.
+#[allow(dead_code, reason = "not every bench has such a figure")]
+pub(crate) fn at_most(name: &str, value: f64, wanted: f64, unit: &str) -> bool {
+    let good = value <= wanted;
+    line(name, value, unit, &format!("<= {wanted}"), good);
+    good
+}
+
+/// Prints a figure that nothing is promised about.
+pub(crate) fn fact(name: &str, value: f64, unit: &str) {
+    line(name, value, unit, "", true);
+}
+
+#[expect(clippy::print_stdout, reason = "a report")]
+fn line(name: &str, value: f64, unit: &str, wanted: &str, good: bool) {
+    let mark = if good { "" } else { "  MISSED" };
+    println!("{name:<52} {value:>12.1} {unit:<10} {wanted:>12}{mark}");
+}
+
+/// How long `work` takes at best of `times`.
+#[allow(dead_code, reason = "not every bench repeats its work")]
+pub(crate) fn best(times: usize, mut work: impl FnMut()) -> Duration {
+    let mut best = Duration::MAX;
+    for _ in 0..times {
+        let start = Instant::now();
+        work();
+        best = best.min(start.elapsed());
+    }
+    best
+}

@@ -1,0 +1,79 @@
+//! What a turn costs beside the model and the tool: a thousand of them through the whole kernel.
+//!
+//! `cargo bench --bench turn`. Ends with 1 if a promised figure is missed.
+
+#![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
+
+#[path = "support/table.rs"]
+mod table;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posse::journal::{FileJournal, MemoryJournal};
+use posse_actors::agent_invocation::RequestOptions;
+use posse_actors::conversation::{Prompt, SessionId};
+use posse_actors::limits::Limits;
+use posse_actors::ports::{Asking, JournalStore, NoHooks, Ports, Toolbox};
+use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::testing::{CountedIds, EchoTool, ScriptedModel, Step, TokioClock, allow_all};
+
+const TURNS: u32 = 1000;
+/// Milliseconds that a turn may take.
+const MILLISECONDS_MAX: f64 = 0.8;
+
+fn main() -> ExitCode {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let per_turn = |took: Duration| took.as_secs_f64() * 1e3 / f64::from(TURNS);
+    let memory = runtime.block_on(turns(Arc::new(MemoryJournal::default())));
+    table::fact("a turn with a read-only call, journal in memory", per_turn(memory), "ms");
+    let journal = FileJournal::lock(&dir.path().join("s"), SessionId::new("s")).unwrap();
+    let file = per_turn(runtime.block_on(turns(Arc::new(journal))));
+    let good = table::at_most(
+        "a turn with a read-only call, journal in files",
+        file,
+        MILLISECONDS_MAX,
+        "ms",
+    );
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
+    let mut steps: Vec<Step> =
+        (0..TURNS).map(|nth| Step::call("echo", &format!("{{\"text\":\"{nth}\"}}"))).collect();
+    steps.push(Step::say("done"));
+    let mut tools = Toolbox::default();
+    assert!(tools.register(Arc::new(EchoTool::new())).is_ok());
+    let ports = Ports {
+        provider: Arc::new(ScriptedModel::new(steps)),
+        tools: Arc::new(tools),
+        hooks: Arc::new(NoHooks),
+        policy: allow_all(),
+        journal,
+        clock: Arc::new(TokioClock::default()),
+        ids: Arc::new(CountedIds::default()),
+    };
+    let settings = SessionSettings {
+        session_id: SessionId::new("s"),
+        posse: "bench".to_owned(),
+        cwd: "/".to_owned(),
+        agent: "build".to_owned(),
+        system_prompt: "You are a bench.".to_owned(),
+        tools: vec!["echo".to_owned()],
+        options: RequestOptions::default(),
+        asking: Asking::Nobody,
+        tier: "none".to_owned(),
+        limits: Limits { turns_max: TURNS + 1, ..Limits::default() },
+        history: Vec::new(),
+        fail: FailPoints::default(),
+    };
+    let session = SessionHandle::start(ports, settings).await.unwrap();
+    let start = Instant::now();
+    let outcome = session.prompt(Prompt::text("go")).await.unwrap().outcome().await.unwrap();
+    let reason = "completed".to_owned();
+    session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+    assert_eq!(outcome.turns, TURNS + 1);
+    start.elapsed()
+}

@@ -1,0 +1,88 @@
+//! Whether the configured servers answer.
+
+use std::time::Duration;
+
+use crate::doctor::{Check, Examined, Status};
+use crate::failure::{Exit, Failure};
+use crate::provider::profile::Profile;
+use crate::provider::reach::{Reached, reach};
+use crate::wiring;
+
+const AREA: &str = "online";
+/// How long one server may take.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Servers that are asked.
+const SERVERS_MAX: usize = 32;
+
+/// Asks each configured server, and the one that a run would ask, side by side.
+pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
+    let Ok(loaded) = &examined.loaded else { return Ok(Vec::new()) };
+    let settings = &loaded.settings;
+    let main = wiring::provider_name(settings, examined.environment);
+    let mut names: Vec<&str> = settings
+        .providers
+        .values()
+        .filter(|profile| matches!(profile.kind.as_deref(), None | Some("openai-compatible")))
+        .map(|profile| profile.name.as_str())
+        .collect();
+    let asked_for = main.filter(|name| !settings.providers.contains_key(*name));
+    names.extend(asked_for);
+    names.truncate(SERVERS_MAX);
+    if names.is_empty() {
+        let detail = "no provider is configured, so nobody was asked";
+        return Ok(vec![Check::new(AREA, "servers", Status::Fact, detail)]);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime
+        .map_err(|error| Failure::new("INT003", Exit::Internal, format!("no runtime: {error}")))?;
+    let checks = names.into_iter().map(|name| {
+        let profile = wiring::provider_profile(name, settings, examined.environment);
+        async move {
+            match profile {
+                Ok(profile) => ask(name, &profile, main == Some(name)).await,
+                Err(failure) => {
+                    // What blocks a run is said by the provider of a run; here it is a reason.
+                    let status = Status::Warning;
+                    let detail = format!("not asked: {}", failure.what);
+                    Check { fix: failure.fix, ..Check::new(AREA, name, status, detail) }
+                }
+            }
+        }
+    });
+    let checks = runtime.block_on(futures_util::future::join_all(checks));
+    runtime.shutdown_background();
+    Ok(checks)
+}
+
+async fn ask(name: &str, profile: &Profile, main: bool) -> Check {
+    let model = &profile.model;
+    let bad = if main { Status::Problem } else { Status::Warning };
+    let check = |status, detail: String| Check::new(AREA, name, status, detail);
+    match reach(profile, LIMIT).await {
+        Err(failure) => Check { status: bad, ..Check::of(AREA, name, &failure) },
+        Ok(Reached::Listed(Some(true))) => {
+            check(Status::Good, format!("answers, and knows the model {model}"))
+        }
+        Ok(Reached::Listed(Some(false))) => {
+            check(Status::Warning, format!("answers, but does not list the model {model}"))
+                .fix(format!("check the name: --model, or providers.{name}.model"))
+        }
+        Ok(Reached::Listed(None) | Reached::WithoutList) => {
+            check(Status::Good, "answers; it has no list of models".to_owned())
+        }
+        Ok(Reached::Failed { class, cause }) => {
+            let fix = match class {
+                "unauthorized" => {
+                    format!("renew the key of {name}, and check which variable has it")
+                }
+                "quota" => format!("look at the account of {name}: its allowance is used up"),
+                "overloaded" => "try again later".to_owned(),
+                "unreachable" => {
+                    format!("check the network, the proxy variables, and providers.{name}.baseURL")
+                }
+                _ => format!("check providers.{name}.baseURL"),
+            };
+            check(bad, cause).fix(fix)
+        }
+    }
+}

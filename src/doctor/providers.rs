@@ -1,0 +1,73 @@
+//! Whose keys are at hand, and whether the provider of a run could be asked.
+
+use crate::config::{Environment, Loaded, ProviderSettings};
+use crate::doctor::{Check, Examined, Status};
+use crate::provider::presets::{self, Preset};
+use crate::wiring;
+
+const AREA: &str = "providers";
+
+pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
+    let environment = examined.environment;
+    let loaded = examined.loaded.as_ref().ok();
+    let configured = |name: &str| loaded.and_then(|loaded| loaded.settings.providers.get(name));
+    let mut checks: Vec<Check> = loaded
+        .into_iter()
+        .flat_map(|loaded| loaded.settings.providers.values())
+        .map(|profile| Check::new(AREA, &profile.name, Status::Fact, key_of(profile, environment)))
+        .collect();
+    let unnamed = presets::all().iter().filter(|preset| configured(preset.name).is_none());
+    checks.extend(unnamed.map(|preset| {
+        Check::new(AREA, preset.name, Status::Fact, key_of_preset(preset, environment))
+    }));
+    checks.extend(loaded.map(|loaded| chosen(loaded, examined)));
+    checks
+}
+
+/// What a run would ask, or why it could not.
+fn chosen(loaded: &Loaded, examined: &Examined<'_>) -> Check {
+    let name = "for a run";
+    match wiring::choose_provider(&loaded.settings, examined.environment, examined.cwd) {
+        Ok(provider) => {
+            let info = provider.info();
+            let detail = format!("{} via {} at {}", info.model, info.profile, info.endpoint);
+            Check::new(AREA, name, Status::Good, detail)
+        }
+        Err(failure) => Check::of(AREA, name, &failure),
+    }
+}
+
+fn presence(variable: &str, environment: &Environment) -> String {
+    match (environment.get(variable), environment.oddity(variable)) {
+        (Some(_), None) => format!("{variable} is set"),
+        (Some(_), Some(odd)) => format!("{variable} is set, but {odd}"),
+        (None, Some(odd)) => format!("{variable} {odd}"),
+        (None, None) => format!("{variable} is not set"),
+    }
+}
+
+fn key_of(profile: &ProviderSettings, environment: &Environment) -> String {
+    let preset = presets::preset(&profile.name);
+    let file = if profile.api_key.is_some() { "a key in the configuration" } else { "" };
+    let variable =
+        profile.api_key_env.as_deref().or_else(|| preset.and_then(|preset| preset.key_variable));
+    match (variable, file) {
+        _ if profile.kind.as_deref() == Some("replay") => "a cassette; no key".to_owned(),
+        _ if profile.auth.as_deref() == Some("none") => "configured; no key is sent".to_owned(),
+        (Some(variable), "") => format!("configured; {}", presence(variable, environment)),
+        (Some(variable), file) if environment.get(variable).is_none() => {
+            format!("configured; {file}, {}", presence(variable, environment))
+        }
+        (Some(variable), _) => format!("configured; {}", presence(variable, environment)),
+        (None, "") => "configured; without a key".to_owned(),
+        (None, file) => format!("configured; {file}"),
+    }
+}
+
+fn key_of_preset(preset: &Preset, environment: &Environment) -> String {
+    match (preset.key_variable, preset.placeholder_key) {
+        (Some(variable), _) => presence(variable, environment),
+        (None, Some(_)) => "needs no key".to_owned(),
+        (None, None) => "has no variable of its own".to_owned(),
+    }
+}

@@ -1,0 +1,122 @@
+//! What is in the way and what is not, and that no secret is ever shown.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::*;
+use crate::config::{self, Dirs, Sources};
+
+/// What the doctor says on a machine with this configuration and these variables.
+fn visit(home: &Path, configuration: &str, variables: &[(&str, &str)]) -> (Exit, Value, String) {
+    fs::create_dir_all(home.join("config")).unwrap();
+    fs::write(home.join("config/config.json"), configuration).unwrap();
+    let home_text = home.display().to_string();
+    let all =
+        variables.iter().copied().chain([("POSSE_HOME", &*home_text), ("PATH", "/usr/bin:/bin")]);
+    let environment: Environment = all.collect();
+    let dirs = Dirs::from_environment(&environment);
+    let loaded = match &dirs {
+        Ok(dirs) => config::load(&environment, dirs, &Sources::default()),
+        Err(failure) => Err(vec![failure.clone()]),
+    };
+    let examined = Examined {
+        environment: &environment,
+        cwd: home,
+        dirs: dirs.as_ref(),
+        loaded: loaded.as_ref().map_err(Vec::as_slice),
+        streams: Streams { stderr: true, size: Some((30, 10)), ..Streams::default() },
+    };
+    let mut checks = configuration_of(&examined);
+    checks.extend(terminal::checks(&environment, &examined.streams));
+    let ok = checks.iter().all(|check| check.status != Status::Problem);
+    let mut text = Vec::new();
+    write_text(&checks, false, false, &mut text).unwrap();
+    let exit = if ok { Exit::Done } else { Exit::Configuration };
+    (exit, serde_json::to_value(&checks).unwrap(), String::from_utf8(text).unwrap())
+}
+
+/// The checks that start no process: the program itself is not the one that runs here.
+fn configuration_of(examined: &Examined<'_>) -> Vec<Check> {
+    let mut checks = configuration(examined);
+    checks.extend(providers::checks(examined));
+    checks.extend(place::still_checks(examined));
+    checks
+}
+
+fn find<'a>(checks: &'a Value, name: &str) -> &'a Value {
+    let checks = checks.as_array().unwrap();
+    checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{checks:?}"))
+}
+
+#[test]
+fn says_where_keys_are_and_never_what_they_are() {
+    let home = tempfile::tempdir().unwrap();
+    let configuration = r#"{"defaultProvider": "mine", "providers": {
+        "mine": {"type": "openai-compatible", "baseURL": "https://h.example/v1", "model": "m",
+                 "apiKeyEnv": "MINE_KEY"},
+        "other": {"type": "openai-compatible", "baseURL": "https://o.example/v1", "model": "m",
+                  "apiKey": "in-the-file-secret"}}}"#;
+    let variables =
+        [("MINE_KEY", "very-secret-value"), ("GROQ_API_KEY", "'gsk_another-secret-value'")];
+    let (exit, checks, text) = visit(home.path(), configuration, &variables);
+    assert_eq!(exit, Exit::Done, "{text}");
+    assert_eq!(find(&checks, "mine")["detail"], "configured; MINE_KEY is set");
+    assert_eq!(find(&checks, "other")["detail"], "configured; a key in the configuration");
+    let quoted = "GROQ_API_KEY is set, but is quoted; the quotes were ignored";
+    assert_eq!(find(&checks, "groq")["detail"], quoted);
+    assert_eq!(find(&checks, "openai")["detail"], "OPENAI_API_KEY is not set");
+    let run = find(&checks, "for a run");
+    assert_eq!(run["status"], "good");
+    assert!(run["detail"].as_str().unwrap().contains("https://h.example/v1/chat/completions"));
+    for secret in ["very-secret-value", "another-secret-value", "in-the-file-secret"] {
+        assert!(!text.contains(secret) && !checks.to_string().contains(secret), "{text}");
+    }
+    assert_eq!(find(&checks, "size")["status"], "warning");
+}
+
+#[test]
+fn names_every_mistake_with_its_place_and_what_to_do() {
+    let home = tempfile::tempdir().unwrap();
+    let (exit, checks, text) = visit(home.path(), "{\"modle\": \"x\",\n \"maxTurns\": -1}", &[]);
+    assert_eq!(exit, Exit::Configuration);
+    let problems = checks.as_array().unwrap().iter().filter(|check| check["status"] == "problem");
+    assert_eq!(problems.count(), 2, "{text}");
+    assert!(text.contains("config.json:2:") && text.contains("did you mean"), "{text}");
+    assert!(text.contains("2 problems are in the way of a run"), "{text}");
+}
+
+#[test]
+fn a_provider_without_its_key_is_in_the_way() {
+    let home = tempfile::tempdir().unwrap();
+    let (exit, checks, text) = visit(home.path(), r#"{"defaultProvider": "openai"}"#, &[]);
+    assert_eq!(exit, Exit::Configuration);
+    let run = find(&checks, "for a run");
+    assert!(run["fix"].as_str().unwrap().contains("set OPENAI_API_KEY"), "{text}");
+}
+
+#[test]
+fn a_state_directory_that_others_may_read_is_a_warning() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join("state");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+    let (_, checks, _) = visit(home.path(), "{}", &[]);
+    let check = find(&checks, "permissions");
+    assert_eq!(check["status"], "warning");
+    assert_eq!(check["fix"], format!("chmod 700 {}", state.display()));
+    assert_eq!(find(&checks, "directory")["status"], "good");
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_made_is_in_the_way() {
+    let home = tempfile::tempdir().unwrap();
+    // A file where a folder should be: that stops even root.
+    fs::write(home.path().join("state"), "").unwrap();
+    let (exit, checks, text) = visit(home.path(), r#"{"defaultProvider": "ollama"}"#, &[]);
+    assert_eq!(exit, Exit::Configuration, "{text}");
+    assert!(find(&checks, "directory")["fix"].as_str().unwrap().contains("POSSE_HOME"));
+}

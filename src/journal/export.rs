@@ -1,0 +1,101 @@
+//! A session as a document to keep or to show: Markdown, or one HTML page that needs nothing else.
+//!
+//! Everything in a journal may come from a model, a repository or a server. In a document none of
+//! it is markup of ours: control characters and direction overrides are written out, HTML is
+//! text, links lead to http or https only, and nothing is loaded from anywhere.
+
+mod html;
+mod markdown;
+mod safe;
+mod story;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+
+use crate::failure::{Exit, Failure};
+use crate::journal::commands::{damaged, ended, unreadable};
+use crate::journal::export::story::Story;
+use crate::journal::read::{self, ReadError};
+use crate::journal::scan::parse;
+use crate::journal::state::{StateDir, Within};
+
+/// What kind of document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// Markdown, for other tools.
+    Markdown,
+    /// One HTML page, for people.
+    Html,
+}
+
+/// Writes session `id` as a document into `file`, or to `out`. A file that exists stays as it is.
+pub fn export(
+    state: &StateDir,
+    id: &str,
+    format: ExportFormat,
+    file: Option<&Path>,
+    zone: &TimeZone,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let found = state.find(Within::Everywhere, id)?;
+    let mut story = Story::new(&found.id);
+    let read = read::records(&found, &mut |line, head| {
+        story.add(parse(line, head, &found.id));
+        Ok(())
+    });
+    let problem = match read {
+        Ok(problem) => problem,
+        Err(ReadError::Out(error) | ReadError::Journal(error)) => {
+            return Err(unreadable(&found, &error));
+        }
+    };
+    if let Some(problem) = &problem {
+        story.broken(problem);
+    }
+    let write = |out: &mut dyn Write| match format {
+        ExportFormat::Markdown => markdown::write(&story, zone, out),
+        ExportFormat::Html => html::write(&story, zone, out),
+    };
+    match file {
+        None => {
+            let written = write(out);
+            ended(written, out, Exit::Done)?;
+        }
+        Some(file) => {
+            let written = create(file).and_then(|file| {
+                let mut file = BufWriter::new(file);
+                write(&mut file)?;
+                file.flush()
+            });
+            written.map_err(|error| unwritable(file, &error))?;
+        }
+    }
+    match problem {
+        None => Ok(Exit::Done),
+        Some(problem) => {
+            Err(damaged(&found, problem).because("the document has what the journal still proves"))
+        }
+    }
+}
+
+/// Sessions have what their owner did: others need not read it.
+fn create(file: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)
+}
+
+fn unwritable(file: &Path, error: &io::Error) -> Failure {
+    let failure = Failure::new("SES008", Exit::Failed, "the document cannot be written")
+        .at(file.display().to_string())
+        .because(error.to_string());
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => failure.fix("remove it first, or name another file"),
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! The story as one HTML page: no script, nothing loaded from anywhere, and a policy in the page
+//! that says so to the browser.
+
+use std::io::{self, Write};
+
+use jiff::tz::TimeZone;
+
+use crate::journal::export::markdown::moment;
+use crate::journal::export::safe::{html, html_line, rendered};
+use crate::journal::export::story::{Call, End, Entry, Question, Story, duration, tokens};
+use crate::journal::transcript::{counted, local};
+
+const STYLE: &str = include_str!("html/style.css");
+/// Characters of the prompt in the title of the page.
+const TITLE_MAX: usize = 80;
+/// Lines of a result that is open from the start.
+const OPEN_LINES_MAX: usize = 12;
+
+/// Writes the whole page.
+pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+    let title = title(story);
+    writeln!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>"
+    )?;
+    write_header(story, &title, zone, out)?;
+    let mut day = String::new();
+    for entry in &story.entries {
+        let today = date(ts(entry), zone);
+        if !day.is_empty() && today != day {
+            writeln!(out, "<p class=\"day\">{}</p>", html_line(&today))?;
+        }
+        day = today;
+        write_entry(entry, zone, out)?;
+    }
+    if story.left_out() > 0 {
+        writeln!(
+            out,
+            "<p class=\"note\">{} more records are not shown here.</p>",
+            story.left_out()
+        )?;
+    }
+    if let Some((reason, exit)) = &story.ended {
+        let class = if *exit == 0 { "good" } else { "bad" };
+        let reason = html_line(reason);
+        writeln!(out, "<p class=\"end {class}\">{reason}, exit code {exit}</p>")?;
+    }
+    writeln!(out, "</main>\n</body>\n</html>")
+}
+
+fn title(story: &Story) -> String {
+    let prompt = story.prompt.as_deref().unwrap_or_default();
+    let line = prompt.trim().lines().next().unwrap_or_default();
+    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut title: String = line.chars().take(TITLE_MAX).collect();
+    if title.len() < line.len() {
+        title.push('…');
+    }
+    if title.is_empty() { html_line(&format!("Session {}", story.id)) } else { html_line(&title) }
+}
+
+fn write_header(
+    story: &Story,
+    title: &str,
+    zone: &TimeZone,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(out, "<header>\n<h1>{title}</h1>\n<dl>")?;
+    let mut rows = vec![("Session", story.id.clone())];
+    if let Some(started) = &story.started {
+        let length = story.last_ms.and_then(|last| last.checked_sub(started.ts));
+        let length = length.map(|ms| format!(", {}", duration(ms))).unwrap_or_default();
+        rows.push(("Started", format!("{}{length}", moment(started.ts, zone))));
+        rows.push(("Directory", started.cwd.clone()));
+        rows.push(("Agent", started.agent.clone()));
+        rows.push(("Model", format!("{} via {}", started.model, started.provider)));
+    }
+    let replies = counted(u64::from(story.replies), "reply").replace("replys", "replies");
+    rows.push(("Work", format!("{replies}, {}", counted(u64::from(story.calls), "tool call"))));
+    rows.extend(tokens(&story.usage).map(|text| ("Tokens", text)));
+    if story.ended.is_none() {
+        rows.push(("End", "it has not ended".to_owned()));
+    }
+    if let Some(started) = &story.started {
+        rows.push(("Written by", format!("posse {}", started.posse)));
+    }
+    for (label, text) in rows {
+        writeln!(out, "<div><dt>{label}</dt><dd>{}</dd></div>", html_line(&text))?;
+    }
+    writeln!(out, "</dl>\n</header>")
+}
+
+fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+    let time = time(ts(entry), zone);
+    match entry {
+        Entry::User { text, images, queued, .. } => {
+            let late = if *queued { " · while it worked" } else { "" };
+            writeln!(out, "<section class=\"user\"><h2>You{late} {time}</h2>")?;
+            writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
+            write_images(*images, out)?;
+            writeln!(out, "</section>")
+        }
+        Entry::Reply { who, thinking, text, .. } => {
+            let who = who.as_deref().map(|who| format!(" · {}", html_line(who)));
+            writeln!(
+                out,
+                "<section class=\"model\"><h2>Model{} {time}</h2>",
+                who.unwrap_or_default()
+            )?;
+            if !thinking.trim().is_empty() {
+                writeln!(
+                    out,
+                    "<details class=\"thinking\"><summary>Thinking</summary>\
+                     <div class=\"text\">{}</div></details>",
+                    rendered(thinking)
+                )?;
+            }
+            if !text.trim().is_empty() {
+                writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
+            }
+            writeln!(out, "</section>")
+        }
+        Entry::Partial { text, cause, .. } => {
+            writeln!(out, "<section class=\"model cut\"><h2>Model, cut off {time}</h2>")?;
+            writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
+            writeln!(out, "<p class=\"bad\">{}</p></section>", html_line(cause))
+        }
+        Entry::Call(call) => write_call(call, &time, out),
+        Entry::Note { bad, word, text, .. } => {
+            let class = if *bad { "note bad" } else { "note" };
+            let text = html(text.trim_end());
+            writeln!(out, "<p class=\"{class}\"><b>{word}</b> <span>{text}</span> {time}</p>")
+        }
+    }
+}
+
+fn write_call(call: &Call, time: &str, out: &mut dyn Write) -> io::Result<()> {
+    let good = call.end.as_ref().is_some_and(|end| end.good && end.exit_code.unwrap_or(0) == 0);
+    let short = call.end.as_ref().is_some_and(|end| {
+        end.diff.as_deref().unwrap_or(&end.text).lines().count() <= OPEN_LINES_MAX
+    });
+    let open = if !good || (call.end.as_ref().is_some_and(|end| end.diff.is_some()) && short) {
+        " open"
+    } else {
+        ""
+    };
+    let class = if good { "call" } else { "call failed" };
+    let who = call.who.as_deref().map(|who| format!("{} → ", html_line(who))).unwrap_or_default();
+    let summary = call.summary.as_deref().unwrap_or_default();
+    // Summaries often begin with the tool's name.
+    let rest = summary.strip_prefix(call.name.as_str()).unwrap_or(summary).trim_start();
+    writeln!(
+        out,
+        "<details class=\"{class}\"{open}><summary><b>{who}{}</b> <code>{}</code>{} {time}</summary>",
+        html_line(&call.name),
+        html_line(rest),
+        badges(call)
+    )?;
+    if let Some(arguments) = call.arguments_shown() {
+        writeln!(out, "<pre class=\"arguments\">{}</pre>", html(&arguments))?;
+    }
+    for question in &call.questions {
+        write_question(question, call, out)?;
+    }
+    if let Some(end) = &call.end {
+        write_end(end, out)?;
+    }
+    writeln!(out, "</details>")
+}
+
+fn badges(call: &Call) -> String {
+    let mut badges = Vec::new();
+    match &call.end {
+        None => badges.push(("bad", "no recorded end".to_owned())),
+        Some(End { good, word, exit_code, signal, duration_ms, .. }) => {
+            if !good {
+                badges.push(("bad", word.clone()));
+            }
+            badges.extend(
+                exit_code
+                    .map(|code| (if code == 0 { "good" } else { "bad" }, format!("exit {code}"))),
+            );
+            badges.extend(signal.clone().map(|signal| ("bad", signal)));
+            badges.extend(duration_ms.map(|ms| ("", duration(ms))));
+        }
+    }
+    badges.extend(call.tier.clone().map(|tier| ("", format!("sandbox {tier}"))));
+    let badge = |(class, text): (&str, String)| {
+        format!(" <span class=\"badge {class}\">{}</span>", html_line(&text))
+    };
+    badges.into_iter().map(badge).collect()
+}
+
+fn write_question(question: &Question, call: &Call, out: &mut dyn Write) -> io::Result<()> {
+    let (class, answer) = match &question.answer {
+        Some((true, text)) => ("good", text.as_str()),
+        Some((false, text)) => ("bad", text.as_str()),
+        None => ("bad", "nobody answered"),
+    };
+    let subject = question.subject(call).map(|text| format!("{}: ", html(text)));
+    writeln!(
+        out,
+        "<p class=\"question\">Asked: {}{} <b class=\"{class}\">{}</b></p>",
+        subject.unwrap_or_default(),
+        html(&question.reason),
+        html(answer)
+    )
+}
+
+fn write_end(end: &End, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(diff) = &end.diff {
+        write!(out, "<pre class=\"diff\">")?;
+        for line in diff.lines() {
+            let class = match line.as_bytes() {
+                [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => "file",
+                [b'+', ..] => "added",
+                [b'-', ..] => "removed",
+                [b'@', ..] => "place",
+                _ => "",
+            };
+            writeln!(out, "<span class=\"{class}\">{}</span>", html(line))?;
+        }
+        writeln!(out, "</pre>")?;
+    } else if !end.text.trim().is_empty() {
+        writeln!(out, "<pre class=\"result\">{}</pre>", html(end.text.trim_end_matches('\n')))?;
+    }
+    write_images(end.images, out)
+}
+
+fn write_images(images: usize, out: &mut dyn Write) -> io::Result<()> {
+    if images > 0 {
+        writeln!(out, "<p class=\"note\">{} not shown</p>", counted(images as u64, "image"))?;
+    }
+    Ok(())
+}
+
+fn ts(entry: &Entry) -> u64 {
+    match entry {
+        Entry::User { ts, .. }
+        | Entry::Reply { ts, .. }
+        | Entry::Partial { ts, .. }
+        | Entry::Note { ts, .. } => *ts,
+        Entry::Call(call) => call.ts,
+    }
+}
+
+fn date(ms: u64, zone: &TimeZone) -> String {
+    local(ms, zone).map_or_else(String::new, |time| time.strftime("%Y-%m-%d").to_string())
+}
+
+fn time(ms: u64, zone: &TimeZone) -> String {
+    let time =
+        local(ms, zone).map_or_else(String::new, |time| time.strftime("%H:%M:%S").to_string());
+    format!("<time>{time}</time>")
+}

@@ -1,0 +1,146 @@
+//! The story as Markdown.
+//!
+//! What people and models said is quoted, and what tools said is fenced, so that none of it can
+//! end where it does not end, or become a heading of the document. Links can be defined anywhere
+//! in a document, so it is looked through as a whole before it is written.
+
+use std::io::{self, Write};
+
+use jiff::tz::TimeZone;
+
+use crate::journal::export::safe::{clean, code, fenced, markdown, plain};
+use crate::journal::export::story::{Call, End, Entry, Story, duration, tokens};
+use crate::journal::transcript::{counted, local};
+
+/// Writes the whole document.
+pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+    let mut document = Vec::new();
+    write_story(story, zone, &mut document)?;
+    let document = String::from_utf8(document).map_err(io::Error::other)?;
+    out.write_all(markdown(document).as_bytes())
+}
+
+fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "# Session {}\n", code(&story.id))?;
+    if let Some(started) = &story.started {
+        let rows = [
+            ("Started", moment(started.ts, zone)),
+            ("Directory", code(&started.cwd)),
+            ("Agent", plain(&started.agent)),
+            ("Model", format!("{} via {}", plain(&started.model), plain(&started.provider))),
+            ("posse", plain(&started.posse)),
+        ];
+        for (label, text) in rows {
+            writeln!(out, "- {label}: {text}")?;
+        }
+    }
+    let end = story.ended.as_ref();
+    let end = end.map_or("it has not ended".to_owned(), |(reason, exit)| {
+        format!("{}, exit code {exit}", plain(reason))
+    });
+    writeln!(out, "- End: {end}")?;
+    let replies = counted(u64::from(story.replies), "reply").replace("replys", "replies");
+    let calls = counted(u64::from(story.calls), "tool call");
+    let tokens = tokens(&story.usage).map(|text| format!(", tokens: {text}")).unwrap_or_default();
+    writeln!(out, "- Size: {replies}, {calls}{tokens}")?;
+    for entry in &story.entries {
+        writeln!(out)?;
+        write_entry(entry, zone, out)?;
+    }
+    if story.left_out() > 0 {
+        writeln!(out, "\n{} more records are not shown here.", story.left_out())?;
+    }
+    Ok(())
+}
+
+fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+    match entry {
+        Entry::User { ts, text, images, queued } => {
+            let late = if *queued { ", while it worked" } else { "" };
+            writeln!(out, "## You ({}{late})\n\n{}", moment(*ts, zone), quoted(text))?;
+            if *images > 0 {
+                writeln!(out, "\n[{}]", counted(*images as u64, "image"))?;
+            }
+        }
+        Entry::Reply { ts, who, thinking, text } => {
+            let who = who.as_deref().map(|who| format!(" {}", plain(who))).unwrap_or_default();
+            writeln!(out, "## Model{who} ({})\n", moment(*ts, zone))?;
+            if !thinking.trim().is_empty() {
+                writeln!(out, "Thinking:\n\n{}\n", quoted(thinking))?;
+            }
+            writeln!(out, "{}", quoted(text))?;
+        }
+        Entry::Partial { ts, text, cause } => {
+            let when = moment(*ts, zone);
+            writeln!(out, "## Model, cut off ({when})\n\n{}\n", quoted(text))?;
+            writeln!(out, "**{}**", plain(cause))?;
+        }
+        Entry::Call(call) => write_call(call, out)?,
+        Entry::Note { ts, bad, word, text } => {
+            let strong = if *bad { "**" } else { "" };
+            let mut lines = text.lines();
+            let first = plain(lines.next().unwrap_or_default());
+            writeln!(out, "{strong}{word}{strong} ({}): {first}", moment(*ts, zone))?;
+            let rest: Vec<&str> = lines.collect();
+            if !rest.is_empty() {
+                write!(out, "\n{}", fenced(&rest.join("\n"), ""))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_call(call: &Call, out: &mut dyn Write) -> io::Result<()> {
+    let who = call.who.as_deref().map(|who| format!("{} → ", plain(who))).unwrap_or_default();
+    let summary = call.summary.as_deref().unwrap_or(&call.name);
+    let mut facts = Vec::new();
+    if let Some(End { good, word, exit_code, signal, duration_ms, .. }) = &call.end {
+        if !good {
+            facts.push(plain(word));
+        }
+        facts.extend(exit_code.map(|code| format!("exit {code}")));
+        facts.extend(signal.as_deref().map(plain));
+        facts.extend(duration_ms.map(duration));
+    } else {
+        facts.push("no recorded end".to_owned());
+    }
+    writeln!(
+        out,
+        "### {who}{} ({})\n",
+        code(summary.lines().next().unwrap_or_default()),
+        facts.join(", ")
+    )?;
+    if let Some(arguments) = call.arguments_shown() {
+        writeln!(out, "{}", fenced(&arguments, ""))?;
+    }
+    for question in &call.questions {
+        let subject = question.subject(call).map(|text| format!("{}: ", plain(text)));
+        let (subject, reason) = (subject.unwrap_or_default(), plain(&question.reason));
+        let answer = question.answer.as_ref().map_or("nobody answered", |(_, text)| text.as_str());
+        writeln!(out, "> Asked: {subject}{reason}  \n> Answer: {}\n", plain(answer))?;
+    }
+    let Some(end) = &call.end else { return Ok(()) };
+    if let Some(diff) = &end.diff {
+        write!(out, "{}", fenced(diff, "diff"))?;
+    }
+    if !end.text.trim().is_empty() && end.diff.is_none() {
+        write!(out, "{}", fenced(&end.text, "text"))?;
+    }
+    if end.images > 0 {
+        writeln!(out, "\n[{}]", counted(end.images as u64, "image"))?;
+    }
+    Ok(())
+}
+
+/// Each line as a quotation.
+fn quoted(text: &str) -> String {
+    let text = clean(text);
+    let lines: Vec<String> = text.trim_end().lines().map(|line| format!("> {line}")).collect();
+    lines.join("\n")
+}
+
+/// `2026-11-21 21:56:52` where the user lives.
+pub(super) fn moment(ms: u64, zone: &TimeZone) -> String {
+    local(ms, zone)
+        .map_or_else(|| "?".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}

@@ -1,0 +1,151 @@
+//! Text of anybody, made harmless: for HTML, for Markdown, and Markdown turned into HTML.
+
+use std::ops::Range;
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use crate::failure::{printable, printable_lines};
+
+/// How often Markdown is looked at again after something in it was taken apart.
+const PASSES_MAX: usize = 8;
+
+/// `text` as text of an HTML document, also inside an attribute.
+pub(super) fn html(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len() + text.len() / 8);
+    for c in clean(text).chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// The same in one line.
+pub(super) fn html_line(text: &str) -> String {
+    html(&printable(text))
+}
+
+/// `text` with what could draw or reorder written out; lines stay.
+pub(super) fn clean(text: &str) -> String {
+    printable_lines(&text.replace("\r\n", "\n"))
+}
+
+/// Markdown as HTML: its tags are ours, its own HTML is text, its links lead to http or https,
+/// and of its images only the description is left.
+pub(super) fn rendered(markdown: &str) -> String {
+    let markdown = clean(markdown);
+    let mut links: Vec<bool> = Vec::new();
+    let events = Parser::new_ext(&markdown, options()).filter_map(|event| match event {
+        Event::Html(text) | Event::InlineHtml(text) => Some(Event::Text(text)),
+        Event::Start(Tag::HtmlBlock) => Some(Event::Start(Tag::Paragraph)),
+        Event::End(TagEnd::HtmlBlock) => Some(Event::End(TagEnd::Paragraph)),
+        Event::Start(Tag::Link { ref dest_url, .. }) => {
+            let kept = leads_to_web(dest_url);
+            links.push(kept);
+            kept.then_some(event)
+        }
+        Event::End(TagEnd::Link) => links.pop().unwrap_or(false).then_some(event),
+        Event::Start(Tag::Image { .. }) => Some(Event::Text("[image: ".into())),
+        Event::End(TagEnd::Image) => Some(Event::Text("]".into())),
+        other => Some(other),
+    });
+    let mut safe = String::with_capacity(markdown.len() * 2);
+    pulldown_cmark::html::push_html(&mut safe, events);
+    safe
+}
+
+/// A document in which nothing is HTML, an image, or a link that leads elsewhere than to the web.
+pub(super) fn markdown(mut text: String) -> String {
+    for _ in 0..PASSES_MAX {
+        let ranges = dangerous(&text);
+        if ranges.is_empty() {
+            return text;
+        }
+        text = taken_apart(&text, &ranges);
+    }
+    fenced(&text, "")
+}
+
+/// `text` as a block of code, in a fence that it cannot close.
+pub(super) fn fenced(text: &str, language: &str) -> String {
+    let text = clean(text);
+    let fence = "`".repeat(3.max(ticks_in(&text) + 1));
+    let ending = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}{language}\n{text}{ending}{fence}\n")
+}
+
+/// `text` as a piece of code within a line.
+pub(super) fn code(text: &str) -> String {
+    let text = printable(text);
+    let inside = ticks_in(&text);
+    let ticks = "`".repeat(inside + 1);
+    let space = if inside > 0 || text.trim() != text || text.is_empty() { " " } else { "" };
+    format!("{ticks}{space}{text}{space}{ticks}")
+}
+
+/// `text` in one line of Markdown, without any markup of its own.
+pub(super) fn plain(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in printable(text).chars() {
+        if c.is_ascii_punctuation() && !matches!(c, '.' | ',' | ':' | ';' | '/' | '-' | '=' | '\'')
+        {
+            safe.push('\\');
+        }
+        safe.push(c);
+    }
+    safe
+}
+
+/// The longest run of backticks.
+fn ticks_in(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or_default()
+}
+
+fn options() -> Options {
+    Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
+}
+
+fn leads_to_web(address: &str) -> bool {
+    let lower = address.trim_start().get(..8).unwrap_or(address).to_ascii_lowercase();
+    lower.starts_with("http://") || lower.starts_with("https://")
+}
+
+/// Where in `text` something is that must not be there, by its beginning.
+fn dangerous(text: &str) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
+        let bad = match event {
+            Event::Html(_) | Event::InlineHtml(_) | Event::Start(Tag::Image { .. }) => true,
+            Event::Start(Tag::Link { dest_url, .. }) => !leads_to_web(&dest_url),
+            _ => false,
+        };
+        if bad {
+            ranges.push(range);
+        }
+    }
+    ranges
+}
+
+/// `text` with the brackets in `ranges` written so that they mean nothing.
+fn taken_apart(text: &str, ranges: &[Range<usize>]) -> String {
+    let mut safe = String::with_capacity(text.len() + 64);
+    let mut ranges = ranges.iter().peekable();
+    let mut covered_until = 0;
+    for (at, c) in text.char_indices() {
+        while let Some(range) = ranges.next_if(|range| range.start <= at) {
+            covered_until = covered_until.max(range.end);
+        }
+        let inside = at < covered_until;
+        match c {
+            '<' if inside => safe.push_str("&lt;"),
+            '[' if inside => safe.push_str("&#91;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}

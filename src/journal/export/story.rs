@@ -1,0 +1,384 @@
+//! Records as a reader sees them: what was said, and each call with everything that belongs to it.
+
+use std::collections::HashMap;
+
+use posse_actors::conversation::{CallId, ContentPart, QuestionId, Usage, text_of};
+use posse_actors::event::{Event, Origin, Scope, StoredRecord};
+use serde_json::Value;
+
+/// Bytes of one text that are kept; a document of more is of no use to a reader.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of all texts together. What comes after that is only counted.
+const STORY_BYTES_MAX: usize = 256 << 20;
+
+/// A session as a document tells it.
+#[derive(Debug, Default)]
+pub(super) struct Story {
+    pub(super) id: String,
+    pub(super) started: Option<Started>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) usage: Usage,
+    pub(super) replies: u32,
+    pub(super) calls: u32,
+    pub(super) last_ms: Option<u64>,
+    pub(super) ended: Option<(String, i32)>,
+    pub(super) prompt: Option<String>,
+    places: HashMap<CallId, usize>,
+    questions: HashMap<QuestionId, usize>,
+    bytes: usize,
+    left_out: u64,
+}
+
+/// What the first record says.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) ts: u64,
+    pub(super) posse: String,
+    pub(super) cwd: String,
+    pub(super) agent: String,
+    pub(super) provider: String,
+    pub(super) model: String,
+}
+
+/// One thing that happened.
+#[derive(Debug)]
+pub(super) enum Entry {
+    User { ts: u64, text: String, images: usize, queued: bool },
+    Reply { ts: u64, who: Option<String>, thinking: String, text: String },
+    Partial { ts: u64, text: String, cause: String },
+    Call(Box<Call>),
+    Note { ts: u64, bad: bool, word: &'static str, text: String },
+}
+
+/// A tool call, from the wish to the outcome.
+#[derive(Debug, Default)]
+pub(super) struct Call {
+    pub(super) ts: u64,
+    pub(super) who: Option<String>,
+    pub(super) name: String,
+    pub(super) arguments: String,
+    pub(super) summary: Option<String>,
+    pub(super) tier: Option<String>,
+    pub(super) questions: Vec<Question>,
+    pub(super) end: Option<End>,
+}
+
+/// A question about a call, and what was answered.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) id: QuestionId,
+    pub(super) summary: String,
+    pub(super) reason: String,
+    pub(super) answer: Option<(bool, String)>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) good: bool,
+    /// `done`, or the class of the failure.
+    pub(super) word: String,
+    pub(super) text: String,
+    pub(super) images: usize,
+    pub(super) diff: Option<String>,
+    pub(super) exit_code: Option<i64>,
+    pub(super) signal: Option<String>,
+    pub(super) duration_ms: Option<u64>,
+}
+
+impl Story {
+    pub(super) fn new(id: &str) -> Story {
+        Story { id: id.to_owned(), ..Story::default() }
+    }
+
+    /// Adds the next record.
+    pub(super) fn add(&mut self, record: StoredRecord) {
+        self.last_ms = Some(record.ts);
+        if self.bytes > STORY_BYTES_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let ts = record.ts;
+        let origin = record.origin.as_deref();
+        match record.event {
+            Event::SessionStarted { .. }
+            | Event::SessionResumed { .. }
+            | Event::SessionParked { .. }
+            | Event::SessionEnded { .. } => self.session(ts, record.event),
+            Event::UserMessage { .. }
+            | Event::MessageQueued { .. }
+            | Event::ModelReply { .. }
+            | Event::ModelPartial { .. }
+            | Event::ModelUsage { .. } => self.said(ts, origin, record.event),
+            Event::ToolRequested { .. }
+            | Event::ToolStarted { .. }
+            | Event::SandboxEnforced { .. } => self.call(ts, origin, record.event),
+            Event::ToolCompleted { .. }
+            | Event::ToolFailed { .. }
+            | Event::ToolOutcomeUnknown { .. } => self.outcome(record.event),
+            Event::PermissionRequested { .. }
+            | Event::PermissionGranted { .. }
+            | Event::PermissionDenied { .. }
+            | Event::PermissionWithdrawn { .. } => self.question(record.event),
+            event => self.trouble(ts, event),
+        }
+    }
+
+    /// The journal ends here though the session did not.
+    pub(super) fn broken(&mut self, problem: &str) {
+        let ts = self.last_ms.unwrap_or_default();
+        self.note(ts, true, "damaged", problem.to_owned());
+    }
+
+    /// Records that no longer fitted.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    fn session(&mut self, ts: u64, event: Event) {
+        match event {
+            Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
+                self.started.get_or_insert(Started { ts, posse, cwd, agent, provider, model });
+            }
+            Event::SessionResumed { records } => {
+                self.note(ts, false, "resumed", format!("after {records} records"));
+            }
+            Event::SessionParked { cause } => self.note(ts, true, "parked", cause),
+            Event::SessionEnded { reason, exit_code, .. } => self.ended = Some((reason, exit_code)),
+            _ => (),
+        }
+    }
+
+    fn said(&mut self, ts: u64, origin: Option<&Origin>, event: Event) {
+        match event {
+            Event::UserMessage { content, message_id } => {
+                let text = self.kept(text_of(&content));
+                self.prompt.get_or_insert_with(|| text.clone());
+                let images = images(&content);
+                self.entries.push(Entry::User { ts, text, images, queued: message_id.is_some() });
+            }
+            Event::ModelReply { message, .. } => {
+                self.replies += 1;
+                let thinking = self.kept(message.reasoning.map(|r| r.text).unwrap_or_default());
+                let text = self.kept(message.content.unwrap_or_default());
+                if !text.trim().is_empty() || !thinking.trim().is_empty() {
+                    self.entries.push(Entry::Reply { ts, who: child(origin), thinking, text });
+                }
+            }
+            Event::ModelPartial { text, cause, .. } => {
+                let text = self.kept(text);
+                self.entries.push(Entry::Partial { ts, text, cause });
+            }
+            Event::ModelUsage { usage, .. } => self.usage.add(&usage),
+            _ => (),
+        }
+    }
+
+    fn call(&mut self, at: u64, origin: Option<&Origin>, event: Event) {
+        match event {
+            Event::ToolRequested { call_id, name, arguments } => {
+                let arguments = self.kept(arguments);
+                let call = self.entry(&call_id, &name);
+                (call.ts, call.who, call.arguments) = (at, child(origin), arguments);
+            }
+            Event::ToolStarted { call_id, name, summary, .. } => {
+                let summary = self.kept(summary);
+                self.entry(&call_id, &name).summary = Some(summary);
+            }
+            Event::SandboxEnforced { call_id, tier, .. } => {
+                self.entry(&call_id, "").tier = Some(tier);
+            }
+            _ => (),
+        }
+    }
+
+    fn outcome(&mut self, event: Event) {
+        let (id, name, content, metadata, word, good, duration_ms) = match event {
+            Event::ToolCompleted { call_id, name, content, metadata, duration_ms } => {
+                (call_id, name, content, metadata, "done".to_owned(), true, Some(duration_ms))
+            }
+            Event::ToolFailed { call_id, name, content, class, metadata, duration_ms } => {
+                (call_id, name, content, metadata, class, false, Some(duration_ms))
+            }
+            Event::ToolOutcomeUnknown { call_id, name, content } => {
+                (call_id, name, content, Value::Null, "outcome unknown".to_owned(), false, None)
+            }
+            _ => return,
+        };
+        let diff = metadata.get("diff").and_then(Value::as_str).filter(|diff| !diff.is_empty());
+        let diff = diff.map(|diff| self.kept(diff.to_owned()));
+        let end = End {
+            good,
+            word,
+            text: self.kept(text_of(&content)),
+            images: images(&content),
+            diff,
+            exit_code: metadata.get("exitCode").and_then(Value::as_i64),
+            signal: metadata.get("signal").and_then(Value::as_str).map(str::to_owned),
+            duration_ms,
+        };
+        self.entry(&id, &name).end = Some(end);
+    }
+
+    fn question(&mut self, event: Event) {
+        let (id, answer) = match event {
+            Event::PermissionRequested { request_id, call_id, tool, summary, reason, .. } => {
+                let (summary, reason) = (self.kept(summary), self.kept(reason));
+                let call = self.entry(&call_id, &tool);
+                // Asked again under the same id: the later text counts.
+                call.questions.retain(|question| question.id != request_id);
+                let question = Question { id: request_id.clone(), summary, reason, answer: None };
+                call.questions.push(question);
+                let place = self.places[&call_id];
+                self.questions.insert(request_id, place);
+                return;
+            }
+            Event::PermissionGranted { request_id, by, scope, grant } => {
+                let covers = grant
+                    .map(|grant| format!(": {} in {}", grant.operation, grant.target))
+                    .unwrap_or_default();
+                (request_id, (true, format!("allowed by {by}, {}{covers}", reach(scope))))
+            }
+            Event::PermissionDenied { request_id, by, reason, .. } => {
+                (request_id, (false, format!("denied by {by}: {reason}")))
+            }
+            Event::PermissionWithdrawn { request_id, reason } => {
+                (request_id, (false, format!("withdrawn: {reason}")))
+            }
+            _ => return,
+        };
+        let place = self.questions.get(&id).copied();
+        if let Some(Entry::Call(call)) = place.and_then(|place| self.entries.get_mut(place)) {
+            let open = call.questions.iter_mut().find(|question| question.id == id);
+            if let Some(open) = open {
+                open.answer = Some(answer);
+            }
+        }
+    }
+
+    fn trouble(&mut self, ts: u64, event: Event) {
+        let (bad, word, text) = match event {
+            Event::InvocationFailed { class, cause, .. } => {
+                (true, "failed", format!("{class}: {cause}"))
+            }
+            Event::InvocationCancelled { .. } => (true, "interrupted", "by the user".to_owned()),
+            Event::ContentFilter { .. } => {
+                (true, "withheld", "the provider withheld the reply".to_owned())
+            }
+            Event::ProviderRetry { provider, attempt, cause, wait_ms, .. } => {
+                let wait = duration(wait_ms);
+                (false, "retry", format!("{provider}, attempt {attempt}: {cause}; waits {wait}"))
+            }
+            Event::ActorCrashed { actor, cause } => (true, "crash", format!("{actor}: {cause}")),
+            Event::ActorRestarted { actor, restarts } => {
+                (false, "restart", format!("{actor} runs again, restart {restarts}"))
+            }
+            Event::LimitReached { limit, value } => (true, "limit", format!("{limit} = {value}")),
+            Event::Warning { message } => (true, "warning", message),
+            Event::Unknown => {
+                (false, "unknown", "a record that this version does not know".to_owned())
+            }
+            _ => return,
+        };
+        self.note(ts, bad, word, text);
+    }
+
+    fn note(&mut self, ts: u64, bad: bool, word: &'static str, text: String) {
+        let text = self.kept(text);
+        self.entries.push(Entry::Note { ts, bad, word, text });
+    }
+
+    /// The call of that id; a new one if no record has named it before.
+    fn entry(&mut self, id: &CallId, name: &str) -> &mut Call {
+        let place = *self.places.entry(id.clone()).or_insert_with(|| {
+            self.calls += 1;
+            let call =
+                Call { name: name.to_owned(), ts: self.last_ms.unwrap_or(0), ..Call::default() };
+            self.entries.push(Entry::Call(Box::new(call)));
+            self.entries.len() - 1
+        });
+        match &mut self.entries[place] {
+            Entry::Call(call) => call,
+            _ => unreachable!("the places are those of calls"),
+        }
+    }
+
+    /// `text`, cut if it is longer than anyone reads, and counted.
+    fn kept(&mut self, mut text: String) -> String {
+        if text.len() > TEXT_BYTES_MAX {
+            let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+            let cut = text.len() - end;
+            text.truncate(end);
+            text.extend(["\n… ", &cut.to_string(), " more bytes"]);
+        }
+        self.bytes += text.len();
+        text
+    }
+}
+
+impl Call {
+    /// What the arguments say that nothing else does: the diff and the summary repeat most.
+    pub(super) fn arguments_shown(&self) -> Option<String> {
+        if self.end.as_ref().is_some_and(|end| end.diff.is_some()) {
+            return None;
+        }
+        let parsed: Result<Value, _> = serde_json::from_str(&self.arguments);
+        let Ok(value) = parsed else {
+            return Some(self.arguments.clone()).filter(|text| !text.trim().is_empty());
+        };
+        let members = value.as_object();
+        if members.is_some_and(serde_json::Map::is_empty) {
+            return None;
+        }
+        let only = members.filter(|members| members.len() == 1);
+        if let Some(text) = only.and_then(|members| members.values().next()?.as_str()) {
+            let repeated = self.summary.as_deref().is_some_and(|summary| summary.contains(text));
+            return (!repeated).then(|| text.to_owned());
+        }
+        Some(format!("{value:#}"))
+    }
+}
+
+impl Question {
+    /// What it is about, where that is not what its call is.
+    pub(super) fn subject(&self, call: &Call) -> Option<&str> {
+        Some(self.summary.as_str()).filter(|summary| call.summary.as_deref() != Some(*summary))
+    }
+}
+
+/// The agent's path, if it is not the main agent.
+fn child(origin: Option<&Origin>) -> Option<String> {
+    let origin = origin.filter(|origin| origin.parent_invocation_id.is_some())?;
+    Some(origin.agent_path.clone())
+}
+
+fn images(content: &[ContentPart]) -> usize {
+    content.iter().filter(|part| matches!(part, ContentPart::ImageUrl { .. })).count()
+}
+
+fn reach(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Once => "once",
+        Scope::Session => "for the session",
+        Scope::Project => "for the project",
+        Scope::Global => "everywhere",
+    }
+}
+
+/// `12 ms`, `3.4 s`, `2 min 5 s`.
+pub(super) fn duration(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..60_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        _ => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1000),
+    }
+}
+
+/// `3 in, 4 out`, as far as it is known.
+pub(super) fn tokens(usage: &Usage) -> Option<String> {
+    let known = |tokens: Option<u64>| tokens.map_or("?".to_owned(), |n| n.to_string());
+    if usage.input_tokens.is_none() && usage.output_tokens.is_none() {
+        return None;
+    }
+    Some(format!("{} in, {} out", known(usage.input_tokens), known(usage.output_tokens)))
+}

@@ -1,0 +1,388 @@
+//! Documents of hostile sessions, and of everything that can happen in one.
+
+use std::sync::Arc;
+
+use posse_actors::conversation::{
+    AssistantMessage, CallId, ContentPart, QuestionId, Reasoning, SessionId, StopReason, ToolCall,
+    Usage,
+};
+use posse_actors::event::{Event, Scope, StoredRecord};
+use posse_actors::record::RecordId;
+use proptest::prelude::*;
+use pulldown_cmark::{Event as Piece, Options, Parser, Tag};
+use serde_json::json;
+
+use super::*;
+use crate::journal::export::safe;
+
+/// What a hostile model, repository or server would write.
+const HOSTILE: &str = "<script>alert(1)</script> <img src=x onerror=alert(1)> \
+    [a](javascript:alert(1)) ![p](https://tracker.example/p.png) <a href='data:text/html,x'>b</a> \
+    \u{1b}]0;owned\u{7}\u{202e}gnp\u{2066} \"'><svg onload=alert(1)> </pre></details></style>\n\
+    ```\n</code></pre><script>alert(2)</script>\n```\n\n<div onclick=\"alert(3)\">\n\
+    [b]: javascript:alert(4)\n\n[b] [c][b] <javascript:alert(5)>\n";
+
+fn record(number: u64, event: Event) -> StoredRecord {
+    StoredRecord {
+        v: 1,
+        record: number,
+        ts: 1_795_300_000_000 + number * 1500,
+        id: RecordId { process: 7, count: u32::try_from(number).unwrap() },
+        session_id: SessionId::new("s"),
+        origin: None,
+        event,
+    }
+}
+
+fn reply(text: &str, calls: &[(&str, &str, &str)]) -> Event {
+    let call = |(id, name, arguments): &(&str, &str, &str)| ToolCall {
+        id: CallId::new(*id),
+        provider_id: None,
+        name: (*name).to_owned(),
+        arguments: (*arguments).to_owned(),
+    };
+    Event::ModelReply {
+        turn: 1,
+        message: AssistantMessage {
+            content: Some(text.to_owned()),
+            reasoning: Some(Reasoning { text: text.to_owned(), ..Reasoning::default() }),
+            tool_calls: calls.iter().map(call).collect(),
+        },
+        stop_reason: StopReason::ToolUse,
+        model: None,
+    }
+}
+
+/// A session in which everything that may come from outside is `text`.
+fn session(text: &str) -> Vec<Event> {
+    let owned = || text.to_owned();
+    let content = || vec![ContentPart::text(text)];
+    let id = CallId::new("c1");
+    let question = QuestionId::new("q1");
+    vec![
+        Event::SessionStarted {
+            posse: owned(),
+            cwd: owned(),
+            agent: owned(),
+            provider: owned(),
+            model: owned(),
+            mode: owned(),
+        },
+        Event::UserMessage { content: content(), message_id: None },
+        reply(text, &[("c1", text, text), ("c2", "bash", "{}")]),
+        Event::ModelUsage {
+            turn: 1,
+            usage: Usage { input_tokens: Some(5), output_tokens: Some(7), ..Usage::default() },
+        },
+        Event::ToolRequested { call_id: id.clone(), name: owned(), arguments: owned() },
+        Event::PermissionRequested {
+            request_id: question.clone(),
+            call_id: id.clone(),
+            tool: owned(),
+            summary: owned(),
+            detail: owned(),
+            reason: owned(),
+            scopes: vec![Scope::Once],
+            digest: owned(),
+        },
+        Event::PermissionGranted {
+            request_id: question,
+            by: owned(),
+            scope: Scope::Session,
+            grant: None,
+        },
+        Event::ToolStarted {
+            call_id: id.clone(),
+            name: owned(),
+            summary: format!("other {text}"),
+            digest: owned(),
+            effect: true,
+            coerced: Vec::new(),
+        },
+        Event::SandboxEnforced { call_id: id.clone(), tier: owned(), report: json!(null) },
+        Event::ToolCompleted {
+            call_id: id,
+            name: owned(),
+            content: content(),
+            metadata: json!({ "diff": format!("--- a\n+++ b\n+{text}\n-{text}\n"), "exitCode": 3,
+                              "signal": text }),
+            duration_ms: 1234,
+        },
+        Event::ToolFailed {
+            call_id: CallId::new("c2"),
+            name: "bash".to_owned(),
+            content: content(),
+            class: owned(),
+            metadata: json!(null),
+            duration_ms: 0,
+        },
+        Event::ToolRequested {
+            call_id: CallId::new("c3"),
+            name: "bash".to_owned(),
+            arguments: json!({ "command": text }).to_string(),
+        },
+        Event::ModelPartial { turn: 2, text: owned(), cause: owned() },
+        Event::ActorCrashed { actor: "AgentInvocation".to_owned(), cause: owned() },
+        Event::ActorRestarted { actor: "AgentInvocation".to_owned(), restarts: 1 },
+        Event::ProviderRetry {
+            provider: owned(),
+            attempt: 1,
+            cause: owned(),
+            class: owned(),
+            wait_ms: 1000,
+        },
+        Event::LimitReached { limit: owned(), value: 3 },
+        Event::Warning { message: owned() },
+        Event::InvocationFailed {
+            class: owned(),
+            cause: owned(),
+            turns: 1,
+            usage: Usage::default(),
+        },
+        Event::Unknown,
+        Event::SessionEnded {
+            reason: owned(),
+            exit_code: 1,
+            usage: Usage::default(),
+            cost_usd: None,
+            turns: 1,
+            result: None,
+        },
+    ]
+}
+
+fn documents(events: Vec<Event>) -> (String, String) {
+    let mut story = Story::new("20260101-000000-aaaaaa");
+    for (event, number) in events.into_iter().zip(1..) {
+        story.add(record(number, event));
+    }
+    let (mut page, mut text) = (Vec::new(), Vec::new());
+    html::write(&story, &TimeZone::UTC, &mut page).unwrap();
+    markdown::write(&story, &TimeZone::UTC, &mut text).unwrap();
+    (String::from_utf8(page).unwrap(), String::from_utf8(text).unwrap())
+}
+
+/// The tags of a page, without the angle brackets.
+fn tags(page: &str) -> Vec<&str> {
+    let body = page.split_once("</style>").unwrap().1;
+    body.split('<').skip(1).map(|rest| rest.split_once('>').expect("a tag has an end").0).collect()
+}
+
+#[track_caller]
+fn assert_harmless(page: &str) {
+    const TAGS: [&str; 42] = [
+        "html",
+        "head",
+        "title",
+        "body",
+        "main",
+        "header",
+        "section",
+        "details",
+        "summary",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "p",
+        "div",
+        "span",
+        "b",
+        "i",
+        "em",
+        "strong",
+        "del",
+        "code",
+        "pre",
+        "ul",
+        "ol",
+        "li",
+        "dl",
+        "dt",
+        "dd",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "blockquote",
+        "a",
+        "br",
+        "hr",
+        "time",
+    ];
+    assert_eq!(page.matches("<style>").count(), 1);
+    for tag in tags(page) {
+        let bare = tag.trim_start_matches('/').trim_end_matches('/').trim();
+        let (name, attributes) = bare.split_once(char::is_whitespace).unwrap_or((bare, ""));
+        let input = name == "input" && attributes.contains("type=\"checkbox\"");
+        assert!(TAGS.contains(&name) || input, "<{tag}>");
+        for attribute in attributes.split_inclusive('"').collect::<Vec<_>>().chunks(2) {
+            let name = attribute[0].trim().trim_end_matches("=\"");
+            let value = attribute.get(1).copied().unwrap_or_default();
+            let good = match name {
+                "class" | "open" | "start" | "style" | "disabled" | "type" | "" => true,
+                "href" => value.starts_with("http://") || value.starts_with("https://"),
+                _ => input,
+            };
+            assert!(good, "<{tag}>: {name}");
+        }
+    }
+    let odd =
+        |c: &char| (c.is_control() && !"\n\t".contains(*c)) || "\u{202e}\u{2066}".contains(*c);
+    assert_eq!(page.chars().find(odd), None);
+}
+
+#[test]
+fn nothing_in_a_page_is_anybody_elses() {
+    let (page, text) = documents(session(HOSTILE));
+    assert_harmless(&page);
+    assert!(page.contains("default-src 'none'") && !page.contains("tracker.example/p.png\""));
+    // It can be read, all the same.
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;") && page.contains("\\u{202e}"));
+    assert_eq!(dangerous_pieces(&text), Vec::<String>::new());
+    assert!(!text.contains('\u{202e}') && !text.contains('\u{1b}'));
+}
+
+#[test]
+fn tells_everything_that_happened() {
+    let (page, text) = documents(session("Some words"));
+    for wanted in [
+        "Some words",
+        "exit 3",
+        "1.2 s",
+        "allowed by Some words, for the session",
+        "no recorded end",
+        "cut off",
+        "crash",
+        "runs again, restart 1",
+        "waits 1.0 s",
+        "Some words = 3",
+        "warning",
+        "5 in, 7 out",
+        "exit code 1",
+        "20260101-000000-aaaaaa",
+    ] {
+        assert!(page.contains(wanted), "the page has no {wanted:?}: {page}");
+        assert!(text.replace('\\', "").contains(wanted), "the text has no {wanted:?}: {text}");
+    }
+    assert!(page.contains("<span class=\"added\">+Some words</span>"));
+    assert!(page.contains("<span class=\"removed\">-Some words</span>"));
+    assert!(text.contains("```diff\n"));
+    // Without an answer, and without an end.
+    let (page, text) = documents(session("x").into_iter().take(6).collect());
+    assert!(page.contains("nobody answered") && text.contains("nobody answered"));
+    assert!(page.contains("it has not ended") && text.contains("it has not ended"));
+}
+
+/// Pieces of HTML, images, and links that lead elsewhere than to the web.
+fn dangerous_pieces(markdown: &str) -> Vec<String> {
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let bad = |piece: Piece<'_>| match piece {
+        Piece::Html(text) | Piece::InlineHtml(text) => Some(text.to_string()),
+        Piece::Start(Tag::Image { dest_url, .. }) => Some(dest_url.to_string()),
+        Piece::Start(Tag::Link { dest_url, .. }) if !dest_url.starts_with("http") => {
+            Some(dest_url.to_string())
+        }
+        _ => None,
+    };
+    Parser::new_ext(markdown, options).filter_map(bad).collect()
+}
+
+#[test]
+fn a_fence_holds_what_is_in_it() {
+    assert_eq!(safe::fenced("a\n````\nb", "text"), "`````text\na\n````\nb\n`````\n");
+    assert_eq!(safe::code("a`b"), "`` a`b ``");
+    assert_eq!(safe::code("a"), "`a`");
+    assert_eq!(safe::html_line("a\n<b>"), "a\\n&lt;b&gt;");
+}
+
+#[test]
+fn texts_are_cut_where_nobody_reads_on() {
+    let long = "é".repeat(2 << 20);
+    let (page, _) = documents(vec![Event::Warning { message: long }]);
+    assert!(page.len() < 3 << 20 && page.contains("more bytes"), "{}", page.len());
+}
+
+#[test]
+fn many_brackets_take_no_time() {
+    let start = std::time::Instant::now();
+    for text in ["<b>".repeat(100_000), "[".repeat(50_000), "![](x)".repeat(50_000)] {
+        let (page, markdown) = documents(vec![reply(&text, &[])]);
+        assert_harmless(&page);
+        assert_eq!(dangerous_pieces(&markdown), Vec::<String>::new());
+    }
+    assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+fn markup() -> impl Strategy<Value = String> {
+    let pieces = prop_oneof![
+        "[ -~\n\t]{0,12}",
+        any::<char>().prop_map(String::from),
+        prop::sample::select(vec![
+            "<script>",
+            "</pre>",
+            "[x](javascript:a)",
+            "![",
+            "](",
+            "]: ",
+            "[a]",
+            "<a:b>",
+            "`",
+            "```\n",
+            "\n\n",
+            "> ",
+            "- ",
+            "    ",
+            "<!--",
+            "-->",
+            "<?",
+            "&lt;",
+            "\\",
+            "|a|\n|-|\n",
+            "[a]: data:x\n",
+            "<x@y.z>",
+            "http://h/",
+            "\u{202e}",
+            "\r\n",
+            "\u{1b}",
+        ])
+        .prop_map(str::to_owned),
+    ];
+    prop::collection::vec(pieces, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_markdown_becomes_harmless(text in markup()) {
+        let (page, markdown) = documents(vec![
+            Event::UserMessage { content: vec![ContentPart::text(text.as_str())], message_id: None },
+            reply(&text, &[]),
+        ]);
+        assert_harmless(&page);
+        prop_assert_eq!(dangerous_pieces(&markdown), Vec::<String>::new(), "{}", markdown);
+    }
+}
+
+#[test]
+fn a_record_of_a_child_says_whose_it_is() {
+    use posse_actors::conversation::InvocationId;
+    use posse_actors::event::Origin;
+
+    let mut story = Story::new("s");
+    let mut record = record(1, reply("hello", &[]));
+    record.origin = Some(Arc::new(Origin {
+        invocation_id: InvocationId::new("i2"),
+        parent_invocation_id: Some(InvocationId::new("i1")),
+        agent: "plan".to_owned(),
+        agent_path: "build/plan".to_owned(),
+    }));
+    story.add(record);
+    let mut page = Vec::new();
+    html::write(&story, &TimeZone::UTC, &mut page).unwrap();
+    assert!(String::from_utf8(page).unwrap().contains("Model · build/plan"));
+}

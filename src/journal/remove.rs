@@ -1,0 +1,139 @@
+//! `posse sessions rm`: forgets one session, and nothing else.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use posse_actors::ports::JournalError;
+
+use crate::failure::{Exit, Failure, printable};
+use crate::journal::lock::SessionLock;
+use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::summary::SessionSummary;
+
+/// Removes session `id` once `agreed` says yes to its summary. Refuses one that a process owns.
+///
+/// Only the session's own folder goes; a link in it is removed and not followed.
+pub fn remove(
+    state: &StateDir,
+    id: &str,
+    agreed: &mut dyn FnMut(&SessionSummary) -> Result<bool, Failure>,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let found = state.find(Within::Everywhere, id)?;
+    check_place(state.root(), &found)?;
+    if !agreed(&SessionSummary::of(found.clone()))? {
+        writeln!(out, "nothing was removed").and_then(|()| out.flush()).ok();
+        return Ok(Exit::Failed);
+    }
+    let lock = SessionLock::take(&found.dir).map_err(|error| refused(&found, &error))?;
+    // The standard library goes down by descriptors and never through a link.
+    fs::remove_dir_all(&found.dir).map_err(|error| {
+        Failure::new("SES010", Exit::Failed, format!("session `{}` cannot be removed", found.id))
+            .at(found.dir.display().to_string())
+            .because(error.to_string())
+    })?;
+    drop(lock);
+    writeln!(out, "removed {}", printable(&found.id)).and_then(|()| out.flush()).ok();
+    Ok(Exit::Done)
+}
+
+/// Every folder on the way down has to be a folder, and the last of them where it seems to be.
+fn check_place(root: &Path, found: &Found) -> Result<(), Failure> {
+    let place = || -> io::Result<bool> {
+        let sessions = root.join("projects").join(&found.project).join("sessions");
+        let resolved = fs::canonicalize(&found.dir)?;
+        let inside = resolved
+            == fs::canonicalize(root)?
+                .join("projects")
+                .join(&found.project)
+                .join("sessions")
+                .join(&found.id);
+        Ok(inside && fs::symlink_metadata(sessions)?.is_dir() && found.dir.is_dir())
+    };
+    let wrong = |why: String| {
+        Failure::new("SES010", Exit::Failed, format!("session `{}` is not removed", found.id))
+            .at(found.dir.display().to_string())
+            .because(why)
+            .fix("remove it by hand if that is what you want")
+    };
+    match place() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(wrong("its folder is reached through a link".to_owned())),
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
+fn refused(found: &Found, error: &JournalError) -> Failure {
+    let failure =
+        Failure::new("SES009", Exit::Session, format!("session `{}` is not removed", found.id))
+            .at(found.dir.display().to_string());
+    match error {
+        JournalError::Locked { owner } => failure
+            .because(format!("it is running: {owner} owns it"))
+            .fix("end that first, then try again"),
+        error => failure.because(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use posse_actors::conversation::SessionId;
+
+    use super::*;
+
+    const ID: &str = "20260101-000000-aaaaaa";
+
+    fn session(home: &Path) -> (StateDir, std::path::PathBuf) {
+        let state = StateDir::new(home.join("state"));
+        let dir = state.session_dir(Path::new("/nowhere/a"), &SessionId::new(ID));
+        fs::create_dir_all(dir.join("outputs")).unwrap();
+        fs::write(dir.join("outputs/c1.txt"), "text").unwrap();
+        (state, dir)
+    }
+
+    fn yes(_: &SessionSummary) -> Result<bool, Failure> {
+        Ok(true)
+    }
+
+    #[test]
+    fn removes_the_session_and_follows_no_link() {
+        let home = tempfile::tempdir().unwrap();
+        let (state, dir) = session(home.path());
+        let precious = home.path().join("precious");
+        fs::create_dir(&precious).unwrap();
+        fs::write(precious.join("file"), "text").unwrap();
+        symlink(&precious, dir.join("blobs")).unwrap();
+        symlink(precious.join("file"), dir.join("outputs/link")).unwrap();
+        let mut out = Vec::new();
+        assert_eq!(remove(&state, "2026", &mut yes, &mut out).unwrap(), Exit::Done);
+        assert_eq!(String::from_utf8(out).unwrap(), format!("removed {ID}\n"));
+        assert!(!dir.exists() && dir.parent().unwrap().exists());
+        assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "text");
+        assert_eq!(remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err().code, "SES002");
+    }
+
+    #[test]
+    fn leaves_what_runs_what_is_not_agreed_to_and_what_lies_elsewhere() {
+        let home = tempfile::tempdir().unwrap();
+        let (state, dir) = session(home.path());
+        let lock = SessionLock::take(&dir).unwrap();
+        let failure = remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err();
+        assert_eq!((failure.code, failure.exit), ("SES009", Exit::Session));
+        drop(lock);
+        let mut no = |summary: &SessionSummary| {
+            assert_eq!(summary.id, ID);
+            Ok(false)
+        };
+        assert_eq!(remove(&state, ID, &mut no, &mut Vec::new()).unwrap(), Exit::Failed);
+        let sessions = dir.parent().unwrap();
+        let elsewhere = home.path().join("elsewhere");
+        fs::rename(sessions, &elsewhere).unwrap();
+        symlink(&elsewhere, sessions).unwrap();
+        let failure = remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err();
+        assert_eq!(failure.code, "SES010", "{failure}");
+        assert!(elsewhere.join(ID).join("outputs/c1.txt").exists());
+    }
+}

@@ -1,0 +1,184 @@
+//! `posse agents` and `posse tools`: what there is, who brought it, and what it can touch.
+
+use std::io::{self, Write};
+
+use posse_actors::ports::{SideEffect, Toolbox};
+use serde_json::{Value, json};
+
+use crate::agents::{Agent, ToolSelection};
+use crate::failure::{Exit, Failure, printable};
+
+/// Lists agents; `default` is the one that works when nobody names another.
+pub fn agents(
+    agents: &[Agent],
+    default: &str,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let written = if as_json {
+        let rows: Vec<Value> = agents.iter().map(|agent| agent_json(agent, default)).collect();
+        write_json(&rows, out)
+    } else {
+        let mut rows =
+            vec![["AGENT", "SOURCE", "MAY", "TOOLS", "WHAT IT IS FOR"].map(str::to_owned)];
+        rows.extend(agents.iter().map(|agent| {
+            let star = if agent.name == default { " (default)" } else { "" };
+            [
+                format!("{}{star}", agent.name),
+                "builtin".to_owned(),
+                if agent.read_only { "read" } else { "read, change, run" }.to_owned(),
+                match agent.tools {
+                    ToolSelection::All => "*".to_owned(),
+                    ToolSelection::Only([]) => "none".to_owned(),
+                    ToolSelection::Only(names) => names.join(", "),
+                },
+                agent.description.to_owned(),
+            ]
+        }));
+        write_table(&rows, out)
+    };
+    ended(written, out)
+}
+
+/// Lists tools, with the agents that see each.
+pub fn tools(
+    tools: &Toolbox,
+    agents: &[Agent],
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let seen_by = |tool: &str| -> Vec<&str> {
+        agents.iter().filter(|agent| agent.tools.sees(tool)).map(|agent| agent.name).collect()
+    };
+    let written = if as_json {
+        let rows: Vec<Value> = tools
+            .iter()
+            .map(|tool| {
+                let spec = tool.spec();
+                json!({
+                    "name": spec.name,
+                    "description": spec.description,
+                    "source": spec.source,
+                    "sideEffect": spec.side_effect,
+                    "agents": seen_by(&spec.name),
+                    "parameters": spec.parameters,
+                })
+            })
+            .collect();
+        write_json(&rows, out)
+    } else {
+        let mut rows =
+            vec![["TOOL", "SOURCE", "TOUCHES", "AGENTS", "WHAT IT DOES"].map(str::to_owned)];
+        rows.extend(tools.iter().map(|tool| {
+            let spec = tool.spec();
+            [
+                spec.name.clone(),
+                spec.source.clone(),
+                touches(spec.side_effect).to_owned(),
+                seen_by(&spec.name).join(", "),
+                first_sentence(&spec.description).to_owned(),
+            ]
+        }));
+        write_table(&rows, out)
+    };
+    ended(written, out)
+}
+
+fn agent_json(agent: &Agent, default: &str) -> Value {
+    let tools = match agent.tools {
+        ToolSelection::All => json!(["*"]),
+        ToolSelection::Only(names) => json!(names),
+    };
+    json!({
+        "name": agent.name,
+        "description": agent.description,
+        "source": "builtin",
+        "default": agent.name == default,
+        "readOnly": agent.read_only,
+        "tools": tools,
+    })
+}
+
+fn touches(effect: SideEffect) -> &'static str {
+    match effect {
+        SideEffect::None => "nothing",
+        SideEffect::Workspace => "files",
+        SideEffect::Process => "processes",
+        SideEffect::Network => "network",
+        SideEffect::External => "anything",
+    }
+}
+
+/// What comes before the first full stop.
+fn first_sentence(text: &str) -> &str {
+    let end = text.find(". ").map_or(text.len(), |at| at + 1);
+    text[..end].trim_end_matches('.')
+}
+
+fn write_table<const N: usize>(rows: &[[String; N]], out: &mut dyn Write) -> io::Result<()> {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in rows {
+        let mut line = String::new();
+        for (width, cell) in widths.iter().zip(row) {
+            line.extend([format!("{:<width$}", printable(cell)), "  ".to_owned()]);
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn write_json(rows: &[Value], out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, rows)?;
+    writeln!(out)
+}
+
+/// A reader that went away is an ending like another.
+fn ended(written: io::Result<()>, out: &mut dyn Write) -> Result<Exit, Failure> {
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("LST001", Exit::Failed, "the answer cannot be written")
+                .because(error.to_string()))
+        }
+        _ => Ok(Exit::Done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agents::BUILT_IN;
+
+    fn shown(list: impl FnOnce(&mut dyn Write) -> Result<Exit, Failure>) -> String {
+        let mut out = Vec::new();
+        assert_eq!(list(&mut out).unwrap(), Exit::Done);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn says_what_each_agent_sees() {
+        let text = shown(|out| agents(&BUILT_IN, "build", false, out));
+        insta::assert_snapshot!(text, @r"
+        AGENT            SOURCE   MAY                TOOLS                            WHAT IT IS FOR
+        build (default)  builtin  read, change, run  *                                Does coding tasks: reads, changes files, runs commands
+        plan             builtin  read               read_file, grep, glob, list_dir  Reads and plans; changes nothing
+        ");
+        let json: Value =
+            serde_json::from_str(&shown(|out| agents(&BUILT_IN, "plan", true, out))).unwrap();
+        assert_eq!(json[0]["tools"], json!(["*"]));
+        assert_eq!((&json[0]["default"], &json[1]["default"]), (&json!(false), &json!(true)));
+        assert_eq!(json[1]["readOnly"], json!(true));
+        assert_eq!(json[1]["source"], json!("builtin"));
+    }
+
+    #[test]
+    fn a_description_is_cut_after_its_first_sentence() {
+        assert_eq!(first_sentence("Reads a.b. And more."), "Reads a.b");
+        assert_eq!(first_sentence("Reads"), "Reads");
+        assert_eq!(first_sentence(""), "");
+    }
+}

@@ -1,0 +1,101 @@
+//! What packages bring along: completions for shells, and manual pages. Both are made of the
+//! command line itself, so they cannot say anything else.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap_complete::Shell;
+
+use crate::cli;
+use crate::failure::{Exit, Failure};
+
+/// Writes the completions for a shell.
+pub fn completions(shell: cli::Shell, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let shell = match shell {
+        cli::Shell::Bash => Shell::Bash,
+        cli::Shell::Elvish => Shell::Elvish,
+        cli::Shell::Fish => Shell::Fish,
+        cli::Shell::PowerShell => Shell::PowerShell,
+        cli::Shell::Zsh => Shell::Zsh,
+    };
+    // The generator panics where it cannot write; into memory it can.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut cli::command(), "posse", &mut text);
+    written(out.write_all(&text).and_then(|()| out.flush()))
+}
+
+/// Writes the manual pages into `dir`, one for each command; without one, the first page to `out`.
+pub fn man(dir: Option<&Path>, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let Some(dir) = dir else {
+        let mut page = Vec::new();
+        let rendered = clap_mangen::Man::new(cli::command()).render(&mut page);
+        return written(rendered.and_then(|()| out.write_all(&page)).and_then(|()| out.flush()));
+    };
+    let made = fs::create_dir_all(dir)
+        .and_then(|()| clap_mangen::generate_to(cli::command(), dir))
+        .map(|()| Exit::Done);
+    made.map_err(|error| {
+        Failure::new("PKG001", Exit::Failed, "the manual pages cannot be written")
+            .at(dir.display().to_string())
+            .because(error.to_string())
+    })
+}
+
+/// A reader that went away is an ending like another.
+fn written(written: io::Result<()>) -> Result<Exit, Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("PKG001", Exit::Failed, "the answer cannot be written")
+                .because(error.to_string()))
+        }
+        _ => Ok(Exit::Done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_shell_learns_every_command() {
+        let commands: Vec<String> = cli::command()
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+            .map(|command| command.get_name().to_owned())
+            .collect();
+        assert!(commands.len() >= 8, "{commands:?}");
+        for shell in cli::Shell::value_variants() {
+            let mut text = Vec::new();
+            assert_eq!(completions(*shell, &mut text).unwrap(), Exit::Done);
+            let text = String::from_utf8(text).unwrap();
+            for command in &commands {
+                assert!(text.contains(command.as_str()), "{shell:?} does not know {command}");
+            }
+            assert!(text.contains("output-format"), "{shell:?} knows no flags");
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let pages = dir.path().join("share/man/man1");
+        man(Some(&pages), &mut Vec::new()).unwrap();
+        for page in ["posse.1", "posse-run.1", "posse-sessions-export.1", "posse-doctor.1"] {
+            let text = fs::read_to_string(pages.join(page)).unwrap_or_else(|_| panic!("{page}"));
+            assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{page}: {text}");
+        }
+        let mut page = Vec::new();
+        man(None, &mut page).unwrap();
+        assert!(String::from_utf8(page).unwrap().contains("posse \\- "), "no name");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_an_error_with_its_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let failure = man(Some(&file.path().join("man")), &mut Vec::new()).unwrap_err();
+        assert_eq!((failure.code, failure.exit), ("PKG001", Exit::Failed));
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether a server answers: one small request that asks for the list of its models.
+//!
+//! It goes the way of real requests, with the same address, headers, proxy and certificates, so
+//! what it meets is what a run would meet.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::failure::Failure;
+use crate::provider::http::Endpoint;
+use crate::provider::openai_compatible::classify;
+use crate::provider::profile::Profile;
+
+/// Bytes of the list that are read.
+const LIST_BYTES_MAX: usize = 4 << 20;
+
+/// How a server answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reached {
+    /// It has a list, and the model is in it or not; `None`: it says nothing that is a list.
+    Listed(Option<bool>),
+    /// It answers, but has no list of models.
+    WithoutList,
+    /// It answers with an error, or nobody answers.
+    Failed {
+        /// The class of the error, as a run would name it.
+        class: &'static str,
+        /// What happened, in one line.
+        cause: String,
+    },
+}
+
+/// Asks the server of `profile` for its models, for at most `limit`.
+pub async fn reach(profile: &Profile, limit: Duration) -> Result<Reached, Failure> {
+    let mut profile = profile.clone();
+    // Some people give the address of the one call instead of where the API begins.
+    let base = profile.base_url.trim().trim_end_matches('/');
+    profile.base_url = base.strip_suffix("/chat/completions").unwrap_or(base).to_owned();
+    let endpoint = Endpoint::new(&profile, "/models")?;
+    let asked = timeout(limit, ask(&endpoint, &profile.model)).await;
+    Ok(asked.unwrap_or_else(|_| Reached::Failed {
+        class: "unreachable",
+        cause: classify::silent(&endpoint.origin, limit).chain(),
+    }))
+}
+
+async fn ask(endpoint: &Endpoint, model: &str) -> Reached {
+    let mut response = match endpoint.get("application/json").await {
+        Ok(response) => response,
+        Err(error) => return Reached::Failed { class: error.class(), cause: error.chain() },
+    };
+    let status = response.status();
+    if matches!(status.as_u16(), 404 | 405 | 501) {
+        return Reached::WithoutList;
+    }
+    let headers = response.headers().clone();
+    let mut body = Vec::new();
+    // What has arrived until a connection breaks is judged like the rest.
+    while let Ok(Some(chunk)) = response.chunk().await {
+        let room = LIST_BYTES_MAX - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if body.len() >= LIST_BYTES_MAX {
+            break;
+        }
+    }
+    if !status.is_success() {
+        let error = classify::status(&endpoint.origin, status, &headers, &body, Timestamp::now());
+        return Reached::Failed { class: error.class(), cause: error.chain() };
+    }
+    Reached::Listed(lists(&body, model))
+}
+
+/// Whether the model is in the list; `None` if it is not a list.
+fn lists(body: &[u8], model: &str) -> Option<bool> {
+    let list: Value = serde_json::from_slice(body).ok()?;
+    let models = list.get("data").unwrap_or(&list).as_array()?;
+    let ids = models.iter().filter_map(|entry| entry.get("id").and_then(Value::as_str));
+    let bare = |id: &str| id.strip_prefix("models/").unwrap_or(id).to_owned();
+    Some(ids.map(bare).any(|id| id == bare(model)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_model_in_lists_of_several_shapes() {
+        let table: [(&str, Option<bool>); 6] = [
+            (r#"{"object":"list","data":[{"id":"a"},{"id":"m"}]}"#, Some(true)),
+            (r#"{"data":[{"id":"models/m"}]}"#, Some(true)),
+            (r#"[{"id":"b"},{"name":"m"},7]"#, Some(false)),
+            (r#"{"data":{}}"#, None),
+            ("<html>", None),
+            ("", None),
+        ];
+        for (body, expected) in table {
+            assert_eq!(lists(body.as_bytes(), "m"), expected, "{body}");
+        }
+    }
+}

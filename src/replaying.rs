@@ -1,0 +1,212 @@
+//! `posse replay`: a session runs again through the real kernel, with its model and its tools
+//! answering from the record, and the two are compared.
+//!
+//! Nothing is asked of a provider, no tool does anything, and nothing is written. What the
+//! record cannot say, such as how a process that was killed would have gone on, is not compared.
+
+mod recording;
+mod stage;
+mod steps;
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::agent_invocation::RequestOptions;
+use posse_actors::conversation::SessionId;
+use posse_actors::event::StoredRecord;
+use posse_actors::limits::Limits;
+use posse_actors::ports::{Asking, JournalStore, NoHooks, Ports, ToolSpec, Toolbox};
+use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use serde::Serialize;
+
+use crate::failure::{Exit, Failure, printable};
+use crate::journal::{MemoryJournal, StateDir, whole_session};
+use recording::Recording;
+use stage::{EverythingAllowed, RecordedIds, RecordedModel, RecordedTool, Stage, StillClock};
+use steps::{Difference, Step};
+
+/// How long a whole run may take: nothing in it waits for anything.
+const RUN_MAX: Duration = Duration::from_mins(5);
+/// More replies than any session has.
+const TURNS_MAX: u32 = 1_000_000;
+
+/// What is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A sentence; where the runs differ, both sides.
+    Text,
+    /// One object.
+    Json,
+    /// The records of the new run, one a line, then the object.
+    JsonLines,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report<'a> {
+    v: u32,
+    r#type: &'static str,
+    session_id: &'a str,
+    identical: bool,
+    prompts: usize,
+    replies: usize,
+    calls: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    difference: Option<&'a Difference>,
+}
+
+/// Runs session `id` again. `specs` are the tools as they look today. Ends well exactly when the
+/// new run is the same.
+pub fn run(
+    state: &StateDir,
+    id: &str,
+    specs: &[ToolSpec],
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let (found, records) = whole_session(state, id)?;
+    let recorded = steps::steps(&records);
+    if recorded.is_empty() {
+        let what = format!("session `{}` has no prompt that could run again", found.id);
+        return Err(Failure::new("RPL001", Exit::Session, what));
+    }
+    let replayed_records = perform(&found.id, Recording::of(&records), specs)?;
+    let replayed = steps::steps(&replayed_records);
+    let difference = steps::difference(&recorded, &replayed);
+    let count = |wanted: fn(&Step) -> bool| recorded.iter().filter(|step| wanted(step)).count();
+    let report = Report {
+        v: 1,
+        r#type: "replay",
+        session_id: &found.id,
+        identical: difference.is_none(),
+        prompts: count(|step| matches!(step, Step::User { .. })),
+        replies: count(|step| matches!(step, Step::Reply { .. })),
+        calls: count(|step| matches!(step, Step::Result { .. })),
+        difference: difference.as_ref(),
+    };
+    let written = write(&report, &replayed_records, format, out).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("RPL003", Exit::Failed, "the answer cannot be written")
+                .because(error.to_string()))
+        }
+        _ if report.identical => Ok(Exit::Done),
+        _ => Ok(Exit::Failed),
+    }
+}
+
+fn write(
+    report: &Report<'_>,
+    records: &[StoredRecord],
+    format: Format,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if format == Format::JsonLines {
+        for record in records {
+            serde_json::to_writer(&mut *out, record)?;
+            writeln!(out)?;
+        }
+    }
+    if format != Format::Text {
+        serde_json::to_writer(&mut *out, report)?;
+        return writeln!(out);
+    }
+    let Report { prompts, replies, calls, .. } = report;
+    match report.difference {
+        None => writeln!(out, "identical: {prompts} prompts, {replies} replies, {calls} results"),
+        Some(Difference { step, recorded, replayed }) => writeln!(
+            out,
+            "different at step {step}\n  recorded: {}\n  replayed: {}",
+            printable(recorded),
+            printable(replayed)
+        ),
+    }
+}
+
+/// Runs the recording through the kernel and returns the records of that.
+fn perform(
+    id: &str,
+    recording: Recording,
+    specs: &[ToolSpec],
+) -> Result<Vec<StoredRecord>, Failure> {
+    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
+    let played = runtime.block_on(async {
+        tokio::time::timeout(RUN_MAX, play(id, recording, specs)).await.unwrap_or_else(|_| {
+            let what = "the session does not come to its end when it runs again";
+            Err(Failure::new("RPL002", Exit::Failed, what))
+        })
+    });
+    runtime.shutdown_background();
+    played
+}
+
+async fn play(
+    id: &str,
+    mut recording: Recording,
+    specs: &[ToolSpec],
+) -> Result<Vec<StoredRecord>, Failure> {
+    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let turns = std::mem::take(&mut recording.turns);
+    let settings = settings(id, &recording);
+    let names = recording.tools.clone();
+    let stage = Arc::new(Stage::new(recording));
+    let mut tools = Toolbox::default();
+    for name in &names {
+        let known = specs.iter().find(|spec| spec.name == *name);
+        // A name that comes twice is one tool.
+        tools.register(Arc::new(RecordedTool::new(name, known, Arc::clone(&stage)))).ok();
+    }
+    let journal = Arc::new(MemoryJournal::default());
+    let ports = Ports {
+        provider: Arc::new(RecordedModel(Arc::clone(&stage))),
+        tools: Arc::new(tools),
+        hooks: Arc::new(NoHooks),
+        policy: Arc::new(EverythingAllowed),
+        journal: Arc::clone(&journal) as Arc<dyn JournalStore>,
+        clock: Arc::new(StillClock(Arc::clone(&stage))),
+        ids: Arc::new(RecordedIds(Arc::clone(&stage))),
+    };
+    let session = SessionHandle::start(ports, settings).await;
+    let session = session.map_err(|error| internal(error.to_string()))?;
+    stage.enter(session.clone());
+    for turn in turns {
+        stage.begin(turn.replies, turn.failure);
+        let running = session.prompt(turn.prompt).await;
+        let running = running.map_err(|error| internal(error.to_string()))?;
+        running.outcome().await;
+    }
+    let reason = "completed".to_owned();
+    session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+    let records = journal.read(1, u64::MAX).await;
+    records.map_err(|error| internal(error.to_string()))
+}
+
+fn settings(id: &str, recording: &Recording) -> SessionSettings {
+    SessionSettings {
+        session_id: SessionId::new(id),
+        posse: env!("CARGO_PKG_VERSION").to_owned(),
+        cwd: recording.cwd.clone(),
+        agent: recording.agent.clone(),
+        system_prompt: String::new(),
+        tools: recording.tools.clone(),
+        options: RequestOptions::default(),
+        asking: Asking::Nobody,
+        tier: "none".to_owned(),
+        limits: Limits {
+            turns_max: recording.turns_max.unwrap_or(TURNS_MAX),
+            // What failed then fails at once.
+            patience: Duration::ZERO,
+            broken_replies_max: 0,
+            result_bytes_max: usize::MAX,
+            ..Limits::default()
+        },
+        history: Vec::new(),
+        fail: FailPoints::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

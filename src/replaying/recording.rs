@@ -1,0 +1,143 @@
+//! A record taken apart into what the world did: prompts, replies, results, interruptions.
+
+use std::collections::{HashMap, VecDeque};
+
+use posse_actors::conversation::{CallId, ContentPart, MessageId, Prompt, Usage};
+use posse_actors::event::{Event, MessageKind, StoredRecord};
+use posse_actors::ports::{Completion, ToolOutput};
+use serde_json::Value;
+
+/// Everything that a session got from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    pub(crate) agent: String,
+    pub(crate) provider: String,
+    pub(crate) model: String,
+    pub(crate) cwd: String,
+    pub(crate) started_ms: u64,
+    /// Names of the tools that it saw, as of the last prompt.
+    pub(crate) tools: Vec<String>,
+    pub(crate) turns: Vec<Turn>,
+    /// Ids of calls, in the order in which they were minted.
+    pub(crate) calls: VecDeque<CallId>,
+    pub(crate) outcomes: HashMap<CallId, ToolOutput>,
+    /// `maxTurns`, if it was reached.
+    pub(crate) turns_max: Option<u32>,
+    queued: HashMap<MessageId, (MessageKind, Vec<ContentPart>)>,
+}
+
+/// One prompt, and what was answered to it.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) prompt: Prompt,
+    pub(crate) replies: VecDeque<Reply>,
+    /// How asking the model ended, if not with its last reply.
+    pub(crate) failure: Option<String>,
+}
+
+/// A reply, and what the user said before the next one.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) completion: Completion,
+    pub(crate) messages: Vec<(MessageKind, Vec<ContentPart>)>,
+}
+
+impl Recording {
+    /// Takes records apart. Those of delegated invocations are not part of it.
+    pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Recording {
+        let mut recording = Recording::default();
+        for record in records {
+            let main = record.origin.as_ref().is_none_or(|o| o.parent_invocation_id.is_none());
+            if main {
+                recording.add(record);
+            }
+        }
+        recording
+    }
+
+    fn add(&mut self, record: &StoredRecord) {
+        match &record.event {
+            Event::SessionStarted { cwd, agent, provider, model, .. } => {
+                (self.cwd, self.agent) = (cwd.clone(), agent.clone());
+                (self.provider, self.model) = (provider.clone(), model.clone());
+                self.started_ms = record.ts;
+            }
+            Event::InvocationStarted { tools, .. } => self.tools.clone_from(tools),
+            Event::UserMessage { content, message_id: None } => {
+                let prompt = Prompt { content: content.clone() };
+                self.turns.push(Turn { prompt, replies: VecDeque::new(), failure: None });
+            }
+            Event::MessageQueued { message_id, kind, content } => {
+                self.queued.insert(message_id.clone(), (*kind, content.clone()));
+            }
+            Event::MessageDelivered { message_id } => {
+                let message = self.queued.remove(message_id);
+                if let Some(reply) = self.last_reply() {
+                    reply.messages.extend(message);
+                }
+            }
+            Event::InvocationFailed { class, .. } => {
+                if let Some(turn) = self.turns.last_mut() {
+                    turn.failure = Some(class.clone());
+                }
+            }
+            Event::LimitReached { limit, value } if limit == "maxTurns" => {
+                self.turns_max = u32::try_from(*value).ok();
+            }
+            event => self.heard(event),
+        }
+    }
+
+    /// What a model or a tool said.
+    fn heard(&mut self, event: &Event) {
+        match event {
+            Event::ModelReply { message, stop_reason, model, .. } => {
+                let mut message = message.clone();
+                for call in &mut message.tool_calls {
+                    let theirs = call.provider_id.take().unwrap_or_default();
+                    let ours = std::mem::replace(&mut call.id, CallId::new(theirs));
+                    self.calls.push_back(ours);
+                }
+                let completion = Completion {
+                    message,
+                    stop_reason: *stop_reason,
+                    usage: None,
+                    model: model.clone(),
+                };
+                if let Some(turn) = self.turns.last_mut() {
+                    turn.replies.push_back(Reply { completion, messages: Vec::new() });
+                }
+            }
+            Event::ModelUsage { usage, .. } => {
+                if let Some(reply) = self.last_reply() {
+                    let known = reply.completion.usage.get_or_insert_with(Usage::default);
+                    known.add(usage);
+                }
+            }
+            Event::ToolCompleted { call_id, content, metadata, .. } => {
+                self.outcome(call_id, content, metadata, false);
+            }
+            Event::ToolFailed { call_id, content, metadata, .. } => {
+                self.outcome(call_id, content, metadata, true);
+            }
+            Event::ToolOutcomeUnknown { call_id, content, .. } => {
+                self.outcome(call_id, content, &Value::Null, true);
+            }
+            _ => (),
+        }
+    }
+
+    fn outcome(&mut self, id: &CallId, content: &[ContentPart], metadata: &Value, is_error: bool) {
+        let output = ToolOutput {
+            content: content.to_vec(),
+            is_error,
+            metadata: metadata.clone(),
+            duration: std::time::Duration::ZERO,
+        };
+        self.outcomes.insert(id.clone(), output);
+    }
+
+    fn last_reply(&mut self) -> Option<&mut Reply> {
+        self.turns.last_mut()?.replies.back_mut()
+    }
+}

@@ -1,0 +1,114 @@
+//! `posse doctor` on machines where something works and something does not.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::posse::Machine;
+
+/// Answers one request with this status and body, and returns its first line and its headers.
+fn server(status: &str, body: &str) -> (u16, thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let response = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let served = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let head = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+        stream.write_all(response.as_bytes()).unwrap();
+        head
+    });
+    (port, served)
+}
+
+fn machine(port: u16) -> Machine {
+    let machine = Machine::new();
+    let config = json!({
+        "defaultProvider": "local",
+        "providers": {"local": {
+            "type": "openai-compatible", "baseURL": format!("http://127.0.0.1:{port}/v1"),
+            "model": "m-1", "apiKey": "the-key-of-the-user",
+        }},
+    });
+    machine.write_config(&config.to_string());
+    machine
+}
+
+fn report(machine: &Machine, args: &[&str], code: i32) -> Vec<Value> {
+    let ended = machine.posse(&[&["doctor", "--json"], args].concat());
+    ended.assert_code(code);
+    assert!(!ended.stdout.contains("the-key-of-the-user"), "{}", ended.stdout);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(report["ok"], json!(code == 0));
+    report["checks"].as_array().unwrap().clone()
+}
+
+fn check<'a>(checks: &'a [Value], area: &str, name: &str) -> &'a Value {
+    let wanted = |check: &&Value| check["area"] == area && check["name"] == name;
+    checks.iter().find(wanted).unwrap_or_else(|| panic!("{checks:?}"))
+}
+
+#[test]
+fn a_good_machine_has_nothing_in_the_way() {
+    // Nobody listens there; without --online nobody is asked.
+    let machine = machine(9);
+    let checks = report(&machine, &[], 0);
+    assert_eq!(check(&checks, "providers", "for a run")["status"], "good");
+    assert_eq!(check(&checks, "sandbox", "commands")["status"], "good");
+    assert_eq!(check(&checks, "sandbox", "confinement")["status"], "warning");
+    assert!(checks.iter().all(|check| check["area"] != "online"));
+    assert!(!machine.path("posse/state").exists(), "it makes nothing");
+    let text = machine.posse(&["doctor"]);
+    text.assert_code(0);
+    assert!(text.stdout.contains("nothing is in the way of a run"), "{}", text.stdout);
+}
+
+#[test]
+fn online_asks_the_configured_server_with_its_key() {
+    let (port, served) = server("200 OK", r#"{"data":[{"id":"m-1"}]}"#);
+    let checks = report(&machine(port), &["--online"], 0);
+    let online = check(&checks, "online", "local");
+    assert_eq!(online["detail"], "answers, and knows the model m-1");
+    let head = served.join().unwrap();
+    assert_eq!(head[0], "GET /v1/models HTTP/1.1");
+    let key =
+        |line: &String| line.eq_ignore_ascii_case("authorization: Bearer the-key-of-the-user");
+    assert!(head.iter().any(key), "{head:?}");
+    let asked = checks.iter().filter(|check| check["area"] == "online").count();
+    assert_eq!(asked, 1, "presets that nobody configured are left alone");
+}
+
+#[test]
+fn online_says_what_to_do_about_a_server_that_refuses_or_is_away() {
+    let body = r#"{"error":{"message":"wrong key the-key-of-the-user"}}"#;
+    let (port, served) = server("401 Unauthorized", body);
+    let checks = report(&machine(port), &["--online"], 3);
+    served.join().unwrap();
+    let online = check(&checks, "online", "local");
+    assert_eq!(online["status"], "problem");
+    assert!(online["fix"].as_str().unwrap().contains("renew the key"), "{online}");
+
+    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let checks = report(&machine(closed), &["--online"], 3);
+    let online = check(&checks, "online", "local");
+    assert!(online["fix"].as_str().unwrap().contains("check the network"), "{online}");
+}
+
+#[test]
+fn a_broken_configuration_is_reported_with_everything_else() {
+    let machine = Machine::new();
+    machine.write_config("{\"modle\": 1,\n\"maxTurns\": 0}");
+    let checks = report(&machine, &["--online"], 3);
+    let problems: Vec<_> = checks
+        .iter()
+        .filter(|check| check["area"] == "configuration" && check["status"] == "problem")
+        .collect();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert_eq!(check(&checks, "sandbox", "commands")["status"], "good");
+}
