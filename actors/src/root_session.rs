@@ -341,6 +341,7 @@ impl RootSession {
             let Compacted { history, bytes_before, bytes_after, turns_removed, outputs_removed } =
                 compacted.clone();
             state.history.clone_from(&history);
+            self.ports.tools.iter().for_each(|tool| tool.history_shortened());
             let event = Event::ContextCompacted {
                 bytes_before,
                 bytes_after,

@@ -83,6 +83,10 @@ impl Tool for ReadFile {
         &self.spec
     }
 
+    fn history_shortened(&self) {
+        self.env.reads.forget_shown();
+    }
+
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
         let env = Arc::clone(&self.env);
         Box::pin(async move { prepare(&env, &parsed(arguments)?) })

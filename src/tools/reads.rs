@@ -99,6 +99,14 @@ impl ReadTable {
         })
     }
 
+    /// Forgets what was shown, because it may not be seen any more. What files contained when
+    /// they were read is still known.
+    pub(crate) fn forget_shown(&self) {
+        for mut seen in self.files.iter_mut() {
+            seen.iter_mut().for_each(|seen| seen.shown.clear());
+        }
+    }
+
     /// Notes that the agent of `call` gave a file that `content`.
     pub(crate) fn wrote(&self, call: &CallContext, path: &Path, content: String) {
         self.with(call, path, |seen| {

@@ -275,17 +275,18 @@ fn another_model_and_agent_go_on_with_the_conversation() {
 
 #[test]
 fn compacting_keeps_the_conversation_valid_and_makes_it_shorter() {
-    let read = || calls(&[("read_file", json!({"path": "big.txt"}))]);
+    let read = |path| calls(&[("read_file", json!({"path": path}))]);
     let server = ModelServer::start(vec![
-        read(),
+        read("big.txt"),
         says("One."),
-        read(),
+        read("other.txt"),
         says("Two."),
         says("Three."),
         says("Four."),
     ]);
     let machine = Machine::with(&server);
     machine.write("big.txt", "a long line of text\n".repeat(200));
+    machine.write("other.txt", "another long line\n".repeat(200));
     let mut terminal = Terminal::open(&machine, &[]);
     for (prompt, answer) in [("first", "One."), ("second", "Two."), ("third", "Three.")] {
         terminal.see("> ");

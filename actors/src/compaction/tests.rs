@@ -1,3 +1,5 @@
+//! What compacting keeps, and what it takes away.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -33,6 +33,9 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Does it. Dropping the future cancels: processes die with it.
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput>;
+
+    /// The history was made shorter: the model may no longer see what it was shown before.
+    fn history_shortened(&self) {}
 }
 
 /// How the model sees a tool, and what the runtime must know of it.
