@@ -142,3 +142,13 @@ fn a_dry_run_has_seen_nothing_change() {
         assert!(edit(&desk, "build", "a", "b").starts_with("dry run"));
     }
 }
+
+#[test]
+fn what_may_have_been_forgotten_is_shown_again() {
+    let desk = Desk::new();
+    desk.put("f", long("text"));
+    read(&desk, "build", "c1");
+    desk.tools().iter().for_each(|tool| tool.history_shortened());
+    assert!(read(&desk, "build", "c2").starts_with("1\ttext\n"));
+    assert!(read(&desk, "build", "c3").starts_with("f has not changed"));
+}
