@@ -315,7 +315,7 @@ impl RulePolicy {
             scopes,
             grant,
             yes_covers: true,
-            rule: Some(rule_for(case)),
+            rule: rule_for(case),
             confinement: self.confinement(case.situation),
         })
     }
@@ -365,29 +365,24 @@ fn grant_for(action: &Action) -> Option<Grant> {
     Some(Grant { operation: "write".into(), target, scope: Scope::Session })
 }
 
-/// The rule that would have allowed the call, for the user's configuration.
-fn rule_for(case: &Case<'_>) -> String {
-    let tool = &case.action.tool;
-    let matching = match case.action.operations.as_slice() {
-        [Operation::Write { relative, .. }] => {
-            let folder = relative.rsplit_once('/');
-            let glob = folder.map_or_else(
-                || globset::escape(relative),
-                |(folder, _)| format!("{}/**", globset::escape(folder)),
-            );
-            Some(json!({ "pathGlob": glob }))
+/// The narrowest rule that would have allowed the call, for the user's configuration. None where
+/// a rule cannot say it, or would open more than calls like this one.
+fn rule_for(case: &Case<'_>) -> Option<String> {
+    let matching = match (case.action.operations.as_slice(), case.scripts.as_slice()) {
+        // The whole path: the rule counts in other projects as well.
+        ([Operation::Write { path, .. }], []) => {
+            let glob = globset::escape(path);
+            // Nothing escapes a backslash.
+            let sayable = glob.len() <= rules::GLOB_BYTES_MAX && !path.contains('\\');
+            sayable.then(|| json!({ "pathGlob": glob }))?
         }
-        // Only a plain command can be allowed by its beginning.
-        [Operation::Execute { command, .. }] if case.scripts.iter().all(|script| script.plain) => {
-            Some(json!({ "commandPrefix": command.trim() }))
+        ([Operation::Execute { command, .. }], [script]) if script.is_narrow() => {
+            json!({ "commandPrefix": command.trim_start() })
         }
-        _ => None,
+        _ => return None,
     };
-    let rule = match matching {
-        Some(matching) => json!({ "tool": tool, "match": matching, "decision": "allow" }),
-        None => json!({ "tool": tool, "decision": "allow" }),
-    };
-    rule.to_string()
+    let rule = json!({ "tool": case.action.tool, "match": matching, "decision": "allow" });
+    Some(rule.to_string())
 }
 
 #[cfg(test)]

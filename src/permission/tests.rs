@@ -272,19 +272,63 @@ fn confines_commands_as_the_settings_say() {
     );
 }
 
+/// The rule that is suggested where nobody can be asked.
+fn suggested(call: &str) -> Option<String> {
+    match policy(&[]).judge(&action(call), &situation("build", &[], Asking::Nobody)) {
+        Verdict::Ask(question) => question.rule,
+        other => panic!("{call}: {other:?}"),
+    }
+}
+
 #[test]
-fn offers_rules_that_really_allow() {
-    for call in ["edit_file src/a.rs", "write_file [x]{y}*.rs", "bash cargo test 'a b'", "bash a|b"]
-    {
-        let verdict = policy(&[]).judge(&action(call), &situation("build", &[], Asking::Nobody));
-        let Verdict::Ask(Question { rule: Some(rule), .. }) = verdict else {
-            panic!("{call}: {verdict:?}")
-        };
-        assert_eq!(
-            judge(&policy(&[&rule]), "build", &[], call),
-            "allow in workspace-write",
-            "{rule}"
-        );
+fn offers_rules_that_allow_the_call_and_little_else() {
+    let table = [
+        ("edit_file src/a.rs", "edit_file src/b.rs"),
+        ("write_file [x]{y}*.rs", "write_file x.rs"),
+        ("write_file a.rs", "write_file /extra/a.rs"),
+        ("multi_edit a/x", "multi_edit a/x/y"),
+        ("bash cargo test 'a b'", "bash cargo test a b"),
+        ("bash  ls -l a\\ ", "bash ls -l a"),
+        ("bash A=1 make all", "bash A=1 rm x"),
+        ("bash python3 build.py", "bash python3 other.py"),
+    ];
+    for (call, other) in table {
+        let rule = suggested(call).unwrap_or_else(|| panic!("{call}"));
+        let value: Value = serde_json::from_str(&rule).unwrap();
+        assert_eq!(value["match"].as_object().map(serde_json::Map::len), Some(1), "{rule}");
+        let policy = policy(&[&rule]);
+        assert_eq!(judge(&policy, "build", &[], call), "allow in workspace-write", "{rule}");
+        assert!(judge(&policy, "build", &[], other).starts_with("ask"), "{rule} allows {other}");
+    }
+}
+
+#[test]
+fn offers_no_rule_where_none_would_be_narrow() {
+    let long = format!("bash echo {}", "x".repeat(COMMAND_CHARS_MAX));
+    let deep = format!("write_file {}x", "deep/".repeat(200));
+    let table = [
+        "bash a|b",
+        "bash cargo test && rm x",
+        "bash echo $HOME",
+        "bash echo > x",
+        "bash echo 'open",
+        "bash bash",
+        "bash sudo",
+        "bash env -i python3 -u",
+        "bash A=1",
+        "bash timeout 5",
+        "bash cat .env",
+        "bash",
+        "multi_edit a/x a/y",
+        "write_file .git/config",
+        "write_file a\\b",
+        "mystery a",
+        "mystery",
+        &long,
+        &deep,
+    ];
+    for call in table {
+        assert_eq!(suggested(call), None, "{call}");
     }
 }
 
