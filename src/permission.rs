@@ -209,8 +209,7 @@ impl RulePolicy {
         let agent = case.situation.agent;
         let operations = &case.action.operations;
         if self.read_only_agents.iter().any(|name| name == agent) {
-            let reads = READ_TOOLS.contains(&case.action.tool.as_str()) && reads_only(operations);
-            return (!reads).then(|| {
+            return (!is_read(case.action)).then(|| {
                 deny(&format!("agent {agent}: read-only"), "this agent may only read files")
             });
         }
@@ -291,7 +290,7 @@ impl RulePolicy {
 
     fn built_in(&self, case: &Case<'_>) -> Verdict {
         let tool = case.action.tool.as_str();
-        if READ_TOOLS.contains(&tool) && reads_only(&case.action.operations) {
+        if is_read(case.action) {
             return Verdict::Allow(Confinement {
                 profile: SandboxMode::ReadOnly.name().into(),
                 writable_roots: Vec::new(),
@@ -338,8 +337,13 @@ fn deny(rule: &str, reason: &str) -> Verdict {
     Verdict::Deny { reason: reason.to_owned(), rule: rule.to_owned() }
 }
 
-fn reads_only(operations: &[Operation]) -> bool {
-    operations.iter().all(|operation| matches!(operation, Operation::Read { .. }))
+/// Whether it only reads. A tool that changes files only reads where it can but say why its
+/// change does not fit.
+fn is_read(action: &Action) -> bool {
+    let tool = action.tool.as_str();
+    let reads = |operation: &Operation| matches!(operation, Operation::Read { .. });
+    let refused = || WRITE_TOOLS.contains(&tool) && !action.operations.is_empty();
+    (READ_TOOLS.contains(&tool) || refused()) && action.operations.iter().all(reads)
 }
 
 /// The folder that a wider answer opens for writing; none if the call writes into several.

@@ -272,6 +272,37 @@ fn confines_commands_as_the_settings_say() {
     );
 }
 
+/// A call of `tool` that only reads `path`: a change that does not fit.
+fn refusal(tool: &str, path: &str) -> Action {
+    Action { tool: tool.into(), ..action(&format!("read_file {path}")) }
+}
+
+#[test]
+fn judges_a_change_that_does_not_fit_as_the_read_that_it_is() {
+    let policy = policy(&[r#"{"tool":"edit_file","match":{"pathGlob":"x/*"},"decision":"ask"}"#]);
+    let verdict = |agent: &str, action: &Action| match policy
+        .judge(action, &situation(agent, &[], Asking::Nobody))
+    {
+        Verdict::Allow(confinement) => format!("allow in {}", confinement.profile),
+        Verdict::Deny { rule, .. } => format!("deny by {rule}"),
+        Verdict::Ask(_) => "ask".to_owned(),
+    };
+    for tool in WRITE_TOOLS {
+        assert_eq!(verdict("build", &refusal(tool, "a.rs")), "allow in read-only");
+        assert_eq!(verdict("build", &refusal(tool, ".git/config")), "allow in read-only");
+        assert_eq!(verdict("plan", &refusal(tool, "a.rs")), "allow in read-only");
+        assert_eq!(verdict("build", &refusal(tool, ".env")), "deny by global-deny: secrets");
+        assert_eq!(verdict("build", &refusal(tool, "../a")), "deny by hard-deny: workspace");
+        assert_eq!(verdict("build", &action(tool)), "ask", "nothing is known of it");
+    }
+    assert_eq!(verdict("build", &refusal("edit_file", "x/a")), "ask");
+    assert_eq!(verdict("build", &refusal("bash", "a.rs")), "ask");
+    assert_eq!(verdict("build", &refusal("mystery", "a.rs")), "ask");
+    let mut both = refusal("edit_file", "a.rs");
+    both.operations.extend(action("edit_file a.rs").operations);
+    assert_eq!(verdict("build", &both), "ask");
+}
+
 /// The rule that is suggested where nobody can be asked.
 fn suggested(call: &str) -> Option<String> {
     match policy(&[]).judge(&action(call), &situation("build", &[], Asking::Nobody)) {

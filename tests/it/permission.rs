@@ -81,6 +81,34 @@ fn runs_what_the_named_rule_allows() {
 }
 
 #[test]
+fn tells_the_model_why_an_edit_does_not_fit_without_asking() {
+    let edit = |path: &str, old: &str| json!({"path": path, "oldString": old, "newString": "new"});
+    let server = ModelServer::start(vec![
+        calls(&[
+            ("edit_file", edit("there.txt", "not in it")),
+            ("edit_file", edit("there.txt", "line")),
+            ("edit_file", edit("gone.txt", "x")),
+            ("edit_file", edit(".env", "TOKEN=wrong")),
+            (
+                "multi_edit",
+                json!({"path": "there.txt", "edits": [{"oldString": "no", "newString": "x"}]}),
+            ),
+        ]),
+        says("It does not fit."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("there.txt", "line\nline\n");
+    machine.write(".env", "TOKEN=hunter2hunter2\n");
+    machine.posse(&["run", "edit it"]).assert_code(0);
+    let results = server.tool_results();
+    for (result, code) in results.iter().zip(["EDT001", "EDT002", "FIL001", "secrets", "EDT001"]) {
+        assert!(result.contains(code), "{code}: {result}");
+    }
+    assert_eq!(results.len(), 5);
+    assert_eq!(machine.read("there.txt"), "line\nline\n");
+}
+
+#[test]
 fn never_opens_secrets() {
     let server = ModelServer::start(vec![
         calls(&[
