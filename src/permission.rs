@@ -42,7 +42,7 @@ pub struct PolicySettings {
     pub rules: Vec<Value>,
     /// `sandbox.readSecrets`: absolute paths that may be read although they look like secrets.
     pub readable_secrets: Vec<String>,
-    /// Absolute paths of our own configuration, state and cache.
+    /// Absolute, resolved paths of our own configuration, state and cache, closed to file tools.
     pub own_dirs: Vec<String>,
     /// Agents that may only read, such as `plan`.
     pub read_only_agents: Vec<String>,
@@ -166,6 +166,13 @@ impl RulePolicy {
                     if !self.roots.iter().any(|root| places::is_below(path, root)) {
                         return Some(deny("hard-deny: workspace", "it is outside the workspace"));
                     }
+                    if self.own_dirs.iter().any(|own| places::is_below(path, own)) {
+                        return Some(deny(
+                            "hard-deny: own",
+                            "it belongs to posse itself, whose configuration and records no tool \
+                             may touch",
+                        ));
+                    }
                 }
                 Operation::Execute { command, .. } if command.contains('\0') => {
                     return Some(deny("hard-deny: nul", "the command contains a NUL byte"));
@@ -226,9 +233,9 @@ impl RulePolicy {
     /// What neither a grant, nor a rule, nor `--yes` answers.
     fn ask_each_time(&self, case: &Case<'_>) -> Option<Verdict> {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
-            Operation::Write { path, relative, .. } => (is_protected(relative)
-                || self.own_dirs.iter().any(|own| places::is_below(path, own)))
-            .then(|| format!("{relative} controls what runs later; it is asked about each time")),
+            Operation::Write { relative, .. } => is_protected(relative).then(|| {
+                format!("{relative} controls what runs later; it is asked about each time")
+            }),
             Operation::Execute { command, .. } => {
                 (command.chars().nth(COMMAND_CHARS_MAX).is_some())
                     .then(|| format!("the command is longer than {COMMAND_CHARS_MAX} characters"))

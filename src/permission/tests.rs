@@ -117,6 +117,9 @@ fn judges_build_by_its_built_in_rules() {
         "edit_file sub/.GIT/config",
         "write_file .posse/config.json",
         "write_file own/state",
+        "read_file own/state/session.jsonl",
+        "list_dir own",
+        "edit_file owner/a",
         "write_file /etc/passwd",
         "bash cargo test --lib",
         "bash cargo test && rm x",
@@ -205,6 +208,15 @@ fn follows_the_users_rules_the_most_specific_first() {
         "read_file big/a/b",
     ];
     insta::assert_snapshot!(table(&policy(&rules), "build", &[], &calls));
+}
+
+#[test]
+fn keeps_file_tools_out_of_its_own_folders_whatever_is_granted() {
+    let policy = policy(&[r#"{"tool":"*","decision":"allow"}"#]);
+    for tool in READ_TOOLS.into_iter().chain(WRITE_TOOLS) {
+        let verdict = judge(&policy, "build", &[grant("/w")], &format!("{tool} own/a"));
+        assert_eq!(verdict, "deny by hard-deny: own", "{tool}");
+    }
 }
 
 #[test]

@@ -139,6 +139,21 @@ fn never_opens_secrets() {
 }
 
 #[test]
+fn adds_no_folder_that_holds_its_own_authority() {
+    let server = ModelServer::start(Vec::new());
+    let machine = Machine::with(&server);
+    std::os::unix::fs::symlink(machine.path("posse"), machine.work("link")).unwrap();
+    let home = machine.path("home").display().to_string();
+    for folder in ["/", "..", &home, "../posse", "../posse/config", "link"] {
+        let ended = machine.posse(&["run", "--add-dir", folder, "x"]);
+        ended.assert_code(2);
+        assert!(ended.stderr.contains("error[CFG016]"), "{folder}: {}", ended.stderr);
+        assert!(ended.stderr.contains("--add-dir DIR"), "{folder}: {}", ended.stderr);
+    }
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[test]
 fn changes_nothing_in_a_dry_run() {
     let server = ModelServer::start(vec![
         calls(&[
