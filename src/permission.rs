@@ -234,7 +234,7 @@ impl RulePolicy {
     fn ask_each_time(&self, case: &Case<'_>) -> Option<Verdict> {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
             Operation::Write { relative, .. } => is_protected(relative).then(|| {
-                format!("{relative} controls what runs later; it is asked about each time")
+                format!("{relative} decides what runs or steers later; it is asked about each time")
             }),
             Operation::Execute { command, .. } => {
                 (command.chars().nth(COMMAND_CHARS_MAX).is_some())

@@ -154,6 +154,26 @@ fn adds_no_folder_that_holds_its_own_authority() {
 }
 
 #[test]
+fn changes_nothing_that_runs_or_steers_later_without_a_person() {
+    let write = |path: &str| ("write_file", json!({"path": path, "content": "x"}));
+    let server = ModelServer::start(vec![
+        calls(&[write("AGENTS.md"), write(".github/workflows/ci.yml"), write("src/a.rs")]),
+        says("Only one."),
+    ]);
+    let machine = Machine::with(&server);
+    let ended = machine.posse(&["run", "-y", "write them"]);
+    ended.assert_code(4);
+    assert!(!machine.work("AGENTS.md").exists() && !machine.work(".github").exists());
+    assert_eq!(machine.read("src/a.rs"), "x");
+    let results = server.tool_results();
+    insta::assert_snapshot!(results[..2].join("\n"), @r"
+    Denied: AGENTS.md decides what runs or steers later; it is asked about each time; nobody can be asked
+    Denied: .github/workflows/ci.yml decides what runs or steers later; it is asked about each time; nobody can be asked
+    ");
+    assert!(!ended.stderr.contains("rule:"), "{}", ended.stderr);
+}
+
+#[test]
 fn changes_nothing_in_a_dry_run() {
     let server = ModelServer::start(vec![
         calls(&[
