@@ -15,7 +15,7 @@ use posse_actors::ports::{
 };
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, printable};
 use crate::secrets::is_secret;
 
 use hardening::Danger;
@@ -314,6 +314,14 @@ impl RulePolicy {
 
     fn ask(&self, case: &Case<'_>, reason: String) -> Verdict {
         let grant = grant_for(case.action);
+        let reason = match &grant {
+            // Only a person can give a wider answer.
+            Some(grant) if case.situation.asking == Asking::Human => {
+                let place = self.shown(&grant.target);
+                format!("{reason}; for this session would allow every change {place}")
+            }
+            _ => reason,
+        };
         let mut scopes = vec![Scope::Once];
         scopes.extend(grant.as_ref().map(|grant| grant.scope));
         Verdict::Ask(Question {
@@ -324,6 +332,16 @@ impl RulePolicy {
             rule: rule_for(case),
             confinement: self.confinement(case.situation),
         })
+    }
+
+    /// Where a grant counts, in words: short below the working directory.
+    fn shown(&self, target: &str) -> String {
+        let cwd = self.roots.first().map_or("", |root| root.trim_end_matches('/'));
+        match target.strip_prefix(cwd) {
+            Some("") => "in the working directory and below".to_owned(),
+            Some(below) if below.starts_with('/') => format!("below {}/", printable(&below[1..])),
+            _ => format!("below {}/", printable(target)),
+        }
     }
 
     fn confinement(&self, situation: &Situation<'_>) -> Confinement {

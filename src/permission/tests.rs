@@ -284,6 +284,39 @@ fn confines_commands_as_the_settings_say() {
     );
 }
 
+#[test]
+fn says_what_an_answer_for_the_session_allows() {
+    let rules = [
+        r#"{"tool":"edit_file","match":{"pathGlob":"asked/**"},"decision":"ask","reason":"mine"}"#,
+    ];
+    let policy = policy(&rules);
+    let reason =
+        |call: &str, asking| match policy.judge(&action(call), &situation("build", &[], asking)) {
+            Verdict::Ask(question) => question.reason,
+            other => panic!("{call}: {other:?}"),
+        };
+    let table = [
+        ("write_file src/a.rs", "every change below src/"),
+        ("multi_edit src/deep/a.rs", "every change below src/deep/"),
+        ("write_file a.rs", "every change in the working directory and below"),
+        ("write_file /extra/a.rs", "every change below /extra/"),
+        ("write_file a\nb/x", "every change below a\\nb/"),
+        ("edit_file asked/x", "every change below asked/"),
+    ];
+    for (call, allows) in table {
+        let asked = reason(call, Asking::Human);
+        assert!(asked.ends_with(&format!("; for this session would allow {allows}")), "{asked}");
+        for asking in [Asking::Yes, Asking::Nobody] {
+            assert!(!reason(call, asking).contains("session"), "{call}");
+        }
+    }
+    assert!(reason("edit_file asked/x", Asking::Human).starts_with("mine; "));
+    // Where only this one call can be allowed, nothing is said.
+    for call in ["multi_edit a/x b/y", "write_file .git/config", "bash ls", "mystery a"] {
+        assert!(!reason(call, Asking::Human).contains("session"), "{call}");
+    }
+}
+
 /// A call of `tool` that only reads `path`: a change that does not fit.
 fn refusal(tool: &str, path: &str) -> Action {
     Action { tool: tool.into(), ..action(&format!("read_file {path}")) }
