@@ -150,7 +150,13 @@ impl Reader {
                     }
                 }
                 '\'' if !self.quoted => {
-                    self.push_str(&chars.by_ref().take_while(|c| *c != '\'').collect::<String>());
+                    let mut closed = false;
+                    let inside = chars.by_ref().take_while(|c| {
+                        closed = *c == '\'';
+                        !closed
+                    });
+                    self.push_str(&inside.collect::<String>());
+                    self.plain &= closed;
                 }
                 '"' => {
                     self.quoted = !self.quoted;
