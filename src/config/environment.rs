@@ -184,7 +184,8 @@ impl Dirs {
 fn resolved(path: &Path) -> PathBuf {
     let real = |above: &Path| {
         let rest = path.strip_prefix(above).ok()?;
-        Some(above.canonicalize().ok()?.join(rest))
+        // Collected, because joining nothing leaves a slash at the end.
+        Some(above.canonicalize().ok()?.join(rest).components().collect())
     };
     path.ancestors().find_map(real).unwrap_or_else(|| path.to_owned())
 }
