@@ -15,7 +15,7 @@ use posse_actors::ports::{
 };
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, printable};
 use crate::secrets::is_secret;
 
 use hardening::Danger;
@@ -42,7 +42,7 @@ pub struct PolicySettings {
     pub rules: Vec<Value>,
     /// `sandbox.readSecrets`: absolute paths that may be read although they look like secrets.
     pub readable_secrets: Vec<String>,
-    /// Absolute paths of our own configuration, state and cache.
+    /// Absolute, resolved paths of our own configuration, state and cache, closed to file tools.
     pub own_dirs: Vec<String>,
     /// Agents that may only read, such as `plan`.
     pub read_only_agents: Vec<String>,
@@ -166,6 +166,13 @@ impl RulePolicy {
                     if !self.roots.iter().any(|root| places::is_below(path, root)) {
                         return Some(deny("hard-deny: workspace", "it is outside the workspace"));
                     }
+                    if self.own_dirs.iter().any(|own| places::is_below(path, own)) {
+                        return Some(deny(
+                            "hard-deny: own",
+                            "it belongs to posse itself, whose configuration and records no tool \
+                             may touch",
+                        ));
+                    }
                 }
                 Operation::Execute { command, .. } if command.contains('\0') => {
                     return Some(deny("hard-deny: nul", "the command contains a NUL byte"));
@@ -209,8 +216,7 @@ impl RulePolicy {
         let agent = case.situation.agent;
         let operations = &case.action.operations;
         if self.read_only_agents.iter().any(|name| name == agent) {
-            let reads = READ_TOOLS.contains(&case.action.tool.as_str()) && reads_only(operations);
-            return (!reads).then(|| {
+            return (!is_read(case.action)).then(|| {
                 deny(&format!("agent {agent}: read-only"), "this agent may only read files")
             });
         }
@@ -227,9 +233,9 @@ impl RulePolicy {
     /// What neither a grant, nor a rule, nor `--yes` answers.
     fn ask_each_time(&self, case: &Case<'_>) -> Option<Verdict> {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
-            Operation::Write { path, relative, .. } => (is_protected(relative)
-                || self.own_dirs.iter().any(|own| places::is_below(path, own)))
-            .then(|| format!("{relative} controls what runs later; it is asked about each time")),
+            Operation::Write { relative, .. } => is_protected(relative).then(|| {
+                format!("{relative} decides what runs or steers later; it is asked about each time")
+            }),
             Operation::Execute { command, .. } => {
                 (command.chars().nth(COMMAND_CHARS_MAX).is_some())
                     .then(|| format!("the command is longer than {COMMAND_CHARS_MAX} characters"))
@@ -291,7 +297,7 @@ impl RulePolicy {
 
     fn built_in(&self, case: &Case<'_>) -> Verdict {
         let tool = case.action.tool.as_str();
-        if READ_TOOLS.contains(&tool) && reads_only(&case.action.operations) {
+        if is_read(case.action) {
             return Verdict::Allow(Confinement {
                 profile: SandboxMode::ReadOnly.name().into(),
                 writable_roots: Vec::new(),
@@ -308,6 +314,14 @@ impl RulePolicy {
 
     fn ask(&self, case: &Case<'_>, reason: String) -> Verdict {
         let grant = grant_for(case.action);
+        let reason = match &grant {
+            // Only a person can give a wider answer.
+            Some(grant) if case.situation.asking == Asking::Human => {
+                let place = self.shown(&grant.target);
+                format!("{reason}; for this session would allow every change {place}")
+            }
+            _ => reason,
+        };
         let mut scopes = vec![Scope::Once];
         scopes.extend(grant.as_ref().map(|grant| grant.scope));
         Verdict::Ask(Question {
@@ -315,9 +329,19 @@ impl RulePolicy {
             scopes,
             grant,
             yes_covers: true,
-            rule: Some(rule_for(case)),
+            rule: rule_for(case),
             confinement: self.confinement(case.situation),
         })
+    }
+
+    /// Where a grant counts, in words: short below the working directory.
+    fn shown(&self, target: &str) -> String {
+        let cwd = self.roots.first().map_or("", |root| root.trim_end_matches('/'));
+        match target.strip_prefix(cwd) {
+            Some("") => "in the working directory and below".to_owned(),
+            Some(below) if below.starts_with('/') => format!("below {}/", printable(&below[1..])),
+            _ => format!("below {}/", printable(target)),
+        }
     }
 
     fn confinement(&self, situation: &Situation<'_>) -> Confinement {
@@ -338,8 +362,13 @@ fn deny(rule: &str, reason: &str) -> Verdict {
     Verdict::Deny { reason: reason.to_owned(), rule: rule.to_owned() }
 }
 
-fn reads_only(operations: &[Operation]) -> bool {
-    operations.iter().all(|operation| matches!(operation, Operation::Read { .. }))
+/// Whether it only reads. A tool that changes files only reads where it can but say why its
+/// change does not fit.
+fn is_read(action: &Action) -> bool {
+    let tool = action.tool.as_str();
+    let reads = |operation: &Operation| matches!(operation, Operation::Read { .. });
+    let refused = || WRITE_TOOLS.contains(&tool) && !action.operations.is_empty();
+    (READ_TOOLS.contains(&tool) || refused()) && action.operations.iter().all(reads)
 }
 
 /// The folder that a wider answer opens for writing; none if the call writes into several.
@@ -365,29 +394,24 @@ fn grant_for(action: &Action) -> Option<Grant> {
     Some(Grant { operation: "write".into(), target, scope: Scope::Session })
 }
 
-/// The rule that would have allowed the call, for the user's configuration.
-fn rule_for(case: &Case<'_>) -> String {
-    let tool = &case.action.tool;
-    let matching = match case.action.operations.as_slice() {
-        [Operation::Write { relative, .. }] => {
-            let folder = relative.rsplit_once('/');
-            let glob = folder.map_or_else(
-                || globset::escape(relative),
-                |(folder, _)| format!("{}/**", globset::escape(folder)),
-            );
-            Some(json!({ "pathGlob": glob }))
+/// The narrowest rule that would have allowed the call, for the user's configuration. None where
+/// a rule cannot say it, or would open more than calls like this one.
+fn rule_for(case: &Case<'_>) -> Option<String> {
+    let matching = match (case.action.operations.as_slice(), case.scripts.as_slice()) {
+        // The whole path: the rule counts in other projects as well.
+        ([Operation::Write { path, .. }], []) => {
+            let glob = globset::escape(path);
+            // Nothing escapes a backslash.
+            let sayable = glob.len() <= rules::GLOB_BYTES_MAX && !path.contains('\\');
+            sayable.then(|| json!({ "pathGlob": glob }))?
         }
-        // Only a plain command can be allowed by its beginning.
-        [Operation::Execute { command, .. }] if case.scripts.iter().all(|script| script.plain) => {
-            Some(json!({ "commandPrefix": command.trim() }))
+        ([Operation::Execute { command, .. }], [script]) if script.is_narrow() => {
+            json!({ "commandPrefix": command.trim_start() })
         }
-        _ => None,
+        _ => return None,
     };
-    let rule = match matching {
-        Some(matching) => json!({ "tool": tool, "match": matching, "decision": "allow" }),
-        None => json!({ "tool": tool, "decision": "allow" }),
-    };
-    rule.to_string()
+    let rule = json!({ "tool": case.action.tool, "match": matching, "decision": "allow" });
+    Some(rule.to_string())
 }
 
 #[cfg(test)]

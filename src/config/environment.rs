@@ -137,10 +137,32 @@ impl Dirs {
     }
 
     /// Refuses a workspace from which tools could change what gives them authority: the home
-    /// folder, what is above it, and what contains our own state or configuration. `workspace` is
-    /// resolved.
+    /// folder, what is above it, what contains our own state or configuration, and what lies in
+    /// one of our own folders. `workspace` is resolved.
     pub fn check_workspace(&self, workspace: &Path) -> Result<(), Failure> {
-        let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        self.check(workspace, "start in the folder of a project, or name one with --cwd DIR")
+    }
+
+    /// The same for a folder that is added to a workspace.
+    pub fn check_added(&self, folder: &Path) -> Result<(), Failure> {
+        self.check(folder, "name the folder of a project with --add-dir DIR")
+    }
+
+    /// Our own folders as they are named and, where links lead elsewhere, as they really are.
+    pub fn own(&self) -> Vec<PathBuf> {
+        let named = [&self.config, &self.state, &self.cache];
+        let mut own = Vec::with_capacity(2 * named.len());
+        for folder in named {
+            let real = resolved(folder);
+            if real != *folder {
+                own.push(real);
+            }
+            own.push(folder.clone());
+        }
+        own
+    }
+
+    fn check(&self, workspace: &Path, fix: &str) -> Result<(), Failure> {
         let contains = |path: &Path| resolved(path).starts_with(workspace);
         let why = if self.home.as_deref().is_some_and(contains) {
             "it is your home folder, or contains it"
@@ -148,14 +170,24 @@ impl Dirs {
             "it contains the state of posse, which no tool may write"
         } else if contains(&self.config) {
             "it contains the configuration of posse, which no tool may write"
+        } else if self.own().iter().any(|own| workspace.starts_with(own)) {
+            "it lies in a folder of posse's own, which no tool may write"
         } else {
             return Ok(());
         };
         let what = format!("{} cannot be a workspace", workspace.display());
-        Err(Failure::new("CFG016", Exit::Usage, what)
-            .because(why)
-            .fix("start in the folder of a project, or name one with --cwd DIR"))
+        Err(Failure::new("CFG016", Exit::Usage, what).because(why).fix(fix))
     }
+}
+
+/// `path` without links as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let real = |above: &Path| {
+        let rest = path.strip_prefix(above).ok()?;
+        // Collected, because joining nothing leaves a slash at the end.
+        Some(above.canonicalize().ok()?.join(rest).components().collect())
+    };
+    path.ancestors().find_map(real).unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]
@@ -211,12 +243,32 @@ mod tests {
     fn refuses_a_workspace_that_contains_its_own_authority() {
         let environment = [("HOME", "/h/u"), ("XDG_STATE_HOME", "/v/s")].into_iter().collect();
         let dirs = Dirs::from_environment(&environment).unwrap();
-        for refused in ["/", "/h", "/h/u", "/v", "/v/s/posse", "/h/u/.config"] {
+        let inside = ["/v/s/posse/projects/p", "/h/u/.config/posse/a", "/h/u/.cache/posse"];
+        let above = ["/", "/h", "/h/u", "/v", "/v/s/posse", "/h/u/.config"];
+        for refused in above.into_iter().chain(inside) {
             let failure = dirs.check_workspace(Path::new(refused)).expect_err(refused);
-            assert_eq!(failure.exit, Exit::Usage);
+            assert_eq!((failure.code, failure.exit), ("CFG016", Exit::Usage));
+            let added = dirs.check_added(Path::new(refused)).expect_err(refused);
+            assert_eq!((added.code, added.exit, added.why), ("CFG016", Exit::Usage, failure.why));
+            assert!(added.fix.is_some_and(|fix| fix.contains("--add-dir")));
         }
-        for fine in ["/h/u/project", "/w", "/v/s/other"] {
+        for fine in ["/h/u/project", "/w", "/v/s/other", "/v/s/posse-not"] {
             assert_eq!(dirs.check_workspace(Path::new(fine)), Ok(()));
+            assert_eq!(dirs.check_added(Path::new(fine)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn knows_its_own_folders_behind_links_before_they_are_made() {
+        let place = tempfile::tempdir().unwrap();
+        let real = place.path().canonicalize().unwrap();
+        std::fs::create_dir(real.join("there")).unwrap();
+        std::os::unix::fs::symlink("there", real.join("link")).unwrap();
+        let environment = [("POSSE_HOME", real.join("link"))].into_iter().collect();
+        let own = Dirs::from_environment(&environment).unwrap().own();
+        for below in ["config", "state", "cache"] {
+            assert!(own.contains(&real.join("link").join(below)), "{own:?}");
+            assert!(own.contains(&real.join("there").join(below)), "{own:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::failure::{Exit, Failure};
 use crate::permission::shell::Script;
 
-const GLOB_BYTES_MAX: usize = 512;
+pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;
 
 /// A rule, ready to be compared with.

@@ -36,6 +36,13 @@ const WRAPPERS: [&str; 15] = [
     "timeout", "xargs", "stdbuf", "setsid", "busybox",
 ];
 
+/// Programs that run whatever follows: alone, they are the beginning of everything.
+const RUNNERS: [&str; 26] = [
+    "sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "perl", "ruby", "node", "php",
+    "lua", "deno", "bun", "eval", "source", ".", "su", "ssh", "npx", "watch", "parallel", "chroot",
+    "unshare", "script",
+];
+
 impl Command {
     /// The words from the program on, without variables, wrappers and their options.
     pub(crate) fn unwrapped(&self) -> &[String] {
@@ -76,6 +83,15 @@ impl Script {
 
     pub(crate) fn begins_with(&self, prefix: &[String]) -> bool {
         self.commands.first().is_some_and(|command| command.words.starts_with(prefix))
+    }
+
+    /// Whether a rule for commands that begin like this one is about little more than this one.
+    pub(crate) fn is_narrow(&self) -> bool {
+        let [command] = self.commands.as_slice() else { return false };
+        let Some((program, arguments)) = command.unwrapped().split_first() else { return false };
+        let runs_more = RUNNERS.contains(&base(program))
+            && arguments.iter().all(|argument| argument.starts_with('-'));
+        self.plain && !runs_more
     }
 
     /// The first word that names a secret. Words with spaces are prose, such as a commit message.
@@ -134,7 +150,13 @@ impl Reader {
                     }
                 }
                 '\'' if !self.quoted => {
-                    self.push_str(&chars.by_ref().take_while(|c| *c != '\'').collect::<String>());
+                    let mut closed = false;
+                    let inside = chars.by_ref().take_while(|c| {
+                        closed = *c == '\'';
+                        !closed
+                    });
+                    self.push_str(&inside.collect::<String>());
+                    self.plain &= closed;
                 }
                 '"' => {
                     self.quoted = !self.quoted;

@@ -117,6 +117,9 @@ fn judges_build_by_its_built_in_rules() {
         "edit_file sub/.GIT/config",
         "write_file .posse/config.json",
         "write_file own/state",
+        "read_file own/state/session.jsonl",
+        "list_dir own",
+        "edit_file owner/a",
         "write_file /etc/passwd",
         "bash cargo test --lib",
         "bash cargo test && rm x",
@@ -208,6 +211,15 @@ fn follows_the_users_rules_the_most_specific_first() {
 }
 
 #[test]
+fn keeps_file_tools_out_of_its_own_folders_whatever_is_granted() {
+    let policy = policy(&[r#"{"tool":"*","decision":"allow"}"#]);
+    for tool in READ_TOOLS.into_iter().chain(WRITE_TOOLS) {
+        let verdict = judge(&policy, "build", &[grant("/w")], &format!("{tool} own/a"));
+        assert_eq!(verdict, "deny by hard-deny: own", "{tool}");
+    }
+}
+
+#[test]
 fn finds_the_danger_behind_many_commands() {
     let text = format!("bash {}rm -rf /", ":;".repeat(40_000));
     assert_eq!(judge(&policy(&[]), "build", &[], &text), "deny by hard-deny: delete-everything");
@@ -273,18 +285,126 @@ fn confines_commands_as_the_settings_say() {
 }
 
 #[test]
-fn offers_rules_that_really_allow() {
-    for call in ["edit_file src/a.rs", "write_file [x]{y}*.rs", "bash cargo test 'a b'", "bash a|b"]
-    {
-        let verdict = policy(&[]).judge(&action(call), &situation("build", &[], Asking::Nobody));
-        let Verdict::Ask(Question { rule: Some(rule), .. }) = verdict else {
-            panic!("{call}: {verdict:?}")
+fn says_what_an_answer_for_the_session_allows() {
+    let rules = [
+        r#"{"tool":"edit_file","match":{"pathGlob":"asked/**"},"decision":"ask","reason":"mine"}"#,
+    ];
+    let policy = policy(&rules);
+    let reason =
+        |call: &str, asking| match policy.judge(&action(call), &situation("build", &[], asking)) {
+            Verdict::Ask(question) => question.reason,
+            other => panic!("{call}: {other:?}"),
         };
-        assert_eq!(
-            judge(&policy(&[&rule]), "build", &[], call),
-            "allow in workspace-write",
-            "{rule}"
-        );
+    let table = [
+        ("write_file src/a.rs", "every change below src/"),
+        ("multi_edit src/deep/a.rs", "every change below src/deep/"),
+        ("write_file a.rs", "every change in the working directory and below"),
+        ("write_file /extra/a.rs", "every change below /extra/"),
+        ("write_file a\nb/x", "every change below a\\nb/"),
+        ("edit_file asked/x", "every change below asked/"),
+    ];
+    for (call, allows) in table {
+        let asked = reason(call, Asking::Human);
+        assert!(asked.ends_with(&format!("; for this session would allow {allows}")), "{asked}");
+        for asking in [Asking::Yes, Asking::Nobody] {
+            assert!(!reason(call, asking).contains("session"), "{call}");
+        }
+    }
+    assert!(reason("edit_file asked/x", Asking::Human).starts_with("mine; "));
+    // Where only this one call can be allowed, nothing is said.
+    for call in ["multi_edit a/x b/y", "write_file .git/config", "bash ls", "mystery a"] {
+        assert!(!reason(call, Asking::Human).contains("session"), "{call}");
+    }
+}
+
+/// A call of `tool` that only reads `path`: a change that does not fit.
+fn refusal(tool: &str, path: &str) -> Action {
+    Action { tool: tool.into(), ..action(&format!("read_file {path}")) }
+}
+
+#[test]
+fn judges_a_change_that_does_not_fit_as_the_read_that_it_is() {
+    let policy = policy(&[r#"{"tool":"edit_file","match":{"pathGlob":"x/*"},"decision":"ask"}"#]);
+    let verdict = |agent: &str, action: &Action| match policy
+        .judge(action, &situation(agent, &[], Asking::Nobody))
+    {
+        Verdict::Allow(confinement) => format!("allow in {}", confinement.profile),
+        Verdict::Deny { rule, .. } => format!("deny by {rule}"),
+        Verdict::Ask(_) => "ask".to_owned(),
+    };
+    for tool in WRITE_TOOLS {
+        assert_eq!(verdict("build", &refusal(tool, "a.rs")), "allow in read-only");
+        assert_eq!(verdict("build", &refusal(tool, ".git/config")), "allow in read-only");
+        assert_eq!(verdict("plan", &refusal(tool, "a.rs")), "allow in read-only");
+        assert_eq!(verdict("build", &refusal(tool, ".env")), "deny by global-deny: secrets");
+        assert_eq!(verdict("build", &refusal(tool, "../a")), "deny by hard-deny: workspace");
+        assert_eq!(verdict("build", &action(tool)), "ask", "nothing is known of it");
+    }
+    assert_eq!(verdict("build", &refusal("edit_file", "x/a")), "ask");
+    assert_eq!(verdict("build", &refusal("bash", "a.rs")), "ask");
+    assert_eq!(verdict("build", &refusal("mystery", "a.rs")), "ask");
+    let mut both = refusal("edit_file", "a.rs");
+    both.operations.extend(action("edit_file a.rs").operations);
+    assert_eq!(verdict("build", &both), "ask");
+}
+
+/// The rule that is suggested where nobody can be asked.
+fn suggested(call: &str) -> Option<String> {
+    match policy(&[]).judge(&action(call), &situation("build", &[], Asking::Nobody)) {
+        Verdict::Ask(question) => question.rule,
+        other => panic!("{call}: {other:?}"),
+    }
+}
+
+#[test]
+fn offers_rules_that_allow_the_call_and_little_else() {
+    let table = [
+        ("edit_file src/a.rs", "edit_file src/b.rs"),
+        ("write_file [x]{y}*.rs", "write_file x.rs"),
+        ("write_file a.rs", "write_file /extra/a.rs"),
+        ("multi_edit a/x", "multi_edit a/x/y"),
+        ("bash cargo test 'a b'", "bash cargo test a b"),
+        ("bash  ls -l a\\ ", "bash ls -l a"),
+        ("bash A=1 make all", "bash A=1 rm x"),
+        ("bash python3 build.py", "bash python3 other.py"),
+    ];
+    for (call, other) in table {
+        let rule = suggested(call).unwrap_or_else(|| panic!("{call}"));
+        let value: Value = serde_json::from_str(&rule).unwrap();
+        assert_eq!(value["match"].as_object().map(serde_json::Map::len), Some(1), "{rule}");
+        let policy = policy(&[&rule]);
+        assert_eq!(judge(&policy, "build", &[], call), "allow in workspace-write", "{rule}");
+        assert!(judge(&policy, "build", &[], other).starts_with("ask"), "{rule} allows {other}");
+    }
+}
+
+#[test]
+fn offers_no_rule_where_none_would_be_narrow() {
+    let long = format!("bash echo {}", "x".repeat(COMMAND_CHARS_MAX));
+    let deep = format!("write_file {}x", "deep/".repeat(200));
+    let table = [
+        "bash a|b",
+        "bash cargo test && rm x",
+        "bash echo $HOME",
+        "bash echo > x",
+        "bash echo 'open",
+        "bash bash",
+        "bash sudo",
+        "bash env -i python3 -u",
+        "bash A=1",
+        "bash timeout 5",
+        "bash cat .env",
+        "bash",
+        "multi_edit a/x a/y",
+        "write_file .git/config",
+        "write_file a\\b",
+        "mystery a",
+        "mystery",
+        &long,
+        &deep,
+    ];
+    for call in table {
+        assert_eq!(suggested(call), None, "{call}");
     }
 }
 

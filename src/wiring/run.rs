@@ -186,6 +186,9 @@ pub(crate) fn assemble_in(
     let settings = setup.settings;
     let agent = agents::choose(&settings.default_agent).map_err(one)?;
     let workspace = Workspace::open(setup.cwd, setup.add_dirs).map_err(one)?;
+    for added in workspace.roots().skip(1) {
+        setup.dirs.check_added(added).map_err(one)?;
+    }
     let roots: Vec<String> =
         workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
     let sandbox = Sandbox::new(secrets(setup)).map_err(|error| {
@@ -300,7 +303,6 @@ fn secrets(setup: &Setup<'_>) -> Vec<SecretString> {
 
 fn policy_settings(setup: &Setup<'_>, roots: Vec<String>) -> PolicySettings {
     let Settings { sandbox, permissions, .. } = setup.settings;
-    let own = [&setup.dirs.config, &setup.dirs.state, &setup.dirs.cache];
     PolicySettings {
         roots,
         sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
@@ -311,7 +313,7 @@ fn policy_settings(setup: &Setup<'_>, roots: Vec<String>) -> PolicySettings {
             .iter()
             .map(|path| path.display().to_string())
             .collect(),
-        own_dirs: own.map(|dir| dir.display().to_string()).to_vec(),
+        own_dirs: setup.dirs.own().iter().map(|dir| dir.display().to_string()).collect(),
         read_only_agents: agents::BUILT_IN
             .iter()
             .filter(|agent| agent.read_only)

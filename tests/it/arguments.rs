@@ -113,7 +113,7 @@ fn says_what_is_wrong_with_a_path() {
     read_file {"path":"binary"}
         ARG003 binary is binary (4 bytes); look at it with bash: `file` or `xxd`
     read_file {"path":"a.text"}
-        FIL001 a.text does not exist
+        FIL001 a.text does not exist; did you mean a.txt?
     read_file {"path":"./sub//b.txt"}
         1	b
     read_file {"offset":1000,"path":"a.txt"}

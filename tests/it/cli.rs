@@ -247,6 +247,7 @@ fn shows_the_settings_and_who_made_them() {
     let key = "sk-0123456789abcdefghij";
     let mut config: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     config["providers"]["local"]["apiKey"] = json!(key);
+    config["providers"]["local"]["auth"] = json!("bearer");
     machine.write_config(&config.to_string());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let mut command = machine.command(&["config", "show", "--origin"]);
@@ -266,13 +267,16 @@ fn shows_the_settings_and_who_made_them() {
     multimodal.maxImageBytes = 8388608  (built in)
     patience = "5s"  (/posse/config/config.json:1)
     providers.local.apiKey = "sk-…ghij"  (/posse/config/config.json:1)
-    providers.local.auth = "none"  (/posse/config/config.json:1)
+    providers.local.auth = "bearer"  (/posse/config/config.json:1)
     providers.local.baseURL = "http://127.0.0.1/v1"  (/posse/config/config.json:1)
     providers.local.model = "scripted-1"  (/posse/config/config.json:1)
     providers.local.type = "openai-compatible"  (/posse/config/config.json:1)
     sandbox.mode = "workspace-write"  (built in)
     sandbox.network = "auto"  (built in)
     streaming.enabled = true  (built in)
+    tools.edit.fuzzy = false  (built in)
+    tools.edit.requireRead = false  (built in)
+    tools.read.dedup = true  (built in)
     "#);
     let json = machine.posse(&["config", "show", "--json"]);
     json.assert_code(0);

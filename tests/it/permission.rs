@@ -38,13 +38,14 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     ");
     assert!(results[2].contains("still here"), "{}", results[2]);
     let shown = ended.stderr.lines().skip(1).collect::<Vec<_>>().join("\n");
+    let shown = shown.replace(&machine.path("work").display().to_string(), "/work");
     insta::assert_snapshot!(shown, @r#"
     sandbox none: commands run with all of your rights
     ! denied: commands are asked about; nobody can be asked
       rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
       ✗ bash denied: Denied: commands are asked about; nobody can be asked
     ! denied: changes to files are asked about; nobody can be asked
-      rule: {"decision":"allow","match":{"pathGlob":"src/**"},"tool":"write_file"}
+      rule: {"decision":"allow","match":{"pathGlob":"/work/src/new.rs"},"tool":"write_file"}
       ✗ write_file denied: Denied: changes to files are asked about; nobody can be asked
     • read there.txt
     error[PRM001]: 2 permission(s) were needed and nobody could be asked
@@ -80,6 +81,34 @@ fn runs_what_the_named_rule_allows() {
 }
 
 #[test]
+fn tells_the_model_why_an_edit_does_not_fit_without_asking() {
+    let edit = |path: &str, old: &str| json!({"path": path, "oldString": old, "newString": "new"});
+    let server = ModelServer::start(vec![
+        calls(&[
+            ("edit_file", edit("there.txt", "not in it")),
+            ("edit_file", edit("there.txt", "line")),
+            ("edit_file", edit("gone.txt", "x")),
+            ("edit_file", edit(".env", "TOKEN=wrong")),
+            (
+                "multi_edit",
+                json!({"path": "there.txt", "edits": [{"oldString": "no", "newString": "x"}]}),
+            ),
+        ]),
+        says("It does not fit."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("there.txt", "line\nline\n");
+    machine.write(".env", "TOKEN=hunter2hunter2\n");
+    machine.posse(&["run", "edit it"]).assert_code(0);
+    let results = server.tool_results();
+    for (result, code) in results.iter().zip(["EDT001", "EDT002", "FIL001", "secrets", "EDT001"]) {
+        assert!(result.contains(code), "{code}: {result}");
+    }
+    assert_eq!(results.len(), 5);
+    assert_eq!(machine.read("there.txt"), "line\nline\n");
+}
+
+#[test]
 fn never_opens_secrets() {
     let server = ModelServer::start(vec![
         calls(&[
@@ -107,6 +136,41 @@ fn never_opens_secrets() {
     assert!(results[0].contains("secrets"), "{}", results[0]);
     assert!(results[1].contains("put-yours-here"), "{}", results[1]);
     assert!(results[5].contains("put-yours-here"), "{}", results[5]);
+}
+
+#[test]
+fn adds_no_folder_that_holds_its_own_authority() {
+    let server = ModelServer::start(Vec::new());
+    let machine = Machine::with(&server);
+    std::os::unix::fs::symlink(machine.path("posse"), machine.work("link")).unwrap();
+    let home = machine.path("home").display().to_string();
+    for folder in ["/", "..", &home, "../posse", "../posse/config", "link"] {
+        let ended = machine.posse(&["run", "--add-dir", folder, "x"]);
+        ended.assert_code(2);
+        assert!(ended.stderr.contains("error[CFG016]"), "{folder}: {}", ended.stderr);
+        assert!(ended.stderr.contains("--add-dir DIR"), "{folder}: {}", ended.stderr);
+    }
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[test]
+fn changes_nothing_that_runs_or_steers_later_without_a_person() {
+    let write = |path: &str| ("write_file", json!({"path": path, "content": "x"}));
+    let server = ModelServer::start(vec![
+        calls(&[write("AGENTS.md"), write(".github/workflows/ci.yml"), write("src/a.rs")]),
+        says("Only one."),
+    ]);
+    let machine = Machine::with(&server);
+    let ended = machine.posse(&["run", "-y", "write them"]);
+    ended.assert_code(4);
+    assert!(!machine.work("AGENTS.md").exists() && !machine.work(".github").exists());
+    assert_eq!(machine.read("src/a.rs"), "x");
+    let results = server.tool_results();
+    insta::assert_snapshot!(results[..2].join("\n"), @r"
+    Denied: AGENTS.md decides what runs or steers later; it is asked about each time; nobody can be asked
+    Denied: .github/workflows/ci.yml decides what runs or steers later; it is asked about each time; nobody can be asked
+    ");
+    assert!(!ended.stderr.contains("rule:"), "{}", ended.stderr);
 }
 
 #[test]
@@ -222,6 +286,7 @@ fn asks_a_person_at_a_terminal() {
     person.sees("[N] no: ");
     person.types("n\n");
     person.sees("src/a.rs");
+    person.sees("for this session would allow every change below src/");
     person.sees("[s] for this session  [N] no: ");
     person.types("s\n");
     // The second file of that folder is not asked about.
