@@ -7,5 +7,6 @@ fn main() -> ExitCode {
     if let Some(code) = posse::sandbox::helper_main() {
         return code;
     }
+    posse::sandbox::survive_file_limits();
     posse::wiring::main(std::env::args_os())
 }

@@ -2,7 +2,8 @@
 //!
 //! A process is started by `posix_spawn` of our own binary, which prepares it as a helper and
 //! becomes the command. What it reports as enforced is what counts; without a report there is no
-//! command. Dropping the future of a run kills everything that the command has started.
+//! command. Dropping the future of a run kills everything that the command has started; if we are
+//! killed ourselves, a watcher does it.
 
 mod capture;
 mod environment;
@@ -12,6 +13,7 @@ mod mask;
 mod run;
 mod scratch;
 mod tree;
+mod watch;
 
 use std::ffi::OsString;
 use std::io;
@@ -24,7 +26,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 pub use capture::Captured;
-pub use helper::helper_main;
+pub use helper::{helper_main, survive_file_limits};
 
 /// Starts processes, all with the same helper, environment and secrets.
 #[derive(Debug)]
@@ -34,6 +36,17 @@ pub struct Sandbox {
     shell: PathBuf,
     secrets: Vec<SecretString>,
     spare: scratch::Spare,
+    family: tree::Family,
+    watch: watch::Watch,
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // Runs borrow the sandbox, so only what is still dying can be left.
+        if self.family.is_gone() {
+            self.watch.dismiss();
+        }
+    }
 }
 
 impl Sandbox {
@@ -45,7 +58,15 @@ impl Sandbox {
     /// A sandbox with another binary as its helper: one whose `main` calls [`helper_main`] first.
     pub fn with_helper(helper: PathBuf, secrets: Vec<SecretString>) -> Sandbox {
         let environment = environment::of(std::env::vars_os());
-        Sandbox { helper, environment, shell: shell(), secrets, spare: scratch::Spare::default() }
+        Sandbox {
+            helper,
+            environment,
+            shell: shell(),
+            secrets,
+            spare: scratch::Spare::default(),
+            family: tree::Family::new(),
+            watch: watch::Watch::default(),
+        }
     }
 
     /// The strongest confinement that this host can give: `none`, `reduced` or `full`.

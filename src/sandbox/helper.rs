@@ -16,19 +16,26 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{Pid, close, dup2_stdin, getppid, setsid};
 
+use crate::sandbox::watch;
+
 /// The first argument that makes a process the helper.
 pub(crate) const MARK: &str = "__posse_helper";
 
 /// Exit code of a helper that did not become a command.
 const NOT_PREPARED: u8 = 125;
 
-/// Does the helper's work if this process was started as one. To be called first thing in `main`.
+/// Does the helper's or the watcher's work if this process was started as one. To be called first
+/// thing in `main`.
 ///
-/// `None` means that this process is no helper. A helper that succeeds has become the command and
+/// `None` means that this process is neither. A helper that succeeds has become the command and
 /// does not return; otherwise `main` must return the code at once.
 pub fn helper_main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != MARK {
+    let mark = arguments.next()?;
+    if mark == watch::MARK {
+        return Some(watch::watcher_main(arguments));
+    }
+    if mark != MARK {
         return None;
     }
     // Without a pipe there is nobody to tell, and the code says enough.
@@ -100,8 +107,19 @@ fn reset_signals() -> Result<(), String> {
     Ok(())
 }
 
+/// Makes a file that may not grow further an error of the write, which can be reported, and not
+/// our end. Commands have the signal's default action again.
+pub fn survive_file_limits() {
+    #[expect(unsafe_code, reason = "the only way to ignore a signal")]
+    // SAFETY: to ignore is no code of ours, so nothing can run in a handler.
+    let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
+    if let Err(error) = ignored {
+        tracing::debug!(%error, "a file that grows too far ends this process");
+    }
+}
+
 /// Closes everything but the standard streams and the report, and says how many that were.
-fn close_others(report: RawFd) -> Result<usize, String> {
+pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
     let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
     let entries = std::fs::read_dir(folder)
         .map_err(|error| format!("open descriptors are unknown: {error}"))?;

@@ -61,7 +61,8 @@ impl Sandbox {
     fn start(&self, spawn: Spawn, scratch: &Scratch) -> Result<Running, RunError> {
         let (output, output_end) = io::pipe().map_err(start_error)?;
         let (report, report_end) = io::pipe().map_err(start_error)?;
-        let mark = Mark::new();
+        self.watch.ensure(&self.helper, &self.family);
+        let mark = Mark::new(&self.family);
         let mut command = std::process::Command::new(&self.helper);
         command
             .arg0("posse")

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -14,6 +15,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+
+use crate::sandbox::watch;
 
 /// The variable that marks every process of a call.
 const MARK: &str = "POSSE_CALL";
@@ -33,18 +36,53 @@ fn started() -> MutexGuard<'static, BTreeMap<i32, String>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the marks of one sandbox have in common, and those of no other process on the machine.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Family(String);
+
+impl Family {
+    pub(crate) fn new() -> Family {
+        // Keyed by chance: an id of a process is given away again.
+        let chance = RandomState::new().hash_one(CALLS.fetch_add(1, Ordering::Relaxed));
+        Family(format!("{}.{chance:016x}", std::process::id()))
+    }
+
+    /// The family of that name, if it can be one.
+    pub(crate) fn parse(name: &str) -> Option<Family> {
+        let (process, chance) = name.split_once('.')?;
+        let is_one = process.parse::<i32>().is_ok()
+            && chance.len() == 16
+            && chance.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_one.then(|| Family(name.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a mark is of this family.
+    pub(crate) fn has(&self, mark: &str) -> bool {
+        mark.strip_prefix(&self.0).is_some_and(|call| call.starts_with('.'))
+    }
+
+    /// Whether nothing of any of its calls is left, as far as it is known.
+    pub(crate) fn is_gone(&self) -> bool {
+        !started().values().any(|mark| self.has(mark))
+    }
+}
+
 /// A mark for the environment of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark(String);
 
 impl Mark {
-    pub(crate) fn new() -> Mark {
+    pub(crate) fn new(family: &Family) -> Mark {
         static READY: Once = Once::new();
         READY.call_once(|| {
             become_subreaper();
             close_to_commands();
         });
-        Mark(format!("{}.{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed)))
+        Mark(format!("{}.{}", family.0, CALLS.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// The variable to set.
@@ -122,7 +160,9 @@ impl Tree {
             if before.is_empty() {
                 break;
             }
-            killed.extend(before.into_iter().filter(|&pid| is_living(pid)));
+            // The watcher of a runtime below us ends with it, a moment later.
+            let left_behind = |&pid: &i32| is_living(pid) && !watch::is_watcher(pid);
+            killed.extend(before.into_iter().filter(left_behind));
             self.kill_once(false);
             if begin.elapsed() > CHASE_MAX {
                 break;
@@ -328,7 +368,7 @@ fn children_once(pid: i32) -> BTreeSet<i32> {
 }
 
 /// The mark in the environment that a process was started with.
-fn mark_of(pid: i32) -> Option<String> {
+pub(crate) fn mark_of(pid: i32) -> Option<String> {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     environment.split(|&byte| byte == 0).find_map(|entry| {
         let value = entry.strip_prefix(MARK.as_bytes())?.strip_prefix(b"=")?;

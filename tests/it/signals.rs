@@ -1,10 +1,12 @@
 //! Ways to stop a run from outside: the right code, the last line, and no process left.
 
 use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::model_server::{Answer, ModelServer, runs, says, stream_bytes, text_event};
@@ -39,6 +41,64 @@ fn marked(marker: &str) -> Vec<String> {
         (pid != own && line.contains(marker)).then(|| format!("{pid} {line}"))
     })
     .collect()
+}
+
+/// How many processes sleep that long.
+fn sleeping(marker: &str) -> usize {
+    let line = format!("sleep {marker}");
+    let is_sleep = |marked: &String| marked.split_once(' ').unwrap().1.trim_end() == line;
+    marked(marker).iter().filter(|marked| is_sleep(marked)).count()
+}
+
+/// The processes for which `test` holds, given their folders.
+fn processes(test: impl Fn(&Path) -> bool) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_pid = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
+    pids.filter(is_pid).filter(|pid| test(&Path::new("/proc").join(pid))).collect()
+}
+
+/// Whether a file of `/proc` has an entry that begins like this.
+fn has_entry(file: &Path, start: &str) -> bool {
+    let whole = fs::read(file).unwrap_or_default();
+    whole.split(|&byte| byte == 0).any(|entry| entry.starts_with(start.as_bytes()))
+}
+
+/// Processes that carry the mark of a call of that runtime.
+fn of_calls(runtime: Pid) -> Vec<String> {
+    let start = format!("POSSE_CALL={runtime}.");
+    processes(|folder| has_entry(&folder.join("environ"), &start))
+}
+
+/// The watchers of that runtime.
+fn watchers(runtime: Pid) -> Vec<String> {
+    let start = format!("{runtime}.");
+    processes(|folder| {
+        let line = folder.join("cmdline");
+        has_entry(&line, "__posse_watch") && has_entry(&line, &start)
+    })
+}
+
+/// What the descriptors of a process lead to, in their order.
+fn descriptors(pid: &str) -> Vec<String> {
+    let folder = fs::read_dir(format!("/proc/{pid}/fd"));
+    let mut open: Vec<_> = folder.into_iter().flatten().flatten().map(|fd| fd.path()).collect();
+    open.sort();
+    let targets = open.iter().filter_map(|fd| fs::read_link(fd).ok());
+    let name = |target: PathBuf| target.display().to_string();
+    // A pipe's name goes on with its number.
+    targets.map(|target| name(target).split(':').next().unwrap().to_owned()).collect()
+}
+
+/// Waits until `check` holds, and fails if that takes longer than anything of a dead runtime may
+/// live.
+#[track_caller]
+fn eventually(what: &str, check: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !check() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Fails unless the stream has its last line, and it says how the process ended.
@@ -101,20 +161,90 @@ fn stops_a_command_and_everything_it_started() {
 #[test]
 fn leaves_nothing_running_when_it_is_killed() {
     let sleep = marker();
-    let server = ModelServer::start(vec![runs(&format!("echo ready; sleep {sleep}"))]);
+    // A shell becomes its last command, so the sleep in the foreground must not be the last. One
+    // leaves the group, and one the session.
+    let command = format!("setsid sleep {sleep} & sleep {sleep} & echo ready; sleep {sleep}; true");
+    let server = ModelServer::start(vec![runs(&command)]);
     let machine = Machine::with(&server);
     let mut running = machine.start(&["-y", "wait"]);
     running.wait_for("tool.output.delta");
-    assert!(!marked(&sleep).is_empty());
+    let pid = running.pid();
+    // The shell, and three sleeps.
+    eventually("start", || sleeping(&sleep) >= 3 && of_calls(pid).len() >= 4);
     running.signal(Signal::SIGKILL);
     // Its standard output is closed when the last process that had it is gone.
     assert_eq!(running.end().code, None);
-    let begin = Instant::now();
-    while !marked(&sleep).is_empty() {
-        assert!(begin.elapsed() < SOON, "{:?}", marked(&sleep));
-        std::thread::yield_now();
-    }
+    eventually("end", || marked(&sleep).is_empty() && of_calls(pid).is_empty());
+    eventually("the end of the watcher", || watchers(pid).is_empty());
     machine.verify();
+}
+
+#[test]
+fn a_kill_ends_the_commands_of_that_process_alone() {
+    let start = |sleep: &str| {
+        let command = format!("setsid sleep {sleep} & echo ready; sleep {sleep}; true");
+        let server = ModelServer::start(vec![runs(&command)]);
+        let machine = Machine::with(&server);
+        let mut running = machine.start(&["-y", "wait"]);
+        running.wait_for("tool.output.delta");
+        eventually("start", || sleeping(sleep) >= 2);
+        (running, server, machine)
+    };
+    let (sleep, other_sleep) = (marker(), marker());
+    let (running, _server, _machine) = start(&sleep);
+    let (other, _other_server, _other_machine) = start(&other_sleep);
+    let (pid, other_pid) = (running.pid(), other.pid());
+    let before = of_calls(other_pid);
+    running.signal(Signal::SIGKILL);
+    assert_eq!(running.end().code, None);
+    eventually("end", || marked(&sleep).is_empty() && watchers(pid).is_empty());
+    assert_eq!(of_calls(other_pid), before);
+    assert_eq!((sleeping(&other_sleep), watchers(other_pid).len()), (2, 1));
+    other.signal(Signal::SIGTERM);
+    assert_last(&other.end(), 143);
+    eventually("end", || marked(&other_sleep).is_empty() && watchers(other_pid).is_empty());
+}
+
+#[test]
+fn is_watched_only_while_it_lives_and_has_run_a_command() {
+    let hold = || Answer::Hold(stream_bytes(text_event("I think that").as_bytes()));
+    for (answers, expected) in [(vec![hold()], 0), (vec![runs("true"), runs("true"), hold()], 1)] {
+        let server = ModelServer::start(answers);
+        let machine = Machine::with(&server);
+        let mut running = machine.start(&["-y", "think"]);
+        running.wait_for("model.text.delta");
+        let pid = running.pid();
+        eventually("start", || watchers(pid).len() == expected);
+        for watcher in watchers(pid) {
+            // It keeps nothing open that somebody could wait for.
+            eventually("closing", || descriptors(&watcher) == ["pipe", "/dev/null", "/dev/null"]);
+            let environment = fs::read(format!("/proc/{watcher}/environ")).unwrap();
+            assert_eq!(String::from_utf8_lossy(&environment), "");
+            // Signals of a terminal go to a group, and it is not in that.
+            let group = nix::unistd::getpgid(Some(Pid::from_raw(watcher.parse().unwrap())));
+            assert_ne!(group, nix::unistd::getpgid(Some(pid)));
+        }
+        running.signal(Signal::SIGTERM);
+        assert_last(&running.end(), 143);
+        eventually("the end of the watcher", || watchers(pid).is_empty());
+    }
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
+    let server = ModelServer::start_and_repeat(vec![says("hello")]);
+    let machine = Machine::with(&server);
+    let plain = machine.command(&["run", "say hello"]);
+    // The limit counts blocks of half a kibibyte or of a whole one.
+    let mut limited = std::process::Command::new("/bin/sh");
+    limited.args(["-c", "ulimit -f 1; exec \"$0\" \"$@\""]).arg(plain.get_program());
+    limited.args(plain.get_args()).current_dir(machine.work("")).env_clear();
+    limited.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ended = Running::start(limited).end();
+    // A signal would leave no code.
+    assert!(ended.code.is_some(), "{}", ended.stderr);
+    assert!(ended.stderr.contains("journal"), "{}", ended.stderr);
 }
 
 #[test]
