@@ -120,7 +120,7 @@ impl Front {
             session,
             events,
             progress: Progress::new(live, manner.color),
-            questions: manner.interactive.then(Questions::default),
+            questions: manner.interactive.then(Questions::at_terminal),
             signals: Signals::listen(),
             stdout: Output::new(Target::Stdout),
             stderr,

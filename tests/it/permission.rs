@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -160,13 +160,17 @@ struct Person {
 impl Person {
     /// Starts a task in a terminal of its own; standard output is a pipe.
     fn at(machine: &Machine, task: &str) -> Person {
+        Person::facing(machine.command(&["run", task]))
+    }
+
+    /// Starts a command in a terminal of its own; standard output is a pipe.
+    fn facing(mut command: Command) -> Person {
         let pair = openpty(None, None).unwrap();
         for end in [&pair.master, &pair.slave] {
             // Other tests start processes at this moment; they must not keep the terminal open.
             fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         }
         let slave = || -> OwnedFd { pair.slave.try_clone().unwrap() };
-        let mut command = machine.command(&["run", task]);
         command.stdin(Stdio::from(slave())).stderr(Stdio::from(slave())).env("TERM", "xterm");
         let running = Running::start(command);
         let (bytes, screen) = channel();
@@ -261,4 +265,28 @@ fn stops_at_a_question() {
     assert_eq!(ended.code, Some(130), "{}", person.seen);
     assert!(!machine.work("made").exists());
     machine.verify();
+}
+
+#[test]
+fn takes_no_yes_to_a_command_whose_end_was_not_shown() {
+    let long = format!("{}touch PWNED", "echo\n".repeat(205));
+    let server = ModelServer::start(vec![runs(&long), runs(&long), says("done")]);
+    let machine = Machine::with(&server);
+    let mut person = Person::at(&machine, "make things");
+    person.sees("[Enter] more (6 lines left)  [N] no: ");
+    assert!(!person.seen.contains("PWNED"), "{}", person.seen);
+    person.types("y\n");
+    person.sees("not all of it was shown yet");
+    person.sees("[N] no: ");
+    person.types("n\n");
+    person.sees("(6 lines left)  [N] no: ");
+    assert!(!machine.work("PWNED").exists());
+    person.types("\n");
+    person.sees("│ touch PWNED");
+    person.sees("allow? [y] once");
+    person.sees("[N] no: ");
+    person.types("y\n");
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(0), "{}", person.seen);
+    assert!(machine.work("PWNED").exists());
 }
