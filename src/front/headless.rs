@@ -15,10 +15,15 @@ use crate::failure::{Exit, Failure, lines};
 use crate::front::outcome::{Verdict, judge};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
-use crate::front::question::{Answered, Questions};
+use crate::front::question::{self, Answered, Questions};
 use crate::front::signals::Signals;
 
 pub use driven::drive;
+
+/// Whether a person sees questions and can answer them, wherever standard input comes from.
+pub fn can_ask() -> bool {
+    question::can_ask()
+}
 
 /// How long a run that was told to stop may take to do so.
 const WIND_DOWN: Duration = Duration::from_secs(2);

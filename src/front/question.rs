@@ -14,6 +14,8 @@ use posse_actors::permission_coordinator::Decision;
 
 use crate::failure::printable;
 
+pub(crate) use keyboard::can_ask;
+
 use keyboard::Keyboard;
 use pages::{Page, pages};
 

@@ -87,8 +87,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             .fix("pass both, or neither")));
     }
     let prompt = read_prompt(args, settings, driven).map_err(one)?;
-    let asks = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let asking = match (args.yes, asks || driven) {
+    let asking = match (args.yes, driven || headless::can_ask()) {
         (true, _) => Asking::Yes,
         (false, true) => Asking::Human,
         (false, false) => Asking::Nobody,

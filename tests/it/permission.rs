@@ -290,3 +290,34 @@ fn takes_no_yes_to_a_command_whose_end_was_not_shown() {
     assert_eq!(ended.code, Some(0), "{}", person.seen);
     assert!(machine.work("PWNED").exists());
 }
+
+/// A shell line that is in the foreground of a terminal of its own.
+fn shell(machine: &Machine, line: &str) -> Command {
+    let program = machine.command(&["run"]);
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "sh", "-c", line, env!("CARGO_BIN_EXE_posse")]);
+    command.current_dir(machine.path("work")).env_clear();
+    command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdout(Stdio::piped());
+    command
+}
+
+#[test]
+fn asks_at_the_terminal_when_something_else_is_piped_in() {
+    let server = ModelServer::start(vec![runs("touch made"), runs("touch never"), says("done")]);
+    let machine = Machine::with(&server);
+    let line = "printf 'y\\ny\\n' | \"$0\" run 'make things'";
+    let mut person = Person::facing(shell(&machine, line));
+    person.sees("touch made");
+    person.sees("[N] no: ");
+    person.types("y\n");
+    person.sees("touch never");
+    person.sees("[N] no: ");
+    person.types("n\n");
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(0), "{}", person.seen);
+    assert_eq!(ended.stdout, "done\n");
+    assert!(machine.work("made").exists() && !machine.work("never").exists());
+    let prompt = server.requests()[0]["messages"][1]["content"].to_string();
+    assert!(prompt.contains("<stdin>"), "{prompt}");
+}
