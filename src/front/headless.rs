@@ -12,7 +12,7 @@ use posse_actors::root_session::{SessionEnding, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, lines};
-use crate::front::outcome::{Verdict, judge};
+use crate::front::outcome::{Advised, Verdict, judge};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::{self, Answered, Questions};
@@ -52,6 +52,7 @@ pub enum Format {
 
 /// How a run is shown, and whether a person can be asked.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Manner {
     /// What standard output gets.
     pub format: Format,
@@ -61,6 +62,8 @@ pub struct Manner {
     pub color: bool,
     /// Whether progress is shown at all.
     pub quiet: bool,
+    /// Whether questions are answered with yes already.
+    pub yes: bool,
 }
 
 /// Works on `prompt`, shows it as `manner` says, and ends the session.
@@ -83,7 +86,16 @@ struct Front {
     stopped: Option<Exit>,
     /// It was told twice, or did not stop in time.
     hurried: bool,
-    denials: Vec<String>,
+    denials: Vec<Denial>,
+}
+
+/// What nobody could be asked about.
+#[derive(Debug, Serialize)]
+struct Denial {
+    reason: String,
+    /// Would have allowed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
 }
 
 /// What `json` prints.
@@ -99,8 +111,8 @@ struct Summary<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Error<'a>>,
     /// What was denied because nobody could be asked.
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    denied: &'a [String],
+    #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
+    denied: &'a [Denial],
     usage: Usage,
     cost_usd: Option<f64>,
     turns: u32,
@@ -169,10 +181,10 @@ impl Front {
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
-        if let Event::PermissionDenied { by, reason, .. } = event
+        if let Event::PermissionDenied { by, reason, rule, .. } = event
             && by == "nobody"
         {
-            self.denials.push(reason.clone());
+            self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
         }
         if self.manner.format == Format::StreamJson {
             self.stdout.write(line_of(announcement)).await;
@@ -247,8 +259,14 @@ impl Front {
             (None, Some(signal)) => {
                 Verdict { exit: signal, reason: "interrupted", result: None, failure: None }
             }
-            (outcome, signal) => judge(outcome, signal),
+            (outcome, signal) => judge(outcome, signal, self.advised()),
         }
+    }
+
+    fn advised(&self) -> Advised {
+        let shows = !self.manner.quiet && self.manner.format != Format::StreamJson;
+        let rule = shows && self.denials.iter().any(|denial| denial.rule.is_some());
+        Advised { yes: self.manner.yes, rule }
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {

@@ -90,6 +90,7 @@ pub struct Sources {
 
 /// How line mode behaves.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
     /// A person is at the terminal: lines are edited, and questions are asked.
     pub interactive: bool,
@@ -97,6 +98,8 @@ pub struct Options {
     pub color: bool,
     /// Whether sessions are not kept.
     pub forgotten: bool,
+    /// Whether questions are answered with yes already.
+    pub yes: bool,
     /// Where typed lines are kept, if they are.
     pub history: Option<PathBuf>,
     /// What is asked before anything is typed.
@@ -120,6 +123,8 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         current,
         terminal,
         interactive: options.interactive,
+        yes: options.yes,
+        rule_shown: false,
         progress: Progress::new(live, options.color),
         questions: Questions::default(),
         signals: Signals::listen(),
@@ -145,6 +150,9 @@ struct Plain<'a> {
     current: Current,
     terminal: Terminal,
     interactive: bool,
+    yes: bool,
+    /// A rule that would have allowed what was denied was shown, in this task.
+    rule_shown: bool,
     progress: Progress,
     questions: Questions,
     signals: Signals,

@@ -40,6 +40,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         interactive,
         color: colors(io::stderr().is_terminal(), environment),
         forgotten: args.no_transcript,
+        yes: args.yes,
         history: history.filter(|_| !args.no_transcript),
         first,
     };

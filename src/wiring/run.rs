@@ -113,6 +113,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         interactive: asking == Asking::Human && !driven,
         color: colors(io::stderr().is_terminal(), environment),
         quiet: false,
+        yes: args.yes,
     };
     let ended = if driven {
         hold(assembled, async |session| headless::drive(session, prompt, manner).await)

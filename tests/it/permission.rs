@@ -56,7 +56,10 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     let object = &object.events()[0];
     assert_eq!((&object["reason"], &object["exitCode"]), (&json!("permission"), &json!(4)));
     assert_eq!(object["error"]["code"], "PRM001");
-    assert_eq!(object["denied"].as_array().unwrap().len(), 1);
+    let denied = object["denied"].as_array().unwrap();
+    assert_eq!(denied.len(), 1);
+    assert!(denied[0]["reason"].as_str().unwrap().contains("nobody can be asked"), "{denied:?}");
+    assert!(denied[0]["rule"].as_str().unwrap().contains("commandPrefix"), "{denied:?}");
 }
 
 /// A machine whose model wants to run one command.
@@ -98,6 +101,8 @@ fn never_opens_secrets() {
     let ended = machine.posse(&["run", "-y", "read the secrets"]);
     // `--yes` does not cover the command that names the file, and nobody else can be asked.
     ended.assert_code(4);
+    assert!(ended.stderr.contains("without `--yes`"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("pass `--yes`"), "{}", ended.stderr);
     for request in server.requests() {
         assert!(!request.to_string().contains("hunter2"), "{request}");
     }
