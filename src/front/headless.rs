@@ -64,6 +64,8 @@ pub struct Manner {
     pub quiet: bool,
     /// Whether questions are answered with yes already.
     pub yes: bool,
+    /// Whether tools only say what they would do.
+    pub dry_run: bool,
 }
 
 /// Works on `prompt`, shows it as `manner` says, and ends the session.
@@ -113,6 +115,9 @@ struct Summary<'a> {
     /// What was denied because nobody could be asked.
     #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
     denied: &'a [Denial],
+    /// Nothing was written or run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
     usage: Usage,
     cost_usd: Option<f64>,
     turns: u32,
@@ -136,7 +141,7 @@ impl Front {
         Front {
             session,
             events,
-            progress: Progress::new(live, manner.color),
+            progress: Progress::new(live, manner.color).of_dry_run(manner.dry_run),
             questions: manner.interactive.then(Questions::at_terminal),
             signals: Signals::listen(),
             stdout: Output::new(Target::Stdout),
@@ -308,6 +313,7 @@ impl Front {
             result: verdict.result.as_deref(),
             error,
             denied: &self.denials,
+            dry_run: self.manner.dry_run,
             usage: outcome.map(|outcome| outcome.usage).unwrap_or_default(),
             cost_usd: None,
             turns: outcome.map_or(0, |outcome| outcome.turns),

@@ -100,6 +100,8 @@ pub struct Options {
     pub forgotten: bool,
     /// Whether questions are answered with yes already.
     pub yes: bool,
+    /// Whether tools only say what they would do.
+    pub dry_run: bool,
     /// Where typed lines are kept, if they are.
     pub history: Option<PathBuf>,
     /// What is asked before anything is typed.
@@ -125,7 +127,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         interactive: options.interactive,
         yes: options.yes,
         rule_shown: false,
-        progress: Progress::new(live, options.color),
+        progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
         questions: Questions::default(),
         signals: Signals::listen(),
         stdout: Output::new(Target::Stdout),
@@ -136,7 +138,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         last: Exit::Done,
         totals: Totals::default(),
     };
-    plain.introduce(options.forgotten).await;
+    plain.introduce(options.forgotten, options.dry_run).await;
     if let Some(prompt) = options.first {
         plain.work(prompt).await;
     }
@@ -219,12 +221,15 @@ impl Current {
 }
 
 impl Plain<'_> {
-    async fn introduce(&mut self, forgotten: bool) {
+    async fn introduce(&mut self, forgotten: bool, dry_run: bool) {
         let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
         let mut text = format!("session {}{kept}\n", self.current.session.id());
         text.push_str(&self.selection());
         if self.current.tier == "none" {
             text.push_str("sandbox   none: commands run with all of your rights\n");
+        }
+        if dry_run {
+            text.push_str("dry run   nothing is written or run\n");
         }
         if self.interactive {
             text.push_str("Type a task, or /help.\n");

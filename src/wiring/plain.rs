@@ -41,6 +41,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         color: colors(io::stderr().is_terminal(), environment),
         forgotten: args.no_transcript,
         yes: args.yes,
+        dry_run: args.dry_run,
         history: history.filter(|_| !args.no_transcript),
         first,
     };

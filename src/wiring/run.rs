@@ -103,7 +103,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         keep: !args.no_transcript,
     };
     let assembled = assemble(&setup, model)?;
-    introduce(&assembled, args.no_transcript);
+    introduce(&assembled, args);
     let manner = Manner {
         format: match args.output_format {
             OutputFormat::Text => Format::Text,
@@ -114,6 +114,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         color: colors(io::stderr().is_terminal(), environment),
         quiet: false,
         yes: args.yes,
+        dry_run: args.dry_run,
     };
     let ended = if driven {
         hold(assembled, async |session| headless::drive(session, prompt, manner).await)
@@ -358,17 +359,20 @@ fn read_prompt(
     }
 }
 
-/// Two lines on standard error: which session this is, and what confines it.
-fn introduce(assembled: &Assembled, forgotten: bool) {
+/// Lines on standard error: which session this is, and what confines it.
+fn introduce(assembled: &Assembled, args: &RunArgs) {
     let settings = &assembled.settings;
     let info = assembled.ports.provider.info();
-    let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
+    let kept = if args.no_transcript { " (not kept, cannot be resumed)" } else { "" };
     let mut text = format!(
         "session {}{kept} · {} · {} via {}\n",
         settings.session_id, settings.agent, info.model, info.profile
     );
     if settings.tier == "none" {
         text.push_str("sandbox none: commands run with all of your rights\n");
+    }
+    if args.dry_run {
+        text.push_str("dry run: nothing is written or run\n");
     }
     io::stderr().write_all(text.as_bytes()).ok();
 }

@@ -133,6 +133,15 @@ fn changes_nothing_in_a_dry_run() {
     for result in server.tool_results() {
         assert!(result.contains("dry run"), "{result}");
     }
+    for line in
+        ["dry run: nothing is written or run\n", "• would write new.txt", "• would run touch"]
+    {
+        assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
+    }
+
+    let server = ModelServer::start(vec![says("Nothing to do.")]);
+    let args = ["run", "--dry-run", "--output-format", "json", "change things"];
+    assert_eq!(Machine::with(&server).posse(&args).events()[0]["dryRun"], json!(true));
 }
 
 #[test]
