@@ -264,7 +264,7 @@ impl Actor for RootSession {
     ) -> Handled {
         match event {
             SupervisionEvent::ActorFailed(child, cause) => {
-                self.child_crashed(&me, child.get_id(), &cause.to_string(), state).await
+                self.child_crashed(&me, child.get_id(), &chain(&*cause), state).await
             }
             // Children that end in peace were stopped by us.
             SupervisionEvent::ActorTerminated(..)
@@ -509,6 +509,18 @@ fn deliver(queued: Queued, reply: RpcReplyPort<Result<(), DeliverError>>, state:
             },
         );
     });
+}
+
+/// An error and everything it comes from, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
 }
 
 /// Tells the main invocation to end. If it crashes over it, it ends all the same.

@@ -205,4 +205,16 @@ mod tests {
             assert_eq!(fix.contains("rule"), rule, "{fix}");
         }
     }
+    #[test]
+    fn a_full_disk_is_no_bug() {
+        let cause = "the journal cannot be written: No space left on device (os error 28)";
+        let ending = Ending::Failed { class: "journal".to_owned(), cause: cause.to_owned() };
+        let outcome = TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered: 0 };
+        let failure = judge(Some(&outcome), None, Advised::default()).failure.unwrap();
+        insta::assert_snapshot!(failure, @r"
+        error[JRN001]: the journal cannot be written, so nothing more was done
+          why: the journal cannot be written: No space left on device (os error 28)
+          fix: make room on the disk of the state directory
+        ");
+    }
 }

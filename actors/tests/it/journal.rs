@@ -93,7 +93,9 @@ async fn a_journal_that_stays_broken_parks_the_session() {
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
     bench.journal.fail(u32::MAX);
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
-    assert!(matches!(outcome.ending, Ending::Failed { .. }), "{outcome:?}");
+    let Ending::Failed { class, cause } = outcome.ending else { panic!("{outcome:?}") };
+    assert_eq!(class, "journal");
+    assert!(cause.contains("the journal cannot be written: disk full"), "{cause}");
     assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
     let seen = soon("the end", stage.end()).await;
     let parked = seen.iter().find_map(|seen| match seen.event() {
