@@ -12,7 +12,7 @@ use posse_actors::root_session::{SessionEnding, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, lines};
-use crate::front::outcome::{Advised, Verdict, judge};
+use crate::front::outcome::{Advised, Verdict, judge, unwritten};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::{self, Answered, Questions};
@@ -251,12 +251,14 @@ impl Front {
             self.follow(&announcement).await;
         }
         self.print(&verdict, outcome.as_ref()).await;
-        let Front { stdout, stderr, .. } = self;
-        stderr.finish().await;
-        if !stdout.finish().await && verdict.exit == Exit::Done {
-            return Exit::Failed;
+        let Front { stdout, mut stderr, .. } = self;
+        let written = stdout.finish().await;
+        if let Err(cause) = &written {
+            stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
         }
-        verdict.exit
+        // Where standard error cannot be written, there is nobody to tell.
+        stderr.finish().await.ok();
+        if written.is_err() && verdict.exit == Exit::Done { Exit::Failed } else { verdict.exit }
     }
 
     fn verdict(&self, outcome: Option<&TurnOutcome>) -> Verdict {

@@ -58,6 +58,11 @@ pub(crate) fn judge(
     }
 }
 
+/// The answer did not reach whoever asked.
+pub(crate) fn unwritten(cause: String) -> Failure {
+    Failure::new("OUT001", Exit::Failed, "the answer could not be written").because(cause)
+}
+
 fn missing(advised: Advised) -> &'static str {
     match (advised.yes, advised.rule) {
         (false, false) => "run it in a terminal, or pass `--yes`",

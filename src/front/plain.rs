@@ -19,6 +19,7 @@ use posse_actors::ports::Ports;
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 
 use crate::failure::{Exit, Failure, lines, printable};
+use crate::front::outcome::unwritten;
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
@@ -444,13 +445,17 @@ impl Plain<'_> {
             if signal { ("interrupted", HURRIED_END) } else { ("completed", PATIENT_END) };
         let line = self.progress.finish_line();
         self.stderr.write(line.into()).await;
-        let Plain { current, mut signals, stdout, stderr, .. } = self;
+        let Plain { current, mut signals, stdout, mut stderr, .. } = self;
         tokio::select! {
             () = current.end(reason, exit, limit) => (),
             _ = signals.next() => (),
         }
-        stderr.finish().await;
-        let printed = stdout.finish().await;
-        if printed || exit != Exit::Done { exit } else { Exit::Failed }
+        let written = stdout.finish().await;
+        if let Err(cause) = &written {
+            stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
+        }
+        // Where standard error cannot be written, there is nobody to tell.
+        stderr.finish().await.ok();
+        if written.is_err() && exit == Exit::Done { Exit::Failed } else { exit }
     }
 }
