@@ -165,7 +165,7 @@ impl Front {
                         self.hurried = true;
                         return None;
                     }
-                    self.session.interrupt();
+                    self.interrupt().await;
                     deadline.as_mut().reset(tokio::time::Instant::now() + WIND_DOWN);
                 }
                 () = &mut deadline, if self.stopped.is_some() => {
@@ -182,6 +182,15 @@ impl Front {
                 self.session.interrupt();
             }
         }
+    }
+
+    /// Winds the run down, because somebody said so.
+    async fn interrupt(&mut self) {
+        self.session.interrupt();
+        // What stands there, a question or the `^C` of the terminal, is no whole line.
+        let mid_line = !self.progress.finish_line().is_empty();
+        let start = if mid_line || self.stderr.is_terminal() { "\n" } else { "" };
+        self.stderr.write(format!("{start}! interrupted\n").into_bytes()).await;
     }
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {

@@ -144,11 +144,6 @@ impl Questions {
         })
     }
 
-    /// Whether a question was shown and waits.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.shown && !self.open.is_empty()
-    }
-
     /// Forgets every question: the run that asked them is over.
     pub(crate) fn forget(&mut self) {
         self.open.clear();

@@ -275,6 +275,7 @@ fn stops_at_a_question() {
     let mut person = Person::at(&machine, "make things");
     person.sees("[N] no: ");
     person.running.signal(Signal::SIGINT);
+    person.sees("\r\n! interrupted\r\n");
     let ended = person.running.end();
     assert_eq!(ended.code, Some(130), "{}", person.seen);
     assert!(!machine.work("made").exists());

@@ -46,6 +46,7 @@ impl Plain<'_> {
                         self.leaving = Some(signal);
                         break None;
                     }
+                    self.leave_line().await;
                     self.stop().await;
                 }
                 announcement = self.current.events.next() => match announcement {
@@ -80,6 +81,14 @@ impl Plain<'_> {
     async fn stop(&mut self) {
         self.current.session.interrupt();
         self.say("(stopping; Ctrl+C again leaves at once)\n").await;
+    }
+
+    /// What stands there, a question or the `^C` of the terminal, is no whole line.
+    async fn leave_line(&mut self) {
+        if self.interactive {
+            self.progress.finish_line();
+            self.stderr.write(b"\n".to_vec()).await;
+        }
     }
 
     fn leave_when_done(&mut self) {
