@@ -1,5 +1,6 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod confinement;
 mod errands;
 mod plain;
 mod provider;

@@ -1,6 +1,6 @@
 //! `posse plain`: sessions for the line mode, put together again when something else is selected.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
 use posse_actors::ports::Asking;
@@ -14,6 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::front::plain::{self, Choice, Opened, Options, Selected, Sources};
 use crate::front::prompt;
 use crate::provider::{presets, replay};
+use crate::wiring::confinement::unenforced;
 use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log};
 use crate::wiring::{Place, colors, notices, place, provider};
 
@@ -109,6 +110,10 @@ impl plain::Sessions for Sessions<'_> {
         let kept = new.as_ref().or(self.kept.as_ref()).ok_or_else(Vec::new)?;
         let (ports, session) = assemble_in(kept, &setup, Arc::clone(&model))?;
         let sources = sources(loaded, &info.profile);
+        if !goes_on {
+            let text = unenforced(&loaded.layers, &session.tier);
+            io::stderr().write_all(text.as_bytes()).ok();
+        }
         if let Some(new) = new {
             self.kept = Some(new);
         }

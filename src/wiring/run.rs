@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
-use crate::config::{Dirs, Environment, Settings};
+use crate::config::{Dirs, Environment, Layers, Settings};
 use crate::failure::{Exit, Failure, lines};
 use crate::front::headless::{self, Format, Manner};
 use crate::front::prompt::{self, Wanted};
@@ -25,6 +25,7 @@ use crate::provider::replay;
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
+use crate::wiring::confinement::unenforced;
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{Place, colors, notices, place, provider, session_id};
 
@@ -103,7 +104,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         keep: !args.no_transcript,
     };
     let assembled = assemble(&setup, model)?;
-    introduce(&assembled, args);
+    introduce(&assembled, args, &loaded.layers);
     let manner = Manner {
         format: match args.output_format {
             OutputFormat::Text => Format::Text,
@@ -360,7 +361,7 @@ fn read_prompt(
 }
 
 /// Lines on standard error: which session this is, and what confines it.
-fn introduce(assembled: &Assembled, args: &RunArgs) {
+fn introduce(assembled: &Assembled, args: &RunArgs, layers: &Layers) {
     let settings = &assembled.settings;
     let info = assembled.ports.provider.info();
     let kept = if args.no_transcript { " (not kept, cannot be resumed)" } else { "" };
@@ -371,6 +372,7 @@ fn introduce(assembled: &Assembled, args: &RunArgs) {
     if settings.tier == "none" {
         text.push_str("sandbox none: commands run with all of your rights\n");
     }
+    text.push_str(&unenforced(layers, &settings.tier));
     if args.dry_run {
         text.push_str("dry run: nothing is written or run\n");
     }

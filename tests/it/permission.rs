@@ -336,3 +336,29 @@ fn asks_at_the_terminal_when_something_else_is_piped_in() {
     let prompt = server.requests()[0]["messages"][1]["content"].to_string();
     assert!(prompt.contains("<stdin>"), "{prompt}");
 }
+
+#[test]
+fn says_what_of_the_sandbox_is_not_enforced() {
+    let unenforced = |more: &serde_json::Value, args: &[&str]| -> Vec<String> {
+        let server = ModelServer::start(vec![says("hi")]);
+        let machine = Machine::configured(&server, more, &json!({}));
+        let ended = machine.posse(&[&["run"], args, &["say hi"]].concat());
+        ended.assert_code(0);
+        let lines = ended.stderr.lines().filter(|line| line.contains("not enforced"));
+        lines.map(str::to_owned).collect()
+    };
+    let none = json!({});
+    assert_eq!(unenforced(&none, &[]), [""; 0]);
+    assert_eq!(
+        unenforced(&none, &["--sandbox", "workspace-write", "--network", "deny"]),
+        [
+            "sandbox none: --sandbox workspace-write is not enforced on commands yet",
+            "sandbox none: --network deny is not enforced on commands yet",
+        ]
+    );
+    assert_eq!(unenforced(&none, &["--sandbox", "off", "--network", "inherit"]), [""; 0]);
+    assert_eq!(
+        unenforced(&json!({"sandbox": {"mode": "read-only"}}), &[]),
+        ["sandbox none: sandbox.mode read-only is not enforced on commands yet"]
+    );
+}
