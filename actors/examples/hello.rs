@@ -104,6 +104,7 @@ fn settings() -> SessionSettings {
         tier: "none".to_owned(),
         limits: Limits::default(),
         history: Vec::new(),
+        price: None,
         fail: FailPoints::default(),
     }
 }

@@ -4,6 +4,7 @@
 //! Nothing here waits for the model, a tool, a human or a disk.
 
 mod handle;
+mod price;
 mod supervised;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::transcript_writer::{self, Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
 pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
+pub use price::Price;
 
 use supervised::Supervised;
 
@@ -59,6 +61,8 @@ pub struct SessionSettings {
     pub limits: Limits,
     /// What was said before, valid and without system messages.
     pub history: Vec<Arc<Message>>,
+    /// What tokens cost, if that is known.
+    pub price: Option<Price>,
     /// Where tests make actors panic.
     pub fail: FailPoints,
 }
@@ -456,7 +460,7 @@ impl RootSession {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
             usage: state.total,
-            cost_usd: None,
+            cost_usd: self.settings.price.as_ref().and_then(|price| price.of(&state.total)),
             turns: state.turns,
             result: ending.result.clone(),
         };

@@ -89,6 +89,8 @@ struct Front {
     /// It was told twice, or did not stop in time.
     hurried: bool,
     denials: Vec<Denial>,
+    /// What it cost, once that is known.
+    cost_usd: Option<f64>,
 }
 
 /// What nobody could be asked about.
@@ -150,6 +152,7 @@ impl Front {
             stopped: None,
             hurried: false,
             denials: Vec::new(),
+            cost_usd: None,
         }
     }
 
@@ -195,10 +198,12 @@ impl Front {
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
-        if let Event::PermissionDenied { by, reason, rule, .. } = event
-            && by == "nobody"
-        {
-            self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
+        match event {
+            Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
+                self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
+            }
+            Event::SessionEnded { cost_usd, .. } => self.cost_usd = *cost_usd,
+            _ => (),
         }
         if self.manner.format == Format::StreamJson {
             self.stdout.write(line_of(announcement)).await;
@@ -326,7 +331,7 @@ impl Front {
             denied: &self.denials,
             dry_run: self.manner.dry_run,
             usage: outcome.map(|outcome| outcome.usage).unwrap_or_default(),
-            cost_usd: None,
+            cost_usd: self.cost_usd,
             turns: outcome.map_or(0, |outcome| outcome.turns),
         };
         let mut line = serde_json::to_vec(&summary).unwrap_or_default();

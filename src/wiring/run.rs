@@ -26,6 +26,7 @@ use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
 use crate::wiring::confinement::unenforced;
+use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{Place, colors, notices, place, provider, session_id};
 
@@ -207,6 +208,7 @@ pub(crate) fn assemble_in(
     let system_prompt = system_prompt(agent, setup, &roots, &tier);
     let policy = RulePolicy::new(policy_settings(setup, roots))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
+    let price = price(settings, &model.info());
     let ports = Ports {
         provider: model,
         tools: Arc::new(toolbox),
@@ -228,6 +230,7 @@ pub(crate) fn assemble_in(
         tier,
         limits: limits(settings),
         history: Vec::new(),
+        price: Some(price),
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))

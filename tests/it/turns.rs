@@ -99,6 +99,19 @@ fn prints_one_object() {
     assert_repaired(&machine, &server);
 }
 
+#[test]
+fn says_what_a_model_with_a_known_price_costs() {
+    let prices =
+        json!({"models": {"scripted-1": {"inputPrice": 2_000_000, "outputPrice": 10_000_000}}});
+    let server = ModelServer::start_and_repeat(vec![says("hello")]);
+    let machine = Machine::configured(&server, &prices, &json!({}));
+    let ended = machine.posse(&["run", "--output-format", "json", "say hello"]);
+    // 100 tokens read, 10 written.
+    assert_eq!(ended.events()[0]["costUsd"], json!(0.0003), "{}", ended.stderr);
+    let (_, events) = machine.stream(&["say hello"]);
+    assert_eq!(events.last().unwrap()["costUsd"], json!(0.0003));
+}
+
 /// Fails unless every line has what every line has, and no number is missing.
 fn assert_numbered(events: &[Value]) {
     let mut records = 0;
