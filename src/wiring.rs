@@ -6,6 +6,7 @@ mod model_price;
 mod plain;
 mod provider;
 mod run;
+mod toolbox;
 mod world;
 
 use std::ffi::OsString;

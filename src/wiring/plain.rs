@@ -16,7 +16,7 @@ use crate::front::prompt;
 use crate::provider::{presets, replay};
 use crate::wiring::confinement::unenforced;
 use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log};
-use crate::wiring::{Place, colors, notices, place, provider};
+use crate::wiring::{Place, colors, notices, place, provider, toolbox};
 
 /// Runs line mode until the user leaves.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -30,7 +30,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let first = match &args.prompt {
         Some(PromptArg::Text(text)) => {
             let (images, detail) = (&args.images, &settings.image_detail);
-            let read = prompt::of_text(text.clone(), images, settings.image_bytes_max, detail);
+            let read =
+                prompt::of_text(text.clone(), images, &toolbox::image_limits(settings), detail);
             Some(read.map_err(one)?)
         }
         // Standard input is read line by line anyway.

@@ -23,12 +23,12 @@ use crate::journal::{FileJournal, MemoryJournal, StateDir};
 use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
 use crate::provider::replay;
 use crate::sandbox::Sandbox;
+use crate::tools;
 use crate::tools::workspace::Workspace;
-use crate::tools::{self, ToolEnvironment};
 use crate::wiring::confinement::unenforced;
 use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
-use crate::wiring::{Place, colors, notices, place, provider, session_id};
+use crate::wiring::{Place, colors, notices, place, provider, session_id, toolbox};
 
 /// Names of variables whose values are secrets, in part.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
@@ -197,8 +197,8 @@ pub(crate) fn assemble_in(
     })?;
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
-    let env =
-        ToolEnvironment { dry_run: setup.dry_run, ..ToolEnvironment::new(workspace, session_dir) };
+    let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    let model = toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets));
     let toolbox = tools::builtin(Arc::new(env), Arc::new(sandbox));
     let names: Vec<String> = toolbox
         .iter()
@@ -349,17 +349,17 @@ fn read_prompt(
         Some(PromptArg::Stdin) => Wanted::Stdin,
         None => Wanted::Nothing,
     };
-    let (images, bytes_max) = (&args.images, settings.image_bytes_max);
+    let (images, limits) = (&args.images, toolbox::image_limits(settings));
     match wanted {
         Wanted::Text(text) if driven => {
-            prompt::of_text(text, images, bytes_max, &settings.image_detail).map(Some)
+            prompt::of_text(text, images, &limits, &settings.image_detail).map(Some)
         }
         Wanted::Nothing | Wanted::Stdin if driven && images.is_empty() => Ok(None),
         Wanted::Nothing | Wanted::Stdin if driven => {
             Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
         }
-        wanted => prompt::read(wanted, images, bytes_max, &settings.image_detail).map(Some),
+        wanted => prompt::read(wanted, images, &limits, &settings.image_detail).map(Some),
     }
 }
 

@@ -404,3 +404,24 @@ fn works_in_the_folders_it_was_given() {
     assert!(results[1].contains("a.txt") && !results[1].contains("b.txt"), "{}", results[1]);
     assert!(results[2].contains("/work/main"), "{}", results[2]);
 }
+
+#[test]
+fn tools_do_as_the_settings_say() {
+    let more = json!({"tools": {
+        "edit": {"requireRead": true}, "budgets": {"list_dir": {"max": 1}},
+    }});
+    let edit = ("edit_file", json!({"path": "a.txt", "oldString": "old", "newString": "new"}));
+    let list = ("list_dir", json!({}));
+    let server = ModelServer::start(vec![
+        calls(&[edit]),
+        calls(&[list.clone()]),
+        calls(&[list]),
+        says("done"),
+    ]);
+    let machine = Machine::configured(&server, &more, &json!({}));
+    machine.write("a.txt", "old\n");
+    machine.posse(&["run", "-y", "work"]).assert_code(0);
+    let results = server.tool_results();
+    assert_eq!(machine.read("a.txt"), "old\n", "{results:?}");
+    assert!(results[1].contains("a.txt") && results[2].contains("LIM001"), "{results:?}");
+}
