@@ -10,13 +10,15 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("cli", &["failure"]),
     ("config", &["failure"]),
     ("failure", &[]),
-    ("front", &["failure"]),
+    ("front", &["failure", "images"]),
+    ("images", &["failure"]),
     ("journal", &["failure"]),
+    ("models", &["failure"]),
     ("permission", &["failure", "secrets"]),
     ("provider", &["failure"]),
     ("sandbox", &["failure"]),
     ("secrets", &[]),
-    ("tools", &["failure", "sandbox", "secrets"]),
+    ("tools", &["failure", "images", "sandbox", "secrets"]),
 ];
 
 /// Modules that know all others.
