@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use crate::conversation::Usage;
 
+type Of = dyn Fn(&Usage) -> Option<f64> + Send + Sync;
+
 /// Turns tokens into US dollars.
 #[derive(Clone)]
-pub struct Price(Arc<dyn Fn(&Usage) -> Option<f64> + Send + Sync>);
+pub struct Price(Arc<Of>);
 
 impl Price {
     /// `of` is asked once, at the end of the session; `None` is unknown.
