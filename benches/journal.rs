@@ -176,6 +176,7 @@ async fn noted(dir: &Path) -> Duration {
         tier: "none".to_owned(),
         limits: Limits::default(),
         history: Vec::new(),
+        price: None,
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

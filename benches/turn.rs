@@ -67,6 +67,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         tier: "none".to_owned(),
         limits: Limits { turns_max: TURNS + 1, ..Limits::default() },
         history: Vec::new(),
+        price: None,
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

@@ -72,6 +72,8 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         interactive: false,
         color: wiring::colors(io::stderr().is_terminal(), &environment),
         quiet: false,
+        yes: false,
+        dry_run: false,
     };
     let exit = wiring::perform(assembled, Prompt::text(PROMPT), manner).map_err(one)?;
     conclude(&session_dir, id.as_str());

@@ -204,6 +204,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
             ..Limits::default()
         },
         history: Vec::new(),
+        price: None,
         fail: FailPoints::default(),
     }
 }

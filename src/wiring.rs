@@ -1,9 +1,12 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod confinement;
 mod errands;
+mod model_price;
 mod plain;
 mod provider;
 mod run;
+mod toolbox;
 mod world;
 
 use std::ffi::OsString;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use posse_actors::agent_invocation::{Ending, RequestOptions};
 use posse_actors::conversation::{Prompt, SessionId};
-use posse_actors::event::{Event, Scope};
+use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::limits::Limits;
 use posse_actors::permission_coordinator::Decision;
 use posse_actors::ports::{
@@ -104,6 +104,7 @@ fn settings() -> SessionSettings {
         tier: "none".to_owned(),
         limits: Limits::default(),
         history: Vec::new(),
+        price: None,
         fail: FailPoints::default(),
     }
 }
@@ -118,7 +119,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let outcome = loop {
         tokio::select! {
             biased;
-            announcement = events.next() => match announcement.as_deref().map(|it| it.event()) {
+            announcement = events.next() => match announcement.as_deref().map(Announcement::event) {
                 Some(Event::PermissionRequested { request_id, summary, .. }) => {
                     println!("asked: {summary}? yes");
                     session.answer(request_id.clone(), Decision::Allow(Scope::Once)).await?;

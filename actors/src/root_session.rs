@@ -4,6 +4,7 @@
 //! Nothing here waits for the model, a tool, a human or a disk.
 
 mod handle;
+mod price;
 mod supervised;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::transcript_writer::{self, Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
 pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
+pub use price::Price;
 
 use supervised::Supervised;
 
@@ -59,6 +61,8 @@ pub struct SessionSettings {
     pub limits: Limits,
     /// What was said before, valid and without system messages.
     pub history: Vec<Arc<Message>>,
+    /// What tokens cost, if that is known.
+    pub price: Option<Price>,
     /// Where tests make actors panic.
     pub fail: FailPoints,
 }
@@ -264,7 +268,7 @@ impl Actor for RootSession {
     ) -> Handled {
         match event {
             SupervisionEvent::ActorFailed(child, cause) => {
-                self.child_crashed(&me, child.get_id(), &cause.to_string(), state).await
+                self.child_crashed(&me, child.get_id(), &chain(&*cause), state).await
             }
             // Children that end in peace were stopped by us.
             SupervisionEvent::ActorTerminated(..)
@@ -457,7 +461,7 @@ impl RootSession {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
             usage: state.total,
-            cost_usd: None,
+            cost_usd: self.settings.price.as_ref().and_then(|price| price.of(&state.total)),
             turns: state.turns,
             result: ending.result.clone(),
         };
@@ -510,6 +514,18 @@ fn deliver(queued: Queued, reply: RpcReplyPort<Result<(), DeliverError>>, state:
             },
         );
     });
+}
+
+/// An error and everything it comes from, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
 }
 
 /// Tells the main invocation to end. If it crashes over it, it ends all the same.

@@ -133,6 +133,8 @@ pub struct Bench {
     pub limits: Limits,
     /// The clock.
     pub clock: Arc<dyn crate::ports::Clock>,
+    /// What tokens cost.
+    pub price: Option<crate::root_session::Price>,
     /// Where actors panic.
     pub fail: FailPoints,
 }
@@ -149,6 +151,7 @@ impl Bench {
             asking: Asking::Human,
             limits: Limits::default(),
             clock: Arc::new(TokioClock::default()),
+            price: None,
             fail: FailPoints::default(),
         }
         .tool(EchoTool::new())
@@ -178,6 +181,7 @@ impl Bench {
             tier: "none".to_owned(),
             limits: self.limits.clone(),
             history: Vec::new(),
+            price: self.price.clone(),
             fail: self.fail.clone(),
         };
         let ports = Ports {

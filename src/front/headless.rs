@@ -12,13 +12,18 @@ use posse_actors::root_session::{SessionEnding, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, lines};
-use crate::front::outcome::{Verdict, judge};
+use crate::front::outcome::{Advised, Verdict, judge, unwritten};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
-use crate::front::question::{Answered, Questions};
+use crate::front::question::{self, Answered, Questions};
 use crate::front::signals::Signals;
 
 pub use driven::drive;
+
+/// Whether a person sees questions and can answer them, wherever standard input comes from.
+pub fn can_ask() -> bool {
+    question::can_ask()
+}
 
 /// How long a run that was told to stop may take to do so.
 const WIND_DOWN: Duration = Duration::from_secs(2);
@@ -47,6 +52,7 @@ pub enum Format {
 
 /// How a run is shown, and whether a person can be asked.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Manner {
     /// What standard output gets.
     pub format: Format,
@@ -56,6 +62,10 @@ pub struct Manner {
     pub color: bool,
     /// Whether progress is shown at all.
     pub quiet: bool,
+    /// Whether questions are answered with yes already.
+    pub yes: bool,
+    /// Whether tools only say what they would do.
+    pub dry_run: bool,
 }
 
 /// Works on `prompt`, shows it as `manner` says, and ends the session.
@@ -78,7 +88,18 @@ struct Front {
     stopped: Option<Exit>,
     /// It was told twice, or did not stop in time.
     hurried: bool,
-    denials: Vec<String>,
+    denials: Vec<Denial>,
+    /// What it cost, once that is known.
+    cost_usd: Option<f64>,
+}
+
+/// What nobody could be asked about.
+#[derive(Debug, Serialize)]
+struct Denial {
+    reason: String,
+    /// Would have allowed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
 }
 
 /// What `json` prints.
@@ -94,8 +115,11 @@ struct Summary<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Error<'a>>,
     /// What was denied because nobody could be asked.
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    denied: &'a [String],
+    #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
+    denied: &'a [Denial],
+    /// Nothing was written or run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
     usage: Usage,
     cost_usd: Option<f64>,
     turns: u32,
@@ -119,8 +143,8 @@ impl Front {
         Front {
             session,
             events,
-            progress: Progress::new(live, manner.color),
-            questions: manner.interactive.then(Questions::default),
+            progress: Progress::new(live, manner.color).of_dry_run(manner.dry_run),
+            questions: manner.interactive.then(Questions::at_terminal),
             signals: Signals::listen(),
             stdout: Output::new(Target::Stdout),
             stderr,
@@ -128,6 +152,7 @@ impl Front {
             stopped: None,
             hurried: false,
             denials: Vec::new(),
+            cost_usd: None,
         }
     }
 
@@ -143,7 +168,7 @@ impl Front {
                         self.hurried = true;
                         return None;
                     }
-                    self.session.interrupt();
+                    self.interrupt().await;
                     deadline.as_mut().reset(tokio::time::Instant::now() + WIND_DOWN);
                 }
                 () = &mut deadline, if self.stopped.is_some() => {
@@ -162,12 +187,23 @@ impl Front {
         }
     }
 
+    /// Winds the run down, because somebody said so.
+    async fn interrupt(&mut self) {
+        self.session.interrupt();
+        // What stands there, a question or the `^C` of the terminal, is no whole line.
+        let mid_line = !self.progress.finish_line().is_empty();
+        let start = if mid_line || self.stderr.is_terminal() { "\n" } else { "" };
+        self.stderr.write(format!("{start}! interrupted\n").into_bytes()).await;
+    }
+
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
-        if let Event::PermissionDenied { by, reason, .. } = event
-            && by == "nobody"
-        {
-            self.denials.push(reason.clone());
+        match event {
+            Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
+                self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
+            }
+            Event::SessionEnded { cost_usd, .. } => self.cost_usd = *cost_usd,
+            _ => (),
         }
         if self.manner.format == Format::StreamJson {
             self.stdout.write(line_of(announcement)).await;
@@ -229,12 +265,14 @@ impl Front {
             self.follow(&announcement).await;
         }
         self.print(&verdict, outcome.as_ref()).await;
-        let Front { stdout, stderr, .. } = self;
-        stderr.finish().await;
-        if !stdout.finish().await && verdict.exit == Exit::Done {
-            return Exit::Failed;
+        let Front { stdout, mut stderr, .. } = self;
+        let written = stdout.finish().await;
+        if let Err(cause) = &written {
+            stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
         }
-        verdict.exit
+        // Where standard error cannot be written, there is nobody to tell.
+        stderr.finish().await.ok();
+        if written.is_err() && verdict.exit == Exit::Done { Exit::Failed } else { verdict.exit }
     }
 
     fn verdict(&self, outcome: Option<&TurnOutcome>) -> Verdict {
@@ -242,8 +280,14 @@ impl Front {
             (None, Some(signal)) => {
                 Verdict { exit: signal, reason: "interrupted", result: None, failure: None }
             }
-            (outcome, signal) => judge(outcome, signal),
+            (outcome, signal) => judge(outcome, signal, self.advised()),
         }
+    }
+
+    fn advised(&self) -> Advised {
+        let shows = !self.manner.quiet && self.manner.format != Format::StreamJson;
+        let rule = shows && self.denials.iter().any(|denial| denial.rule.is_some());
+        Advised { yes: self.manner.yes, rule }
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {
@@ -285,8 +329,9 @@ impl Front {
             result: verdict.result.as_deref(),
             error,
             denied: &self.denials,
+            dry_run: self.manner.dry_run,
             usage: outcome.map(|outcome| outcome.usage).unwrap_or_default(),
-            cost_usd: None,
+            cost_usd: self.cost_usd,
             turns: outcome.map_or(0, |outcome| outcome.turns),
         };
         let mut line = serde_json::to_vec(&summary).unwrap_or_default();

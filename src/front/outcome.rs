@@ -16,8 +16,21 @@ pub(crate) struct Verdict {
     pub(crate) failure: Option<Failure>,
 }
 
+/// What is there already for somebody whose permissions were missing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Advised {
+    /// `--yes` was given.
+    pub(crate) yes: bool,
+    /// A rule that would have allowed it was shown.
+    pub(crate) rule: bool,
+}
+
 /// Judges an outcome. `signal` is how the run was stopped, if it was stopped from outside.
-pub(crate) fn judge(outcome: Option<&TurnOutcome>, signal: Option<Exit>) -> Verdict {
+pub(crate) fn judge(
+    outcome: Option<&TurnOutcome>,
+    signal: Option<Exit>,
+    advised: Advised,
+) -> Verdict {
     let Some(outcome) = outcome else {
         let failure = Failure::new("INT001", Exit::Internal, "the session died")
             .fix("look at `posse sessions verify`, and report what you find");
@@ -33,8 +46,7 @@ pub(crate) fn judge(outcome: Option<&TurnOutcome>, signal: Option<Exit>) -> Verd
         Ending::Answered(answer) => {
             let count = outcome.unanswered;
             let what = format!("{count} permission(s) were needed and nobody could be asked");
-            let failure = Failure::new("PRM001", Exit::Permission, what)
-                .fix("run it in a terminal, pass `--yes`, or add the rule shown above");
+            let failure = Failure::new("PRM001", Exit::Permission, what).fix(missing(advised));
             failed(Exit::Permission, "permission", failure, Some(answer.clone()))
         }
         Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
@@ -42,6 +54,23 @@ pub(crate) fn judge(outcome: Option<&TurnOutcome>, signal: Option<Exit>) -> Verd
         Ending::Interrupted => {
             let exit = signal.unwrap_or(Exit::Interrupt);
             Verdict { exit, reason: "interrupted", result: None, failure: None }
+        }
+    }
+}
+
+/// The answer did not reach whoever asked.
+pub(crate) fn unwritten(cause: String) -> Failure {
+    Failure::new("OUT001", Exit::Failed, "the answer could not be written").because(cause)
+}
+
+fn missing(advised: Advised) -> &'static str {
+    match (advised.yes, advised.rule) {
+        (false, false) => "run it in a terminal, or pass `--yes`",
+        (false, true) => "run it in a terminal, pass `--yes`, or add the rule shown above",
+        (true, false) => "`--yes` does not cover it: run it in a terminal without `--yes`",
+        (true, true) => {
+            "`--yes` does not cover it: run it in a terminal without `--yes`, or add the rule \
+             shown above"
         }
     }
 }
@@ -135,7 +164,7 @@ mod tests {
 
     fn exit_of(ending: Ending, unanswered: u32) -> (Exit, &'static str) {
         let outcome = TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered };
-        let verdict = judge(Some(&outcome), None);
+        let verdict = judge(Some(&outcome), None, Advised::default());
         assert_eq!(verdict.failure.is_none(), matches!(verdict.exit, Exit::Done | Exit::Interrupt));
         (verdict.exit, verdict.reason)
     }
@@ -168,6 +197,29 @@ mod tests {
         for (ending, unanswered, expected) in table {
             assert_eq!(exit_of(ending.clone(), unanswered), expected, "{ending:?}");
         }
-        assert_eq!(judge(None, None).exit, Exit::Internal);
+        assert_eq!(judge(None, None, Advised::default()).exit, Exit::Internal);
+    }
+    #[test]
+    fn advises_nothing_that_was_done_already() {
+        let ending = Ending::Answered("ok".to_owned());
+        let outcome = TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered: 1 };
+        for (yes, rule) in [(false, false), (false, true), (true, false), (true, true)] {
+            let verdict = judge(Some(&outcome), None, Advised { yes, rule });
+            let fix = verdict.failure.unwrap().fix.unwrap();
+            assert_eq!(fix.contains("pass `--yes`"), !yes, "{fix}");
+            assert_eq!(fix.contains("rule"), rule, "{fix}");
+        }
+    }
+    #[test]
+    fn a_full_disk_is_no_bug() {
+        let cause = "the journal cannot be written: No space left on device (os error 28)";
+        let ending = Ending::Failed { class: "journal".to_owned(), cause: cause.to_owned() };
+        let outcome = TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered: 0 };
+        let failure = judge(Some(&outcome), None, Advised::default()).failure.unwrap();
+        insta::assert_snapshot!(failure, @r"
+        error[JRN001]: the journal cannot be written, so nothing more was done
+          why: the journal cannot be written: No space left on device (os error 28)
+          fix: make room on the disk of the state directory
+        ");
     }
 }

@@ -3,10 +3,11 @@
 //! A pipe or a terminal may be read slowly or not at all, so what goes there is written by a
 //! thread of its own behind a bounded queue. A regular file never blocks and needs no thread.
 
+mod closed;
+
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -41,7 +42,8 @@ pub(crate) struct Output {
     direct: bool,
     pipe: bool,
     thread: Option<(mpsc::Sender<Write>, JoinHandle<()>)>,
-    broken: Arc<AtomicBool>,
+    /// Why nothing can be written any more.
+    broken: Arc<OnceLock<String>>,
 }
 
 impl Output {
@@ -66,12 +68,16 @@ impl Output {
 
     /// Whether its reader is gone.
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
+        self.broken.get().is_some()
     }
 
     /// Writes `bytes`, in order. Waits while too much waits to be read.
     pub(crate) async fn write(&mut self, bytes: Vec<u8>) {
         if bytes.is_empty() || self.is_broken() {
+            return;
+        }
+        if self.target == Target::Stdout && closed::is_closed() {
+            self.broken.get_or_init(|| "standard output is closed".to_owned());
             return;
         }
         if self.direct {
@@ -120,23 +126,23 @@ impl Output {
         }
     }
 
-    /// Returns when everything is written: whether all of it was.
-    pub(crate) async fn finish(self) -> bool {
+    /// Returns when everything is written, or says why not all of it was.
+    pub(crate) async fn finish(self) -> Result<(), String> {
         if let Some((queue, thread)) = self.thread {
             drop(queue);
             tokio::task::spawn_blocking(move || thread.join().ok()).await.ok();
         }
-        !self.broken.load(Ordering::Relaxed)
+        self.broken.get().cloned().map_or(Ok(()), Err)
     }
 }
 
-fn write_to(target: Target, bytes: &[u8], broken: &AtomicBool) {
+fn write_to(target: Target, bytes: &[u8], broken: &OnceLock<String>) {
     let written = match target {
         Target::Stdout => write_all(&mut io::stdout().lock(), bytes),
         Target::Stderr => write_all(&mut io::stderr().lock(), bytes),
     };
-    if written.is_err() {
-        broken.store(true, Ordering::Relaxed);
+    if let Err(error) = written {
+        broken.get_or_init(|| error.to_string());
     }
 }
 

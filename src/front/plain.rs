@@ -19,6 +19,7 @@ use posse_actors::ports::Ports;
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 
 use crate::failure::{Exit, Failure, lines, printable};
+use crate::front::outcome::unwritten;
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
@@ -90,6 +91,7 @@ pub struct Sources {
 
 /// How line mode behaves.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
     /// A person is at the terminal: lines are edited, and questions are asked.
     pub interactive: bool,
@@ -97,6 +99,10 @@ pub struct Options {
     pub color: bool,
     /// Whether sessions are not kept.
     pub forgotten: bool,
+    /// Whether questions are answered with yes already.
+    pub yes: bool,
+    /// Whether tools only say what they would do.
+    pub dry_run: bool,
     /// Where typed lines are kept, if they are.
     pub history: Option<PathBuf>,
     /// What is asked before anything is typed.
@@ -120,7 +126,9 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         current,
         terminal,
         interactive: options.interactive,
-        progress: Progress::new(live, options.color),
+        yes: options.yes,
+        rule_shown: false,
+        progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
         questions: Questions::default(),
         signals: Signals::listen(),
         stdout: Output::new(Target::Stdout),
@@ -131,7 +139,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         last: Exit::Done,
         totals: Totals::default(),
     };
-    plain.introduce(options.forgotten).await;
+    plain.introduce(options.forgotten, options.dry_run).await;
     if let Some(prompt) = options.first {
         plain.work(prompt).await;
     }
@@ -145,6 +153,9 @@ struct Plain<'a> {
     current: Current,
     terminal: Terminal,
     interactive: bool,
+    yes: bool,
+    /// A rule that would have allowed what was denied was shown, in this task.
+    rule_shown: bool,
     progress: Progress,
     questions: Questions,
     signals: Signals,
@@ -211,12 +222,15 @@ impl Current {
 }
 
 impl Plain<'_> {
-    async fn introduce(&mut self, forgotten: bool) {
+    async fn introduce(&mut self, forgotten: bool, dry_run: bool) {
         let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
         let mut text = format!("session {}{kept}\n", self.current.session.id());
         text.push_str(&self.selection());
         if self.current.tier == "none" {
             text.push_str("sandbox   none: commands run with all of your rights\n");
+        }
+        if dry_run {
+            text.push_str("dry run   nothing is written or run\n");
         }
         if self.interactive {
             text.push_str("Type a task, or /help.\n");
@@ -431,13 +445,17 @@ impl Plain<'_> {
             if signal { ("interrupted", HURRIED_END) } else { ("completed", PATIENT_END) };
         let line = self.progress.finish_line();
         self.stderr.write(line.into()).await;
-        let Plain { current, mut signals, stdout, stderr, .. } = self;
+        let Plain { current, mut signals, stdout, mut stderr, .. } = self;
         tokio::select! {
             () = current.end(reason, exit, limit) => (),
             _ = signals.next() => (),
         }
-        stderr.finish().await;
-        let printed = stdout.finish().await;
-        if printed || exit != Exit::Done { exit } else { Exit::Failed }
+        let written = stdout.finish().await;
+        if let Err(cause) = &written {
+            stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
+        }
+        // Where standard error cannot be written, there is nobody to tell.
+        stderr.finish().await.ok();
+        if written.is_err() && exit == Exit::Done { Exit::Failed } else { exit }
     }
 }

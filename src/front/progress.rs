@@ -17,12 +17,14 @@ const DIFF_LINES_MAX: usize = 12;
 
 /// Turns events into text for standard error.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "two are settings, two are what was shown")]
+#[expect(clippy::struct_excessive_bools, reason = "three are settings, two are what was shown")]
 pub(crate) struct Progress {
     /// Whether deltas are shown as they arrive.
     live: bool,
     /// Whether colours may be used.
     color: bool,
+    /// Whether tools only say what they would do.
+    dry_run: bool,
     /// Text of the reply that is being streamed was shown, without its newline.
     mid_line: bool,
     /// Questions that are open, and their calls.
@@ -38,11 +40,17 @@ impl Progress {
         Progress {
             live,
             color,
+            dry_run: false,
             mid_line: false,
             asked: Vec::new(),
             seen: Vec::new(),
             shown_live: false,
         }
+    }
+
+    /// The same, for a run in which tools only say what they would do.
+    pub(crate) fn of_dry_run(self, dry_run: bool) -> Progress {
+        Progress { dry_run, ..self }
     }
 
     /// The text that `event` adds.
@@ -85,8 +93,9 @@ impl Progress {
                 }
                 _ => String::new(),
             },
-            Event::ToolStarted { summary, .. } => {
-                self.paint("2", &format!("• {}", printable(summary)))
+            Event::ToolStarted { summary, effect, .. } => {
+                let would = if self.dry_run && *effect { "would " } else { "" };
+                self.paint("2", &format!("• {would}{}", printable(summary)))
             }
             Event::ToolCompleted { call_id, content, metadata, duration_ms, .. } => {
                 let seen = self.seen.contains(call_id);
@@ -317,6 +326,23 @@ mod tests {
             assert_eq!(progress.show(&asked) + &progress.show(&granted(by)), "");
             assert_eq!(progress.show(&done).lines().count(), lines, "{by}");
         }
+    }
+
+    #[test]
+    fn a_dry_run_says_what_would_be_done() {
+        let started = |summary: &str, effect| Event::ToolStarted {
+            call_id: CallId::new("c1"),
+            name: "tool".to_owned(),
+            summary: summary.to_owned(),
+            digest: String::new(),
+            effect,
+            coerced: Vec::new(),
+        };
+        let mut progress = Progress::new(false, false).of_dry_run(true);
+        assert_eq!(progress.show(&started("run make", true)), "• would run make\n");
+        assert_eq!(progress.show(&started("read a.txt", false)), "• read a.txt\n");
+        let mut progress = Progress::new(false, false);
+        assert_eq!(progress.show(&started("run make", true)), "• run make\n");
     }
 
     #[test]

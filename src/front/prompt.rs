@@ -1,17 +1,15 @@
 //! Where a prompt comes from: arguments, standard input, images.
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use posse_actors::conversation::{ContentPart, Prompt};
 
 use crate::failure::{Exit, Failure};
+use crate::images::{self, ImageLimits};
 
 /// Bytes of standard input that may be a prompt or its context.
 pub const STDIN_BYTES_MAX: u64 = 4 << 20;
@@ -34,7 +32,7 @@ pub enum Wanted {
 pub fn read(
     wanted: Wanted,
     images: &[String],
-    image_bytes_max: u64,
+    image_limits: &ImageLimits,
     detail: &str,
 ) -> Result<Prompt, Failure> {
     let text = match wanted {
@@ -48,14 +46,14 @@ pub fn read(
         }
         Wanted::Stdin | Wanted::Nothing => stdin_text()?,
     };
-    of_text(text, images, image_bytes_max, detail)
+    of_text(text, images, image_limits, detail)
 }
 
 /// Puts the prompt together from a text alone.
 pub fn of_text(
     text: String,
     images: &[String],
-    image_bytes_max: u64,
+    image_limits: &ImageLimits,
     detail: &str,
 ) -> Result<Prompt, Failure> {
     if text.trim().is_empty() {
@@ -64,7 +62,7 @@ pub fn of_text(
     }
     let mut content = vec![ContentPart::text(text)];
     for image in images {
-        content.push(read_image(image, image_bytes_max, detail)?);
+        content.push(read_image(image, image_limits, detail)?);
     }
     Ok(Prompt { content })
 }
@@ -105,42 +103,13 @@ fn stdin_text() -> Result<String, Failure> {
     })
 }
 
-fn read_image(image: &str, bytes_max: u64, detail: &str) -> Result<ContentPart, Failure> {
+fn read_image(image: &str, limits: &ImageLimits, detail: &str) -> Result<ContentPart, Failure> {
     let detail = Some(detail.to_owned());
     if image.starts_with("https://") || image.starts_with("http://") {
         return Ok(ContentPart::ImageUrl { url: image.to_owned(), detail });
     }
-    let wrong = |code, what: String| Failure::new(code, Exit::Usage, what).at(image);
-    let unreadable = |error: io::Error| wrong("IMG001", format!("cannot read the image: {error}"));
-    let path = Path::new(image);
-    let about = std::fs::metadata(path).map_err(unreadable)?;
-    if !about.is_file() {
-        return Err(wrong("IMG001", "the image is not a file".to_owned()));
-    }
-    if about.len() > bytes_max {
-        let what = format!("the image has {} bytes, more than {bytes_max}", about.len());
-        return Err(wrong("IMG002", what).fix("make it smaller"));
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(bytes_max).read_to_end(&mut bytes).map_err(unreadable)?;
-    let Some(mime) = mime_of(&bytes) else {
-        let what = "the file is no PNG, JPEG, GIF or WebP image".to_owned();
-        return Err(wrong("IMG003", what).fix("convert it to PNG"));
-    };
-    let url = format!("data:{mime};base64,{}", STANDARD.encode(&bytes));
+    let url = images::load(Path::new(image), limits)?.data_url();
     Ok(ContentPart::ImageUrl { url, detail })
-}
-
-/// By content, never by name.
-fn mime_of(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -148,20 +117,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_an_image_by_its_first_bytes() {
-        assert_eq!(mime_of(b"\x89PNG\r\n\x1a\n...."), Some("image/png"));
-        assert_eq!(mime_of(b"GIF89a"), Some("image/gif"));
-        assert_eq!(mime_of(b"<svg>"), None);
-        assert_eq!(mime_of(b""), None);
-    }
-
-    #[test]
     fn names_what_is_wrong_with_an_image() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a.png");
         std::fs::write(&file, b"not an image").unwrap();
-        let code =
-            |image: &Path, max| read_image(&image.to_string_lossy(), max, "auto").unwrap_err().code;
+        let code = |image: &Path, file_bytes_max| {
+            let limits = ImageLimits { file_bytes_max, ..ImageLimits::default() };
+            read_image(&image.to_string_lossy(), &limits, "auto").unwrap_err().code
+        };
         assert_eq!(code(&dir.path().join("none.png"), 100), "IMG001");
         assert_eq!(code(dir.path(), 100), "IMG001");
         assert_eq!(code(&file, 3), "IMG002");

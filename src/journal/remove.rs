@@ -94,6 +94,7 @@ mod tests {
         (state, dir)
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "a question may also fail")]
     fn yes(_: &SessionSummary) -> Result<bool, Failure> {
         Ok(true)
     }

@@ -1,6 +1,6 @@
 //! `posse plain`: sessions for the line mode, put together again when something else is selected.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
 use posse_actors::ports::Asking;
@@ -14,8 +14,9 @@ use crate::failure::{Exit, Failure};
 use crate::front::plain::{self, Choice, Opened, Options, Selected, Sources};
 use crate::front::prompt;
 use crate::provider::{presets, replay};
+use crate::wiring::confinement::unenforced;
 use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log};
-use crate::wiring::{Place, colors, notices, place, provider};
+use crate::wiring::{Place, colors, notices, place, provider, toolbox};
 
 /// Runs line mode until the user leaves.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -29,7 +30,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let first = match &args.prompt {
         Some(PromptArg::Text(text)) => {
             let (images, detail) = (&args.images, &settings.image_detail);
-            let read = prompt::of_text(text.clone(), images, settings.image_bytes_max, detail);
+            let read =
+                prompt::of_text(text.clone(), images, &toolbox::image_limits(settings), detail);
             Some(read.map_err(one)?)
         }
         // Standard input is read line by line anyway.
@@ -40,6 +42,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         interactive,
         color: colors(io::stderr().is_terminal(), environment),
         forgotten: args.no_transcript,
+        yes: args.yes,
+        dry_run: args.dry_run,
         history: history.filter(|_| !args.no_transcript),
         first,
     };
@@ -107,6 +111,10 @@ impl plain::Sessions for Sessions<'_> {
         let kept = new.as_ref().or(self.kept.as_ref()).ok_or_else(Vec::new)?;
         let (ports, session) = assemble_in(kept, &setup, Arc::clone(&model))?;
         let sources = sources(loaded, &info.profile);
+        if !goes_on {
+            let text = unenforced(&loaded.layers, &session.tier);
+            io::stderr().write_all(text.as_bytes()).ok();
+        }
         if let Some(new) = new {
             self.kept = Some(new);
         }

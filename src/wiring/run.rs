@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
-use crate::config::{Dirs, Environment, Settings};
+use crate::config::{Dirs, Environment, Layers, Settings};
 use crate::failure::{Exit, Failure, lines};
 use crate::front::headless::{self, Format, Manner};
 use crate::front::prompt::{self, Wanted};
@@ -23,10 +23,12 @@ use crate::journal::{FileJournal, MemoryJournal, StateDir};
 use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
 use crate::provider::replay;
 use crate::sandbox::Sandbox;
+use crate::tools;
 use crate::tools::workspace::Workspace;
-use crate::tools::{self, ToolEnvironment};
+use crate::wiring::confinement::unenforced;
+use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
-use crate::wiring::{Place, colors, notices, place, provider, session_id};
+use crate::wiring::{Place, colors, notices, place, provider, session_id, toolbox};
 
 /// Names of variables whose values are secrets, in part.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
@@ -87,8 +89,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             .fix("pass both, or neither")));
     }
     let prompt = read_prompt(args, settings, driven).map_err(one)?;
-    let asks = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let asking = match (args.yes, asks || driven) {
+    let asking = match (args.yes, driven || headless::can_ask()) {
         (true, _) => Asking::Yes,
         (false, true) => Asking::Human,
         (false, false) => Asking::Nobody,
@@ -104,7 +105,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         keep: !args.no_transcript,
     };
     let assembled = assemble(&setup, model)?;
-    introduce(&assembled, args.no_transcript);
+    introduce(&assembled, args, &loaded.layers);
     let manner = Manner {
         format: match args.output_format {
             OutputFormat::Text => Format::Text,
@@ -114,6 +115,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         interactive: asking == Asking::Human && !driven,
         color: colors(io::stderr().is_terminal(), environment),
         quiet: false,
+        yes: args.yes,
+        dry_run: args.dry_run,
     };
     let ended = if driven {
         hold(assembled, async |session| headless::drive(session, prompt, manner).await)
@@ -197,8 +200,8 @@ pub(crate) fn assemble_in(
     })?;
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
-    let env =
-        ToolEnvironment { dry_run: setup.dry_run, ..ToolEnvironment::new(workspace, session_dir) };
+    let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    let model = toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets));
     let toolbox = tools::builtin(Arc::new(env), Arc::new(sandbox));
     let names: Vec<String> = toolbox
         .iter()
@@ -208,6 +211,7 @@ pub(crate) fn assemble_in(
     let system_prompt = system_prompt(agent, setup, &roots, &tier);
     let policy = RulePolicy::new(policy_settings(setup, roots))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
+    let price = price(settings, &model.info());
     let ports = Ports {
         provider: model,
         tools: Arc::new(toolbox),
@@ -229,6 +233,7 @@ pub(crate) fn assemble_in(
         tier,
         limits: limits(settings),
         history: Vec::new(),
+        price: Some(price),
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))
@@ -346,31 +351,35 @@ fn read_prompt(
         Some(PromptArg::Stdin) => Wanted::Stdin,
         None => Wanted::Nothing,
     };
-    let (images, bytes_max) = (&args.images, settings.image_bytes_max);
+    let (images, limits) = (&args.images, toolbox::image_limits(settings));
     match wanted {
         Wanted::Text(text) if driven => {
-            prompt::of_text(text, images, bytes_max, &settings.image_detail).map(Some)
+            prompt::of_text(text, images, &limits, &settings.image_detail).map(Some)
         }
         Wanted::Nothing | Wanted::Stdin if driven && images.is_empty() => Ok(None),
         Wanted::Nothing | Wanted::Stdin if driven => {
             Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
         }
-        wanted => prompt::read(wanted, images, bytes_max, &settings.image_detail).map(Some),
+        wanted => prompt::read(wanted, images, &limits, &settings.image_detail).map(Some),
     }
 }
 
-/// Two lines on standard error: which session this is, and what confines it.
-fn introduce(assembled: &Assembled, forgotten: bool) {
+/// Lines on standard error: which session this is, and what confines it.
+fn introduce(assembled: &Assembled, args: &RunArgs, layers: &Layers) {
     let settings = &assembled.settings;
     let info = assembled.ports.provider.info();
-    let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
+    let kept = if args.no_transcript { " (not kept, cannot be resumed)" } else { "" };
     let mut text = format!(
         "session {}{kept} · {} · {} via {}\n",
         settings.session_id, settings.agent, info.model, info.profile
     );
     if settings.tier == "none" {
         text.push_str("sandbox none: commands run with all of your rights\n");
+    }
+    text.push_str(&unenforced(layers, &settings.tier));
+    if args.dry_run {
+        text.push_str("dry run: nothing is written or run\n");
     }
     io::stderr().write_all(text.as_bytes()).ok();
 }

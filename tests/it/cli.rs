@@ -45,7 +45,7 @@ fn refuses_what_makes_no_sense() {
         (&["run", "--cwd", "nowhere", "x"], "--cwd"),
         (&["run", "--cwd", "a-file", "x"], "not a folder"),
         (&["run", "--image", "nowhere.png", "x"], "IMG001"),
-        (&["run", "--image", "a-file", "x"], "IMG003"),
+        (&["run", "--image", "a-file", "x"], "IMG004"),
         (&["run", ""], "empty"),
         (&["run", " \n "], "empty"),
         (&["resume"], "not available yet"),

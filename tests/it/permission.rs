@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -57,7 +57,10 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     let object = &object.events()[0];
     assert_eq!((&object["reason"], &object["exitCode"]), (&json!("permission"), &json!(4)));
     assert_eq!(object["error"]["code"], "PRM001");
-    assert_eq!(object["denied"].as_array().unwrap().len(), 1);
+    let denied = object["denied"].as_array().unwrap();
+    assert_eq!(denied.len(), 1);
+    assert!(denied[0]["reason"].as_str().unwrap().contains("nobody can be asked"), "{denied:?}");
+    assert!(denied[0]["rule"].as_str().unwrap().contains("commandPrefix"), "{denied:?}");
 }
 
 /// A machine whose model wants to run one command.
@@ -127,6 +130,8 @@ fn never_opens_secrets() {
     let ended = machine.posse(&["run", "-y", "read the secrets"]);
     // `--yes` does not cover the command that names the file, and nobody else can be asked.
     ended.assert_code(4);
+    assert!(ended.stderr.contains("without `--yes`"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("pass `--yes`"), "{}", ended.stderr);
     for request in server.requests() {
         assert!(!request.to_string().contains("hunter2"), "{request}");
     }
@@ -192,6 +197,15 @@ fn changes_nothing_in_a_dry_run() {
     for result in server.tool_results() {
         assert!(result.contains("dry run"), "{result}");
     }
+    for line in
+        ["dry run: nothing is written or run\n", "• would write new.txt", "• would run touch"]
+    {
+        assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
+    }
+
+    let server = ModelServer::start(vec![says("Nothing to do.")]);
+    let args = ["run", "--dry-run", "--output-format", "json", "change things"];
+    assert_eq!(Machine::with(&server).posse(&args).events()[0]["dryRun"], json!(true));
 }
 
 #[test]
@@ -224,13 +238,17 @@ struct Person {
 impl Person {
     /// Starts a task in a terminal of its own; standard output is a pipe.
     fn at(machine: &Machine, task: &str) -> Person {
+        Person::facing(machine.command(&["run", task]))
+    }
+
+    /// Starts a command in a terminal of its own; standard output is a pipe.
+    fn facing(mut command: Command) -> Person {
         let pair = openpty(None, None).unwrap();
         for end in [&pair.master, &pair.slave] {
             // Other tests start processes at this moment; they must not keep the terminal open.
             fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         }
         let slave = || -> OwnedFd { pair.slave.try_clone().unwrap() };
-        let mut command = machine.command(&["run", task]);
         command.stdin(Stdio::from(slave())).stderr(Stdio::from(slave())).env("TERM", "xterm");
         let running = Running::start(command);
         let (bytes, screen) = channel();
@@ -322,8 +340,90 @@ fn stops_at_a_question() {
     let mut person = Person::at(&machine, "make things");
     person.sees("[N] no: ");
     person.running.signal(Signal::SIGINT);
+    person.sees("\r\n! interrupted\r\n");
     let ended = person.running.end();
     assert_eq!(ended.code, Some(130), "{}", person.seen);
     assert!(!machine.work("made").exists());
     machine.verify();
+}
+
+#[test]
+fn takes_no_yes_to_a_command_whose_end_was_not_shown() {
+    let long = format!("{}touch PWNED", "echo\n".repeat(205));
+    let server = ModelServer::start(vec![runs(&long), runs(&long), says("done")]);
+    let machine = Machine::with(&server);
+    let mut person = Person::at(&machine, "make things");
+    person.sees("[Enter] more (6 lines left)  [N] no: ");
+    assert!(!person.seen.contains("PWNED"), "{}", person.seen);
+    person.types("y\n");
+    person.sees("not all of it was shown yet");
+    person.sees("[N] no: ");
+    person.types("n\n");
+    person.sees("(6 lines left)  [N] no: ");
+    assert!(!machine.work("PWNED").exists());
+    person.types("\n");
+    person.sees("│ touch PWNED");
+    person.sees("allow? [y] once");
+    person.sees("[N] no: ");
+    person.types("y\n");
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(0), "{}", person.seen);
+    assert!(machine.work("PWNED").exists());
+}
+
+/// A shell line that is in the foreground of a terminal of its own.
+fn shell(machine: &Machine, line: &str) -> Command {
+    let program = machine.command(&["run"]);
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "sh", "-c", line, env!("CARGO_BIN_EXE_posse")]);
+    command.current_dir(machine.path("work")).env_clear();
+    command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdout(Stdio::piped());
+    command
+}
+
+#[test]
+fn asks_at_the_terminal_when_something_else_is_piped_in() {
+    let server = ModelServer::start(vec![runs("touch made"), runs("touch never"), says("done")]);
+    let machine = Machine::with(&server);
+    let line = "printf 'y\\ny\\n' | \"$0\" run 'make things'";
+    let mut person = Person::facing(shell(&machine, line));
+    person.sees("touch made");
+    person.sees("[N] no: ");
+    person.types("y\n");
+    person.sees("touch never");
+    person.sees("[N] no: ");
+    person.types("n\n");
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(0), "{}", person.seen);
+    assert_eq!(ended.stdout, "done\n");
+    assert!(machine.work("made").exists() && !machine.work("never").exists());
+    let prompt = server.requests()[0]["messages"][1]["content"].to_string();
+    assert!(prompt.contains("<stdin>"), "{prompt}");
+}
+
+#[test]
+fn says_what_of_the_sandbox_is_not_enforced() {
+    let unenforced = |more: &serde_json::Value, args: &[&str]| -> Vec<String> {
+        let server = ModelServer::start(vec![says("hi")]);
+        let machine = Machine::configured(&server, more, &json!({}));
+        let ended = machine.posse(&[&["run"], args, &["say hi"]].concat());
+        ended.assert_code(0);
+        let lines = ended.stderr.lines().filter(|line| line.contains("not enforced"));
+        lines.map(str::to_owned).collect()
+    };
+    let none = json!({});
+    assert_eq!(unenforced(&none, &[]), [""; 0]);
+    assert_eq!(
+        unenforced(&none, &["--sandbox", "workspace-write", "--network", "deny"]),
+        [
+            "sandbox none: --sandbox workspace-write is not enforced on commands yet",
+            "sandbox none: --network deny is not enforced on commands yet",
+        ]
+    );
+    assert_eq!(unenforced(&none, &["--sandbox", "off", "--network", "inherit"]), [""; 0]);
+    assert_eq!(
+        unenforced(&json!({"sandbox": {"mode": "read-only"}}), &[]),
+        ["sandbox none: sandbox.mode read-only is not enforced on commands yet"]
+    );
 }

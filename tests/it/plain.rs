@@ -106,7 +106,7 @@ impl Terminal {
             let left = STUCK.saturating_sub(started.elapsed());
             match self.pieces.recv_timeout(left) {
                 Ok(piece) => self.shown.push_str(&String::from_utf8_lossy(&piece)),
-                Err(_) => panic!("no {text:?} was shown: {:?}", self.shown),
+                Err(why) => panic!("no {text:?} was shown ({why}): {:?}", self.shown),
             }
         }
     }

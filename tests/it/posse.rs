@@ -102,6 +102,17 @@ impl Machine {
         command
     }
 
+    /// A line of a shell, in which `$0` is the program.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let program = self.command::<&str>(&[]);
+        let mut command = Command::new("sh");
+        command.args(["-c", line, env!("CARGO_BIN_EXE_posse")]);
+        command.current_dir(self.path("work")).env_clear();
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
     /// Runs the program to its end.
     pub(crate) fn posse<S: AsRef<OsStr>>(&self, args: &[S]) -> Ended {
         Running::start(self.command(args)).end()

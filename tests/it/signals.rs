@@ -287,6 +287,7 @@ fn says_nothing_but_the_code_in_text() {
     let ended = running.end();
     ended.assert_code(130);
     assert_eq!(ended.stdout, "");
+    assert!(ended.stderr.contains("\n! interrupted\n"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("error["), "{}", ended.stderr);
 }
 
@@ -308,7 +309,18 @@ fn ends_when_nobody_reads_the_answer() {
         command.stdout(Stdio::from(full));
         let ended = Running::start(command).end();
         ended.assert_code(1);
+        let error = "error[OUT001]: the answer could not be written\n  why: No space left";
+        assert!(ended.stderr.contains(error), "{}", ended.stderr);
         machine.verify();
+
+        let line = format!("exec \"$0\" run --output-format {format} 'say hello' >&-");
+        let ended = Running::start(machine.shell(&line)).end();
+        ended.assert_code(1);
+        assert!(ended.stderr.contains("standard output is closed"), "{}", ended.stderr);
+        machine.verify();
+
+        let line = format!("exec \"$0\" run --output-format {format} 'say hello' 1<>/dev/null");
+        Running::start(machine.shell(&line)).end().assert_code(0);
     }
 }
 

@@ -99,6 +99,19 @@ fn prints_one_object() {
     assert_repaired(&machine, &server);
 }
 
+#[test]
+fn says_what_a_model_with_a_known_price_costs() {
+    let prices =
+        json!({"models": {"scripted-1": {"inputPrice": 2_000_000, "outputPrice": 10_000_000}}});
+    let server = ModelServer::start_and_repeat(vec![says("hello")]);
+    let machine = Machine::configured(&server, &prices, &json!({}));
+    let ended = machine.posse(&["run", "--output-format", "json", "say hello"]);
+    // 100 tokens read, 10 written.
+    assert_eq!(ended.events()[0]["costUsd"], json!(0.0003), "{}", ended.stderr);
+    let (_, events) = machine.stream(&["say hello"]);
+    assert_eq!(events.last().unwrap()["costUsd"], json!(0.0003));
+}
+
 /// Fails unless every line has what every line has, and no number is missing.
 fn assert_numbered(events: &[Value]) {
     let mut records = 0;
@@ -391,4 +404,25 @@ fn works_in_the_folders_it_was_given() {
     assert!(results[0].contains("this is b"), "{}", results[0]);
     assert!(results[1].contains("a.txt") && !results[1].contains("b.txt"), "{}", results[1]);
     assert!(results[2].contains("/work/main"), "{}", results[2]);
+}
+
+#[test]
+fn tools_do_as_the_settings_say() {
+    let more = json!({"tools": {
+        "edit": {"requireRead": true}, "budgets": {"list_dir": {"max": 1}},
+    }});
+    let edit = ("edit_file", json!({"path": "a.txt", "oldString": "old", "newString": "new"}));
+    let list = ("list_dir", json!({}));
+    let server = ModelServer::start(vec![
+        calls(&[edit]),
+        calls(std::slice::from_ref(&list)),
+        calls(&[list]),
+        says("done"),
+    ]);
+    let machine = Machine::configured(&server, &more, &json!({}));
+    machine.write("a.txt", "old\n");
+    machine.posse(&["run", "-y", "work"]).assert_code(0);
+    let results = server.tool_results();
+    assert_eq!(machine.read("a.txt"), "old\n", "{results:?}");
+    assert!(results[1].contains("a.txt") && results[2].contains("LIM001"), "{results:?}");
 }

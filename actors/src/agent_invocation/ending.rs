@@ -47,5 +47,5 @@ pub(super) fn no_provider() -> Ending {
 }
 
 pub(super) fn unwritable(unrecorded: &Unrecorded) -> Ending {
-    Ending::Failed { class: "journal".to_owned(), cause: unrecorded.to_string() }
+    Ending::Failed { class: "journal".to_owned(), cause: unrecorded.cause.clone() }
 }

@@ -157,9 +157,11 @@ impl RootSession {
 
     /// Stops work until the user looks: something crashed too often.
     fn park(&self, me: &ActorRef<Msg>, actor: &str, cause: &str, state: &mut State) {
+        let is_writer = actor == "TranscriptWriter";
+        let why = cause.to_owned();
         let cause = format!("{actor} crashed too often: {cause}");
         let event = Event::SessionParked { cause: cause.clone() };
-        if actor == "TranscriptWriter" {
+        if is_writer {
             // Nothing can be recorded; observers hear it all the same.
             self.feed.publish(Fact::Passing {
                 ts: self.ports.clock.wall_ms(),
@@ -171,7 +173,11 @@ impl RootSession {
             self.transcript.note(None, event);
         }
         state.parked = Some(cause.clone());
-        let ending = Ending::Failed { class: "parked".to_owned(), cause };
+        let ending = if is_writer {
+            journal_failed(why)
+        } else {
+            Ending::Failed { class: "parked".to_owned(), cause }
+        };
         match state.main.take_if(|main| main.actor.is_none()) {
             // It is not there to end by itself.
             Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),

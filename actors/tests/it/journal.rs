@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
+use posse_actors::root_session::Price;
 use posse_actors::testing::{Bench, Journaled, Step, WritingTool};
 
 use crate::support::{count, end, play, quick, soon};
@@ -93,7 +94,9 @@ async fn a_journal_that_stays_broken_parks_the_session() {
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
     bench.journal.fail(u32::MAX);
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
-    assert!(matches!(outcome.ending, Ending::Failed { .. }), "{outcome:?}");
+    let Ending::Failed { class, cause } = outcome.ending else { panic!("{outcome:?}") };
+    assert_eq!(class, "journal");
+    assert!(cause.contains("the journal cannot be written: disk full"), "{cause}");
     assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
     let seen = soon("the end", stage.end()).await;
     let parked = seen.iter().find_map(|seen| match seen.event() {
@@ -122,4 +125,22 @@ async fn starting_and_ending_at_once_is_orderly() {
     assert_eq!((count(&seen, "session.started"), count(&seen, "session.ended")), (1, 1));
     let last = Arc::clone(seen.last().unwrap());
     assert!(matches!(last.event(), Event::SessionEnded { .. }));
+}
+
+#[tokio::test]
+async fn the_last_record_says_what_it_cost() {
+    let cost = |price: Option<Price>| async move {
+        let mut bench = Bench::new(vec![Step::say("done")]);
+        bench.price = price;
+        let mut stage = bench.start().await;
+        play(&mut stage, "go", &[]).await.unwrap();
+        let seen = end(&bench, stage).await;
+        match seen.last().unwrap().event() {
+            Event::SessionEnded { cost_usd, .. } => *cost_usd,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(cost(None).await, None);
+    assert_eq!(cost(Some(Price::new(|_| None))).await, None);
+    assert_eq!(cost(Some(Price::new(|_| Some(0.25)))).await, Some(0.25));
 }

@@ -80,7 +80,7 @@ impl Driven {
                         front.hurried = true;
                         return false;
                     }
-                    front.session.interrupt();
+                    front.interrupt().await;
                     deadline.as_mut().reset(tokio::time::Instant::now() + WIND_DOWN);
                 }
                 () = &mut deadline, if front.stopped.is_some() => {

@@ -8,7 +8,7 @@ use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, TurnOutcome};
 
 use crate::failure::Exit;
-use crate::front::outcome::judge;
+use crate::front::outcome::{Advised, judge};
 use crate::front::plain::Plain;
 use crate::front::plain::commands::{Typed, help, parse};
 use crate::front::plain::terminal::Input;
@@ -21,6 +21,7 @@ impl Plain<'_> {
     /// Works on `prompt` to its end.
     pub(super) async fn work(&mut self, prompt: Prompt) {
         while self.current.events.try_next().is_some() {}
+        self.rule_shown = false;
         let running = match self.current.session.prompt(prompt).await {
             Ok(running) => running,
             Err(error) => {
@@ -45,6 +46,7 @@ impl Plain<'_> {
                         self.leaving = Some(signal);
                         break None;
                     }
+                    self.leave_line().await;
                     self.stop().await;
                 }
                 announcement = self.current.events.next() => match announcement {
@@ -81,12 +83,23 @@ impl Plain<'_> {
         self.say("(stopping; Ctrl+C again leaves at once)\n").await;
     }
 
+    /// What stands there, a question or the `^C` of the terminal, is no whole line.
+    async fn leave_line(&mut self) {
+        if self.interactive {
+            self.progress.finish_line();
+            self.stderr.write(b"\n".to_vec()).await;
+        }
+    }
+
     fn leave_when_done(&mut self) {
         self.leaving.get_or_insert(Exit::Done);
     }
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
+        if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
+            self.rule_shown |= by == "nobody";
+        }
         let text = self.progress.show(event);
         self.stderr.write(text.into_bytes()).await;
         if self.interactive {
@@ -180,7 +193,8 @@ impl Plain<'_> {
             outcome.unanswered = outcome.unanswered.saturating_sub(before);
             outcome
         });
-        let verdict = judge(outcome.as_ref(), None);
+        let advised = Advised { yes: self.yes, rule: self.rule_shown };
+        let verdict = judge(outcome.as_ref(), None, advised);
         self.last = verdict.exit;
         if let Some(result) = &verdict.result {
             let seen = self.progress.shown_live && self.stdout.is_terminal();

@@ -54,6 +54,7 @@ fn reply(text: &str, calls: &[(&str, &str, &str)]) -> Event {
 }
 
 /// A session in which everything that may come from outside is `text`.
+#[expect(clippy::too_many_lines, reason = "one of each kind of event, in order")]
 fn session(text: &str) -> Vec<Event> {
     let owned = || text.to_owned();
     let content = || vec![ContentPart::text(text)];

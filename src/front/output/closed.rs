@@ -1,0 +1,27 @@
+//! Whether standard output was closed when the process began.
+//!
+//! The standard library opens `/dev/null` in place of a closed stream before `main`, and that looks
+//! like any other `/dev/null` from then on. So this looks before.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Called before `main`.
+#[used]
+#[expect(unsafe_code, reason = "nothing else runs before the standard library's own start")]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look;
+
+extern "C" fn look() {
+    let closed = fcntl(io::stdout(), FcntlArg::F_GETFD) == Err(Errno::EBADF);
+    CLOSED.store(closed, Ordering::Relaxed);
+}
+
+pub(super) fn is_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}

@@ -1,0 +1,102 @@
+//! A text that fits no screen, page by page, without losing a character.
+
+use std::collections::VecDeque;
+
+use crate::failure::printable;
+
+/// Rows of a terminal that a page takes, if the terminal is as wide as [`COLUMNS`].
+const ROWS: usize = 200;
+
+/// Characters of a row. The terminal itself breaks lines that are longer.
+const COLUMNS: usize = 100;
+
+/// A part of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Page {
+    /// As it is shown.
+    pub(super) text: String,
+    /// Lines of the text that begin or go on here.
+    pub(super) lines: usize,
+}
+
+/// Every line of `text`, escaped, behind a rule. A line that goes on on the next page does so
+/// behind a rule of its own kind.
+pub(super) fn pages(text: &str) -> VecDeque<Page> {
+    let mut pages = VecDeque::new();
+    let mut page = Page { text: String::new(), lines: 0 };
+    let mut rows_left = ROWS;
+    for line in text.split_terminator('\n') {
+        let line = printable(line);
+        let (mut rest, mut rule) = (line.as_str(), "  │ ");
+        loop {
+            if rows_left == 0 {
+                pages.push_back(std::mem::replace(
+                    &mut page,
+                    Page { text: String::new(), lines: 0 },
+                ));
+                rows_left = ROWS;
+            }
+            let cut = rest.char_indices().nth(rows_left * COLUMNS).map_or(rest.len(), |(at, _)| at);
+            let (now, later) = rest.split_at(cut);
+            page.text.push_str(rule);
+            page.text.push_str(now);
+            page.text.push('\n');
+            page.lines += 1;
+            rows_left -= now.chars().count().div_ceil(COLUMNS).clamp(1, rows_left);
+            if later.is_empty() {
+                break;
+            }
+            (rest, rule) = (later, "  ┆ ");
+        }
+    }
+    if page.lines > 0 {
+        pages.push_back(page);
+    }
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(pages: &VecDeque<Page>) -> String {
+        let lines = pages.iter().flat_map(|page| page.text.lines());
+        let text = lines.map(|line| match line.strip_prefix("  ┆ ") {
+            Some(rest) => rest.to_owned(),
+            None => format!("\n{}", line.strip_prefix("  │ ").unwrap()),
+        });
+        text.collect::<String>()
+    }
+
+    #[test]
+    fn loses_no_character_of_short_and_long_lines() {
+        let long: String = (0..30_000).map(|nth| char::from(b'a' + (nth % 26) as u8)).collect();
+        for text in ["", "one", "one\n\ntwo", &"x\n".repeat(1000), &format!("{long}\nend"), &long] {
+            let pages = pages(text);
+            let expected: String = text.lines().map(|line| format!("\n{line}")).collect();
+            assert_eq!(whole(&pages), expected);
+            for page in &pages {
+                assert!(page.text.chars().count() <= ROWS * (COLUMNS + 5), "{}", page.lines);
+                assert_eq!(page.lines, page.text.lines().count());
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_has_two_hundred_lines() {
+        let counts = |lines: usize| -> Vec<usize> {
+            pages(&"x\n".repeat(lines)).iter().map(|page| page.lines).collect()
+        };
+        assert_eq!(counts(200), [200]);
+        assert_eq!(counts(206), [200, 6]);
+        assert_eq!(counts(0), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_blank_is_paged_like_anything_else() {
+        let text = format!("true{}\ntouch PWNED", " ".repeat(50_000));
+        let pages = pages(&text);
+        assert_eq!(pages.len(), 3);
+        assert!(pages[2].text.ends_with("  │ touch PWNED\n"));
+    }
+}
