@@ -247,7 +247,7 @@ impl Front {
         self.leave(verdict, None).await
     }
 
-    async fn leave(mut self, verdict: Verdict, outcome: Option<TurnOutcome>) -> Exit {
+    async fn leave(mut self, mut verdict: Verdict, outcome: Option<TurnOutcome>) -> Exit {
         let ending = SessionEnding {
             reason: verdict.reason.to_owned(),
             exit_code: i32::from(verdict.exit as u8),
@@ -263,6 +263,10 @@ impl Front {
             if ended { self.events.next().await } else { self.events.try_next() }
         {
             self.follow(&announcement).await;
+        }
+        if outcome.is_some() {
+            // Advice depends on what was shown, of which the last came just now.
+            verdict = self.verdict(outcome.as_ref());
         }
         self.print(&verdict, outcome.as_ref()).await;
         let Front { stdout, mut stderr, .. } = self;
