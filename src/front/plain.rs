@@ -298,7 +298,12 @@ impl Plain<'_> {
                 None
             }
             Input::End => {
-                self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
+                self.leaving = Some(match self.interactive {
+                    // Its end is seen before the signal that tells of it, sometimes.
+                    true if terminal::is_gone() => Exit::HangUp,
+                    true => Exit::Done,
+                    false => self.last,
+                });
                 None
             }
             Input::Stopped => None,

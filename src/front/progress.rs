@@ -290,8 +290,8 @@ mod tests {
 
     #[test]
     fn a_change_shows_the_beginning_of_its_diff() {
-        let added: String = (1..=20).map(|nth| format!("+line {nth}\n")).collect();
-        let diff = format!("--- a/x\n+++ b/x\n@@ -1 +1,20 @@\n-old\n{added}");
+        let added: Vec<String> = (1..=20).map(|nth| format!("+line {nth}")).collect();
+        let diff = format!("--- a/x\n+++ b/x\n@@ -1 +1,20 @@\n-old\n{}\n", added.join("\n"));
         let shown = Progress::new(false, true).show(&completed("updated x", json!({"diff": diff})));
         assert_eq!(shown.lines().count(), DIFF_LINES_MAX + 1);
         assert!(

@@ -135,6 +135,14 @@ impl Drop for Terminal {
     }
 }
 
+/// Whether the terminal has vanished: its end then looks like Ctrl+D to whoever reads.
+pub(crate) fn is_gone() -> bool {
+    let stdin = io::stdin();
+    let mut state = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let asked = poll(&mut state, PollTimeout::ZERO);
+    asked.is_ok() && state[0].revents().is_some_and(|found| found.contains(PollFlags::POLLHUP))
+}
+
 /// What the thread owns. Its methods return `None` when nobody listens any more.
 struct Reader {
     inputs: mpsc::Sender<Input>,
