@@ -172,7 +172,7 @@ impl Bench {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),
             posse: "test".to_owned(),
-            cwd: "/work".to_owned(),
+            cwd: "/project".to_owned(),
             agent: "build".to_owned(),
             system_prompt: "You are a test.".to_owned(),
             tools: self.tools.iter().map(|tool| tool.spec().name.clone()).collect(),

@@ -38,14 +38,14 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     ");
     assert!(results[2].contains("still here"), "{}", results[2]);
     let shown = ended.stderr.lines().skip(1).collect::<Vec<_>>().join("\n");
-    let shown = shown.replace(&machine.path("work").display().to_string(), "/work");
+    let shown = shown.replace(&machine.path("work").display().to_string(), "/project");
     insta::assert_snapshot!(shown, @r#"
     sandbox none: commands run with all of your rights
     ! denied: commands are asked about; nobody can be asked
       rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
       ✗ bash denied: Denied: commands are asked about; nobody can be asked
     ! denied: changes to files are asked about; nobody can be asked
-      rule: {"decision":"allow","match":{"pathGlob":"/work/src/new.rs"},"tool":"write_file"}
+      rule: {"decision":"allow","match":{"pathGlob":"/project/src/new.rs"},"tool":"write_file"}
       ✗ write_file denied: Denied: changes to files are asked about; nobody can be asked
     • read there.txt
     error[PRM001]: 2 permission(s) were needed and nobody could be asked
