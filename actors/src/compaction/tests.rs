@@ -123,6 +123,16 @@ fn nothing_becomes_longer() {
     assert_eq!(compact(&short, Goal { bytes_max: 0, turns_kept: 1 }), None);
 }
 
+/// Whether a message is kept, alone or behind the summary of what came before it.
+fn ends_with(kept: Option<&Arc<Message>>, message: Option<&Arc<Message>>) -> bool {
+    match (kept.map(|kept| &**kept), message.map(|message| &**message)) {
+        (Some(Message::User { content: kept }), Some(Message::User { content })) => {
+            kept.ends_with(content)
+        }
+        (kept, message) => kept == message,
+    }
+}
+
 proptest! {
     #[test]
     fn what_was_valid_stays_valid(
@@ -144,7 +154,7 @@ proptest! {
         if let Some(compacted) = compact(&history, Goal { bytes_max, turns_kept }) {
             prop_assert!(is_valid(&compacted.history));
             prop_assert!(compacted.bytes_after < compacted.bytes_before);
-            prop_assert_eq!(compacted.history.last(), history.last());
+            prop_assert!(ends_with(compacted.history.last(), history.last()));
             prop_assert_eq!(bytes_of(&compacted.history), compacted.bytes_after);
         }
     }
