@@ -14,7 +14,8 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 /// Called before `main`.
 #[used]
 #[expect(unsafe_code, reason = "nothing else runs before the standard library's own start")]
-#[unsafe(link_section = ".init_array")]
+#[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
+#[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
 static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
