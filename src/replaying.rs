@@ -162,6 +162,7 @@ async fn play(
     let journal = Arc::new(MemoryJournal::default());
     let ports = Ports {
         provider: Arc::new(RecordedModel(Arc::clone(&stage))),
+        fallbacks: Vec::new(),
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(EverythingAllowed),

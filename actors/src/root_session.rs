@@ -3,6 +3,7 @@
 //!
 //! Nothing here waits for the model, a tool, a human or a disk.
 
+mod clients;
 mod handle;
 mod price;
 mod supervised;
@@ -14,7 +15,9 @@ use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Outcome, Queued, RequestOptions};
+use crate::agent_invocation::{
+    self, AgentInvocation, Contacts, Ending, Outcome, Queued, RequestOptions,
+};
 use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
 use crate::event::{Event, Fact, Feed, Origin};
@@ -24,7 +27,6 @@ use crate::mailbox::{
 };
 use crate::permission_coordinator as permission;
 use crate::ports::{JournalError, Ports, ProviderInfo, ToolSpec};
-use crate::provider_client;
 use crate::record::{Durability, Replayed};
 use crate::restarts::RestartBudget;
 use crate::tool_call::Services;
@@ -34,6 +36,7 @@ pub use crate::testing_seam::FailPoints;
 pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
 pub use price::Price;
 
+use clients::Clients;
 use supervised::Supervised;
 
 /// What a session is, besides what it needs of the world.
@@ -140,7 +143,9 @@ struct RootSession {
 struct State {
     writer: Supervised<transcript_writer::Msg>,
     coordinator: Supervised<permission::Msg>,
-    provider: Supervised<provider_client::Msg>,
+    clients: Clients,
+    /// How an invocation reaches the models, and what is known of them.
+    contacts: Contacts,
     invocation_budget: RestartBudget,
     /// Without system messages.
     history: Vec<Arc<Message>>,
@@ -213,10 +218,12 @@ impl Actor for RootSession {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
         };
+        let clients = Clients::new(&self.ports, budget);
         let mut state = State {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
-            provider: Supervised::new("ProviderClient", tree.provider, budget()),
+            contacts: clients.contacts(&self.ports),
+            clients,
             invocation_budget: budget(),
             history: self.settings.history.clone(),
             queued: Vec::new(),
@@ -234,7 +241,7 @@ impl Actor for RootSession {
         };
         self.start_writer(&me, &mut state).await?;
         self.start_coordinator(&me, &mut state).await?;
-        self.start_provider(&me, &mut state).await?;
+        self.start_clients(&me, &mut state).await?;
         self.transcript.note(None, self.started());
         Ok(state)
     }
@@ -385,8 +392,7 @@ impl RootSession {
         let args = agent_invocation::Args {
             origin: Arc::clone(&main.origin),
             services: Arc::clone(&self.services),
-            provider: state.provider.line(),
-            provider_info: self.provider_info.clone(),
+            contacts: state.contacts.clone(),
             options: self.settings.options.clone(),
             tools: Arc::clone(&self.specs),
             history,
@@ -461,7 +467,7 @@ impl RootSession {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
             usage: state.total,
-            cost_usd: self.settings.price.as_ref().and_then(|price| price.of(&state.total)),
+            cost_usd: self.cost(state),
             turns: state.turns,
             result: ending.result.clone(),
         };

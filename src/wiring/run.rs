@@ -214,6 +214,7 @@ pub(crate) fn assemble_in(
     let price = price(settings, &model.info());
     let ports = Ports {
         provider: model,
+        fallbacks: Vec::new(),
         tools: Arc::new(toolbox),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(policy),

@@ -7,17 +7,18 @@ use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::Input;
-use crate::agent_invocation::ending::{no_provider, unanswered, unwritable};
-use crate::agent_invocation::{AgentInvocation, Msg, State};
+use crate::agent_invocation::ending::unwritable;
+use crate::agent_invocation::walking::Inquiry;
+use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::conversation::StopReason;
 use crate::event::{Event, Origin};
 use crate::mailbox::{Beside, beside, panic_text};
-use crate::ports::{Completion, ProviderError, Request, SideEffect};
-use crate::provider_client::{self, Draft, keep_partial};
+use crate::ports::{Completion, Request, SideEffect};
+use crate::provider_client::{Draft, keep_partial};
 use crate::transcript_writer::{Transcript, Unrecorded};
 
-/// What the provider's client answered. `None`: it is gone for good.
-pub(super) type Answer = Option<Result<Completion, ProviderError>>;
+/// What a model answered, or how the run ends without it.
+pub(super) type Answer = Result<Completion, Ending>;
 
 /// A request that the model has not answered yet.
 pub(super) struct Asking {
@@ -67,13 +68,6 @@ impl AgentInvocation {
     fn ask_model(&self, me: &ActorRef<Msg>, state: &mut State) {
         let history = state.agent_loop.history().to_vec();
         let turn = state.agent_loop.turns() + 1;
-        let event = Event::ModelRequest {
-            turn,
-            provider: self.provider_info.profile.clone(),
-            model: self.provider_info.model.clone(),
-            messages: history.len(),
-        };
-        self.services.transcript.note(Some(&self.origin), event);
         let request = Request {
             messages: history,
             tools: Arc::clone(&self.tools),
@@ -81,22 +75,15 @@ impl AgentInvocation {
             tokens_max: self.options.tokens_max,
             temperature: self.options.temperature,
         };
-        let deadline = self.services.clock.monotonic() + self.services.limits.patience;
-        let (origin, provider) = (Arc::clone(&self.origin), self.provider.clone());
-        let (draft, transcript) = (Draft::default(), self.services.transcript.clone());
-        let shared = draft.clone();
-        // When the provider's client crashes with our request, no tool ran for it: ask again.
-        let answer = async move {
-            let question = |report| {
-                keep_partial(&shared, &transcript, &origin, turn, "crashed");
-                let (request, origin) = (request.clone(), Arc::clone(&origin));
-                let draft = shared.clone();
-                let question =
-                    provider_client::Question { request, origin, turn, deadline, draft, report };
-                provider_client::Msg::Complete(question)
-            };
-            provider.insist(question).await
+        let draft = Draft::default();
+        let inquiry = Inquiry {
+            services: Arc::clone(&self.services),
+            origin: Arc::clone(&self.origin),
+            request,
+            turn,
+            draft: draft.clone(),
         };
+        let answer = self.contacts.clone().ask(inquiry);
         state.asking = Some(Asking { turn, draft, _work: beside(me, answer, Msg::Replied) });
     }
 
@@ -110,9 +97,8 @@ impl AgentInvocation {
             return Ok(None);
         }
         match replied {
-            Ok(Some(Ok(completion))) => Ok(Some(self.replied(completion, state))),
-            Ok(Some(Err(error))) => Ok(Some(Input::Unanswered(unanswered(&error)))),
-            Ok(None) => Ok(Some(Input::Unanswered(no_provider()))),
+            Ok(Ok(completion)) => Ok(Some(self.replied(completion, state))),
+            Ok(Err(ending)) => Ok(Some(Input::Unanswered(ending))),
             Err(died) => Err(panic_text(died).into()),
         }
     }

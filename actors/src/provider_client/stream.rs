@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::event::{Event, Origin};
 use crate::ports::{Clock, Delta};
+use crate::provider_client::millis;
 use crate::transcript_writer::Transcript;
 
 /// Visible text that is kept of a reply that breaks off; the rest was seen, and is not stored.
@@ -78,31 +79,71 @@ impl Pen {
     }
 }
 
-/// Turns deltas into events, one per `interval` at most and one of each kind at the end.
+/// What a relay works with.
+pub(crate) struct Relay {
+    pub(crate) transcript: Transcript,
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) interval: Duration,
+    pub(crate) pen: Pen,
+    /// Who is asked.
+    pub(crate) profile: String,
+    /// After how much silence the user is told of it.
+    pub(crate) silence_hint: Option<Duration>,
+}
+
+/// Turns deltas into events, one per `interval` at most and one of each kind at the end. Calls
+/// `alive` at the first of them.
 pub(crate) async fn relay(
     mut deltas: mpsc::Receiver<Delta>,
-    transcript: Transcript,
-    origin: Arc<Origin>,
-    clock: Arc<dyn Clock>,
-    interval: Duration,
-    pen: Pen,
+    relay: Relay,
+    alive: impl FnOnce() + Send,
 ) {
+    let mut alive = Some(alive);
     let mut text = String::new();
     let mut thinking = String::new();
-    while let Some(delta) = deltas.recv().await {
-        collect(delta, &mut text, &mut thinking, &pen);
-        let mut pause = clock.sleep(interval);
+    while let Some(delta) = relay.first(&mut deltas).await {
+        if let Some(alive) = alive.take() {
+            alive();
+        }
+        collect(delta, &mut text, &mut thinking, &relay.pen);
+        if text.is_empty() && thinking.is_empty() {
+            continue;
+        }
+        let mut pause = relay.clock.sleep(relay.interval);
         loop {
             tokio::select! {
                 biased;
                 delta = deltas.recv() => match delta {
-                    Some(delta) => collect(delta, &mut text, &mut thinking, &pen),
+                    Some(delta) => collect(delta, &mut text, &mut thinking, &relay.pen),
                     None => break,
                 },
                 () = &mut pause => break,
             }
         }
-        pen.announce(|| flush(&mut text, &mut thinking, &transcript, &origin));
+        let Relay { transcript, origin, .. } = &relay;
+        relay.pen.announce(|| flush(&mut text, &mut thinking, transcript, origin));
+    }
+}
+
+impl Relay {
+    /// The next delta. Says how long there was none.
+    async fn first(&self, deltas: &mut mpsc::Receiver<Delta>) -> Option<Delta> {
+        let Some(hint) = self.silence_hint else { return deltas.recv().await };
+        let began = self.clock.monotonic();
+        loop {
+            let pause = self.clock.sleep(hint);
+            tokio::select! {
+                biased;
+                delta = deltas.recv() => return delta,
+                () = pause => {
+                    let silent_ms = millis(self.clock.monotonic().saturating_sub(began));
+                    let event =
+                        Event::ProviderSilent { provider: self.profile.clone(), silent_ms };
+                    self.pen.announce(|| self.transcript.note(Some(&self.origin), event));
+                }
+            }
+        }
     }
 }
 
@@ -113,6 +154,7 @@ fn collect(delta: Delta, text: &mut String, thinking: &mut String, pen: &Pen) {
             text.push_str(&piece);
         }
         Delta::Thinking(piece) => thinking.push_str(&piece),
+        Delta::Alive => {}
     }
 }
 

@@ -63,6 +63,7 @@ impl std::fmt::Debug for Step {
 #[derive(Debug)]
 pub struct ScriptedModel {
     steps: Mutex<VecDeque<Step>>,
+    name: String,
     requests: Arc<Mutex<Vec<Vec<Arc<Message>>>>>,
     dropped: Arc<Mutex<u32>>,
 }
@@ -72,9 +73,16 @@ impl ScriptedModel {
     pub fn new(steps: Vec<Step>) -> ScriptedModel {
         ScriptedModel {
             steps: Mutex::new(steps.into()),
+            name: "scripted".to_owned(),
             requests: Arc::default(),
             dropped: Arc::default(),
         }
+    }
+
+    /// The same, of a profile with another name.
+    #[must_use]
+    pub fn named(self, name: &str) -> ScriptedModel {
+        ScriptedModel { name: name.to_owned(), ..self }
     }
 
     /// The history of each attempt so far.
@@ -105,7 +113,7 @@ impl Drop for Attempt {
 impl Provider for ScriptedModel {
     fn info(&self) -> ProviderInfo {
         ProviderInfo {
-            profile: "scripted".to_owned(),
+            profile: self.name.clone(),
             model: "script-1".to_owned(),
             endpoint: "nowhere".to_owned(),
         }
