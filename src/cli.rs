@@ -67,6 +67,8 @@ pub struct RunArgs {
     pub add_dirs: Vec<PathBuf>,
     /// `--yes`.
     pub yes: bool,
+    /// `--unattended`.
+    pub unattended: bool,
     /// `--dry-run`.
     pub dry_run: bool,
     /// `--stream` or `--no-stream`.
@@ -372,6 +374,7 @@ impl RunArgs {
         set("maxTurns", self.max_turns.map(|turns| json!(turns)), "--max-turns");
         let seconds = self.timeout.map(|limit| json!(format!("{}ms", limit.as_millis())));
         set("timeout", seconds, "--timeout");
+        set("patience", self.unattended.then(|| json!("24h")), "--unattended");
         let flag = if self.stream == Some(true) { "--stream" } else { "--no-stream" };
         set("streaming.enabled", self.stream.map(|on| json!(on)), flag);
         set("sandbox.mode", self.sandbox.as_ref().map(|mode| json!(mode)), "--sandbox");

@@ -2,6 +2,7 @@
 
 mod confinement;
 mod errands;
+mod fallback;
 mod model_price;
 mod plain;
 mod provider;

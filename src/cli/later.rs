@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::args::Cli;
 use crate::failure::nearest;
 
-const FLAGS: [&str; 14] = [
+const FLAGS: [&str; 13] = [
     "--budget",
     "--sandbox-required",
     "--persistent-grants",
@@ -19,7 +19,6 @@ const FLAGS: [&str; 14] = [
     "--sub-max-context-tokens",
     "--sub-compact-at",
     "--thinking",
-    "--unattended",
     "--last",
     "--fork",
     "--continue",

@@ -1,5 +1,7 @@
 //! How a prompt's outcome becomes an exit code, a reason and an error for a person. Pure.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::root_session::TurnOutcome;
 
@@ -51,6 +53,7 @@ pub(crate) fn judge(
         }
         Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
         Ending::Failed { class, cause } => class_failed(class, cause),
+        Ending::Parked { cause, next_try_ms, .. } => parked(cause, *next_try_ms),
         Ending::Interrupted => {
             let exit = signal.unwrap_or(Exit::Interrupt);
             Verdict { exit, reason: "interrupted", result: None, failure: None }
@@ -100,6 +103,34 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
     failed(exit, "limit", Failure::new("LIM001", exit, what).fix(fix), said)
 }
 
+/// Patience has ended. What was done stays, and is not done again.
+fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
+    let failure = Failure::new(
+        "PRV001",
+        Exit::Provider,
+        "the provider was away for too long; the work is parked",
+    )
+    .because(cause)
+    .fix(match next_try_ms {
+        Some(at) => format!(
+            "the next try is worth it at {}; `--unattended` or a longer `patience` waits; \
+                     `providers.NAME.fallback` asks another one meanwhile",
+            clock_time(at)
+        ),
+        None => "the provider does not say when; `providers.NAME.fallback` asks another \
+                         one meanwhile"
+            .to_owned(),
+    });
+    failed(Exit::Provider, "parked", failure, None)
+}
+
+/// A moment, where the user is.
+pub(crate) fn clock_time(ms: u64) -> String {
+    let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let Some(at) = at else { return "an unknown time".to_owned() };
+    at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
 fn class_failed(class: &str, cause: &str) -> Verdict {
     let (code, exit, reason, what, fix) = match class {
         "provider.unauthorized" => (
@@ -109,7 +140,7 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
             "the provider does not accept the credentials",
             "check the key of this provider; `posse config show --origin` says where it comes from",
         ),
-        "provider.rejected" | "provider.context_full" => (
+        "provider.rejected" | "provider.context_full" | "provider.not_the_provider" => (
             "PRV004",
             Exit::Failed,
             "provider",
@@ -123,7 +154,7 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
             "the provider could not answer",
             "try again later; the session is kept",
         ),
-        "content_filter" => (
+        "content_filter" | "provider.filtered" => (
             "PRV005",
             Exit::Failed,
             "failed",

@@ -71,6 +71,10 @@ impl Provider for OpenAiCompatible {
         }
     }
 
+    fn account(&self) -> String {
+        self.0.endpoint.account()
+    }
+
     fn complete(
         &self,
         request: Request,
@@ -90,7 +94,7 @@ impl Shared {
         let stream = request.stream && self.stream;
         let accept = if stream { "text/event-stream" } else { "application/json" };
         let body = self.encoder.encode(request, stream);
-        let response = self.endpoint.post(body.into(), accept).await?;
+        let response = self.endpoint.post(body.into(), accept, stream).await?;
         let origin = &self.endpoint.origin;
         if !response.status().is_success() {
             return Err(self.refusal(response).await);
@@ -99,7 +103,7 @@ impl Shared {
         if kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html")) {
             return Err(classify::not_the_provider(origin));
         }
-        let mut source = Live(response);
+        let mut source = Live(response, self.endpoint.silence(stream));
         let wanted = request.stream.then_some(deltas);
         let completion = decode::read(&mut source, origin, self.endpoint.idle(), wanted).await?;
         timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
@@ -110,7 +114,7 @@ impl Shared {
         let status = response.status();
         let headers = response.headers().clone();
         let mut body = Vec::new();
-        let mut source = Live(response);
+        let mut source = Live(response, ERROR_WAIT);
         timeout(ERROR_WAIT, async {
             while let Ok(Some(chunk)) = source.next().await {
                 let room = ERROR_BYTES_MAX - body.len();
@@ -127,11 +131,15 @@ impl Shared {
     }
 }
 
-struct Live(Response);
+/// A reply, and how long it may bring nothing at all.
+struct Live(Response, Duration);
 
 impl Source for Live {
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
-        self.0.chunk().await.map_err(|error| classify::chain(&error.without_url()))
+        match timeout(self.1, self.0.chunk()).await {
+            Ok(chunk) => chunk.map_err(|error| classify::chain(&error.without_url())),
+            Err(_) => Err(format!("not a byte for {} s", self.1.as_secs_f64())),
+        }
     }
 }
 

@@ -109,7 +109,8 @@ impl plain::Sessions for Sessions<'_> {
             Some(Kept::new(&setup).map_err(one)?)
         };
         let kept = new.as_ref().or(self.kept.as_ref()).ok_or_else(Vec::new)?;
-        let (ports, session) = assemble_in(kept, &setup, Arc::clone(&model))?;
+        let (ports, mut session) = assemble_in(kept, &setup, Arc::clone(&model))?;
+        session.limits.outwaits_once = true;
         let sources = sources(loaded, &info.profile);
         if !goes_on {
             let text = unenforced(&loaded.layers, &session.tier);

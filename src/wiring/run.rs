@@ -28,7 +28,7 @@ use crate::tools::workspace::Workspace;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
-use crate::wiring::{Place, colors, notices, place, provider, session_id, toolbox};
+use crate::wiring::{Place, colors, fallback, notices, place, provider, session_id, toolbox};
 
 /// Names of variables whose values are secrets, in part.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
@@ -89,7 +89,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             .fix("pass both, or neither")));
     }
     let prompt = read_prompt(args, settings, driven).map_err(one)?;
-    let asking = match (args.yes, driven || headless::can_ask()) {
+    let is_there = driven || (headless::can_ask() && !args.unattended);
+    let asking = match (args.yes, is_there) {
         (true, _) => Asking::Yes,
         (false, true) => Asking::Human,
         (false, false) => Asking::Nobody,
@@ -119,6 +120,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         dry_run: args.dry_run,
     };
     let ended = if driven {
+        let mut assembled = assembled;
+        assembled.settings.limits.outwaits_once = true;
         hold(assembled, async |session| headless::drive(session, prompt, manner).await)
     } else {
         // Without a driver there is a prompt, or there was an error.
@@ -201,6 +204,12 @@ pub(crate) fn assemble_in(
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
     let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    let mut fallbacks = fallback::all(settings, setup.environment, setup.cwd).map_err(one)?;
+    for fallback in &mut fallbacks {
+        let budgets = Arc::clone(&env.budgets);
+        fallback.provider =
+            toolbox::counted(Arc::clone(&fallback.provider), &settings.tools, budgets);
+    }
     let model = toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets));
     let toolbox = tools::builtin(Arc::new(env), Arc::new(sandbox));
     let names: Vec<String> = toolbox
@@ -214,7 +223,7 @@ pub(crate) fn assemble_in(
     let price = price(settings, &model.info());
     let ports = Ports {
         provider: model,
-        fallbacks: Vec::new(),
+        fallbacks,
         tools: Arc::new(toolbox),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(policy),
@@ -337,6 +346,9 @@ fn limits(settings: &Settings) -> Limits {
         turns_max: settings.turns_max,
         duration_max: settings.timeout,
         patience: patience.unwrap_or(defaults.patience),
+        attempts_max: settings.retry.attempts_max,
+        backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
+        backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
         ..defaults
     }
 }

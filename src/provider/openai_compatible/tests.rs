@@ -111,6 +111,7 @@ async fn streams_a_reply() {
         .iter()
         .map(|delta| match delta {
             Delta::Text(text) | Delta::Thinking(text) => text.as_str(),
+            Delta::Alive => "",
         })
         .collect();
     assert_eq!(joined, "hmhéllo wörld");
@@ -183,7 +184,10 @@ async fn takes_a_cut_at_any_byte_for_a_cut() {
                     assert!(cut >= finished, "{end} at {cut}: {reply:?}");
                     assert_eq!(reply.message.tool_calls[0].arguments, r#"{"command":"ls"}"#);
                 }
-                Err(ProviderError::Broken { partial, source }) => {
+                Err(
+                    ProviderError::Cut { partial, source }
+                    | ProviderError::Broken { partial, source },
+                ) => {
                     assert!(end == "reset" || cut < finished, "{end} at {cut}: {source}");
                     assert!("héllo wörld".starts_with(&partial), "{end} at {cut}: {partial:?}");
                     assert!(source.to_string().starts_with("mock: "), "{source}");
@@ -340,8 +344,8 @@ async fn ends_garbage_with_one_error() {
     let table: Vec<(Vec<Step>, &str)> = vec![
         (stream(""), "broken_reply: the reply is empty"),
         (stream("   \r\n\n"), "broken_reply: the reply is empty"),
-        (stream(b"\0\xff\xfe garbage"), "broken_reply: the stream ended at byte 11"),
-        (stream("hello"), "broken_reply: the stream ended at byte 5"),
+        (stream(b"\0\xff\xfe garbage"), "cut: the stream ended at byte 11"),
+        (stream("hello"), "cut: the stream ended at byte 5"),
         (
             stream(sse(&[text, "{\"choices\": [oops"])),
             "broken_reply: not a valid reply in the event at byte 49",
@@ -350,7 +354,7 @@ async fn ends_garbage_with_one_error() {
             stream(sse(&[text, "{\"a\":\"\0\"}"])),
             "broken_reply: not a valid reply in the event at byte 49",
         ),
-        (stream(sse(&[text])), "broken_reply: the stream ended at byte 49"),
+        (stream(sse(&[text])), "cut: the stream ended at byte 49"),
         (
             stream(sse(&["[DONE]"])),
             "broken_reply: the stream says that it is done, and nothing else",
@@ -397,7 +401,7 @@ async fn ends_garbage_with_one_error() {
         let source = source.strip_prefix("mock: ").expect("names the provider");
         let shown = format!("{}: {source}", error.class());
         assert!(shown.starts_with(expected), "{shown}\n{expected}");
-        if let ProviderError::Broken { partial, .. } = error {
+        if let ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. } = error {
             assert!(partial == "abc" || partial.is_empty(), "{partial}");
         }
     }
@@ -432,7 +436,7 @@ async fn measures_silence_between_content() {
         assert!(error.chain().ends_with("no content for 0.1 s"), "{}", error.chain());
         match (error, expected) {
             (ProviderError::Unreachable { .. }, None) => {}
-            (ProviderError::Broken { partial, .. }, Some(text)) => assert_eq!(partial, text),
+            (ProviderError::Cut { partial, .. }, Some(text)) => assert_eq!(partial, text),
             (error, _) => panic!("{}", error.chain()),
         }
     }

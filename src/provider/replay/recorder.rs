@@ -63,6 +63,10 @@ impl Provider for Recorder {
         self.inner.info()
     }
 
+    fn account(&self) -> String {
+        self.inner.account()
+    }
+
     fn complete(
         &self,
         request: Request,
@@ -117,13 +121,15 @@ fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
         .filter(is_text)
         .map(|delta| match delta {
             Delta::Text(text) | Delta::Thinking(text) => text.as_str(),
+            Delta::Alive => "",
         })
         .collect();
     let mut pieces: Vec<Value> = Vec::new();
     if Some(said.as_str()) == message.content.as_deref() {
-        pieces.extend(deltas.iter().map(|delta| match delta {
-            Delta::Text(text) => json!({ "content": text }),
-            Delta::Thinking(text) => json!({ thinking_field: text }),
+        pieces.extend(deltas.iter().filter_map(|delta| match delta {
+            Delta::Text(text) => Some(json!({ "content": text })),
+            Delta::Thinking(text) => Some(json!({ thinking_field: text })),
+            Delta::Alive => None,
         }));
     } else {
         // Nobody wanted deltas.

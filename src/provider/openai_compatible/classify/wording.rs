@@ -21,6 +21,10 @@ pub(crate) const OVERFLOW_CODES: &[&str] = &[
     "request_too_large",
 ];
 
+/// Codes and types that mean that the provider does not want to answer.
+pub(crate) const FILTER_CODES: &[&str] =
+    &["content_filter", "content_policy", "responsibleai", "moderation_blocked"];
+
 /// Codes and types that mean bad credentials, where there is no status.
 pub(crate) const CREDENTIAL_CODES: &[&str] =
     &["authentication", "invalid_api_key", "permission", "unauthorized", "unauthenticated"];
