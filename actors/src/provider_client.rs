@@ -78,8 +78,9 @@ pub(crate) enum Msg {
     /// The first of a reply has arrived.
     Alive(Key),
     AttemptEnded(Key, Result<Result<Completion, ProviderError>, JoinError>),
-    /// A wait is over, or worth another word.
-    WaitEnded,
+    /// A wait is over, or worth another word. Which alarm says so: one that was put off is heard
+    /// of, too.
+    WaitEnded(u64),
     /// The invocation wants nothing any more. What had arrived is kept as a partial reply.
     Cancel(InvocationId),
 }
@@ -90,7 +91,7 @@ impl Msg {
             Msg::Complete(_) => "Complete",
             Msg::Alive(_) => "Alive",
             Msg::AttemptEnded(..) => "AttemptEnded",
-            Msg::WaitEnded => "WaitEnded",
+            Msg::WaitEnded(_) => "WaitEnded",
             Msg::Cancel(_) => "Cancel",
         }
     }
@@ -108,6 +109,8 @@ pub(crate) struct State {
     /// Why a lane is shut: class and cause of the last refusal.
     troubles: HashMap<String, (&'static str, String)>,
     alarm: Option<(Duration, Beside)>,
+    /// Alarms that were set so far.
+    alarms: u64,
 }
 
 struct Open {
@@ -151,6 +154,7 @@ impl Actor for ProviderClient {
             lanes: self.args.providers.iter().map(lane).collect(),
             troubles: HashMap::new(),
             alarm: None,
+            alarms: 0,
         })
     }
 
@@ -159,7 +163,8 @@ impl Actor for ProviderClient {
         match msg {
             Msg::Complete(question) => self.arrived(question, state),
             Msg::Alive(key) => self.alive(key, state),
-            Msg::WaitEnded => state.alarm = None,
+            Msg::WaitEnded(nth) if nth != state.alarms => return Ok(()),
+            Msg::WaitEnded(_) => state.alarm = None,
             Msg::AttemptEnded(key, Ok(result)) => self.attempt_ended(key, result, state),
             Msg::AttemptEnded(_, Err(died)) => attempt_died(died)?,
             Msg::Cancel(invocation) => self.cancel(&invocation, state),
@@ -225,7 +230,9 @@ impl ProviderClient {
             (Some(due), Some((set, _))) if *set == due => {}
             (Some(due), _) => {
                 let pause = self.args.clock.sleep(due.saturating_sub(now));
-                state.alarm = Some((due, beside(me, pause, |_| Msg::WaitEnded)));
+                state.alarms += 1;
+                let nth = state.alarms;
+                state.alarm = Some((due, beside(me, pause, move |_| Msg::WaitEnded(nth))));
             }
         }
     }
@@ -366,3 +373,6 @@ fn attempt_died(died: JoinError) -> Result<(), ActorProcessingErr> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

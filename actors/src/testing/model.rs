@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::conversation::{AssistantMessage, CallId, Message, StopReason, ToolCall, Usage};
 use crate::ports::{
-    Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
+    Clock, Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo,
+    Request,
 };
+use crate::testing::clock::ManualClock;
 
 /// What a scripted model does with one attempt.
 pub enum Step {
@@ -20,6 +23,8 @@ pub enum Step {
     Fail(String, ProviderError),
     /// Says a piece, then nothing ever again.
     Hang(String),
+    /// Is overloaded until then, however often it is asked.
+    Away(Arc<ManualClock>, Duration),
     /// Panics, as an adapter with a bug would.
     Panic,
     /// Ends for this reason, with this text.
@@ -66,6 +71,7 @@ pub struct ScriptedModel {
     name: String,
     requests: Arc<Mutex<Vec<Vec<Arc<Message>>>>>,
     dropped: Arc<Mutex<u32>>,
+    probes: Mutex<Vec<Duration>>,
 }
 
 impl ScriptedModel {
@@ -76,6 +82,7 @@ impl ScriptedModel {
             name: "scripted".to_owned(),
             requests: Arc::default(),
             dropped: Arc::default(),
+            probes: Mutex::default(),
         }
     }
 
@@ -83,6 +90,26 @@ impl ScriptedModel {
     #[must_use]
     pub fn named(self, name: &str) -> ScriptedModel {
         ScriptedModel { name: name.to_owned(), ..self }
+    }
+
+    fn next_step(&self) -> Option<Step> {
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Step::Away(clock, until)) = steps.front() {
+            let now = clock.monotonic();
+            if now < *until {
+                self.probes.lock().unwrap_or_else(PoisonError::into_inner).push(now);
+                let source = "busy".into();
+                let error = ProviderError::Overloaded { retry_after: None, source };
+                return Some(Step::Fail(String::new(), error));
+            }
+            steps.pop_front();
+        }
+        steps.pop_front()
+    }
+
+    /// When it was asked while it was away.
+    pub fn probes(&self) -> Vec<Duration> {
+        self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The history of each attempt so far.
@@ -125,7 +152,7 @@ impl Provider for ScriptedModel {
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.messages);
-        let step = self.steps.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let step = self.next_step();
         let mut attempt = Attempt { ended: false, dropped: Arc::clone(&self.dropped) };
         Box::pin(async move {
             // The whole of it, so that it is dropped with this future and not before.
@@ -147,7 +174,7 @@ async fn play(mut step: Step, deltas: &DeltaSender) -> Result<Completion, Provid
         step = *then;
     }
     match step {
-        Step::After(..) => unreachable!("gates are behind us"),
+        Step::After(..) | Step::Away(..) => unreachable!("gates and absences are behind us"),
         Step::Reply(completion) => Ok(completion),
         Step::Say(pieces) => {
             for piece in &pieces {

@@ -371,9 +371,12 @@ async fn ends_garbage_with_one_error() {
         (answer("204 No Content", "", ""), "broken_reply: the reply is empty"),
         (
             answer("200 OK", "content-type: text/html; charset=utf-8\r\n", "hi"),
-            "rejected: the reply is not from the provider",
+            "not_the_provider: the reply is not from the provider",
         ),
-        (answer("200 OK", "", "\n<!doctype html>"), "rejected: the reply is not from the provider"),
+        (
+            answer("200 OK", "", "\n<!doctype html>"),
+            "not_the_provider: the reply is not from the provider",
+        ),
         (vec![Step::Send(b"SSH-2.0-OpenSSH\r\n".to_vec()), Step::Close], "unreachable: "),
         (vec![Step::Close], "unreachable: "),
         (vec![Step::Reset], "unreachable: "),
