@@ -208,6 +208,11 @@ mod tests {
     fn never_shows_a_failure_as_success() {
         let answered = || Ending::Answered("ok".to_owned());
         let limited = |limit| Ending::Limited { limit, value: 3, said: None };
+        let parked = |next_try_ms| Ending::Parked {
+            class: "provider.overloaded".to_owned(),
+            cause: "busy".to_owned(),
+            next_try_ms,
+        };
         let table = [
             (answered(), 0, (Exit::Done, "completed")),
             (answered(), 1, (Exit::Permission, "permission")),
@@ -223,6 +228,10 @@ mod tests {
             (failed_as("loop"), 0, (Exit::Failed, "failed")),
             (failed_as("journal"), 0, (Exit::Session, "failed")),
             (failed_as("parked"), 0, (Exit::Internal, "parked")),
+            (parked(Some(1)), 0, (Exit::Provider, "parked")),
+            (parked(None), 0, (Exit::Provider, "parked")),
+            (failed_as("provider.filtered"), 0, (Exit::Failed, "failed")),
+            (failed_as("provider.not_the_provider"), 0, (Exit::Failed, "provider")),
             (Ending::Interrupted, 0, (Exit::Interrupt, "interrupted")),
         ];
         for (ending, unanswered, expected) in table {

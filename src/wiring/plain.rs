@@ -110,7 +110,8 @@ impl plain::Sessions for Sessions<'_> {
         };
         let kept = new.as_ref().or(self.kept.as_ref()).ok_or_else(Vec::new)?;
         let (ports, mut session) = assemble_in(kept, &setup, Arc::clone(&model))?;
-        session.limits.outwaits_once = true;
+        // Somebody sees that it waits, and can stop it.
+        session.limits.outwaits_once = self.asking == Asking::Human;
         let sources = sources(loaded, &info.profile);
         if !goes_on {
             let text = unenforced(&loaded.layers, &session.tier);

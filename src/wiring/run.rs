@@ -120,8 +120,6 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         dry_run: args.dry_run,
     };
     let ended = if driven {
-        let mut assembled = assembled;
-        assembled.settings.limits.outwaits_once = true;
         hold(assembled, async |session| headless::drive(session, prompt, manner).await)
     } else {
         // Without a driver there is a prompt, or there was an error.

@@ -45,20 +45,21 @@ fn classes_what_a_server_refuses() {
     let error = r#"{"error": {"message": "no, because \u001b[2J of reasons"}}"#;
     let html = "<html><body>Welcome to the hotel</body></html>";
     let table = [
-        (status("401 Unauthorized", &[json], error), 3, "PRV003"),
-        (status("403 Forbidden", &[json], error), 3, "PRV003"),
-        (status("400 Bad Request", &[json], error), 1, "PRV004"),
-        (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV004"),
-        (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV004"),
-        (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV004"),
-        (status("200 OK", &["content-type: text/html"], html), 1, "PRV004"),
-        (status("200 OK", &[json], html), 1, "PRV004"),
-        (status("429 Too Many", &[json, "retry-after: 3600"], error), 5, "PRV001"),
+        (status("401 Unauthorized", &[json], error), 3, "PRV003", 1),
+        (status("403 Forbidden", &[json], error), 3, "PRV003", 1),
+        (status("400 Bad Request", &[json], error), 1, "PRV004", 1),
+        (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV004", 1),
+        (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV004", 1),
+        (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV004", 1),
+        // A login page may be gone the next time.
+        (status("200 OK", &["content-type: text/html"], html), 1, "PRV004", 2),
+        (status("200 OK", &[json], html), 1, "PRV004", 2),
+        (status("429 Too Many", &[json, "retry-after: 3600"], error), 5, "PRV001", 1),
     ];
-    side_by_side(table, |(answer, exit, class)| {
+    side_by_side(table, |(answer, exit, class, requests)| {
         let (ended, server, machine) = always(answer);
         assert_ended(&ended, exit, class);
-        assert_eq!(server.requests().len(), 1, "{}", ended.stderr);
+        assert_eq!(server.requests().len(), requests, "{}", ended.stderr);
         machine.verify();
     });
 }
@@ -70,9 +71,57 @@ fn says_when_a_page_is_not_from_the_provider() {
     let error = ended.stderr.split_once("error[").unwrap().1;
     insta::assert_snapshot!(error, @r"
     PRV004]: the provider did not accept the request
-      why: the provider rejected the request: local: the reply is not from the provider: it is an HTML page (a login page of the network, or a wrong baseURL)
+      why: the answer is not from the provider: local: the reply is not from the provider: it is an HTML page (a login page of the network, or a wrong baseURL)
       fix: look at its words; if they come from something else, check `baseURL` and the network login
     ");
+}
+
+/// A machine whose provider has another one to take over.
+fn with_another(server: &ModelServer, other: &ModelServer) -> Machine {
+    let other = json!({"baseURL": other.base_url(), "model": "other-1", "auth": "none"});
+    let more = json!({"patience": "5s", "providers": {"other": other}});
+    Machine::configured(server, &more, &json!({"fallback": ["other"]}))
+}
+
+#[test]
+fn lets_another_provider_take_over_and_says_so() {
+    let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
+    let server = ModelServer::start_and_repeat(vec![limited]);
+    let other = ModelServer::start_and_repeat(vec![says("hello")]);
+    let machine = with_another(&server, &other);
+    let ended = machine.posse(&["run", "say hello"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "hello\n");
+    let names = "! other-1 via other is asked while scripted-1 via local is away";
+    assert!(ended.stderr.contains(names), "{}", ended.stderr);
+    assert_eq!((server.requests().len(), other.requests().len()), (1, 1));
+    assert!(ended.took < Duration::from_secs(10), "{:?}", ended.took);
+    machine.verify();
+}
+
+#[test]
+fn lets_nobody_take_over_what_was_refused() {
+    for refused in ["400 Bad Request", "401 Unauthorized", "403 Forbidden", "413 Too Large"] {
+        let server = ModelServer::start_and_repeat(vec![status(refused, &[], "{}")]);
+        let other = ModelServer::start_and_repeat(vec![says("hello")]);
+        let ended = with_another(&server, &other).posse(&["run", "say hello"]);
+        assert_ne!(ended.code, Some(0), "{refused}");
+        assert_eq!((server.requests().len(), other.requests().len()), (1, 0), "{refused}");
+    }
+}
+
+#[test]
+fn parks_what_is_out_of_patience_with_the_next_try() {
+    let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
+    let server = ModelServer::start_and_repeat(vec![limited]);
+    let (ended, events) = hurried(&server).stream(&["say hello"]);
+    ended.assert_code(5);
+    let parked = events.iter().find(|event| event["type"] == "session.parked").unwrap();
+    assert_eq!(parked["class"], "provider.rate_limited");
+    let away = parked["nextTryMs"].as_u64().unwrap() - parked["ts"].as_u64().unwrap();
+    assert!((3_590_000..3_610_000).contains(&away), "{away}");
+    assert_eq!(events.last().unwrap()["reason"], "parked");
+    assert!(ended.stderr.contains("the work is parked"), "{}", ended.stderr);
 }
 
 #[test]

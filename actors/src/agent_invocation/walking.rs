@@ -188,15 +188,13 @@ impl Contacts {
         next_try: Option<Duration>,
         inquiry: &Inquiry,
     ) -> Ending {
-        match error {
-            // Nothing that time would heal.
-            ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. }
-                if self.all.len() == 1 =>
-            {
-                unanswered(error)
-            }
-            _ => parked(error, next_try, &inquiry.services),
+        let strange =
+            matches!(error, ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. });
+        // Nothing that time would heal.
+        if strange && self.all.len() == 1 {
+            return unanswered(error);
         }
+        parked(error, next_try, &inquiry.services)
     }
 }
 

@@ -191,7 +191,7 @@ fn probes(weather: &Weather, count: usize) -> Vec<Duration> {
 }
 
 fn are_rare(probes: &[Duration]) -> bool {
-    probes.windows(2).all(|pair| pair[1] - pair[0] >= 5 * SECOND)
+    probes.windows(2).all(|pair| pair[1].saturating_sub(pair[0]) >= 5 * SECOND)
 }
 
 #[tokio::test]

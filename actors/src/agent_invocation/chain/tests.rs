@@ -52,7 +52,7 @@ fn one_that_stays_away_is_looked_for_less_and_less() {
     chain.switch(1);
     for minutes in [1, 2, 4, 8, 16, 16] {
         let rest = Duration::from_mins(minutes);
-        assert_eq!(asked(choose(&chain, now + rest - SECOND)), 1, "{minutes}");
+        assert_eq!(asked(choose(&chain, (now + rest).saturating_sub(SECOND))), 1, "{minutes}");
         now += rest;
         assert_eq!(asked(choose(&chain, now)), 0, "{minutes}");
         chain.failed(0, &busy(), Some(now), now, &limits);
