@@ -50,6 +50,7 @@ pub enum Invocation {
 
 /// Everything that `posse run` and `posse plain` understand. `None` and empty mean "not given".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RunArgs {
     /// The task, from `--prompt` or the words; `None`: from standard input.
     pub prompt: Option<PromptArg>,

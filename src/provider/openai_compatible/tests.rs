@@ -446,6 +446,21 @@ async fn measures_silence_between_content() {
 }
 
 #[tokio::test]
+async fn tells_silence_from_pings() {
+    let text = sse(&[r#"{"choices":[{"delta":{"content":"abc"}}]}"#]);
+    let pings = Step::Repeat(": ping\n\n".into(), Duration::from_millis(5));
+    let server = Server::start([begun(&text, Step::Stall), begun(&text, pings)]).await;
+    let mut profile = server.profile();
+    (profile.timeouts.silence_ms, profile.timeouts.idle_ms) = (100, 300);
+    let provider = OpenAiCompatible::new(profile).unwrap();
+    for expected in ["not a byte for 0.1 s", "no content for 0.3 s"] {
+        let error = ask(&provider, request("hi")).await.0.unwrap_err();
+        assert!(error.chain().ends_with(expected), "{}", error.chain());
+        assert_eq!(error.class(), "cut");
+    }
+}
+
+#[tokio::test]
 async fn waits_only_so_long_for_an_answer_to_begin() {
     let server = Server::start([vec![Step::Stall]]).await;
     let mut profile = server.profile();
