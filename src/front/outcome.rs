@@ -147,19 +147,19 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
             "the provider did not accept the request",
             "look at its words; if they come from something else, check `baseURL` and the network login",
         ),
-        provider if provider.starts_with("provider.") => (
-            "PRV001",
-            Exit::Provider,
-            "provider",
-            "the provider could not answer",
-            "try again later; the session is kept",
-        ),
         "content_filter" | "provider.filtered" => (
             "PRV005",
             Exit::Failed,
             "failed",
             "the provider withheld the reply",
             "say it differently, or use another model",
+        ),
+        provider if provider.starts_with("provider.") => (
+            "PRV001",
+            Exit::Provider,
+            "provider",
+            "the provider could not answer",
+            "try again later; the session is kept",
         ),
         "loop" => (
             "LOOP001",

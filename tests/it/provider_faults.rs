@@ -78,9 +78,16 @@ fn says_when_a_page_is_not_from_the_provider() {
 
 /// A machine whose provider has another one to take over.
 fn with_another(server: &ModelServer, other: &ModelServer) -> Machine {
-    let other = json!({"baseURL": other.base_url(), "model": "other-1", "auth": "none"});
-    let more = json!({"patience": "5s", "providers": {"other": other}});
-    Machine::configured(server, &more, &json!({"fallback": ["other"]}))
+    let provider = |server: &ModelServer, model: &str, fallback: &[&str]| {
+        json!({
+            "baseURL": server.base_url(), "model": model, "auth": "none", "fallback": fallback,
+        })
+    };
+    let providers = json!({
+        "local": provider(server, "scripted-1", &["other"]),
+        "other": provider(other, "other-1", &[]),
+    });
+    Machine::configured(server, &json!({ "providers": providers }), &json!({}))
 }
 
 #[test]
