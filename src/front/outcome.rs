@@ -109,12 +109,42 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
             "the provider does not accept the credentials",
             "check the key of this provider; `posse config show --origin` says where it comes from",
         ),
-        "provider.rejected" | "provider.context_full" => (
+        "provider.rejected" => (
             "PRV004",
             Exit::Failed,
             "provider",
             "the provider did not accept the request",
-            "look at its words; if they come from something else, check `baseURL` and the network login",
+            "look at its words; the name of the model and `maxTokens` are common causes",
+        ),
+        "provider.context_full" => (
+            "PRV006",
+            Exit::Failed,
+            "provider",
+            "the conversation no longer fits the model's context",
+            "use `/compact` in `posse plain`, begin a new session, or use a model with a larger \
+             context (`posse models`)",
+        ),
+        "provider.redirected" => (
+            "PRV007",
+            Exit::Failed,
+            "provider",
+            "the provider's address points elsewhere, and nothing was sent there",
+            "log in to the network, or set `baseURL` to the address that is meant",
+        ),
+        "provider.not_the_provider" => (
+            "PRV008",
+            Exit::Failed,
+            "provider",
+            "what answered is not the provider",
+            "log in to the network, or correct `baseURL` (it often ends with /v1)",
+        ),
+        "provider.no_vision" => (
+            "IMG007",
+            Exit::Usage,
+            "provider",
+            "the model takes no images, and nothing was sent",
+            "name a model that takes them with `--model`, in `posse plain` with `/model`; or go \
+             on in a session without images",
         ),
         provider if provider.starts_with("provider.") => (
             "PRV001",
@@ -188,6 +218,10 @@ mod tests {
             (failed_as("provider.broken_reply"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.unauthorized"), 0, (Exit::Configuration, "provider")),
             (failed_as("provider.rejected"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.context_full"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.redirected"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.not_the_provider"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.no_vision"), 0, (Exit::Usage, "provider")),
             (failed_as("content_filter"), 0, (Exit::Failed, "failed")),
             (failed_as("loop"), 0, (Exit::Failed, "failed")),
             (failed_as("journal"), 0, (Exit::Session, "failed")),

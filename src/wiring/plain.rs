@@ -29,6 +29,12 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let settings = &found.loaded.settings;
     let first = match &args.prompt {
         Some(PromptArg::Text(text)) => {
+            if !args.images.is_empty()
+                && let Ok(model) = provider::choose(settings, environment, &found.cwd)
+                && let Some(failure) = provider::blindness(settings, &model.info())
+            {
+                return Err(one(failure));
+            }
             let (images, detail) = (&args.images, &settings.image_detail);
             let read =
                 prompt::of_text(text.clone(), images, &toolbox::image_limits(settings), detail);

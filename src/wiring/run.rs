@@ -89,6 +89,11 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             .fix("pass both, or neither")));
     }
     let prompt = read_prompt(args, settings, driven).map_err(one)?;
+    if !args.images.is_empty()
+        && let Some(failure) = provider::blindness(settings, &model.info())
+    {
+        return Err(one(failure));
+    }
     let asking = match (args.yes, driven || headless::can_ask()) {
         (true, _) => Asking::Yes,
         (false, true) => Asking::Human,

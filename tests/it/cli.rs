@@ -277,6 +277,7 @@ fn shows_the_settings_and_who_made_them() {
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
     tools.read.dedup = true  (built in)
+    ui.history = true  (built in)
     "#);
     let json = machine.posse(&["config", "show", "--json"]);
     json.assert_code(0);
