@@ -101,58 +101,10 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
 }
 
 fn class_failed(class: &str, cause: &str) -> Verdict {
+    if let Some(class) = class.strip_prefix("provider.") {
+        return provider_failed(class, cause);
+    }
     let (code, exit, reason, what, fix) = match class {
-        "provider.unauthorized" => (
-            "PRV003",
-            Exit::Configuration,
-            "provider",
-            "the provider does not accept the credentials",
-            "check the key of this provider; `posse config show --origin` says where it comes from",
-        ),
-        "provider.rejected" => (
-            "PRV004",
-            Exit::Failed,
-            "provider",
-            "the provider did not accept the request",
-            "look at its words; the name of the model and `maxTokens` are common causes",
-        ),
-        "provider.context_full" => (
-            "PRV006",
-            Exit::Failed,
-            "provider",
-            "the conversation no longer fits the model's context",
-            "use `/compact` in `posse plain`, begin a new session, or use a model with a larger \
-             context (`posse models`)",
-        ),
-        "provider.redirected" => (
-            "PRV007",
-            Exit::Failed,
-            "provider",
-            "the provider's address points elsewhere, and nothing was sent there",
-            "log in to the network, or set `baseURL` to the address that is meant",
-        ),
-        "provider.not_the_provider" => (
-            "PRV008",
-            Exit::Failed,
-            "provider",
-            "what answered is not the provider",
-            "log in to the network, or correct `baseURL` (it often ends with /v1)",
-        ),
-        "provider.no_vision" => (
-            "IMG007",
-            Exit::Usage,
-            "provider",
-            "the model takes no images, and nothing was sent",
-            "name a model that takes them with `--model`, in `posse plain` with `/model`; or go \
-             on in a session without images",
-        ),
-        provider if provider.starts_with("provider.") => (
-            "PRV001",
-            Exit::Provider,
-            "provider",
-            "the provider could not answer",
-            "try again later; the session is kept",
-        ),
         "content_filter" => (
             "PRV005",
             Exit::Failed,
@@ -184,6 +136,57 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
     };
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
     failed(exit, reason, failure, None)
+}
+
+fn provider_failed(class: &str, cause: &str) -> Verdict {
+    let (code, exit, what, fix) = match class {
+        "unauthorized" => (
+            "PRV003",
+            Exit::Configuration,
+            "the provider does not accept the credentials",
+            "check the key of this provider; `posse config show --origin` says where it comes from",
+        ),
+        "rejected" => (
+            "PRV004",
+            Exit::Failed,
+            "the provider did not accept the request",
+            "look at its words; the name of the model and `maxTokens` are common causes",
+        ),
+        "context_full" => (
+            "PRV006",
+            Exit::Failed,
+            "the conversation no longer fits the model's context",
+            "use `/compact` in `posse plain`, begin a new session, or use a model with a larger \
+             context (`posse models`)",
+        ),
+        "redirected" => (
+            "PRV007",
+            Exit::Failed,
+            "the provider's address points elsewhere, and nothing was sent there",
+            "log in to the network, or set `baseURL` to the address that is meant",
+        ),
+        "not_the_provider" => (
+            "PRV008",
+            Exit::Failed,
+            "what answered is not the provider",
+            "log in to the network, or correct `baseURL` (it often ends with /v1)",
+        ),
+        "no_vision" => (
+            "IMG007",
+            Exit::Usage,
+            "the model takes no images, and nothing was sent",
+            "name a model that takes them with `--model`, in `posse plain` with `/model`; or go \
+             on in a session without images",
+        ),
+        _ => (
+            "PRV001",
+            Exit::Provider,
+            "the provider could not answer",
+            "try again later; the session is kept",
+        ),
+    };
+    let failure = Failure::new(code, exit, what).because(cause).fix(fix);
+    failed(exit, "provider", failure, None)
 }
 
 #[cfg(test)]

@@ -123,8 +123,9 @@ fn no_provider() -> Failure {
         presets::all().iter().filter_map(|preset| preset.key_variable).collect();
     let what = "no model provider is configured, and no key is in the environment";
     Failure::new("CFG023", Exit::Configuration, what).fix(format!(
-        "set one of {}; or name a local server with `--provider ollama --model NAME`; or see it \
-         work without a model: `posse demo`",
+        "set one of {}; or name a local server with `--provider ollama --model NAME`; or describe \
+         your own in the configuration (`posse config edit` says how); or see it work without a \
+         model: `posse demo`",
         variables.join(", ")
     ))
 }
