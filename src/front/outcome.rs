@@ -176,7 +176,7 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             Exit::Usage,
             "the model takes no images, and nothing was sent",
             "name a model that takes them with `--model`, in `posse plain` with `/model`; or go \
-             on in a session without images",
+             on without images in a new session, in `posse plain` with `/clear`",
         ),
         _ => (
             "PRV001",

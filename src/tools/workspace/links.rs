@@ -19,8 +19,8 @@ const FRESH: Duration = Duration::from_secs(5);
 /// Names that are looked at.
 const NAMES_MAX: usize = 500_000;
 
-/// How long that may take.
-const TIME_MAX: Duration = Duration::from_secs(3);
+/// How long that may take: nothing else is done meanwhile.
+const TIME_MAX: Duration = Duration::from_millis(400);
 
 /// Folders full of other people's files, with as many links as there are projects.
 const SKIPPED: [&str; 2] = ["node_modules", ".git"];
@@ -75,41 +75,76 @@ impl SecretLinks {
 
 /// Looks at every name below the roots, and at the files whose names make them secrets.
 fn survey(roots: &[PathBuf], names_max: usize) -> Known {
-    let begin = Instant::now();
-    let mut secrets = HashSet::new();
-    let mut names = 0;
-    let mut complete = true;
-    for root in roots {
-        let mut open: Vec<PathBuf> = vec![root.clone()];
+    let mut survey = Survey {
+        begin: Instant::now(),
+        names: 0,
+        names_max,
+        secrets: HashSet::new(),
+        text: String::new(),
+    };
+    let complete = roots.iter().all(|root| survey.below(root));
+    Known { since: survey.begin, secrets: survey.secrets, complete }
+}
+
+struct Survey {
+    begin: Instant,
+    names: usize,
+    names_max: usize,
+    secrets: HashSet<(u64, u64)>,
+    /// Made once, for every name.
+    text: String,
+}
+
+/// A folder to look into.
+struct Folder {
+    path: PathBuf,
+    /// Its name, unless it is a root.
+    name: String,
+    /// Whether all in it is secret.
+    is_secret: bool,
+}
+
+impl Survey {
+    /// Looks at everything below `root`. `false`: there was no time for all of it.
+    fn below(&mut self, root: &Path) -> bool {
+        let mut open =
+            vec![Folder { path: root.to_owned(), name: String::new(), is_secret: false }];
         while let Some(folder) = open.pop() {
-            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+            let Ok(entries) = std::fs::read_dir(&folder.path) else { continue };
             for entry in entries.flatten() {
-                names += 1;
-                if names > names_max || (names % 1024 == 0 && begin.elapsed() > TIME_MAX) {
-                    complete = false;
-                    open.clear();
-                    break;
+                self.names += 1;
+                let is_late = self.names % 1024 == 0 && self.begin.elapsed() > TIME_MAX;
+                if self.names > self.names_max || is_late {
+                    return false;
                 }
                 let Ok(kind) = entry.file_type() else { continue };
-                let path = entry.path();
-                let skipped = SKIPPED.iter().any(|name| entry.file_name() == *name);
-                if kind.is_dir() && !skipped {
-                    open.push(path);
+                let name = entry.file_name();
+                if kind.is_dir() && !SKIPPED.iter().any(|skipped| name == *skipped) {
+                    let name = name.to_string_lossy().into_owned();
+                    // What a file in it would be by its folder alone.
+                    let is_secret = folder.is_secret || self.is_secret(&folder.name, &name, "/x");
+                    open.push(Folder { path: entry.path(), name, is_secret });
                 } else if kind.is_file()
-                    && is_secret(&below(root, &path).to_string_lossy())
+                    && (folder.is_secret
+                        || self.is_secret(&folder.name, &name.to_string_lossy(), ""))
                     && let Ok(about) = entry.metadata()
                     && about.nlink() > 1
                 {
-                    secrets.insert((about.dev(), about.ino()));
+                    self.secrets.insert((about.dev(), about.ino()));
                 }
             }
         }
+        true
     }
-    Known { since: begin, secrets, complete }
-}
 
-fn below<'p>(root: &Path, path: &'p Path) -> &'p Path {
-    path.strip_prefix(root).unwrap_or(path)
+    /// Whether `name` in the folder `above` is one of a secret.
+    fn is_secret(&mut self, above: &str, name: &str, below: &str) -> bool {
+        self.text.clear();
+        for part in [above, "/", name, below] {
+            self.text.push_str(part);
+        }
+        is_secret(&self.text)
+    }
 }
 
 #[cfg(test)]
@@ -134,9 +169,15 @@ mod tests {
         fs::hard_link(at(".env"), at("notes.txt")).unwrap();
         fs::hard_link(at("deep/.aws/config"), at("other.txt")).unwrap();
         fs::hard_link(at("open"), at("open too")).unwrap();
+        fs::create_dir_all(at(".env.d/.env")).unwrap();
+        fs::hard_link(at("open"), at(".env.d/.env/is a folder here")).unwrap();
+        fs::create_dir_all(at("home/.config/gcloud/a")).unwrap();
+        fs::write(at("home/.config/gcloud/a/b"), "KEY=3").unwrap();
+        fs::hard_link(at("home/.config/gcloud/a/b"), at("third.txt")).unwrap();
         let links = SecretLinks::new(vec![dir.path().to_owned()]);
         assert_eq!(links.judge(&entry(&at("notes.txt"))), Linked::Secret);
         assert_eq!(links.judge(&entry(&at("other.txt"))), Linked::Secret);
+        assert_eq!(links.judge(&entry(&at("third.txt"))), Linked::Secret);
         assert_eq!(links.judge(&entry(&at("open"))), Linked::Open);
         assert!(!survey(&[dir.path().to_owned()], 3).complete);
     }
