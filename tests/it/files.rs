@@ -309,3 +309,24 @@ fn paths_below_an_added_folder_are_written_once() {
     assert_eq!(results[0].lines().next(), Some(&*format!("{more}/a.txt")));
     assert_eq!(results[1].lines().next(), Some(&*format!("{more}/a.txt:1:needle")));
 }
+
+#[test]
+fn a_name_that_is_no_text_is_read_and_not_changed() {
+    let name = r#""bad-\xff.txt""#;
+    let edit = json!({"path": name, "oldString": "one", "newString": "two"});
+    let odd = json!({"path": r#""new\nname""#, "content": "x"});
+    let wanted = [("edit_file", edit), ("write_file", odd)];
+    let server = ModelServer::start(vec![calls(&wanted), says("done")]);
+    let machine = Machine::with(&server);
+    let file = machine.work("").join(OsStr::from_bytes(b"bad-\xff.txt"));
+    fs::write(&file, "one\n").unwrap();
+    let (ended, events) = machine.stream(&["change it"]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    let expected = "ARG002 \"bad-\\xff.txt\": its name is not UTF-8; change it with bash";
+    assert_eq!(results[0], expected);
+    // Only what exists can be meant by an escaped name: none is made.
+    assert!(results[1].starts_with("ARG002 "), "{}", results[1]);
+    assert!(!events.iter().any(|event| event["type"] == "permission.requested"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one\n");
+}
