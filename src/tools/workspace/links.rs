@@ -113,7 +113,7 @@ impl Survey {
             let Ok(entries) = std::fs::read_dir(&folder.path) else { continue };
             for entry in entries.flatten() {
                 self.names += 1;
-                let is_late = self.names % 1024 == 0 && self.begin.elapsed() > TIME_MAX;
+                let is_late = self.names.is_multiple_of(1024) && self.begin.elapsed() > TIME_MAX;
                 if self.names > self.names_max || is_late {
                     return false;
                 }
