@@ -26,6 +26,7 @@ use crate::journal::commands::{self, View};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 use crate::models;
+use crate::permission;
 
 pub(crate) use provider::{
     choose as choose_provider, name as provider_name, profile as provider_profile,
@@ -106,7 +107,7 @@ pub(crate) fn place(
         trust_project: args.trust_project,
         flags,
     };
-    let loaded = config::load(environment, &dirs, &sources)?;
+    let loaded = config::load_with(environment, &dirs, &sources, permission::check_rules)?;
     Ok(Place { cwd, dirs, loaded })
 }
 

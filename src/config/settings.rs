@@ -42,6 +42,8 @@ pub struct Settings {
     pub models: BTreeMap<String, Map<String, Value>>,
     /// `permissions`: rules as JSON objects, from the user alone.
     pub permissions: Vec<Value>,
+    /// What set them, if anything did.
+    pub permissions_from: Option<String>,
     /// `providers`, by name.
     pub providers: BTreeMap<String, ProviderSettings>,
 }
@@ -156,6 +158,7 @@ impl Settings {
             tools: tools(layers),
             models: models(layers),
             permissions: list("permissions"),
+            permissions_from: layers.get("permissions").map(|leaf| leaf.origin.to_string()),
             providers: providers(layers, environment, failures),
         }
     }

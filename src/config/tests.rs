@@ -102,6 +102,7 @@ fn has_defaults_without_any_file() {
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
     tools.read.dedup = true  (built in)
+    ui.history = true  (built in)
     "#);
     let settings = loaded.settings;
     assert_eq!((settings.turns_max, settings.streaming, settings.timeout), (25, true, None));
@@ -140,6 +141,7 @@ fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
     tools.read.dedup = true  (built in)
+    ui.history = true  (built in)
     "#);
     assert_eq!(loaded.notices, []);
     assert_eq!((loaded.settings.turns_max, loaded.settings.streaming), (3, false));

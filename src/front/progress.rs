@@ -115,7 +115,10 @@ impl Progress {
                 String::new()
             }
             Event::ToolFailed { content, name, class, .. } => {
-                let text = format!("  ✗ {name} {class}: {}", first_line(content));
+                let line = first_line(content);
+                // What the model is told begins with the class as well.
+                let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
+                let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
                 self.paint("31", &text)
             }
             Event::ToolOutcomeUnknown { content, .. } => {

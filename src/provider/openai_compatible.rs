@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use posse_actors::ports::{
-    Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
+    Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
 };
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
@@ -55,7 +55,12 @@ impl OpenAiCompatible {
     pub(crate) fn new(profile: Profile) -> Result<OpenAiCompatible, Failure> {
         Ok(OpenAiCompatible(Arc::new(Shared {
             endpoint: Endpoint::new(&profile, "/chat/completions")?,
-            encoder: Encoder::new(&profile.model, profile.quirks, profile.max_tokens),
+            encoder: Encoder::new(
+                &profile.model,
+                profile.quirks,
+                profile.sight,
+                profile.max_tokens,
+            ),
             model: profile.model,
             stream: profile.stream,
         })))
@@ -89,9 +94,15 @@ impl Shared {
     ) -> Result<Completion, ProviderError> {
         let stream = request.stream && self.stream;
         let accept = if stream { "text/event-stream" } else { "application/json" };
-        let body = self.encoder.encode(request, stream);
-        let response = self.endpoint.post(body.into(), accept).await?;
         let origin = &self.endpoint.origin;
+        let body = self.encoder.encode(request, stream).map_err(|why| ProviderError::Unasked {
+            class: ProviderError::NO_VISION,
+            source: classify::Cause::boxed(origin, why),
+        })?;
+        if let Some(notice) = body.notice {
+            deltas.send(Delta::Notice(notice)).await.ok();
+        }
+        let response = self.endpoint.post(body.bytes.into(), accept).await?;
         if !response.status().is_success() {
             return Err(self.refusal(response).await);
         }

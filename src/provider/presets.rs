@@ -29,6 +29,8 @@ enum Quirk {
     OmitTemperature,
     ReturnReasoning,
     MaxTokensField(&'static str),
+    MaxImages(usize),
+    MaxImageBytes(usize),
 }
 
 const PRESETS: &[Preset] = &[
@@ -104,7 +106,11 @@ const PRESETS: &[Preset] = &[
         key_variable: Some("GROQ_API_KEY"),
         placeholder_key: None,
         model: Some("openai/gpt-oss-120b"),
-        quirks: &[Quirk::MaxTokensField("max_completion_tokens")],
+        quirks: &[
+            Quirk::MaxTokensField("max_completion_tokens"),
+            Quirk::MaxImages(5),
+            Quirk::MaxImageBytes(4_000_000),
+        ],
     },
     Preset {
         name: "azure",
@@ -125,6 +131,8 @@ impl Preset {
             match quirk {
                 Quirk::OmitTemperature => quirks.omit_temperature = true,
                 Quirk::ReturnReasoning => quirks.return_reasoning = true,
+                Quirk::MaxImages(images) => quirks.max_images = Some(*images),
+                Quirk::MaxImageBytes(bytes) => quirks.max_image_bytes = Some(*bytes),
                 Quirk::MaxTokensField(field) => quirks.max_tokens_field = Some((*field).to_owned()),
             }
         }

@@ -18,7 +18,7 @@ use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Layers, Settings};
 use crate::failure::{Exit, Failure, lines};
 use crate::front::headless::{self, Format, Manner};
-use crate::front::prompt::{self, Wanted};
+use crate::front::prompt::{self, Images, Wanted};
 use crate::journal::{FileJournal, MemoryJournal, StateDir};
 use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
 use crate::provider::replay;
@@ -88,7 +88,12 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             .because(why)
             .fix("pass both, or neither")));
     }
-    let prompt = read_prompt(args, settings, driven).map_err(one)?;
+    if !args.images.is_empty()
+        && let Some(failure) = provider::blindness(settings, &model.info())
+    {
+        return Err(one(failure));
+    }
+    let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
     let asking = match (args.yes, driven || headless::can_ask()) {
         (true, _) => Asking::Yes,
         (false, true) => Asking::Human,
@@ -209,7 +214,14 @@ pub(crate) fn assemble_in(
         .filter(|name| agent.tools.sees(name))
         .collect();
     let system_prompt = system_prompt(agent, setup, &roots, &tier);
-    let policy = RulePolicy::new(policy_settings(setup, roots))?;
+    let policy = RulePolicy::new(policy_settings(setup, roots)).map_err(|failures| {
+        let from = settings.permissions_from.as_deref();
+        let placed = |failure: Failure| match from {
+            Some(from) if failure.place.is_none() => failure.at(from),
+            _ => failure,
+        };
+        failures.into_iter().map(placed).collect::<Vec<_>>()
+    })?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
     let price = price(settings, &model.info());
     let ports = Ports {
@@ -344,6 +356,7 @@ fn limits(settings: &Settings) -> Limits {
 fn read_prompt(
     args: &RunArgs,
     settings: &Settings,
+    cwd: &Path,
     driven: bool,
 ) -> Result<Option<Prompt>, Failure> {
     let wanted = match &args.prompt {
@@ -351,17 +364,20 @@ fn read_prompt(
         Some(PromptArg::Stdin) => Wanted::Stdin,
         None => Wanted::Nothing,
     };
-    let (images, limits) = (&args.images, toolbox::image_limits(settings));
+    let images = Images {
+        named: &args.images,
+        cwd,
+        limits: toolbox::image_limits(settings),
+        detail: &settings.image_detail,
+    };
     match wanted {
-        Wanted::Text(text) if driven => {
-            prompt::of_text(text, images, &limits, &settings.image_detail).map(Some)
-        }
-        Wanted::Nothing | Wanted::Stdin if driven && images.is_empty() => Ok(None),
+        Wanted::Text(text) if driven => prompt::of_text(text, &images).map(Some),
+        Wanted::Nothing | Wanted::Stdin if driven && args.images.is_empty() => Ok(None),
         Wanted::Nothing | Wanted::Stdin if driven => {
             Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
         }
-        wanted => prompt::read(wanted, images, &limits, &settings.image_detail).map(Some),
+        wanted => prompt::read(wanted, &images).map(Some),
     }
 }
 

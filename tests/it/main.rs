@@ -18,6 +18,8 @@ mod turns;
 mod permission;
 // What a model is told of arguments that make no sense.
 mod arguments;
+// Images, odd names, second names.
+mod files;
 // Servers that fail, lie or send rubbish.
 mod provider_faults;
 // What is kept of a run that does not come to its end.

@@ -43,10 +43,10 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     sandbox none: commands run with all of your rights
     ! denied: commands are asked about; nobody can be asked
       rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
-      ✗ bash denied: Denied: commands are asked about; nobody can be asked
+      ✗ bash denied: commands are asked about; nobody can be asked
     ! denied: changes to files are asked about; nobody can be asked
       rule: {"decision":"allow","match":{"pathGlob":"/project/src/new.rs"},"tool":"write_file"}
-      ✗ write_file denied: Denied: changes to files are asked about; nobody can be asked
+      ✗ write_file denied: changes to files are asked about; nobody can be asked
     • read there.txt
     error[PRM001]: 2 permission(s) were needed and nobody could be asked
       fix: run it in a terminal, pass `--yes`, or add the rule shown above

@@ -6,6 +6,7 @@
 //! that no server accepts, are made harmless, so that a model's slip does not spoil the session.
 
 mod message;
+pub(crate) mod pictures;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +15,8 @@ use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
 use crate::provider::openai_compatible::encode::message::write_group;
-use crate::provider::profile::Quirks;
+use crate::provider::openai_compatible::encode::pictures::{Pictures, View};
+use crate::provider::profile::{Quirks, Sight};
 
 /// Histories that are kept serialised: those of agents that take turns.
 const HISTORIES_MAX: usize = 4;
@@ -24,8 +26,17 @@ const HISTORIES_MAX: usize = 4;
 pub(crate) struct Encoder {
     model: String,
     quirks: Quirks,
+    sight: Sight,
     max_tokens: Option<u64>,
     kept: Mutex<Kept>,
+}
+
+/// A request as it is sent.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    /// What the user should know about it.
+    pub(crate) notice: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -43,33 +54,63 @@ struct History {
     json: Vec<u8>,
     /// Where groups end: an assistant's message with the results behind it, or one message.
     ends: Vec<End>,
+    /// Images that are left out, from the oldest on.
+    left_out: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct End {
     messages: usize,
     bytes: usize,
+    images: usize,
 }
 
 impl Encoder {
     /// An encoder that has seen nothing.
-    pub(crate) fn new(model: &str, quirks: Quirks, max_tokens: Option<u64>) -> Encoder {
-        Encoder { model: model.to_owned(), quirks, max_tokens, kept: Mutex::default() }
+    pub(crate) fn new(
+        model: &str,
+        quirks: Quirks,
+        sight: Sight,
+        max_tokens: Option<u64>,
+    ) -> Encoder {
+        Encoder { model: model.to_owned(), quirks, sight, max_tokens, kept: Mutex::default() }
     }
 
-    /// The body of `request`.
-    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Vec<u8> {
+    /// The body of `request`; or why there is none, if the user shows images to a model that
+    /// takes none.
+    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
+        let pictures = Pictures::of(&request.messages);
+        let blindness = if pictures.is_empty() { None } else { self.blindness() };
+        if let Some(why) = blindness
+            && pictures.from_user
+        {
+            return Err(why.to_owned());
+        }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = &mut *kept;
         let tools = tools_json(&mut kept.tools, &request.tools);
         let history = history_of(&mut kept.histories, &request.messages);
-        history.catch_up(&request.messages, &self.quirks);
+        let (left_out, mut notice) =
+            if blindness.is_some() { (0, None) } else { pictures.too_many(&self.quirks) };
+        if left_out <= history.left_out {
+            // It was said before.
+            notice = None;
+        }
+        history.leave_out(left_out);
+        history.catch_up(&request.messages, &self.quirks, blindness.is_some());
         let mut body = Vec::with_capacity(history.json.len() + tools.len() + 512);
         self.write_head(&mut body, request, stream, tools);
         body.extend_from_slice(b"\"messages\":[");
         body.extend_from_slice(&history.json);
         body.extend_from_slice(b"]}");
-        body
+        Ok(Body { bytes: body, notice })
+    }
+
+    fn blindness(&self) -> Option<&str> {
+        match self.sight.blindness() {
+            None if self.quirks.no_vision => Some("the configuration says so (quirks.noVision)"),
+            blindness => blindness,
+        }
     }
 
     fn write_head(&self, body: &mut Vec<u8>, request: &Request, stream: bool, tools: &[u8]) {
@@ -115,8 +156,17 @@ impl History {
         pairs.take_while(|(mine, theirs)| Arc::ptr_eq(mine, theirs)).count()
     }
 
+    /// Forgets what was written with other images left out than the oldest `left_out`.
+    fn leave_out(&mut self, left_out: usize) {
+        if self.left_out != left_out {
+            let same = self.left_out.min(left_out);
+            self.ends.retain(|end| end.images <= same);
+            self.left_out = left_out;
+        }
+    }
+
     /// Serialises what is new in `messages`, after forgetting what is no longer in them.
-    fn catch_up(&mut self, messages: &[Arc<Message>], quirks: &Quirks) {
+    fn catch_up(&mut self, messages: &[Arc<Message>], quirks: &Quirks, blind: bool) {
         let common = self.common(messages);
         self.ends.retain(|end| end.messages <= common);
         let mut from = self.ends.last().map_or(0, |end| end.messages);
@@ -136,10 +186,13 @@ impl History {
                 Message::System { .. } | Message::User { .. } => 0,
             };
             let group = &messages[from..=from + results];
-            write_group(&mut self.json, group, quirks);
+            let before = self.ends.last().map_or(0, |end| end.images);
+            let view = View::new(quirks, blind, self.left_out.saturating_sub(before));
+            write_group(&mut self.json, group, &view);
             self.messages.extend_from_slice(group);
             from += group.len();
-            self.ends.push(End { messages: from, bytes: self.json.len() });
+            let images = before + pictures::count(group);
+            self.ends.push(End { messages: from, bytes: self.json.len(), images });
         }
     }
 }
