@@ -10,6 +10,8 @@ mod environment;
 mod helper;
 mod live;
 mod mask;
+#[cfg_attr(not(test), allow(dead_code))]
+mod plan;
 mod run;
 mod scratch;
 mod tree;
