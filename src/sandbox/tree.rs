@@ -27,12 +27,19 @@ const CHASE_MAX: Duration = Duration::from_secs(2);
 /// How often a list that keeps changing is read again.
 const READS_MAX: usize = 8;
 
-/// Processes that we started and wait for ourselves, with their marks.
-static STARTED: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
+/// Processes that we started and wait for ourselves.
+static STARTED: Mutex<BTreeMap<i32, Started>> = Mutex::new(BTreeMap::new());
+
+#[derive(Debug)]
+struct Started {
+    mark: String,
+    /// Whether it waits for a command and has no children of one.
+    is_idle: bool,
+}
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-fn started() -> MutexGuard<'static, BTreeMap<i32, String>> {
+fn started() -> MutexGuard<'static, BTreeMap<i32, Started>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -67,7 +74,7 @@ impl Family {
 
     /// Whether nothing of any of its calls is left, as far as it is known.
     pub(crate) fn is_gone(&self) -> bool {
-        !started().values().any(|mark| self.has(mark))
+        !started().values().any(|started| self.has(&started.mark))
     }
 }
 
@@ -103,7 +110,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// Starts a process with `spawn`, which also says its id, and takes over everything that
-    /// comes of it.
+    /// comes of it. It waits for its command until [`Tree::wake`].
     pub(crate) fn start<T>(
         mark: Mark,
         spawn: impl FnOnce() -> io::Result<(T, i32)>,
@@ -111,17 +118,36 @@ impl Tree {
         // Whoever looks for orphans meanwhile waits, and does not take this child for one.
         let mut started = started();
         let (child, leader) = spawn()?;
-        started.insert(leader, mark.0.clone());
+        started.insert(leader, Started { mark: mark.0.clone(), is_idle: true });
         drop(started);
         let leader = Pid::from_raw(leader);
         Ok((child, Tree { leader, mark, seen: BTreeSet::new(), is_gone: false }))
     }
 
-    /// Asks the command's group to end.
-    pub(crate) fn terminate(&self) {
+    /// It gets a command now.
+    pub(crate) fn wake(&self) {
+        if let Some(started) = started().get_mut(&self.leader.as_raw()) {
+            started.is_idle = false;
+        }
+    }
+
+    /// Ends a process that never got a command.
+    pub(crate) fn dismiss(mut self) {
+        self.is_gone = true;
+        let _ = kill(self.leader, Signal::SIGKILL);
+        started().remove(&self.leader.as_raw());
+    }
+
+    /// Asks the command to end: its group, and where that is in a namespace, whoever is in it.
+    pub(crate) fn terminate(&mut self) {
         // The group may be gone or not exist yet; the kill that follows does not depend on it.
         let _ = killpg(self.leader, Signal::SIGTERM);
         let _ = killpg(self.leader, Signal::SIGCONT);
+        for pid in self.members() {
+            // The first process of a namespace is not moved by this.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+        }
     }
 
     /// Remembers who belongs to the tree, and buries orphans that have ended.
@@ -210,7 +236,7 @@ impl Tree {
         let me = std::process::id().cast_signed();
         let Some(ours) = Stat::of(me) else { return Vec::new() };
         let started = started();
-        let alone = started.values().all(|mark| *mark == self.mark.0);
+        let alone = started.values().all(|started| started.is_idle || started.mark == self.mark.0);
         let prefix = format!("{me}.");
         let is_orphan = |pid: i32| {
             let Some(stat) = Stat::of(pid) else { return false };
@@ -224,7 +250,7 @@ impl Tree {
             match mark_of(pid) {
                 // Of this call, or overlooked by one that has ended.
                 Some(mark) if mark.starts_with(&prefix) => {
-                    mark == self.mark.0 || !started.values().any(|active| *active == mark)
+                    mark == self.mark.0 || !started.values().any(|active| active.mark == mark)
                 }
                 // It has wiped its environment, or comes of another runtime below us.
                 _ => alone,
