@@ -129,6 +129,8 @@ fn help(
         .open("/dev/null")
         .map_err(|error| format!("no null device: {error}"))?;
     dup2_stdin(&null).map_err(|error| format!("no standard input: {error}"))?;
+    // Whatever is closed below must have no owner.
+    drop(null);
     facts.closed = close_others(control.as_raw_fd())?;
     match shape {
         Shape::Bare => match Request::receive(control)? {

@@ -19,6 +19,9 @@ use crate::sandbox::wire::{self, Ended};
 /// How long what outlives the command may go on printing, if nobody says otherwise.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// What asks the command to end by itself.
+pub(crate) const POLITELY: &[u8] = b"term\n";
+
 /// Added to a signal's number to make a code of it.
 const SIGNALLED: i32 = 128;
 
@@ -70,10 +73,16 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
         }
         let is_said = polled.get(1).is_some_and(|control| control.any() == Some(true));
         if is_said {
-            // A word or the end: either way nobody waits for more.
             let mut control = control;
-            control.read(&mut [0; 64]).ok();
-            house.kill();
+            let mut word = [0; 64];
+            let length = control.read(&mut word).unwrap_or_default();
+            if word[..length].starts_with(POLITELY) && house.ended.is_none() {
+                house.ask_to_end();
+            }
+            // Anything else, the end included: nobody waits for more.
+            if word[..length] != *POLITELY {
+                house.kill();
+            }
         }
     }
     wire::say(control, &format!("cleared {}", house.killed.unwrap_or_default())).ok();
@@ -118,6 +127,13 @@ impl House {
                 *killed += 1;
             }
         }
+    }
+
+    fn ask_to_end(&self) {
+        // There may be nobody any more.
+        let everybody = Pid::from_raw(-1);
+        let _ = kill(everybody, Signal::SIGTERM);
+        let _ = kill(everybody, Signal::SIGCONT);
     }
 
     /// Kills everybody else in the namespace, which only its first process survives.

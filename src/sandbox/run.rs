@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::sandbox::capture::Capture;
 use crate::sandbox::helper::Shape;
+use crate::sandbox::init;
 use crate::sandbox::live::Live;
 use crate::sandbox::mask::Mask;
 use crate::sandbox::plan::Plan;
@@ -93,7 +94,7 @@ impl Sandbox {
         request.environment.extend(spawn.environment);
         let ready = self.told(&mut request, directory)?;
         ready.tree.wake();
-        let Ready { child, tree, output, control, .. } = ready;
+        let Ready { child, tree, output, control, shape, .. } = ready;
         control.set_nonblocking(true).map_err(start_error)?;
         let begin = Instant::now();
         Ok(Running {
@@ -102,6 +103,7 @@ impl Sandbox {
             output: Some(Receiver::from_owned_fd(output.into()).map_err(start_error)?),
             control: Some(UnixStream::from_std(control).map_err(start_error)?),
             said: Vec::new(),
+            has_init: shape != Shape::Bare,
             tier: tier.as_str(),
             is_enforced: false,
             failure: None,
@@ -157,6 +159,8 @@ struct Running {
     control: Option<UnixStream>,
     /// The beginning of a line that the helper has not finished.
     said: Vec<u8>,
+    /// Whether the command's processes have an init of ours among them.
+    has_init: bool,
     /// What must be in force.
     tier: &'static str,
     is_enforced: bool,
@@ -225,7 +229,9 @@ impl Running {
                 self.live.take(false).map(Update::Output).into_iter().for_each(&mut *watch);
             }
             if self.look_at <= now {
-                self.tree.look();
+                if !self.has_init {
+                    self.tree.look();
+                }
                 self.look_at = now + LOOK_INTERVAL;
             }
             if self.deadline <= now && !self.press(now) {
@@ -244,7 +250,13 @@ impl Running {
             self.ask_to_clear();
         } else if self.ended.is_none() && self.forced.is_none() {
             self.forced = Some(Exit::TimedOut);
-            self.tree.terminate();
+            if self.has_init {
+                self.tell(init::POLITELY);
+            } else {
+                self.tree.terminate();
+            }
+        } else if self.has_init && !self.is_asked_to_clear {
+            self.ask_to_clear();
         } else if self.kills < KILLS_MAX {
             self.kills += 1;
             self.tree.kill_once(true);
@@ -283,11 +295,15 @@ impl Running {
 
     /// Tells the command's init that nobody waits for what outlives it.
     fn ask_to_clear(&mut self) {
-        if let Some(control) = self.control.as_ref().filter(|_| !self.is_asked_to_clear) {
-            // It may have ended, which is just as well.
-            control.try_write(b"clear\n").ok();
+        if !self.is_asked_to_clear {
+            self.tell(b"clear\n");
         }
         self.is_asked_to_clear = true;
+    }
+
+    fn tell(&self, word: &[u8]) {
+        // It may have ended, which is just as well.
+        self.control.as_ref().map(|control| control.try_write(word));
     }
 
     fn take_said(&mut self, bytes: &[u8], watch: &mut impl FnMut(Update)) {

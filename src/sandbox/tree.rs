@@ -105,6 +105,8 @@ pub(crate) struct Tree {
     mark: Mark,
     /// Descendants seen so far, with their start times, whatever they have become since.
     seen: BTreeSet<(i32, u64)>,
+    /// Whether nobody can leave it, and nobody in it survives the leader.
+    is_enclosed: bool,
     is_gone: bool,
 }
 
@@ -113,6 +115,7 @@ impl Tree {
     /// comes of it. It waits for its command until [`Tree::wake`].
     pub(crate) fn start<T>(
         mark: Mark,
+        is_enclosed: bool,
         spawn: impl FnOnce() -> io::Result<(T, i32)>,
     ) -> io::Result<(T, Tree)> {
         // Whoever looks for orphans meanwhile waits, and does not take this child for one.
@@ -121,7 +124,7 @@ impl Tree {
         started.insert(leader, Started { mark: mark.0.clone(), is_idle: true });
         drop(started);
         let leader = Pid::from_raw(leader);
-        Ok((child, Tree { leader, mark, seen: BTreeSet::new(), is_gone: false }))
+        Ok((child, Tree { leader, mark, seen: BTreeSet::new(), is_enclosed, is_gone: false }))
     }
 
     /// It gets a command now.
@@ -138,16 +141,11 @@ impl Tree {
         started().remove(&self.leader.as_raw());
     }
 
-    /// Asks the command to end: its group, and where that is in a namespace, whoever is in it.
-    pub(crate) fn terminate(&mut self) {
+    /// Asks the command's group to end.
+    pub(crate) fn terminate(&self) {
         // The group may be gone or not exist yet; the kill that follows does not depend on it.
         let _ = killpg(self.leader, Signal::SIGTERM);
         let _ = killpg(self.leader, Signal::SIGCONT);
-        for pid in self.members() {
-            // The first process of a namespace is not moved by this.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
-        }
     }
 
     /// Remembers who belongs to the tree, and buries orphans that have ended.
@@ -212,7 +210,7 @@ impl Tree {
     /// before and still is the same process.
     fn remember(&mut self, orphans: &[i32]) -> Vec<i32> {
         let mut todo: Vec<i32> = orphans.to_vec();
-        if !self.is_gone && started().contains_key(&self.leader.as_raw()) {
+        if !self.is_enclosed && !self.is_gone && started().contains_key(&self.leader.as_raw()) {
             todo.push(self.leader.as_raw());
         }
         self.seen.retain(|&(pid, start)| start_time(pid) == Some(start));
@@ -272,6 +270,7 @@ impl Drop for Tree {
             leader: self.leader,
             mark: self.mark.clone(),
             seen: std::mem::take(&mut self.seen),
+            is_enclosed: self.is_enclosed,
             is_gone: true,
         };
         // What was being born in that moment is chased without holding up anybody.

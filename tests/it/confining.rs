@@ -104,10 +104,6 @@ impl Place {
     }
 }
 
-fn lives(pid: &str) -> bool {
-    std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
-        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
-}
 
 #[tokio::test]
 async fn writes_below_its_roots_and_nowhere_else() {
