@@ -62,7 +62,7 @@ fn reads_every_flag_of_run() {
         input_format: InputFormat::StreamJson,
         record: Some("r".into()),
         sandbox: Some("read-only".into()),
-        sandbox_required: true,
+        sandbox_required: Some(true),
         network: Some("deny".into()),
         agent_mode: Some("single-agent".into()),
         verbose: 2,

@@ -214,7 +214,7 @@ impl Agent {
             no_transcript: self.no_transcript,
             record: self.record,
             sandbox: self.sandbox.as_ref().map(value_name),
-            sandbox_required: self.sandbox_required,
+            sandbox_required: self.sandbox_required.then_some(true),
             network: self.network.as_ref().map(value_name),
             agent_mode: single.then(|| "single-agent".into()),
             verbose: self.verbose,
