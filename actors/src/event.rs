@@ -16,6 +16,7 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId,
     StopReason, Usage,
 };
+use crate::ports::HookEvent;
 
 pub use envelope::{Announcement, Fact, StoredRecord};
 pub(crate) use subscription::Feed;
@@ -333,6 +334,63 @@ pub enum Event {
         /// Details of the report.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         report: Value,
+    },
+
+    /// A hook was asked and answered. What it changed is in here: the record of the call stays as
+    /// it was.
+    #[serde(rename = "hook.fired")]
+    HookFired {
+        /// Its name.
+        hook: String,
+        /// Where it was asked.
+        event: HookEvent,
+        /// The call, if it was about one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call_id: Option<CallId>,
+        /// The tool, if it was about one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool: Option<String>,
+        /// `pass`, `warn`, `block`, or `patch`.
+        decision: String,
+        /// What it says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+        /// The arguments that it wants instead, before they are judged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Value>,
+        /// What the model reads instead of the outcome that was recorded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Vec<ContentPart>>,
+        /// For programs, from the hook.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        metadata: Value,
+        /// How long it took.
+        duration_ms: u64,
+    },
+    /// A hook could not be asked, or its answer made no sense.
+    #[serde(rename = "hook.failed")]
+    HookFailed {
+        /// Its name.
+        hook: String,
+        /// Where it was asked.
+        event: HookEvent,
+        /// The call, if it was about one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call_id: Option<CallId>,
+        /// The tool, if it was about one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool: Option<String>,
+        /// `HK001`, …
+        code: String,
+        /// What happened.
+        cause: String,
+        /// Whether that counted as a no.
+        blocked: bool,
+        /// What the model reads instead of the outcome that was recorded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Vec<ContentPart>>,
+        /// How long it took.
+        duration_ms: u64,
     },
 
     /// A human has to decide.
