@@ -42,6 +42,8 @@ pub struct Settings {
     pub models: BTreeMap<String, Map<String, Value>>,
     /// `permissions`: rules as JSON objects, from the user alone.
     pub permissions: Vec<Value>,
+    /// `hooks` as JSON objects: the user's, then those of a trusted project.
+    pub hooks: Vec<Value>,
     /// `providers`, by name.
     pub providers: BTreeMap<String, ProviderSettings>,
 }
@@ -156,6 +158,7 @@ impl Settings {
             tools: tools(layers),
             models: models(layers),
             permissions: list("permissions"),
+            hooks: list("hooks"),
             providers: providers(layers, environment, failures),
         }
     }

@@ -221,6 +221,7 @@ fn trial(sandbox: &Sandbox, place: &Path) -> Spawn {
         spill: place.join("outputs/trial.txt"),
         output_bytes_max: 4096,
         spill_bytes_max: 1 << 20,
+        dialogue: None,
     }
 }
 

@@ -16,7 +16,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{Pid, close, dup2_stdin, getppid, setsid};
 
-use crate::sandbox::watch;
+use crate::sandbox::{dialogue, watch};
 
 /// The first argument that makes a process the helper.
 pub(crate) const MARK: &str = "__posse_helper";
@@ -64,9 +64,10 @@ fn become_command(
     let dies_with_parent = die_with(parent)?;
     reset_signals()?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|error| format!("no core limit: {error}"))?;
-    let null = File::open("/dev/null").map_err(|error| format!("no null device: {error}"))?;
-    dup2_stdin(&null).map_err(|error| format!("no standard input: {error}"))?;
-    drop(null);
+    let input = std::env::var_os(dialogue::INPUT).unwrap_or_else(|| "/dev/null".into());
+    let input = File::open(input).map_err(|error| format!("no standard input: {error}"))?;
+    dup2_stdin(&input).map_err(|error| format!("no standard input: {error}"))?;
+    drop(input);
     let closed = close_others(report.as_raw_fd())?;
     let enforced = format!(
         "enforced {{\"tier\":\"none\",\"session\":true,\"terminal\":false,\

@@ -14,6 +14,7 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep_until};
 
 use crate::sandbox::capture::Capture;
+use crate::sandbox::dialogue::Kept;
 use crate::sandbox::helper::{self, Line};
 use crate::sandbox::live::Live;
 use crate::sandbox::mask::Mask;
@@ -61,6 +62,11 @@ impl Sandbox {
     fn start(&self, spawn: Spawn, scratch: &Scratch) -> Result<Running, RunError> {
         let (output, output_end) = io::pipe().map_err(start_error)?;
         let (report, report_end) = io::pipe().map_err(start_error)?;
+        let dialogue = spawn.dialogue.as_ref();
+        let (errors, errors_end) =
+            dialogue.map(|_| io::pipe()).transpose().map_err(start_error)?.unzip();
+        let input = dialogue.map(|dialogue| dialogue.variable(scratch.path())).transpose();
+        let input = input.map_err(start_error)?;
         self.watch.ensure(&self.helper, &self.family);
         let mark = Mark::new(&self.family);
         let mut command = std::process::Command::new(&self.helper);
@@ -75,9 +81,10 @@ impl Sandbox {
             .envs(["TMPDIR", "TMP", "TEMP"].map(|name| (name, scratch.path())))
             .envs(spawn.environment)
             .envs([mark.variable()])
+            .envs(input)
             .stdin(Stdio::from(helper::report_end(report_end)))
             .stdout(Stdio::from(output_end.try_clone().map_err(start_error)?))
-            .stderr(Stdio::from(output_end))
+            .stderr(errors_end.map_or_else(|| Stdio::from(output_end), Stdio::from))
             .current_dir(directory(&spawn.directory)?);
         // The descriptors of the other ends are closed with the command, or reading never ends.
         let (child, tree) = Tree::start(mark, move || {
@@ -93,6 +100,8 @@ impl Sandbox {
             tree,
             child,
             output: Some(receiver(output)?),
+            errors: errors.map(receiver).transpose()?,
+            errors_text: Kept::new(dialogue, &self.secrets),
             report: Some(receiver(report)?),
             report_text: Vec::new(),
             is_enforced: false,
@@ -117,6 +126,9 @@ struct Running {
     tree: Tree,
     child: Child,
     output: Option<Receiver>,
+    /// Standard error, if that is kept apart.
+    errors: Option<Receiver>,
+    errors_text: Kept,
     report: Option<Receiver>,
     report_text: Vec<u8>,
     is_enforced: bool,
@@ -140,6 +152,7 @@ impl Running {
     async fn attend(&mut self, watch: &mut (impl FnMut(Update) + Send)) -> io::Result<()> {
         let mut chunk = vec![0; READ_BYTES];
         let mut report = vec![0; 512];
+        let mut errors = vec![0; if self.errors.is_some() { READ_BYTES } else { 0 }];
         let mut reads: u32 = 0;
         while self.status.is_none() || self.output.is_some() {
             let wake = self.live.due().map_or(self.look_at, |due| due.min(self.look_at));
@@ -160,6 +173,12 @@ impl Running {
                     if reads.is_multiple_of(16) {
                         // A command that prints without end must not keep others waiting.
                         tokio::task::yield_now().await;
+                    }
+                }
+                length = read(&mut self.errors, &mut errors), if self.errors.is_some() => {
+                    match length? {
+                        0 => self.errors = None,
+                        length => self.errors_text.push(&errors[..length]),
                     }
                 }
                 () = sleep_until(wake.min(self.deadline)) => {}
@@ -255,6 +274,9 @@ impl Running {
         while let Some(length) = ready(self.output.as_ref(), &mut chunk) {
             self.take_output(&chunk[..length]);
         }
+        while let Some(length) = ready(self.errors.as_ref(), &mut chunk) {
+            self.errors_text.push(&chunk[..length]);
+        }
         if let Some(reason) = self.failure {
             return Err(RunError::NotPrepared { reason });
         }
@@ -262,7 +284,7 @@ impl Running {
             let reason = "nothing was reported as enforced".to_owned();
             return Err(RunError::NotPrepared { reason });
         }
-        let Running { mut mask, mut capture, mut live, .. } = self;
+        let Running { mut mask, mut capture, mut live, errors_text, .. } = self;
         mask.finish(|bytes| {
             capture.push(bytes);
             live.push(bytes);
@@ -272,6 +294,7 @@ impl Running {
         Ok(Outcome {
             exit,
             output: capture.finish(),
+            errors: errors_text.finish(),
             duration: end - self.begin,
             quiet: end.saturating_duration_since(self.last_output),
             stragglers,
