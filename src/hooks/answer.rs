@@ -110,10 +110,10 @@ fn by_code(asked: &Asked<'_>, code: i32, ended: &Ended<'_>) -> Answer {
     let json = text.starts_with('{').then(|| serde_json::from_str::<Json>(text));
     match (code, json) {
         (SAYS_NO, json) => {
-            let message = json.and_then(Result::ok).and_then(|json| json.message);
             // What it says about a no stands on either stream.
-            let words =
-                || [ended.errors, ended.output].map(words).into_iter().find(|w| !w.is_empty());
+            let output = if json.is_some() { &[] } else { ended.output };
+            let words = || [ended.errors, output].map(words).into_iter().find(|w| !w.is_empty());
+            let message = json.and_then(Result::ok).and_then(|json| json.message);
             blocked(message.or_else(words))
         }
         // Whatever the code says, this is a no.

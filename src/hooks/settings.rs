@@ -142,17 +142,20 @@ fn command(
     if words.iter().any(|word| word.contains('\0')) {
         return Err(wrong("command contains a NUL character"));
     }
-    let path = match (program.strip_prefix("~/"), home) {
-        (Some(rest), Some(home)) => home.join(rest),
-        (Some(_), None) => return Err(wrong("there is no home for ~/ in command")),
-        (None, _) => PathBuf::from(program),
+    let at_home = |word: &str| match (word.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest).display().to_string(),
+        _ => word.to_owned(),
     };
+    let path = PathBuf::from(at_home(program));
+    if program.starts_with("~/") && home.is_none() {
+        return Err(wrong("there is no home for ~/ in command"));
+    }
     if program.contains('/') && !path.is_absolute() {
         return Err(wrong(format!("the program of command is a relative path: {program}"))
             .because("which file that is would depend on the folder that posse works in")
             .fix("write an absolute path, ~/…, or a name that is on PATH"));
     }
-    Ok((path, arguments.to_vec()))
+    Ok((path, arguments.iter().map(|word| at_home(word)).collect()))
 }
 
 fn filter(entry: &Map<String, Value>, event: HookEvent) -> Result<Filter, Failure> {
@@ -253,7 +256,8 @@ mod tests {
 
     #[test]
     fn a_hook_has_sensible_defaults() {
-        let hook = one(&json!({"event": "PreToolUse", "command": ["~/bin/check", "-v"]})).unwrap();
+        let hook = one(&json!({"event": "PreToolUse", "command": ["~/bin/check", "~/x"]})).unwrap();
+        assert_eq!(hook.arguments, ["/home/u/x"]);
         assert_eq!((hook.name.as_str(), hook.timeout), ("check", TIMEOUT_DEFAULT));
         assert_eq!((hook.program.as_path(), hook.blocks), (Path::new("/home/u/bin/check"), false));
         assert!(!hook.network && hook.hears(HookEvent::PreToolUse, Some("bash")));

@@ -275,6 +275,13 @@ impl Story {
             }
             Event::LimitReached { limit, value } => (true, "limit", format!("{limit} = {value}")),
             Event::Warning { message } => (true, "warning", message),
+            Event::HookFired { hook, event, decision, message, .. } if decision != "pass" => {
+                let message = message.map(|text| format!(": {text}")).unwrap_or_default();
+                (true, "hook", format!("{hook} at {}: {decision}{message}", event.name()))
+            }
+            Event::HookFailed { hook, event, code, cause, .. } => {
+                (true, "hook", format!("{hook} at {} failed: {code} {cause}", event.name()))
+            }
             Event::Unknown => {
                 (false, "unknown", "a record that this version does not know".to_owned())
             }
