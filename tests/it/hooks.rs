@@ -402,7 +402,8 @@ fn known_secrets_are_hidden_in_answers_and_results() {
 /// The blocks of code of the guide, in this language.
 fn of_the_guide(language: &str) -> Vec<String> {
     let guide = include_str!("../../docs/guide/hooks.md");
-    let blocks = guide.split(&format!("```{language}\n")).skip(1);
+    let begin = format!("```{language}\n");
+    let blocks = guide.split(&begin).skip(1);
     blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect()
 }
 
