@@ -350,20 +350,20 @@ pub enum Event {
         /// The tool, if it was about one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tool: Option<String>,
-        /// `pass`, `warn`, `block`, or `patch`.
-        decision: String,
+        /// What it wants.
+        decision: HookDecision,
         /// What it says.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
         /// The arguments that it wants instead, before they are judged.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        input: Option<Value>,
+        input: Option<Box<Value>>,
         /// What the model reads instead of the outcome that was recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Vec<ContentPart>>,
         /// For programs, from the hook.
-        #[serde(default, skip_serializing_if = "Value::is_null")]
-        metadata: Value,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<Box<Value>>,
         /// How long it took.
         duration_ms: u64,
     },
@@ -495,6 +495,20 @@ impl Event {
                 | Event::ProviderWaiting { .. }
         )
     }
+}
+
+/// What a hook wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookDecision {
+    /// Nothing.
+    Pass,
+    /// That its message is read.
+    Warn,
+    /// That it does not happen.
+    Block,
+    /// That something is changed.
+    Patch,
 }
 
 /// How a message that arrives during a run enters it.

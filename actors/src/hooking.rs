@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use crate::conversation::ContentPart;
-use crate::event::Event;
+use crate::event::{Event, HookDecision};
 use crate::ports::{Hook, HookReport, HookSays, Moment, Occasion};
 use crate::tool_call::cap_parts;
 use crate::transcript_writer::Transcript;
@@ -88,35 +88,36 @@ impl Hooked {
             self.blocked.get_or_insert(why);
         }
         let event = place.event;
-        let fired = |decision: &str, input, output| Event::HookFired {
+        let metadata = Some(metadata).filter(|metadata| !metadata.is_null()).map(Box::new);
+        let fired = |decision, input: Option<Value>, output| Event::HookFired {
             hook: hook.clone(),
             event,
             call_id: call_id.clone(),
             tool: tool.clone(),
-            decision: decision.to_owned(),
+            decision,
             message: message.clone(),
-            input,
+            input: input.map(Box::new),
             output,
             metadata: metadata.clone(),
             duration_ms,
         };
         match says {
-            HookSays::Pass => fired("pass", None, None),
+            HookSays::Pass => fired(HookDecision::Pass, None, None),
             HookSays::Warn => {
                 self.note(&hook, message.as_deref().unwrap_or("warns"));
-                fired("warn", None, None)
+                fired(HookDecision::Warn, None, None)
             }
-            HookSays::Block => fired("block", None, output),
+            HookSays::Block => fired(HookDecision::Block, None, output),
             HookSays::Input(input) => {
                 let why = message.as_deref().unwrap_or("changed the arguments");
                 self.note(&hook, &format!("{why}; what ran: {input}"));
                 self.input = Some((input.clone(), hook.clone()));
-                fired("patch", Some(input), None)
+                fired(HookDecision::Patch, Some(input), None)
             }
             HookSays::Output(mut content) => {
                 cap_parts(&mut content, place.output_bytes_max);
                 self.output = Some(content.clone());
-                fired("patch", None, Some(content))
+                fired(HookDecision::Patch, None, Some(content))
             }
             HookSays::Failed { code, blocks } => Event::HookFailed {
                 hook,

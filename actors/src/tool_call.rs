@@ -137,7 +137,7 @@ impl Actor for ToolCallRun {
             Msg::Ended(Ok(Ended::Ran { output, took, input })) => {
                 state.end(&output, None, took);
                 let class = output.is_error.then_some("failed");
-                state.ask_hooks(&me, output, class, Some(input));
+                state.ask_hooks(&me, output, class, Some(*input));
             }
             Msg::Ended(Ok(Ended::Refused { class, output })) => {
                 state.end(&output, Some(class), Duration::ZERO);

@@ -1,7 +1,7 @@
 //! What a person sees on standard error while a run goes on: short lines, nothing that draws.
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
-use posse_actors::event::Event;
+use posse_actors::event::{Event, HookDecision};
 use posse_actors::ports::HookEvent;
 use serde_json::Value;
 
@@ -227,12 +227,18 @@ fn of_hook(event: &Event) -> Option<String> {
     match event {
         Event::HookFired { hook, event, tool, decision, message, output, .. } => {
             let tool = tool.as_deref().unwrap_or_default();
-            let what = match (decision.as_str(), event) {
-                ("warn", _) => "warns".to_owned(),
-                ("patch", HookEvent::PreToolUse) => format!("changed the arguments of {tool}"),
-                ("patch", _) => format!("changed what the model reads of {tool}"),
-                ("block", HookEvent::Stop) => "does not accept the answer yet".to_owned(),
-                ("block", _) if output.is_some() => format!("withheld the result of {tool}"),
+            let what = match (decision, event) {
+                (HookDecision::Warn, _) => "warns".to_owned(),
+                (HookDecision::Patch, HookEvent::PreToolUse) => {
+                    format!("changed the arguments of {tool}")
+                }
+                (HookDecision::Patch, _) => format!("changed what the model reads of {tool}"),
+                (HookDecision::Block, HookEvent::Stop) => {
+                    "does not accept the answer yet".to_owned()
+                }
+                (HookDecision::Block, _) if output.is_some() => {
+                    format!("withheld the result of {tool}")
+                }
                 _ => return None,
             };
             let message = message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();

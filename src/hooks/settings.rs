@@ -133,7 +133,7 @@ fn command(
     entry: &Map<String, Value>,
     home: Option<&Path>,
 ) -> Result<(PathBuf, Vec<String>), Failure> {
-    let words = entry.get("command").and_then(|command| texts(command)).unwrap_or_default();
+    let words = entry.get("command").and_then(texts).unwrap_or_default();
     let Some((program, arguments)) = words.split_first().filter(|(first, _)| !first.is_empty())
     else {
         return Err(wrong("command must be a list of texts: the program and its arguments")

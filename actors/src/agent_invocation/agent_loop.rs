@@ -14,7 +14,6 @@ use crate::ports::ToolOutput;
 
 /// What bounds a loop.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_field_names, reason = "a bound's name ends with `_max`")]
 pub(crate) struct Bounds {
     pub(crate) turns_max: u32,
     pub(crate) parallel_calls_max: usize,

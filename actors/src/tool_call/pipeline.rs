@@ -69,7 +69,7 @@ impl Services {
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// It ran, with these arguments.
-    Ran { output: ToolOutput, took: Duration, input: Value },
+    Ran { output: ToolOutput, took: Duration, input: Box<Value> },
     /// It did not: for one of the classes of [`Event::ToolFailed`].
     Refused { class: &'static str, output: ToolOutput },
 }
@@ -101,10 +101,10 @@ impl Pipeline {
                 let intent = self.intent(effect, &permitted, accepted.coerced);
                 match self.intend(effect, intent).await {
                     Ok(()) => {
-                        let (mut output, took) = self.perform(&*tool, permitted).await;
+                        let (mut output, duration) = self.perform(&*tool, permitted).await;
                         // What was changed is not what the model asked for: it has to know.
                         output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
-                        Ended::Ran { output, took, input: accepted.value }
+                        Ended::Ran { output, took: duration, input: Box::new(accepted.value) }
                     }
                     Err(refusal) => refusal,
                 }

@@ -50,7 +50,10 @@ fn results(bench: &Bench) -> Vec<String> {
 
 fn hook_events(seen: &[Arc<Announcement>]) -> Vec<String> {
     let line = |announcement: &Arc<Announcement>| match announcement.event() {
-        Event::HookFired { event, decision, .. } => Some(format!("{} {decision}", event.name())),
+        Event::HookFired { event, decision, .. } => {
+            let decision = format!("{decision:?}").to_lowercase();
+            Some(format!("{} {decision}", event.name()))
+        }
         Event::HookFailed { event, code, blocked, .. } => {
             Some(format!("{} {code} {blocked}", event.name()))
         }
