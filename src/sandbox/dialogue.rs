@@ -1,19 +1,25 @@
 //! A process that is asked something: its standard input is given, and its standard error does not
 //! run into its answer.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use nix::libc;
+use nix::sys::stat::Mode;
+use nix::unistd::{dup2_stderr, dup2_stdin, mkfifo};
 use secrecy::SecretString;
+use tokio::net::unix::pipe::Receiver;
 
 use crate::sandbox::mask::Mask;
 
 /// Tells the helper what to open as standard input. Nothing else sets it: what commands get of our
 /// environment is an allow-list.
-pub(crate) const INPUT: &str = "POSSE_HOOK_INPUT";
+const INPUT: &str = "POSSE_HOOK_INPUT";
+/// Tells it what to open as standard error.
+const ERRORS: &str = "POSSE_HOOK_ERRORS";
 
 /// What a process is asked.
 #[derive(Debug, Clone, Default)]
@@ -26,13 +32,45 @@ pub struct Dialogue {
 }
 
 impl Dialogue {
-    /// Writes the input below `scratch`, and returns the variable that leads the helper to it.
-    pub(crate) fn variable(&self, scratch: &Path) -> io::Result<(OsString, PathBuf)> {
-        let path = scratch.join("input.json");
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+    /// Puts input and a pipe for errors below `scratch`: our end of the pipe, and the variables
+    /// that lead the helper to both.
+    pub(crate) fn prepare(
+        &self,
+        scratch: &Path,
+    ) -> io::Result<(Receiver, [(OsString, OsString); 2])> {
+        let input = scratch.join("input.json");
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&input)?;
         file.write_all(&self.input)?;
-        Ok((INPUT.into(), path))
+        let errors = scratch.join("errors");
+        mkfifo(&errors, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        // Open for writing as well: a pipe without a writer would seem to have ended.
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let receiver = Receiver::from_owned_fd(options.open(&errors)?.into())?;
+        Ok((receiver, [(INPUT.into(), input.into()), (ERRORS.into(), errors.into())]))
     }
+}
+
+/// In the helper, last thing before the command: takes the streams that the variables name.
+pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), String> {
+    let place = |name: &str| {
+        let found = environment.iter().find(|(given, _)| given == OsStr::new(name));
+        found.map(|(_, path)| path)
+    };
+    if let Some(path) = place(INPUT) {
+        let input = File::open(path).map_err(|error| format!("no standard input: {error}"))?;
+        dup2_stdin(&input).map_err(|error| format!("no standard input: {error}"))?;
+    }
+    if let Some(path) = place(ERRORS) {
+        let mut options = File::options();
+        options.write(true).custom_flags(libc::O_NONBLOCK);
+        let errors = options.open(path).map_err(|error| format!("no standard error: {error}"))?;
+        // Whoever reads it does so all the time, and a full pipe is no error of the command's.
+        nix::fcntl::fcntl(&errors, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()))
+            .map_err(|error| format!("no standard error: {error}"))?;
+        dup2_stderr(&errors).map_err(|error| format!("no standard error: {error}"))?;
+    }
+    Ok(())
 }
 
 /// The beginning of a stream, without secrets.
