@@ -150,6 +150,10 @@ fn cannot_run(error: &RunError) -> String {
     match error {
         RunError::Start { source } => format!("it could not be started: {source}"),
         RunError::NoDirectory => "the working directory is gone".to_owned(),
+        RunError::NotPrepared { reason } if reason.contains("os error 2)") => format!(
+            "it could not be run: {reason}; its interpreter is missing, or it lies where the \
+             sandbox hides it: in posse's own folders or in /tmp"
+        ),
         RunError::NotPrepared { reason } => format!("it could not be run: {reason}"),
     }
 }

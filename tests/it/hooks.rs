@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::model_server::{ModelServer, calls, runs, says};
 use crate::posse::{Ended, Machine, side_by_side};
 
-/// A machine whose model runs `touch made`, which is allowed, with these hooks. `@HOME`
-/// stands for its home.
+/// A machine whose model runs `touch made`, which is allowed, with these hooks. `@WORK`
+/// stands for its workspace: its home is in a place that the sandbox hides.
 fn machine(hooks: &Value) -> (Machine, ModelServer) {
     machine_that(vec![runs("touch made"), says("done")], hooks)
 }
@@ -18,8 +18,8 @@ fn machine(hooks: &Value) -> (Machine, ModelServer) {
 fn machine_that(script: Vec<crate::model_server::Answer>, hooks: &Value) -> (Machine, ModelServer) {
     let server = ModelServer::start(script);
     let machine = Machine::configured(&server, &json!({}), &json!({}));
-    let home = machine.path("home").display().to_string();
-    let hooks: Value = serde_json::from_str(&hooks.to_string().replace("@HOME", &home)).unwrap();
+    let work = machine.path("work").display().to_string();
+    let hooks: Value = serde_json::from_str(&hooks.to_string().replace("@WORK", &work)).unwrap();
     let config = machine.path("posse/config/config.json");
     let mut settings: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
     settings["hooks"] = hooks;
@@ -33,9 +33,9 @@ fn machine_that(script: Vec<crate::model_server::Answer>, hooks: &Value) -> (Mac
     (machine, server)
 }
 
-/// A script in the user's home.
+/// A program in the workspace.
 fn script(machine: &Machine, name: &str, text: &str) {
-    let path = machine.path("home").join(name);
+    let path = machine.work(name);
     fs::write(&path, text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
@@ -123,10 +123,10 @@ fn every_event_reaches_its_hooks_in_order() {
 /// What a hook does, how that is called, and whether it ran at all.
 const FAILURES: &[(&str, &str, &str)] = &[
     ("is not found", r#"["no-such-program-anywhere"]"#, "HK001"),
-    ("is not found at its path", r#"["@HOME/gone"]"#, "HK001"),
-    ("is not executable", r#"["@HOME/plain"]"#, "HK001"),
-    ("has a bad shebang", r#"["@HOME/shebang"]"#, "HK001"),
-    ("is a folder", r#"["@HOME"]"#, "HK001"),
+    ("is not found at its path", r#"["@WORK/gone"]"#, "HK001"),
+    ("is not executable", r#"["@WORK/plain"]"#, "HK001"),
+    ("has a bad shebang", r#"["@WORK/shebang"]"#, "HK001"),
+    ("is a folder", r#"["@WORK"]"#, "HK001"),
     ("hangs", r#"["sleep", "60"]"#, "HK002"),
     (
         "ignores signals",
@@ -154,7 +154,7 @@ fn a_hook_that_cannot_answer_is_a_no_if_it_must_and_else_a_warning() {
             "onFailure": on_failure,
         });
         let (machine, server) = machine(&json!([hook]));
-        fs::write(machine.path("home/plain"), "#!/bin/sh\nexit 0\n").unwrap();
+        fs::write(machine.work("plain"), "#!/bin/sh\nexit 0\n").unwrap();
         script(&machine, "shebang", "#!/no/such/shell\n");
         let (ended, events) = run(&machine);
         ended.assert_code(0);
@@ -415,7 +415,7 @@ fn the_hooks_of_the_guide_work_as_it_says() {
     let configuration = configurations[0].lines().map(|line| line.split(" // ").next().unwrap());
     let configuration: Value =
         serde_json::from_str(&configuration.collect::<Vec<_>>().join("\n")).unwrap();
-    let hooks = configuration["hooks"].to_string().replace("~/.config/posse/hooks", "@HOME");
+    let hooks = configuration["hooks"].to_string().replace("~/bin", "@WORK");
     let hooks: Value = serde_json::from_str(&hooks).unwrap();
     let script_of = vec![
         runs("git push --force"),
