@@ -304,6 +304,8 @@ fn secrets(setup: &Setup<'_>) -> Vec<SecretString> {
         .filter(secret)
         .filter_map(|name| setup.environment.get(name))
         .filter(|value| value.len() >= SECRET_BYTES_MIN)
+        // Where a key lies is no secret, and hiding it would hide a part of every longer path.
+        .filter(|value| !(value.starts_with('/') && Path::new(value).exists()))
         .map(SecretString::from);
     configured.chain(named).collect()
 }
