@@ -122,5 +122,6 @@ fn spawn(place: &Path) -> Spawn {
         spill: place.join("state/outputs/call.txt"),
         output_bytes_max: 4096,
         spill_bytes_max: 1 << 20,
+        dialogue: None,
     }
 }

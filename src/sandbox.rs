@@ -8,13 +8,13 @@
 #[cfg(target_os = "linux")]
 mod bubblewrap;
 mod capture;
+mod dialogue;
 mod environment;
 mod helper;
 mod init;
 mod kernel;
 mod landlock;
 mod live;
-mod mask;
 mod namespaces;
 mod plan;
 mod planning;
@@ -38,7 +38,10 @@ use posse_actors::ports::Confinement;
 use secrecy::SecretString;
 use serde_json::Value;
 
+use crate::secrets::mask;
+
 pub use capture::Captured;
+pub use dialogue::Dialogue;
 pub use helper::{helper_main, survive_file_limits};
 pub use plan::{Backend, Tier};
 pub use planning::Surroundings;
@@ -146,6 +149,8 @@ pub struct Spawn {
     pub output_bytes_max: usize,
     /// Bytes of output after which it is killed.
     pub spill_bytes_max: u64,
+    /// What it is asked, if it is a program that answers; other commands have no input.
+    pub dialogue: Option<Dialogue>,
 }
 
 /// A working directory.
@@ -176,8 +181,11 @@ pub enum Update {
 pub struct Outcome {
     /// The end.
     pub exit: Exit,
-    /// What it printed: standard output and standard error, in the order of printing.
+    /// What it printed: standard output and standard error, in the order of printing. Of a
+    /// [`Dialogue`], standard output alone.
     pub output: Captured,
+    /// The beginning of what a [`Dialogue`] printed on standard error.
+    pub errors: Vec<u8>,
     /// How long it ran.
     pub duration: Duration,
     /// How long it had printed nothing when it ended.

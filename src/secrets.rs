@@ -1,7 +1,10 @@
 //! What counts as a secret, by its name: one list for the policy, which judges what a call names,
 //! and for searches, which skip what lies below the folder that was named.
 //!
-//! Names are compared without regard to case, because some file systems do.
+//! Names are compared without regard to case, because some file systems do. Secrets that are known
+//! by their value are hidden by a [`Mask`](mask::Mask).
+
+pub(crate) mod mask;
 
 /// Folders whose whole content is secret.
 const SECRET_FOLDERS: [&str; 6] = [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"];

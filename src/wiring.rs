@@ -2,6 +2,7 @@
 
 mod confinement;
 mod errands;
+mod hooking;
 mod model_price;
 mod plain;
 mod provider;

@@ -307,6 +307,13 @@ impl Reader {
         if !key.active || multi {
             self.inactive.insert(path.clone());
         }
+        // Guards of one file are not switched off by another.
+        let value = match (key.path, self.layers.leaves.get(&path), value) {
+            ("hooks", Some(before), Value::Array(more)) => {
+                before.value.as_array().into_iter().flatten().cloned().chain(more).collect()
+            }
+            (_, _, value) => value,
+        };
         self.layers.leaves.insert(path, Leaf { value, origin });
     }
 

@@ -44,6 +44,8 @@ pub struct Settings {
     pub permissions: Vec<Value>,
     /// What set them, if anything did.
     pub permissions_from: Option<String>,
+    /// `hooks` as JSON objects: the user's, then those of a trusted project.
+    pub hooks: Vec<Value>,
     /// `providers`, by name.
     pub providers: BTreeMap<String, ProviderSettings>,
 }
@@ -165,6 +167,7 @@ impl Settings {
             models: models(layers),
             permissions: list("permissions"),
             permissions_from: layers.get("permissions").map(|leaf| leaf.origin.to_string()),
+            hooks: list("hooks"),
             providers: providers(layers, environment, failures),
         }
     }

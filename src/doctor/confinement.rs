@@ -146,6 +146,7 @@ impl Trial {
             spill: self.path("outputs/trial.txt"),
             output_bytes_max: 4096,
             spill_bytes_max: 1 << 20,
+            dialogue: None,
         };
         let mut report = Value::Null;
         let outcome = sandbox.run(spawn, |update| {

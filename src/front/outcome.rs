@@ -119,6 +119,13 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
             "the model kept making the same failing call",
             "look at the call above, and tell the model what to do instead",
         ),
+        "hook" => (
+            "HK005",
+            Exit::Failed,
+            "failed",
+            "a hook ended the run",
+            "do what it says, or look at `hooks` in `posse config show --origin`",
+        ),
         "journal" => (
             "JRN001",
             Exit::Session,
@@ -227,6 +234,7 @@ mod tests {
             (failed_as("provider.no_vision"), 0, (Exit::Usage, "provider")),
             (failed_as("content_filter"), 0, (Exit::Failed, "failed")),
             (failed_as("loop"), 0, (Exit::Failed, "failed")),
+            (failed_as("hook"), 0, (Exit::Failed, "failed")),
             (failed_as("journal"), 0, (Exit::Session, "failed")),
             (failed_as("parked"), 0, (Exit::Internal, "parked")),
             (Ending::Interrupted, 0, (Exit::Interrupt, "interrupted")),

@@ -27,7 +27,7 @@ use crate::sandbox::namespaces::{self, Mounted};
 use crate::sandbox::plan::{Backend, Plan, Tier};
 use crate::sandbox::seccomp::Filters;
 use crate::sandbox::wire::{self, Request};
-use crate::sandbox::{init, landlock, watch};
+use crate::sandbox::{dialogue, init, landlock, watch};
 
 /// The first argument that makes a process the helper.
 pub(crate) const MARK: &str = "__posse_helper";
@@ -321,6 +321,7 @@ fn become_command(
         report["noNewPrivileges"] = json!(true);
         report["capabilities"] = json!(false);
     }
+    dialogue::redirect(environment)?;
     wire::say(control, &format!("enforced {report}"))
         .map_err(|error| format!("no report: {error}"))?;
     // `exec` also sets SIGPIPE to its default and empties the signal mask.

@@ -16,6 +16,7 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep_until};
 
 use crate::sandbox::capture::Capture;
+use crate::sandbox::dialogue::Kept;
 use crate::sandbox::helper::Shape;
 use crate::sandbox::init;
 use crate::sandbox::live::Live;
@@ -95,6 +96,10 @@ impl Sandbox {
         let folders = ["TMPDIR", "TMP", "TEMP"].map(|name| (name.into(), folder.to_owned()));
         request.environment.extend(folders);
         request.environment.extend(spawn.environment);
+        let dialogue = spawn.dialogue.as_ref();
+        let errors = dialogue.map(|dialogue| dialogue.prepare(scratch.path())).transpose();
+        let (errors, variables) = errors.map_err(start_error)?.unzip();
+        request.environment.extend(variables.into_iter().flatten());
         let ready = self.told(&mut request, directory)?;
         ready.tree.wake();
         let Ready { child, tree, output, control, .. } = ready;
@@ -105,6 +110,8 @@ impl Sandbox {
             child,
             output: Some(Receiver::from_owned_fd(output.into()).map_err(start_error)?),
             control: Some(UnixStream::from_std(control).map_err(start_error)?),
+            errors,
+            errors_text: Kept::new(dialogue, &self.secrets),
             said: Vec::new(),
             has_init: false,
             tier: tier.as_str(),
@@ -161,6 +168,9 @@ struct Running {
     child: Child,
     output: Option<Receiver>,
     control: Option<UnixStream>,
+    /// Standard error, if that is kept apart.
+    errors: Option<Receiver>,
+    errors_text: Kept,
     /// The beginning of a line that the helper has not finished.
     said: Vec<u8>,
     /// Whether the command's processes have an init of ours among them.
@@ -201,6 +211,7 @@ impl Running {
     ) -> io::Result<()> {
         let mut chunk = vec![0; READ_BYTES];
         let mut line = vec![0; 1024];
+        let mut errors = vec![0; if self.errors.is_some() { READ_BYTES } else { 0 }];
         let mut reads: u32 = 0;
         while self.status.is_none() || self.output.is_some() {
             let wake = self.live.due().map_or(self.look_at, |due| due.min(self.look_at));
@@ -227,6 +238,9 @@ impl Running {
                         // A command that prints without end must not keep others waiting.
                         tokio::task::yield_now().await;
                     }
+                }
+                length = read(&mut self.errors, &mut errors), if self.errors.is_some() => {
+                    self.errors_text.push(&errors[..length?]);
                 }
                 () = sleep_until(wake.min(self.deadline)) => {}
             }
@@ -369,6 +383,11 @@ impl Running {
         {
             self.take_output(&chunk[..length]);
         }
+        while let Some(length) =
+            self.errors.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
+        {
+            self.errors_text.push(&chunk[..length]);
+        }
         if let Some(reason) = self.failure {
             return Err(RunError::NotPrepared { reason });
         }
@@ -383,7 +402,7 @@ impl Running {
             };
             return Err(RunError::NotPrepared { reason });
         }
-        let Running { mut mask, mut capture, mut live, .. } = self;
+        let Running { mut mask, mut capture, mut live, errors_text, .. } = self;
         mask.finish(|bytes| {
             capture.push(bytes);
             live.push(bytes);
@@ -398,6 +417,7 @@ impl Running {
         Ok(Outcome {
             exit,
             output: capture.finish(),
+            errors: errors_text.finish(),
             duration: end - self.begin,
             quiet: end.saturating_duration_since(self.last_output),
             stragglers,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalError, JournalStore, NoHooks, Ports, Provider};
+use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use tempfile::TempDir;
@@ -19,12 +19,14 @@ use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines};
 use crate::front::headless::{self, Format, Manner};
 use crate::front::prompt::{self, Images, Wanted};
+use crate::hooks::{self, Masking};
 use crate::journal::{FileJournal, MemoryJournal, StateDir};
 use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
 use crate::provider::replay;
 use crate::tools;
 use crate::tools::workspace::Workspace;
 use crate::wiring::confinement::{self, unenforced};
+use crate::wiring::hooking::hook_settings;
 use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{Place, colors, notices, place, provider, session_id, toolbox};
@@ -199,18 +201,23 @@ pub(crate) fn assemble_in(
     let roots: Vec<String> =
         workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
     let folders = workspace.roots().map(Path::to_owned).collect();
-    let sandbox = confinement::sandbox(setup, folders, secrets(setup)).map_err(one)?;
+    let secrets = secrets(setup);
+    let masking = Masking::new(&secrets);
+    let sandbox = confinement::sandbox(setup, folders, secrets).map_err(one)?;
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
     let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
     let model = toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets));
-    let toolbox = tools::builtin(Arc::new(env), Arc::new(sandbox));
+    let model = masking.model(model);
+    let sandbox = Arc::new(sandbox);
+    let toolbox = masking.tools(tools::builtin(Arc::new(env), Arc::clone(&sandbox)));
     let names: Vec<String> = toolbox
         .iter()
         .map(|tool| tool.spec().name.clone())
         .filter(|name| agent.tools.sees(name))
         .collect();
     let system_prompt = system_prompt(agent, setup, &roots, &tier);
+    let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     let policy = RulePolicy::new(policy_settings(setup, roots)).map_err(|failures| {
         let from = settings.permissions_from.as_deref();
         let placed = |failure: Failure| match from {
@@ -219,13 +226,15 @@ pub(crate) fn assemble_in(
         };
         failures.into_iter().map(placed).collect::<Vec<_>>()
     })?;
+    let policy: Arc<dyn Policy> = Arc::new(policy);
+    let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
     let price = price(settings, &model.info());
     let ports = Ports {
         provider: model,
         tools: Arc::new(toolbox),
-        hooks: Arc::new(NoHooks),
-        policy: Arc::new(policy),
+        hooks,
+        policy,
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process)),
@@ -308,6 +317,8 @@ fn secrets(setup: &Setup<'_>) -> Vec<SecretString> {
         .filter(secret)
         .filter_map(|name| setup.environment.get(name))
         .filter(|value| value.len() >= SECRET_BYTES_MIN)
+        // Where a key lies is no secret, and hiding it would hide a part of every longer path.
+        .filter(|value| !(value.starts_with('/') && Path::new(value).exists()))
         .map(SecretString::from);
     configured.chain(named).collect()
 }

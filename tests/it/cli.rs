@@ -295,7 +295,7 @@ fn never_accepts_a_setting_and_ignores_it_silently() {
     for (more, profile) in [
         (json!({}), json!({"timeouts": {"total": "1m"}})),
         (json!({}), json!({"fallback": ["other"]})),
-        (json!({"hooks": {"PreToolUse": []}}), json!({})),
+        (json!({"memory": {"enabled": true}}), json!({})),
     ] {
         let ended = Machine::configured(&server, &more, &profile).posse(&["run", "say hi"]);
         ended.assert_code(0);

@@ -83,6 +83,7 @@ impl Place {
             spill: self.path("state/outputs/call.txt"),
             output_bytes_max: 32 << 10,
             spill_bytes_max: 1 << 20,
+            dialogue: None,
         }
     }
 

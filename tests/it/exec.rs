@@ -55,6 +55,7 @@ impl Place {
             spill: self.path().join("outputs/call.txt"),
             output_bytes_max: 32 << 10,
             spill_bytes_max: self.spill_bytes_max,
+            dialogue: None,
         }
     }
 

@@ -16,6 +16,8 @@ mod posse;
 mod turns;
 // What is asked about, allowed and denied.
 mod permission;
+// Programs that are asked, and secrets that are hidden.
+mod hooks;
 // What a model is told of arguments that make no sense.
 mod arguments;
 // Images, odd names, second names.

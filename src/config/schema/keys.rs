@@ -121,8 +121,9 @@ pub(crate) static KEYS: &[Key] = &[
         "Agents that one session may start."),
     later("delegation.subInvocationMaxTurns", TURNS, Trusted,
         "Replies of the model in one delegated task."),
-    later("hooks", Any, Trusted,
-        "Programs that are asked at certain events."),
+    key("hooks", ObjectList, D::None, Trusted,
+        "Programs that are asked at certain events. The lists of all files count, one after the \
+        other."),
     key("maxTurns", TURNS, D::Whole(25), Trusted,
         "A task ends after this many replies of the model.")
         .variable("POSSE_MAX_TURNS"),
