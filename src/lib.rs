@@ -13,6 +13,7 @@ pub mod agents;
 pub mod journal;
 pub mod models;
 pub mod permission;
+pub mod protected;
 pub mod provider;
 pub mod sandbox;
 pub mod secrets;

@@ -10,6 +10,7 @@ mod environment;
 mod helper;
 mod live;
 mod mask;
+mod protect;
 mod run;
 mod scratch;
 mod tree;
@@ -27,6 +28,7 @@ use serde_json::Value;
 
 pub use capture::Captured;
 pub use helper::{helper_main, survive_file_limits};
+pub use protect::{Action, Finding, Held, Protection, Survey, What};
 
 /// Starts processes, all with the same helper, environment and secrets.
 #[derive(Debug)]
