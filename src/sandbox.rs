@@ -13,6 +13,8 @@ mod mask;
 mod protect;
 mod run;
 mod scratch;
+#[cfg(any(test, target_os = "macos"))]
+mod seatbelt;
 mod tree;
 mod watch;
 
