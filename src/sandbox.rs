@@ -5,18 +5,31 @@
 //! command. Dropping the future of a run kills everything that the command has started; if we are
 //! killed ourselves, a watcher does it.
 
+#[cfg(target_os = "linux")]
+mod bubblewrap;
 mod capture;
 mod environment;
 mod helper;
+mod init;
+mod kernel;
+mod landlock;
 mod live;
 mod mask;
+mod namespaces;
+mod plan;
+mod planning;
+mod probe;
 mod protect;
 mod run;
 mod scratch;
 #[cfg(any(test, target_os = "macos"))]
 mod seatbelt;
+mod seccomp;
+mod spare;
+mod syscalls;
 mod tree;
 mod watch;
+mod wire;
 
 use std::ffi::OsString;
 use std::io;
@@ -30,6 +43,9 @@ use serde_json::Value;
 
 pub use capture::Captured;
 pub use helper::{helper_main, survive_file_limits};
+pub use plan::{Backend, Tier};
+pub use planning::Surroundings;
+pub use probe::{Found, Tried, Wanted};
 pub use protect::{Action, Finding, Held, Protection, Survey, What};
 
 /// Starts processes, all with the same helper, environment and secrets.
@@ -39,13 +55,17 @@ pub struct Sandbox {
     environment: Vec<(OsString, OsString)>,
     shell: PathBuf,
     secrets: Vec<SecretString>,
+    surroundings: Surroundings,
+    probe: probe::Probe,
     spare: scratch::Spare,
     family: tree::Family,
     watch: watch::Watch,
+    kept: spare::Kept,
 }
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
+        self.kept.dismiss();
         // Runs borrow the sandbox, so only what is still dying can be left.
         if self.family.is_gone() {
             self.watch.dismiss();
@@ -54,7 +74,8 @@ impl Drop for Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox whose helper is the running binary, and that hides `secrets` in all output.
+    /// A sandbox whose helper is the running binary, that hides `secrets` in all output and
+    /// confines nothing.
     pub fn new(secrets: Vec<SecretString>) -> io::Result<Sandbox> {
         Ok(Sandbox::with_helper(helper::own_binary()?, secrets))
     }
@@ -67,15 +88,31 @@ impl Sandbox {
             environment,
             shell: shell(),
             secrets,
+            surroundings: Surroundings::default(),
+            probe: probe::Probe::new(Wanted::Exactly(Backend::Nothing)),
             spare: scratch::Spare::default(),
             family: tree::Family::new(),
             watch: watch::Watch::default(),
+            kept: spare::Kept::default(),
         }
     }
 
-    /// The strongest confinement that this host can give: `none`, `reduced` or `full`.
+    /// Confines what is run from now on, as far as this host can.
+    #[must_use]
+    pub fn confined(mut self, wanted: Wanted, surroundings: Surroundings) -> Sandbox {
+        self.probe = probe::Probe::new(wanted);
+        self.surroundings = surroundings;
+        self
+    }
+
+    /// What commands are confined by here, found out by trying it the first time this is asked.
+    pub fn backend(&self) -> Backend {
+        self.probe.found(&self.helper).backend
+    }
+
+    /// How much of a confinement there is: `none`, `reduced` or `full`.
     pub fn tier(&self) -> &'static str {
-        "none"
+        self.backend().tier().as_str()
     }
 
     /// The program and arguments that run `command` in the shell.

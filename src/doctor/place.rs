@@ -212,7 +212,7 @@ fn trial(sandbox: &Sandbox, place: &Path) -> Spawn {
         directory: Directory::Path(place.to_owned()),
         environment: Vec::new(),
         confinement: Confinement {
-            profile: "none".to_owned(),
+            profile: "off".to_owned(),
             writable_roots: Vec::new(),
             network: true,
         },

@@ -46,7 +46,7 @@ impl Place {
             directory: Directory::Path(self.path().to_owned()),
             environment: Vec::new(),
             confinement: Confinement {
-                profile: "none".to_owned(),
+                profile: "off".to_owned(),
                 writable_roots: Vec::new(),
                 network: true,
             },
@@ -460,7 +460,7 @@ mod tool {
                 arguments: String::new(),
             };
             let confinement = Confinement {
-                profile: "none".to_owned(),
+                profile: "off".to_owned(),
                 writable_roots: Vec::new(),
                 network: true,
             };

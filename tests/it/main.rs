@@ -41,6 +41,7 @@ mod replay;
 mod doctor;
 
 // Processes: what they see, how they end, what is left of them.
+mod confining;
 mod exec;
 // Rules about the source that no compiler checks.
 mod tidy;
