@@ -9,6 +9,7 @@
 mod bubblewrap;
 mod capture;
 mod environment;
+mod guard;
 mod helper;
 mod init;
 mod kernel;
@@ -61,6 +62,7 @@ pub struct Sandbox {
     family: tree::Family,
     watch: watch::Watch,
     kept: spare::Kept,
+    protections: guard::Protections,
 }
 
 impl Drop for Sandbox {
@@ -94,6 +96,7 @@ impl Sandbox {
             family: tree::Family::new(),
             watch: watch::Watch::default(),
             kept: spare::Kept::default(),
+            protections: guard::Protections::default(),
         }
     }
 
@@ -183,6 +186,8 @@ pub struct Outcome {
     pub quiet: Duration,
     /// Processes that it had left behind and that were killed.
     pub stragglers: usize,
+    /// What it did to protected files, and what became of that.
+    pub findings: Vec<Finding>,
 }
 
 /// How a process ended, exactly once.

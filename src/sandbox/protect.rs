@@ -15,7 +15,7 @@ mod scan;
 mod state;
 mod stores;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,11 +51,11 @@ struct Inner {
     /// What everything was before the first of the commands that run now.
     baseline: Option<Arc<Baseline>>,
     running: usize,
-    /// A command was given up without a look at what it did.
-    is_owed: bool,
+    /// A command was given up without a look at what it did; this is what held it.
+    owed: Option<Held>,
     /// Repositories that commands of this session made. They hold nothing of the user's, and are
     /// cleaned after each command.
-    born: HashSet<Identity>,
+    born: HashMap<Identity, Key>,
     /// Found when nobody was there to be told.
     untold: Vec<Finding>,
 }
@@ -100,6 +100,7 @@ pub struct Survey {
     pub hidden: Vec<PathBuf>,
     /// Whether everything was looked at.
     pub complete: bool,
+    held: Held,
     baseline: Arc<Baseline>,
     protection: Option<Arc<Protection>>,
 }
@@ -228,8 +229,8 @@ impl Protection {
                 quarantine: Quarantine::new(quarantine),
                 baseline: None,
                 running: 0,
-                is_owed: false,
-                born: HashSet::new(),
+                owed: None,
+                born: HashMap::new(),
                 untold: Vec::new(),
             }),
         })
@@ -249,8 +250,10 @@ impl Protection {
     /// Finds what is to be protected. Reads folders, so it must not be called where others wait.
     pub fn survey(self: &Arc<Protection>) -> Survey {
         let mut inner = self.lock();
-        if inner.is_owed && inner.running == 0 {
-            let found = inner.settle(Held::ByCheck, self.bounds);
+        if inner.running == 0
+            && let Some(held) = inner.owed
+        {
+            let found = inner.settle(held, self.bounds);
             inner.untold.extend(found);
         }
         inner.reader.begin_round();
@@ -274,17 +277,17 @@ impl Protection {
         let hidden = self.hidden(&mut inner, &secrets);
         drop(inner);
         let protection = Some(Arc::clone(self));
-        Survey { read_only, pinned, hidden, complete, baseline, protection }
+        Survey { read_only, pinned, hidden, complete, held: Held::ByCheck, baseline, protection }
     }
 
     /// Finds what a command that has ended did to what `survey` saw, and puts it right.
-    pub fn check_after(&self, mut survey: Survey, held: Held) -> Vec<Finding> {
+    pub fn check_after(&self, mut survey: Survey) -> Vec<Finding> {
         survey.protection = None;
         let mut inner = self.lock();
         let mut findings = std::mem::take(&mut inner.untold);
         inner.running = inner.running.saturating_sub(1);
         inner.baseline = Some(Arc::clone(&survey.baseline));
-        findings.extend(inner.settle(held, self.bounds));
+        findings.extend(inner.settle(survey.held, self.bounds));
         if !survey.complete {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
             let too_much = |path| Finding { path, what: What::TooMuch, action: Action::Left };
@@ -293,26 +296,37 @@ impl Protection {
         findings
     }
 
-    fn give_up(&self) {
+    fn give_up(&self, held: Held) {
         let mut inner = self.lock();
         inner.running = inner.running.saturating_sub(1);
-        inner.is_owed = true;
+        inner.owed = Some(held);
     }
 
-    /// Looks at what a command did that was given up. To be called when it is dead.
-    pub fn check_given_up(&self) {
+    /// Looks at what a command did that was given up. Until `is_dead`, it is looked at again.
+    pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
-        if inner.is_owed {
-            let found = inner.settle(Held::ByCheck, self.bounds);
-            inner.untold.extend(found);
+        let Some(held) = inner.owed else { return };
+        let baseline = inner.baseline.clone();
+        let found = inner.settle(held, self.bounds);
+        inner.untold.extend(found);
+        if !is_dead {
+            inner.baseline = baseline;
+            inner.owed = Some(held);
         }
+    }
+}
+
+impl Survey {
+    /// Notes what holds the command. Until this is called, nothing does.
+    pub fn held_by(&mut self, held: Held) {
+        self.held = held;
     }
 }
 
 impl Drop for Survey {
     fn drop(&mut self) {
         if let Some(protection) = self.protection.take() {
-            protection.give_up();
+            protection.give_up(self.held);
         }
     }
 }
@@ -320,6 +334,9 @@ impl Drop for Survey {
 impl Inner {
     /// Notes what everything is now.
     fn new_baseline(&mut self, items: Vec<(usize, Item)>) -> Arc<Baseline> {
+        // The number of a folder that is gone is given to another one.
+        let roots = &self.roots;
+        self.born.retain(|identity, (at, path)| roots[*at].scan.identity(path) == Some(*identity));
         let pointed = self.pointed(&items);
         let mut baseline = Baseline {
             items: HashMap::with_capacity(items.len()),
@@ -331,6 +348,13 @@ impl Inner {
             if let Some(before) = self.look(at, &item) {
                 baseline.items.insert((at, item.path), before);
             }
+        }
+        let mut mounted: Vec<(&Key, &mut Before)> =
+            baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
+        mounted.sort_by_key(|((at, path), _)| (path.components().count(), *at, Arc::clone(path)));
+        // What is nearest to the root matters most.
+        for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
+            before.is_mounted = false;
         }
         Arc::new(baseline)
     }
@@ -347,7 +371,7 @@ impl Inner {
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
-        let is_born = parent.is_some_and(|parent| self.born.contains(&parent));
+        let is_born = parent.is_some_and(|parent| self.born.contains_key(&parent));
         let state = self.reader.state(&folder, name)?;
         let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
         Some(Before { sort: item.sort, state: Some(state), identity, parent, is_mounted })
@@ -398,7 +422,7 @@ impl Inner {
         keys.sort_by_key(|(at, path)| (path.components().count(), *at, Arc::clone(path)));
         let mut read_only = Vec::new();
         let mut pinned = BTreeSet::new();
-        for key in keys.into_iter().take(MOUNTS_MAX) {
+        for key in keys {
             let (at, path) = (key.0, &key.1);
             let root = &self.roots[at].root.path;
             read_only.push(root.join(path));

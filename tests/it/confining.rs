@@ -104,7 +104,6 @@ impl Place {
     }
 }
 
-
 #[tokio::test]
 async fn writes_below_its_roots_and_nowhere_else() {
     for backend in BACKENDS {

@@ -39,7 +39,7 @@ impl Inner {
         }
         if self.running == 0 {
             self.baseline = None;
-            self.is_owed = false;
+            self.owed = None;
         }
         findings
     }
@@ -63,7 +63,7 @@ impl Inner {
         for (key, current) in &now {
             if current.sort == Sort::Repository {
                 if !self.knew(baseline, key) {
-                    self.born.insert(current.identity);
+                    self.born.insert(current.identity, key.clone());
                 }
                 continue;
             }
@@ -96,7 +96,7 @@ impl Inner {
     }
 
     fn is_born(&self, parent: Option<Identity>) -> bool {
-        parent.is_some_and(|parent| self.born.contains(&parent))
+        parent.is_some_and(|parent| self.born.contains_key(&parent))
     }
 
     fn changed(
@@ -243,7 +243,7 @@ impl Inner {
         above.any(|folder| {
             let is_new = !scan.was_there(folder, baseline.scans[*at]);
             let dot_git = scan.identity(&folder.join(".git"));
-            is_new && dot_git.is_some_and(|identity| self.born.contains(&identity))
+            is_new && dot_git.is_some_and(|identity| self.born.contains_key(&identity))
         })
     }
 

@@ -46,10 +46,11 @@ impl World {
     }
 
     fn after_held(&self, held: Held, act: impl FnOnce(&Path)) -> Vec<Finding> {
-        let survey = self.protection.survey();
+        let mut survey = self.protection.survey();
         assert!(survey.complete);
+        survey.held_by(held);
         act(&self.root);
-        self.protection.check_after(survey, held)
+        self.protection.check_after(survey)
     }
 
     fn read(&self, path: &str) -> String {
@@ -253,11 +254,12 @@ fn a_repository_that_came_along_works_and_plants_nothing() {
     assert!(world.exists("clone/.git/hooks/pre-commit.sample"));
     assert!(world.exists("clone/CLAUDE.md") && world.exists("clone/.gitmodules"));
     // It is the command's own: no mounts, and harmless settings may change.
-    let survey = world.protection.survey();
+    let mut survey = world.protection.survey();
+    survey.held_by(Held::ByMounts);
     let held = world.names(&survey.read_only);
     assert!(!held.iter().any(|path| path.starts_with("clone/.git/")), "{held:?}");
     write(&world.root, "clone/.git/config", "[user]\n\tname = me\n[alias]\n\tst = !evil\n");
-    let findings = world.protection.check_after(survey, Held::ByMounts);
+    let findings = world.protection.check_after(survey);
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!(world.read("clone/.git/config"), "[user]\n\tname = me\n[alias]\n");
     let findings = world.after(|root| fs::remove_dir_all(root.join("clone")).unwrap());
@@ -323,7 +325,7 @@ fn other_names_of_a_protected_file_are_held_as_well() {
     assert!(world.names(&survey.read_only).contains(&"src/innocent".to_owned()));
     assert!(world.names(&survey.hidden).contains(&"src/visible".to_owned()));
     write(&world.root, "src/innocent", "obey me\n");
-    let findings = world.protection.check_after(survey, Held::ByCheck);
+    let findings = world.protection.check_after(survey);
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!(world.read("AGENTS.md"), "the user's words\n");
 }
@@ -335,9 +337,9 @@ fn what_comes_while_others_run_is_not_taken_for_the_users() {
     write(&world.root, "CLAUDE.md", "planted");
     let second = world.protection.survey();
     assert!(!world.names(&second.read_only).contains(&"CLAUDE.md".to_owned()));
-    assert_eq!(world.protection.check_after(first, Held::ByCheck).len(), 1);
+    assert_eq!(world.protection.check_after(first).len(), 1);
     assert!(!world.exists("CLAUDE.md"));
-    assert_eq!(world.protection.check_after(second, Held::ByCheck), []);
+    assert_eq!(world.protection.check_after(second), []);
     assert!(!world.exists("CLAUDE.md"));
 }
 
@@ -349,7 +351,7 @@ fn a_command_that_was_given_up_is_looked_at_by_the_next_survey() {
     drop(survey);
     let survey = world.protection.survey();
     assert!(!world.exists(".mcp.json"));
-    assert_eq!(world.protection.check_after(survey, Held::ByCheck).len(), 1);
+    assert_eq!(world.protection.check_after(survey).len(), 1);
 }
 
 #[test]
@@ -365,7 +367,7 @@ fn what_is_too_much_is_said() {
     let protection = Arc::new(protection.within(bounds));
     let survey = protection.survey();
     assert!(!survey.complete);
-    let findings = protection.check_after(survey, Held::ByCheck);
+    let findings = protection.check_after(survey);
     assert_eq!(findings.len(), 1);
     assert_eq!(findings[0].what, What::TooMuch);
 }
