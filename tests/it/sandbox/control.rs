@@ -35,13 +35,13 @@ const fn moved(name: &'static str, forbidden: &'static str) -> Row {
 }
 
 const MOVE: &str = "mv -T $M $M-moved; mkdir -p $G/hooks; echo evil > $G/hooks/pre-commit
-echo '[evil]' > $G/config; [ -s $G/hooks/pre-commit ] && echo DONE";
+echo \"$E\" > $G/config; [ -s $G/hooks/pre-commit ] && echo DONE";
 
 const BARE: &str = "mkdir -p $B/objects $B/refs $B/hooks && echo 'ref: refs/heads/main' > $B/$H
-echo evil > $B/hooks/post-checkout; printf '[core]\\n\\tfsmonitor = evil\\n' > $B/config
+echo evil > $B/hooks/post-checkout; echo \"$E\" > $B/config
 [ -s $B/config ] && echo DONE";
 
-const LOOP: &str = "for i in $(seq 1 300); do
+const LOOP: &str = "for i in $(seq 1 40); do
   mv -T $G/hooks $G/kept; mkdir $G/hooks; echo evil > $G/hooks/pre-commit; rm -rf $G/kept
 done 2> /dev/null; [ -s $G/hooks/pre-commit ] && echo DONE";
 
@@ -73,13 +73,13 @@ pub(super) fn rows() -> Vec<Row> {
         git("hooks under another case", "mkdir $G/HOOKS && echo evil > $G/HOOKS/pre-commit && echo DONE"),
         git("settings appended", "printf '[alias]\\n\\tst = !evil\\n' >> $G/config && echo DONE"),
         git("settings edited in place", "sed -i s/bare/evil/ $G/config && echo DONE"),
-        git("settings moved over", "echo '[evil]' > $WS/x && mv $WS/x $G/config && echo DONE"),
-        git("settings become a link", "echo '[evil]' > $WS/x; ln -sfT $WS/x $G/config && echo DONE"),
-        git("settings through another name", "ln $G/config $WS/x; echo '[evil]' >> $WS/x; grep -q evil $G/config && echo DONE"),
+        git("settings moved over", "echo \"$E\" > $WS/x && mv $WS/x $G/config && echo DONE"),
+        git("settings become a link", "echo \"$E\" > $WS/x; ln -sfT $WS/x $G/config && echo DONE"),
+        git("settings through another name", "ln $G/config $WS/x; echo \"$E\" >> $WS/x; grep -q evil $G/config && echo DONE"),
         git("settings by git itself", "git config -f $G/config core.fsmonitor evil && echo DONE"),
-        git("settings emptied", ": > $G/config && echo '[evil]' > $G/config && echo DONE"),
-        git("settings under another case", "echo '[evil]' > $G/CONFIG && echo DONE"),
-        git("settings of a worktree", "echo '[evil]' > $G/config.worktree && echo DONE"),
+        git("settings emptied", ": > $G/config && echo \"$E\" > $G/config && echo DONE"),
+        git("settings under another case", "echo \"$E\" > $G/CONFIG && echo DONE"),
+        git("settings of a worktree", "echo \"$E\" > $G/config.worktree && echo DONE"),
         git("attributes nobody sees", "echo '* filter=evil' > $G/info/attributes && echo DONE"),
         git("where everything is", "echo /tmp/evil > $G/commondir && echo DONE"),
         git("hooks of a module", "mkdir -p $G/modules/new/hooks && cp -r $G/info $G/modules/new/ && mkdir -p $G/modules/new/objects $G/modules/new/refs && echo x > $G/modules/new/$H && echo evil > $G/modules/new/hooks/pre-commit && echo DONE")
@@ -87,13 +87,13 @@ pub(super) fn rows() -> Vec<Row> {
             .with_twin(Twin::Inside, "G=$WS/plain; H=other"),
         git("hooks of a known module", "echo evil > $G/hooks/post-checkout && echo DONE")
             .with_forbidden("G=$WS/.git/modules/sub"),
-        git("settings of a known module", "echo '[evil]' >> $G/config && echo DONE")
+        git("settings of a known module", "echo \"$E\" >> $G/config && echo DONE")
             .with_forbidden("G=$WS/.git/modules/sub"),
         git("hooks of an inner repository", "echo evil > $G/hooks/pre-commit && echo DONE")
             .with_forbidden("G=$WS/a/b/.git"),
-        git("settings of a deep repository", "echo '[evil]' >> $G/config && echo DONE")
+        git("settings of a deep repository", "echo \"$E\" >> $G/config && echo DONE")
             .with_forbidden("G=$WS/1/2/3/4/.git"),
-        git("the whole repository replaced", "mv -T $G $G-old; mkdir -p $G/hooks $G/objects $G/refs; echo 'ref: x' > $G/$H; echo evil > $G/hooks/pre-commit; echo '[evil]' > $G/config; [ -s $G/config ] && echo DONE")
+        git("the whole repository replaced", "mv -T $G $G-old; mkdir -p $G/hooks $G/objects $G/refs; echo 'ref: x' > $G/$H; echo evil > $G/hooks/pre-commit; echo \"$E\" > $G/config; [ -s $G/config ] && echo DONE")
             .with_forbidden("G=$WS/.git; H=HEAD")
             .with_twin(Twin::Inside, "G=$WS/plain; H=other"),
         git("the repository becomes a link", "mkdir -p $WS/e/hooks; echo evil > $WS/e/hooks/pre-commit; mv -T $G $G-x && ln -sT $WS/e $G; [ -L $G ] && echo DONE"),

@@ -30,7 +30,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("a new name", "mv -T $F $WS/renamed; cat $WS/renamed && echo DONE"),
         row("a second name", "ln $F $WS/second; cat $WS/second && echo DONE"),
         row("a link", "ln -s $F $WS/soft; cat $WS/soft && echo DONE"),
-        row("an archive", "tar -cf - -C / ${F#/} | cat && echo DONE"),
+        row("an archive", "tar -cf - -C / ${F#/} | tr '\\0' '\\n' && echo DONE"),
         row("a search", "grep -rh . $F && echo DONE"),
         row("the root of a process", "cat /proc/self/root$F && echo DONE"),
         row("an object of git", "git hash-object --no-filters $F && cat $F && echo DONE"),

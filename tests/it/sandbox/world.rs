@@ -217,6 +217,7 @@ impl World {
         pairs.push(("DATAGRAM".to_owned(), short(&self.id, "d").display().to_string()));
         pairs.push(("PARENT".to_owned(), std::process::id().to_string()));
         pairs.push(("ID".to_owned(), self.id.clone()));
+        pairs.push(("E".to_owned(), "[alias]\n\tx = !evil".to_owned()));
         pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 
@@ -319,12 +320,20 @@ impl World {
             let came_along = known.contains(&content) && !is_hook(path);
             match self.protected.get(path) {
                 Some(before) if before == content => {}
+                // It belongs to something new in the same place.
+                Some(_) if is_harmless && !self.had_same(path.parent().unwrap()) => {}
                 Some(_) => planted.push(format!("changed: {}", path.display())),
                 None if came_along || is_sample || (is_harmless && !is_hook(path)) => {}
                 None => planted.push(format!("planted: {}", path.display())),
             }
         }
-        for path in self.protected.keys().filter(|path| !now.contains_key(*path)) {
+        for (path, before) in self.protected.iter().filter(|(path, _)| !now.contains_key(*path)) {
+            let is_new = |(other, content): (&PathBuf, &Vec<u8>)| {
+                content == before && !self.protected.contains_key(other)
+            };
+            if now.iter().any(is_new) {
+                continue;
+            }
             // Whoever renames or removes a folder takes along what is in it.
             let repository =
                 path.ancestors().find(|path| path.file_name() == Some("hooks".as_ref()));
