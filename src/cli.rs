@@ -83,6 +83,8 @@ pub struct RunArgs {
     pub record: Option<PathBuf>,
     /// `--sandbox`: `off`, `read-only` or `workspace-write`.
     pub sandbox: Option<String>,
+    /// `--sandbox-required`, if it was given.
+    pub sandbox_required: Option<bool>,
     /// `--network`: `deny` or `inherit`.
     pub network: Option<String>,
     /// `--mode`, `--single-agent`: `single-agent`, the only one there is.
@@ -375,6 +377,11 @@ impl RunArgs {
         let flag = if self.stream == Some(true) { "--stream" } else { "--no-stream" };
         set("streaming.enabled", self.stream.map(|on| json!(on)), flag);
         set("sandbox.mode", self.sandbox.as_ref().map(|mode| json!(mode)), "--sandbox");
+        set(
+            "sandbox.required",
+            self.sandbox_required.map(|required| json!(required)),
+            "--sandbox-required",
+        );
         set("sandbox.network", self.network.as_ref().map(|mode| json!(mode)), "--network");
         overrides
     }

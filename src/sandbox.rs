@@ -113,6 +113,11 @@ impl Sandbox {
         self.probe.found(&self.helper).backend
     }
 
+    /// What was tried to find that out. Nothing, if an earlier process has found it out.
+    pub fn tried(&self) -> Vec<Tried> {
+        self.probe.found(&self.helper).tried
+    }
+
     /// How much of a confinement there is: `none`, `reduced` or `full`.
     pub fn tier(&self) -> &'static str {
         self.backend().tier().as_str()

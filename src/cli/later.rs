@@ -9,9 +9,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::args::Cli;
 use crate::failure::nearest;
 
-const FLAGS: [&str; 14] = [
+const FLAGS: [&str; 13] = [
     "--budget",
-    "--sandbox-required",
     "--persistent-grants",
     "--no-persistent-grants",
     "--main-max-context-tokens",

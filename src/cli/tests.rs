@@ -43,7 +43,7 @@ fn takes_the_task_from_words_a_flag_or_standard_input() {
 fn reads_every_flag_of_run() {
     let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --cwd a \
         --add-dir b --add-dir c -y --dry-run --no-stream --image i --image j --no-transcript \
-        --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --network deny \
+        --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
         --mode single --trust-project -vv go";
     let expected = RunArgs {
         prompt: Some(PromptArg::Text("go".into())),
@@ -62,6 +62,7 @@ fn reads_every_flag_of_run() {
         input_format: InputFormat::StreamJson,
         record: Some("r".into()),
         sandbox: Some("read-only".into()),
+        sandbox_required: Some(true),
         network: Some("deny".into()),
         agent_mode: Some("single-agent".into()),
         verbose: 2,
@@ -82,6 +83,7 @@ fn reads_every_flag_of_run() {
     timeout="600000ms" --timeout
     streaming.enabled=false --no-stream
     sandbox.mode="read-only" --sandbox
+    sandbox.required=true --sandbox-required
     sandbox.network="deny" --network
     "#);
 }

@@ -55,6 +55,10 @@ pub struct SandboxSettings {
     pub network: String,
     /// `readSecrets`: absolute.
     pub readable_secrets: Vec<PathBuf>,
+    /// `required`: ends where commands cannot be confined.
+    pub required: bool,
+    /// `writableRoots`: absolute.
+    pub writable_roots: Vec<PathBuf>,
 }
 
 /// How tools behave.
@@ -139,7 +143,9 @@ impl Settings {
         let sandbox = SandboxSettings {
             mode: text("sandbox.mode").unwrap_or_default(),
             network: text("sandbox.network").unwrap_or_default(),
-            readable_secrets: readable_secrets(&list("sandbox.readSecrets"), environment, failures),
+            readable_secrets: paths("sandbox.readSecrets", &list, environment, failures),
+            required: value("sandbox.required").and_then(Value::as_bool).unwrap_or_default(),
+            writable_roots: paths("sandbox.writableRoots", &list, environment, failures),
         };
         Settings {
             multi_agent: multi_agent(layers),
@@ -200,13 +206,15 @@ fn models(layers: &Layers) -> BTreeMap<String, Map<String, Value>> {
     models
 }
 
-fn readable_secrets(
-    listed: &[Value],
+/// A list of paths that do not depend on where it is read.
+fn paths(
+    key: &str,
+    list: &impl Fn(&str) -> Vec<Value>,
     environment: &Environment,
     failures: &mut Vec<Failure>,
 ) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for given in listed.iter().filter_map(Value::as_str) {
+    for given in list(key).iter().filter_map(Value::as_str) {
         let path = match (given.strip_prefix("~/"), environment.home()) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => PathBuf::from(given),
@@ -214,7 +222,7 @@ fn readable_secrets(
         if path.is_absolute() {
             paths.push(path);
         } else {
-            let what = format!("sandbox.readSecrets: \"{given}\" is not an absolute path");
+            let what = format!("{key}: \"{given}\" is not an absolute path");
             let fix = "begin it with / or ~/";
             failures.push(Failure::new("CFG003", Exit::Configuration, what).fix(fix));
         }

@@ -96,19 +96,25 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
         // Only the way to what is in it was made, and stays as it is.
         command.arg("--remount-ro").arg(path);
     }
+    fix(&mut command, plan);
+    for path in plan.hidden.iter().filter(is_inside) {
+        cover(&mut command, path);
+    }
+    command.args(["--chdir", "/", "--", INSIDE]);
+    Ok(command)
+}
+
+/// What stays as it is within what can be written.
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn fix(command: &mut std::process::Command, plan: &Plan) {
     let pinned = plan.pinned.iter().map(|path| (path, "--bind-try"));
     let read_only = plan.read_only.iter().map(|path| (path, "--ro-bind-try"));
     let mut fixed: Vec<(&PathBuf, &str)> = pinned.chain(read_only).collect();
     // In their order, a folder comes before what is in it.
     fixed.sort();
     for (path, how) in fixed {
-        bind(&mut command, how, path.as_os_str());
+        bind(command, how, path.as_os_str());
     }
-    for path in plan.hidden.iter().filter(is_inside) {
-        cover(&mut command, path);
-    }
-    command.args(["--chdir", "/", "--", INSIDE]);
-    Ok(command)
 }
 
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]

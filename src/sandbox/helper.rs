@@ -110,8 +110,13 @@ fn help(
     let (Some(parent), Some(shape), None) = (parent, shape, arguments.next()) else {
         return Err("the helper was not started as one".to_owned());
     };
-    let mut facts =
-        Facts { shape, dies_with_parent: false, closed: 0, mounted: Mounted::default() };
+    let mut facts = Facts {
+        shape,
+        dies_with_parent: false,
+        closed: 0,
+        has_init: false,
+        mounted: Mounted::default(),
+    };
     if shape == Shape::Inner {
         // The first process of a namespace: it dies with the one that made it.
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
@@ -133,21 +138,62 @@ fn help(
     drop(null);
     facts.closed = close_others(control.as_raw_fd())?;
     match shape {
-        Shape::Bare => match Request::receive(control)? {
-            Some((request, directory)) => {
-                nix::unistd::fchdir(&directory)
-                    .map_err(|error| format!("the working directory is gone: {error}"))?;
-                drop(directory);
-                if Shape::of(&request.plan) != Shape::Bare {
-                    return Err("the helper is not ready for this plan".to_owned());
-                }
-                let never = become_command(control, &request, &facts)?;
-                match never {}
-            }
-            None => Ok(ExitCode::SUCCESS),
-        },
+        Shape::Bare => bare(control, facts),
         Shape::Namespaces { network } => outer(control, network, facts),
         Shape::Inner => first(control, facts),
+    }
+}
+
+/// Becomes the command, or its init, where the process is.
+fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
+    let Some((request, directory)) = Request::receive(control)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    nix::unistd::fchdir(&directory)
+        .map_err(|error| format!("the working directory is gone: {error}"))?;
+    drop(directory);
+    let Request { plan, .. } = &request;
+    if Shape::of(plan) != Shape::Bare {
+        return Err("the helper is not ready for this plan".to_owned());
+    }
+    if plan.tier == Tier::Reduced {
+        limit_user_processes(plan);
+        kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
+        nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
+        facts.has_init = landlock::enclose() && adopt_orphans();
+    }
+    if facts.has_init {
+        return command_and_init(control, &request, &facts);
+    }
+    let never = become_command(control, &request, &facts)?;
+    match never {}
+}
+
+fn adopt_orphans() -> bool {
+    nix::sys::prctl::set_child_subreaper(true).is_ok()
+}
+
+/// Splits into the command and the process that keeps house for it.
+fn command_and_init(
+    control: &UnixStream,
+    request: &Request,
+    facts: &Facts,
+) -> Result<ExitCode, String> {
+    init::children().thread_block().map_err(|error| format!("signals: {error}"))?;
+    match kernel::fork().map_err(|error| format!("no process: {error}"))? {
+        Fork::Child => {
+            SigSet::empty().thread_set_mask().map_err(|error| format!("signals: {error}"))?;
+            // Where there is no namespace that ends with its first process.
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+                .map_err(|error| format!("no parent-death signal: {error}"))?;
+            setsid().map_err(|error| format!("no new session: {error}"))?;
+            let never = become_command(control, request, facts)?;
+            match never {}
+        }
+        Fork::Parent(command) => {
+            let_go_of_output()?;
+            init::keep_house(command, control)
+        }
     }
 }
 
@@ -210,19 +256,8 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
     kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
     nix::sys::prctl::set_no_new_privs().map_err(|error| format!("new privileges: {error}"))?;
-    init::children().thread_block().map_err(|error| format!("signals: {error}"))?;
-    match kernel::fork().map_err(|error| format!("no process: {error}"))? {
-        Fork::Child => {
-            SigSet::empty().thread_set_mask().map_err(|error| format!("signals: {error}"))?;
-            setsid().map_err(|error| format!("no new session: {error}"))?;
-            let never = become_command(control, &request, &facts)?;
-            match never {}
-        }
-        Fork::Parent(command) => {
-            let_go_of_output()?;
-            init::keep_house(command, control)
-        }
-    }
+    facts.has_init = true;
+    command_and_init(control, &request, &facts)
 }
 
 /// Puts in force what holds for this process, says so, and becomes the command.
@@ -233,17 +268,10 @@ fn become_command(
 ) -> Result<Infallible, String> {
     let Request { plan, program, arguments, environment } = request;
     let mut report = facts.report(plan);
-    if plan.tier == Tier::Full {
-        // It is there already, and what is checked is the kernel's word.
+    if plan.tier != Tier::None {
+        // They were dropped already, and what is checked is the kernel's word.
         if kernel::has_capabilities().map_err(|error| format!("capabilities: {error}"))? {
             return Err("capabilities are still there".to_owned());
-        }
-    }
-    if plan.tier != Tier::None {
-        nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
-        if plan.tier == Tier::Reduced {
-            limit_user_processes(plan);
-            kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
         }
         let landlock = landlock::restrict(plan)?;
         report["landlock"] = json!({
@@ -278,6 +306,8 @@ struct Facts {
     shape: Shape,
     dies_with_parent: bool,
     closed: usize,
+    /// Whether a process of ours stays beside the command.
+    has_init: bool,
     mounted: Mounted,
 }
 
@@ -290,6 +320,7 @@ impl Facts {
             "terminal": false,
             "diesWithParent": self.dies_with_parent,
             "descriptorsClosed": self.closed,
+            "init": self.has_init,
         });
         if plan.tier != Tier::None {
             report["network"] = json!(if plan.network { "inherit" } else { "deny" });

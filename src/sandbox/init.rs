@@ -77,7 +77,7 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
             let mut word = [0; 64];
             let length = control.read(&mut word).unwrap_or_default();
             if word[..length].starts_with(POLITELY) && house.ended.is_none() {
-                house.ask_to_end();
+                House::ask_to_end();
             }
             // Anything else, the end included: nobody waits for more.
             if word[..length] != *POLITELY {
@@ -129,7 +129,7 @@ impl House {
         }
     }
 
-    fn ask_to_end(&self) {
+    fn ask_to_end() {
         // There may be nobody any more.
         let everybody = Pid::from_raw(-1);
         let _ = kill(everybody, Signal::SIGTERM);

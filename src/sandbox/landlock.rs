@@ -14,7 +14,10 @@ use ::landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus,
     PathBeneath, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
+use nix::errno::Errno;
 use nix::libc;
+use nix::sys::signal::kill;
+use nix::unistd::getppid;
 
 use crate::sandbox::plan::{Plan, Tier};
 
@@ -78,6 +81,20 @@ pub(crate) fn restrict(plan: &Plan) -> Result<InForce, String> {
         tcp: tcp && effective_abi >= ABI::V4,
         exposed,
     })
+}
+
+/// Makes a circle that signals do not leave, around this process and its children. `false`: the
+/// kernel cannot, or it did not work.
+///
+/// Whoever is inside can then be signalled all at once, and nobody else.
+pub(crate) fn enclose() -> bool {
+    let enclosed = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .scope(Scope::Signal)
+        .and_then(Ruleset::create)
+        .and_then(RulesetCreated::restrict_self);
+    // What matters is what happens: the one that started us is outside.
+    enclosed.is_ok() && kill(getppid(), None) == Err(Errno::EPERM)
 }
 
 struct Rules(RulesetCreated);

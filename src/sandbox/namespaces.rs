@@ -290,7 +290,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
     File::create_new(&file).map_err(failed)?;
     fs::create_dir(&folder).map_err(failed)?;
     for path in [&file, &folder] {
-        fs::set_permissions(path, Permissions::from_mode(0)).map_err(failed)?;
+        fs::set_permissions(path, Permissions::from_mode(0o000)).map_err(failed)?;
     }
     let take = |(path, is_folder): (&PathBuf, bool)| {
         let nothing = kernel::clone_tree(if is_folder { &folder } else { &file })?;

@@ -24,6 +24,8 @@ const PLACES: &str = include_str!("../../sandbox-profiles/places.toml");
 pub struct Surroundings {
     /// Folders of the session: they stay visible wherever they are.
     pub roots: Vec<PathBuf>,
+    /// Further folders that commands may write where they may write at all.
+    pub also_writable: Vec<PathBuf>,
     /// Our own folders, which no command may look into or change.
     pub own: Vec<PathBuf>,
     /// The user's home directory.
@@ -31,7 +33,7 @@ pub struct Surroundings {
     /// Where the user's services have their sockets.
     pub runtime_dir: Option<PathBuf>,
     /// Files with names of secrets that commands may read all the same.
-    pub readable_secrets: Vec<String>,
+    pub readable_secrets: Vec<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -132,6 +134,9 @@ impl Sandbox {
         let mut writable = vec![scratch.to_owned()];
         if profile.writes == Writes::Roots {
             writable.extend(spawn.confinement.writable_roots.iter().map(PathBuf::from));
+            // One that is not there is nothing that could be written.
+            let also = &self.surroundings.also_writable;
+            writable.extend(also.iter().filter(|folder| folder.is_dir()).cloned());
         }
         let writable = writable.iter().map(|root| {
             let why = || not_prepared(format!("{} cannot be opened", root.display()));

@@ -171,7 +171,10 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
         Backend::Bubblewrap => bubblewrap::command(helper, plan)?,
         _ => std::process::Command::new(helper),
     };
-    if plan.backend != Backend::Bubblewrap {
+    if plan.backend == Backend::Bubblewrap {
+        command.process_group(0);
+    } else {
+        // It makes a session of its own, which the first of a group cannot.
         command.arg0("posse");
     }
     command
@@ -180,7 +183,6 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
         .arg(Shape::of(plan).as_str())
         .env_clear()
         .current_dir("/")
-        .process_group(0)
         .stdin(Stdio::from(control_end))
         .stdout(Stdio::null())
         .stderr(Stdio::null());

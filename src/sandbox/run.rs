@@ -27,6 +27,9 @@ use crate::sandbox::tree::Tree;
 use crate::sandbox::wire::{self, Ended, Line, Request};
 use crate::sandbox::{Directory, Exit, Outcome, RunError, Sandbox, Spawn, Update};
 
+/// How long it may take until a command begins.
+const PREPARATION_MAX: Duration = Duration::from_secs(10);
+
 /// How long a process that was asked to end may take.
 const TERMINATION_GRACE: Duration = Duration::from_millis(200);
 
@@ -103,7 +106,7 @@ impl Sandbox {
         request.environment.extend(spawn.environment);
         let ready = self.told(&mut request, directory)?;
         ready.tree.wake();
-        let Ready { child, tree, output, control, shape, .. } = ready;
+        let Ready { child, tree, output, control, .. } = ready;
         control.set_nonblocking(true).map_err(start_error)?;
         let begin = Instant::now();
         Ok(Running {
@@ -112,7 +115,7 @@ impl Sandbox {
             output: Some(Receiver::from_owned_fd(output.into()).map_err(start_error)?),
             control: Some(UnixStream::from_std(control).map_err(start_error)?),
             said: Vec::new(),
-            has_init: shape != Shape::Bare,
+            has_init: false,
             tier: tier.as_str(),
             is_enforced: false,
             failure: None,
@@ -127,7 +130,8 @@ impl Sandbox {
             kills: 0,
             begin,
             last_output: begin,
-            deadline: begin + spawn.timeout,
+            timeout: spawn.timeout,
+            deadline: begin + PREPARATION_MAX,
             look_at: begin + LOOK_INTERVAL,
         })
     }
@@ -188,6 +192,8 @@ struct Running {
     kills: u32,
     begin: Instant,
     last_output: Instant,
+    /// How long it may run, once it does.
+    timeout: Duration,
     /// When to take the next step against it: to ask it to end, to kill it, to wait no longer.
     deadline: Instant,
     look_at: Instant,
@@ -348,6 +354,10 @@ impl Running {
             return;
         }
         self.is_enforced = true;
+        self.begin = Instant::now();
+        self.last_output = self.begin;
+        self.deadline = self.begin + self.timeout;
+        self.has_init = report["init"] == true;
         watch(Update::Enforced { tier, report });
     }
 
@@ -376,6 +386,7 @@ impl Running {
             let printed = self.capture.finish().head;
             let printed = String::from_utf8_lossy(&printed[..printed.len().min(SAID_BYTES_MAX)]);
             let reason = match printed.trim() {
+                "" if self.forced.is_some() => "it could not be prepared in time".to_owned(),
                 "" => "nothing was reported as enforced".to_owned(),
                 said => format!("nothing was reported as enforced: {said}"),
             };

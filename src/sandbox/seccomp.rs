@@ -116,17 +116,20 @@ fn compile(error: Error, rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfPr
     Ok(without_x32(program))
 }
 
+/// Loads the number of the call.
+const LOAD: u16 = 0x20;
+/// Jumps if it is at least as large.
+const AT_LEAST: u16 = 0x35;
+/// Ends with an answer.
+const RETURN: u16 = 0x06;
+/// The bit of calls of the x32 kind.
+const X32: u32 = 0x4000_0000;
+
 /// Refuses calls of the x32 kind first: they have other numbers, and the same architecture.
 fn without_x32(program: BpfProgram) -> BpfProgram {
     if !cfg!(target_arch = "x86_64") {
         return program;
     }
-    /// Loads the number of the call.
-    const LOAD: u16 = 0x20;
-    /// Jumps if it is at least as large.
-    const AT_LEAST: u16 = 0x35;
-    const RETURN: u16 = 0x06;
-    const X32: u32 = 0x4000_0000;
     let refused = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
     let mut with = vec![
         sock_filter { code: LOAD, jt: 0, jf: 0, k: 0 },

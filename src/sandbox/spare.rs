@@ -28,7 +28,7 @@ pub(crate) struct Ready {
     pub(crate) tree: Tree,
     pub(crate) output: io::PipeReader,
     pub(crate) control: UnixStream,
-    pub(crate) shape: Shape,
+    shape: Shape,
     /// Where its end is waited for.
     runtime: Id,
 }

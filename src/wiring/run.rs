@@ -15,17 +15,16 @@ use tokio::runtime::Runtime;
 
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
-use crate::config::{Dirs, Environment, Layers, Settings};
+use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines};
 use crate::front::headless::{self, Format, Manner};
 use crate::front::prompt::{self, Wanted};
 use crate::journal::{FileJournal, MemoryJournal, StateDir};
 use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
 use crate::provider::replay;
-use crate::sandbox::Sandbox;
 use crate::tools;
 use crate::tools::workspace::Workspace;
-use crate::wiring::confinement::unenforced;
+use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{Place, colors, notices, place, provider, session_id, toolbox};
@@ -105,7 +104,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         keep: !args.no_transcript,
     };
     let assembled = assemble(&setup, model)?;
-    introduce(&assembled, args, &loaded.layers);
+    introduce(&assembled, args, &loaded);
     let manner = Manner {
         format: match args.output_format {
             OutputFormat::Text => Format::Text,
@@ -194,10 +193,8 @@ pub(crate) fn assemble_in(
     }
     let roots: Vec<String> =
         workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
-    let sandbox = Sandbox::new(secrets(setup)).map_err(|error| {
-        one(Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
-            .because(error.to_string()))
-    })?;
+    let folders = workspace.roots().map(Path::to_owned).collect();
+    let sandbox = confinement::sandbox(setup, folders, secrets(setup)).map_err(one)?;
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
     let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
@@ -252,10 +249,7 @@ fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str)
         date: today(setup.environment),
         shell: "bash".to_owned(),
         git_branch: repository.as_deref().and_then(agents::git_branch),
-        sandbox: match tier {
-            "none" => "none; commands run with the user's rights".to_owned(),
-            tier => tier.to_owned(),
-        },
+        sandbox: confinement::briefing(tier, &setup.settings.sandbox, setup.asking),
     };
     agents::system_prompt(agent, &block, &instructions)
 }
@@ -366,7 +360,7 @@ fn read_prompt(
 }
 
 /// Lines on standard error: which session this is, and what confines it.
-fn introduce(assembled: &Assembled, args: &RunArgs, layers: &Layers) {
+fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     let settings = &assembled.settings;
     let info = assembled.ports.provider.info();
     let kept = if args.no_transcript { " (not kept, cannot be resumed)" } else { "" };
@@ -374,10 +368,9 @@ fn introduce(assembled: &Assembled, args: &RunArgs, layers: &Layers) {
         "session {}{kept} · {} · {} via {}\n",
         settings.session_id, settings.agent, info.model, info.profile
     );
-    if settings.tier == "none" {
-        text.push_str("sandbox none: commands run with all of your rights\n");
-    }
-    text.push_str(&unenforced(layers, &settings.tier));
+    let sandbox = &loaded.settings.sandbox;
+    text.push_str(&confinement::line(&settings.tier, sandbox, settings.asking));
+    text.push_str(&unenforced(&loaded.layers, &settings.tier));
     if args.dry_run {
         text.push_str("dry run: nothing is written or run\n");
     }

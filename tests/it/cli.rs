@@ -40,7 +40,6 @@ fn refuses_what_makes_no_sense() {
         (&["run", "--max-turns", "0", "x"], "--max-turns"),
         (&["run", "--budget", "0", "x"], "not available yet"),
         (&["run", "--budget", "abc", "x"], "not available yet"),
-        (&["run", "--sandbox-required", "x"], "not available yet"),
         (&["run", "--output-format", "xml", "x"], "stream-json"),
         (&["run", "--cwd", "nowhere", "x"], "--cwd"),
         (&["run", "--cwd", "a-file", "x"], "not a folder"),

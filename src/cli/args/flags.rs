@@ -102,6 +102,9 @@ struct Agent {
     /// What commands are confined to
     #[arg(long, value_enum, help_heading = "Authority")]
     sandbox: Option<Sandbox>,
+    /// Ends with exit code 7 where commands cannot be confined
+    #[arg(long, help_heading = "Authority")]
+    sandbox_required: bool,
     /// Whether commands reach the network
     #[arg(long, value_enum, help_heading = "Authority")]
     network: Option<Network>,
@@ -211,6 +214,7 @@ impl Agent {
             no_transcript: self.no_transcript,
             record: self.record,
             sandbox: self.sandbox.as_ref().map(value_name),
+            sandbox_required: self.sandbox_required.then_some(true),
             network: self.network.as_ref().map(value_name),
             agent_mode: single.then(|| "single-agent".into()),
             verbose: self.verbose,
