@@ -14,6 +14,7 @@ pub mod hooks;
 pub mod journal;
 pub mod models;
 pub mod permission;
+pub mod protected;
 pub mod provider;
 pub mod sandbox;
 pub mod secrets;

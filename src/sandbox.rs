@@ -10,6 +10,7 @@ mod bubblewrap;
 mod capture;
 mod dialogue;
 mod environment;
+mod guard;
 mod helper;
 mod init;
 mod kernel;
@@ -19,8 +20,11 @@ mod namespaces;
 mod plan;
 mod planning;
 mod probe;
+mod protect;
 mod run;
 mod scratch;
+#[cfg(any(test, target_os = "macos"))]
+mod seatbelt;
 mod seccomp;
 mod spare;
 mod syscalls;
@@ -46,6 +50,7 @@ pub use helper::{helper_main, survive_file_limits};
 pub use plan::{Backend, Tier};
 pub use planning::Surroundings;
 pub use probe::{Found, Tried, Wanted};
+pub use protect::{Action, Finding, Held, Protection, Survey, What};
 
 /// Starts processes, all with the same helper, environment and secrets.
 #[derive(Debug)]
@@ -60,6 +65,7 @@ pub struct Sandbox {
     family: tree::Family,
     watch: watch::Watch,
     kept: spare::Kept,
+    protections: guard::Protections,
 }
 
 impl Drop for Sandbox {
@@ -93,6 +99,7 @@ impl Sandbox {
             family: tree::Family::new(),
             watch: watch::Watch::default(),
             kept: spare::Kept::default(),
+            protections: guard::Protections::default(),
         }
     }
 
@@ -192,6 +199,8 @@ pub struct Outcome {
     pub quiet: Duration,
     /// Processes that it had left behind and that were killed.
     pub stragglers: usize,
+    /// What it did to protected files, and what became of that.
+    pub findings: Vec<Finding>,
 }
 
 /// How a process ended, exactly once.

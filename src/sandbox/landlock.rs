@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use ::landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus,
-    PathBeneath, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus,
+    Scope,
 };
 use nix::errno::Errno;
 use nix::libc;
@@ -88,10 +89,15 @@ pub(crate) fn restrict(plan: &Plan) -> Result<InForce, String> {
 ///
 /// Whoever is inside can then be signalled all at once, and nobody else.
 pub(crate) fn enclose() -> bool {
+    let Ok(root) = PathFd::new("/") else { return false };
+    // To link and to rename from folder to folder is denied by every circle that does not say
+    // otherwise.
     let enclosed = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .scope(Scope::Signal)
+        .and_then(|ruleset| ruleset.handle_access(AccessFs::Refer))
         .and_then(Ruleset::create)
+        .and_then(|ruleset| ruleset.add_rule(PathBeneath::new(root, AccessFs::Refer)))
         .and_then(RulesetCreated::restrict_self);
     // What matters is what happens: the one that started us is outside.
     enclosed.is_ok() && kill(getppid(), None) == Err(Errno::EPERM)

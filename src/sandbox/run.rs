@@ -66,12 +66,21 @@ impl Sandbox {
         // Dropped last, when nobody uses it any more.
         let scratch = Scratch::new(&spawn.scratch, &self.spare).map_err(start_error)?;
         let directory = opened(&spawn.directory)?;
-        let plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
+        let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
+        // Dropped after the process, which must not be at work when it is looked at.
+        let guard = self.guard(&mut plan, &spawn.scratch).await?;
         let shape = Shape::of(&plan);
         let mut running = self.start(spawn, &scratch, &directory, plan)?;
         drop(directory);
         running.attend(&mut watch, &|| self.keep(shape)).await.map_err(start_error)?;
-        let ended = running.end(&mut watch).await;
+        let mut ended = running.end(&mut watch).await;
+        let findings = match guard {
+            Some(guard) => guard.settle().await,
+            None => Vec::new(),
+        };
+        if let Ok(outcome) = &mut ended {
+            outcome.findings = findings;
+        }
         if matches!(ended, Err(RunError::NotPrepared { .. })) {
             self.distrust();
         }
@@ -421,6 +430,7 @@ impl Running {
             duration: end - self.begin,
             quiet: end.saturating_duration_since(self.last_output),
             stragglers,
+            findings: Vec::new(),
         })
     }
 }

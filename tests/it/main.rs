@@ -47,6 +47,8 @@ mod doctor;
 // Processes: what they see, how they end, what is left of them.
 mod confining;
 mod exec;
+// What confinement does not let through, each with what it must.
+mod sandbox;
 // Rules about the source that no compiler checks.
 mod tidy;
 // The commands around the configuration.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of `src/` a module may use. Those that put everything together are not listed.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("agents", &["failure"]),
     ("cli", &["failure"]),
     ("config", &["failure"]),
@@ -15,9 +15,10 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("images", &["failure"]),
     ("journal", &["failure"]),
     ("models", &["failure"]),
-    ("permission", &["failure", "secrets"]),
+    ("permission", &["failure", "protected", "secrets"]),
+    ("protected", &[]),
     ("provider", &["failure"]),
-    ("sandbox", &["failure", "secrets"]),
+    ("sandbox", &["failure", "protected", "secrets"]),
     ("secrets", &[]),
     ("tools", &["failure", "images", "sandbox", "secrets"]),
 ];
