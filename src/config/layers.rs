@@ -220,7 +220,7 @@ impl Reader {
     }
 
     pub(crate) fn environment(&mut self, environment: &Environment) {
-        const OTHERS: [&str; 1] = ["POSSE_HOME"];
+        const OTHERS: [&str; 2] = ["POSSE_HOME", "POSSE_SANDBOX_BACKEND"];
         let known = || schema::KEYS.iter().filter_map(|key| key.variable);
         for name in environment.names("POSSE_") {
             if let Some(oddity) = environment.oddity(name) {

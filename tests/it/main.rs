@@ -49,6 +49,8 @@ mod confining;
 mod exec;
 // What confinement does not let through, each with what it must.
 mod sandbox;
+// A model that does what an attacker wrote.
+mod obedient;
 // Rules about the source that no compiler checks.
 mod tidy;
 // The commands around the configuration.
