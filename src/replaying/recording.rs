@@ -15,7 +15,7 @@ pub(crate) struct Recording {
     pub(crate) model: String,
     pub(crate) cwd: String,
     pub(crate) started_ms: u64,
-    /// Names of the tools that it saw, as of the last prompt.
+    /// Names of the tools that it saw: of every agent that it had.
     pub(crate) tools: Vec<String>,
     pub(crate) turns: Vec<Turn>,
     /// Ids of calls, in the order in which they were minted.
@@ -69,7 +69,11 @@ impl Recording {
                 (self.provider, self.model) = (provider.clone(), model.clone());
                 self.started_ms = record.ts;
             }
-            Event::InvocationStarted { tools, .. } => self.tools.clone_from(tools),
+            Event::InvocationStarted { tools, .. } => {
+                let new = tools.iter().filter(|name| !self.tools.contains(name));
+                let new: Vec<String> = new.cloned().collect();
+                self.tools.extend(new);
+            }
             Event::UserMessage { content, message_id: None } => {
                 let prompt = Prompt { content: content.clone() };
                 self.turns.push(Turn { prompt, replies: VecDeque::new(), failure: None });

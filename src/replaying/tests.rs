@@ -121,6 +121,19 @@ async fn what_was_said_meanwhile_enters_at_the_same_place() {
 }
 
 #[tokio::test]
+async fn what_an_agent_did_before_another_with_fewer_tools_took_over_is_the_same_again() {
+    let bench =
+        bench(vec![Said::call("echo", r#"{"text":"a"}"#), Said::say("done"), Said::say("planned")]);
+    let mut records = recorded(&bench, &["one", "two"]).await;
+    let started = records.iter_mut().rev().find_map(|record| match &mut record.event {
+        Event::InvocationStarted { tools, .. } => Some(tools),
+        _ => None,
+    });
+    *started.unwrap() = vec!["write".to_owned()];
+    assert_eq!(compared(&records).await, None);
+}
+
+#[tokio::test]
 async fn what_was_said_while_a_call_ran_leaves_the_call_its_result() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let bench = Bench::new(vec![
