@@ -108,14 +108,7 @@ impl Protections {
             return Ok(Arc::clone(protection));
         }
         let Surroundings { own, home, readable_secrets, .. } = surroundings;
-        let base = surroundings.roots.first();
-        let readable = readable_secrets.iter().filter_map(|name| {
-            let path = match (name.strip_prefix("~/"), home) {
-                (Some(below), Some(home)) => home.join(below),
-                _ => base.map_or_else(|| PathBuf::from(name), |base| base.join(name)),
-            };
-            std::fs::canonicalize(path).ok()
-        });
+        let readable = readable_secrets.iter().filter_map(resolved);
         let protection = Protection::new(
             &roots,
             own.clone(),

@@ -55,7 +55,7 @@ struct Inner {
     owed: Option<Held>,
     /// Repositories that commands of this session made. They hold nothing of the user's, and are
     /// cleaned after each command.
-    born: HashMap<Identity, Key>,
+    born: HashMap<Identity, Born>,
     /// Found when nobody was there to be told.
     untold: Vec<Finding>,
 }
@@ -64,6 +64,14 @@ struct Inner {
 struct Watched {
     root: Root,
     scan: Scan,
+}
+
+/// A repository that a command made.
+#[derive(Debug)]
+struct Born {
+    key: Key,
+    /// Whether the folder around it was made with it, so that nothing in there is the user's.
+    with_folder: bool,
 }
 
 /// Where a protected name is: which root, and the path below it.
@@ -336,7 +344,9 @@ impl Inner {
     fn new_baseline(&mut self, items: Vec<(usize, Item)>) -> Arc<Baseline> {
         // The number of a folder that is gone is given to another one.
         let roots = &self.roots;
-        self.born.retain(|identity, (at, path)| roots[*at].scan.identity(path) == Some(*identity));
+        self.born.retain(|identity, Born { key: (at, path), .. }| {
+            roots[*at].scan.identity(path) == Some(*identity)
+        });
         let pointed = self.pointed(&items);
         let mut baseline = Baseline {
             items: HashMap::with_capacity(items.len()),
@@ -371,7 +381,7 @@ impl Inner {
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
-        let is_born = parent.is_some_and(|parent| self.born.contains_key(&parent));
+        let is_born = self.is_born(parent) || self.came_along(at, &item.path);
         let state = self.reader.state(&folder, name)?;
         let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
         Some(Before { sort: item.sort, state: Some(state), identity, parent, is_mounted })

@@ -245,14 +245,14 @@ fn a_repository_that_came_along_works_and_plants_nothing() {
         repository(&root.join("clone/.git"));
         write(root, "clone/.git/hooks/post-checkout", "evil");
         write(root, "clone/.git/config", "[core]\n\tbare = false\n\tfsmonitor = ./evil\n");
-        write(root, "clone/CLAUDE.md", "project words");
+        write(root, "clone/.claude/settings.json", "project words");
         write(root, "clone/.gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = ../x\n");
     });
     assert_eq!(findings.len(), 3, "{findings:?}");
     assert_eq!(world.read("clone/.git/config"), "[core]\n\tbare = false\n");
     assert!(!world.exists("clone/.git/hooks/post-checkout"));
     assert!(world.exists("clone/.git/hooks/pre-commit.sample"));
-    assert!(world.exists("clone/CLAUDE.md") && world.exists("clone/.gitmodules"));
+    assert!(world.exists("clone/.claude") && world.exists("clone/.gitmodules"));
     // It is the command's own: no mounts, and harmless settings may change.
     let mut survey = world.protection.survey();
     survey.held_by(Held::ByMounts);
