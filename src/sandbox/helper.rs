@@ -25,8 +25,9 @@ use serde_json::json;
 use crate::sandbox::kernel::{self, Fork};
 use crate::sandbox::namespaces::{self, Mounted};
 use crate::sandbox::plan::{Backend, Plan, Tier};
+use crate::sandbox::seccomp::Filters;
 use crate::sandbox::wire::{self, Request};
-use crate::sandbox::{init, landlock, seccomp, watch};
+use crate::sandbox::{init, landlock, watch};
 
 /// The first argument that makes a process the helper.
 pub(crate) const MARK: &str = "__posse_helper";
@@ -37,8 +38,10 @@ const NOT_PREPARED: u8 = 125;
 /// What a helper can be made ready for before it knows the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Nothing that only some commands need.
+    /// Nothing is confined.
     Bare,
+    /// Confined where it is, with the host's network or without.
+    Reduced { network: bool },
     /// Namespaces of our own, with the host's network or without.
     Namespaces { network: bool },
     /// The first process in a namespace that somebody else has made.
@@ -49,6 +52,8 @@ impl Shape {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Shape::Bare => "bare",
+            Shape::Reduced { network: false } => "reduced",
+            Shape::Reduced { network: true } => "reduced+network",
             Shape::Namespaces { network: false } => "namespaces",
             Shape::Namespaces { network: true } => "namespaces+network",
             Shape::Inner => "inner",
@@ -58,6 +63,8 @@ impl Shape {
     fn parse(name: &str) -> Option<Shape> {
         let all = [
             Shape::Bare,
+            Shape::Reduced { network: false },
+            Shape::Reduced { network: true },
             Shape::Namespaces { network: false },
             Shape::Namespaces { network: true },
             Shape::Inner,
@@ -70,7 +77,22 @@ impl Shape {
         match plan.backend {
             Backend::Namespaces => Shape::Namespaces { network: plan.network },
             Backend::Bubblewrap => Shape::Inner,
-            Backend::Landlock | Backend::Nothing => Shape::Bare,
+            Backend::Landlock => Shape::Reduced { network: plan.network },
+            Backend::Nothing => Shape::Bare,
+        }
+    }
+
+    /// Whether the command is in a namespace of processes.
+    pub(crate) fn encloses(self) -> bool {
+        matches!(self, Shape::Namespaces { .. } | Shape::Inner)
+    }
+
+    /// The filters that its commands need, where that is known.
+    fn filters(self) -> Result<Option<Filters>, String> {
+        match self {
+            Shape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
+            Shape::Namespaces { network } => Filters::new(Tier::Full, network).map(Some),
+            Shape::Bare | Shape::Inner => Ok(None),
         }
     }
 }
@@ -115,6 +137,7 @@ fn help(
         dies_with_parent: false,
         closed: 0,
         has_init: false,
+        filters: None,
         mounted: Mounted::default(),
     };
     if shape == Shape::Inner {
@@ -137,8 +160,10 @@ fn help(
     // Whatever is closed below must have no owner.
     drop(null);
     facts.closed = close_others(control.as_raw_fd())?;
+    // In the time in which nobody waits for it.
+    facts.filters = shape.filters()?;
     match shape {
-        Shape::Bare => bare(control, facts),
+        Shape::Bare | Shape::Reduced { .. } => bare(control, facts),
         Shape::Namespaces { network } => outer(control, network, facts),
         Shape::Inner => first(control, facts),
     }
@@ -153,7 +178,7 @@ fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
         .map_err(|error| format!("the working directory is gone: {error}"))?;
     drop(directory);
     let Request { plan, .. } = &request;
-    if Shape::of(plan) != Shape::Bare {
+    if Shape::of(plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
     }
     if plan.tier == Tier::Reduced {
@@ -280,7 +305,15 @@ fn become_command(
             "tcp": landlock.tcp,
             "exposed": landlock.exposed,
         });
-        let calls = seccomp::restrict(plan)?;
+        let made;
+        let filters = match &facts.filters {
+            Some(filters) if filters.suit(plan) => filters,
+            _ => {
+                made = Filters::new(plan.tier, plan.network)?;
+                &made
+            }
+        };
+        let calls = filters.restrict()?;
         if !kernel::has_filter() || !nix::sys::prctl::get_no_new_privs().is_ok_and(|set| set) {
             return Err("the kernel does not say that system calls are filtered".to_owned());
         }
@@ -308,6 +341,7 @@ struct Facts {
     closed: usize,
     /// Whether a process of ours stays beside the command.
     has_init: bool,
+    filters: Option<Filters>,
     mounted: Mounted,
 }
 

@@ -69,22 +69,44 @@ struct Condition {
     any_bit: Vec<u32>,
 }
 
-/// Puts the filters in force for good, and says how many calls they speak of.
-pub(crate) fn restrict(plan: &Plan) -> Result<usize, String> {
-    let (programs, calls) = programs(plan)?;
-    for program in programs {
-        seccompiler::apply_filter(&program)
-            .map_err(|error| format!("system calls are not filtered: {error}"))?;
+/// Filters that are ready to be put in force.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    tier: Tier,
+    network: bool,
+    /// One for each kind of error.
+    programs: Vec<BpfProgram>,
+    /// How many calls they speak of.
+    calls: usize,
+}
+
+impl Filters {
+    pub(crate) fn new(tier: Tier, network: bool) -> Result<Filters, String> {
+        let (programs, calls) = programs(tier, network)?;
+        Ok(Filters { tier, network, programs, calls })
     }
-    Ok(calls)
+
+    /// Whether they are those of a plan.
+    pub(crate) fn suit(&self, plan: &Plan) -> bool {
+        (self.tier, self.network) == (plan.tier, plan.network)
+    }
+
+    /// Puts them in force for good, and says how many calls they speak of.
+    pub(crate) fn restrict(&self) -> Result<usize, String> {
+        for program in &self.programs {
+            seccompiler::apply_filter(program)
+                .map_err(|error| format!("system calls are not filtered: {error}"))?;
+        }
+        Ok(self.calls)
+    }
 }
 
 /// One program for each kind of error, and how many calls they speak of.
-fn programs(plan: &Plan) -> Result<(Vec<BpfProgram>, usize), String> {
+fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
     let list: List =
         toml::from_str(LIST).map_err(|error| format!("the list of calls is broken: {error}"))?;
     let mut rules: BTreeMap<Error, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
-    for entry in list.deny.iter().filter(|entry| entry.counts(plan)) {
+    for entry in list.deny.iter().filter(|entry| entry.counts(tier, network)) {
         let ways = entry.ways().map_err(|error| format!("the list of calls is broken: {error}"))?;
         for call in entry.calls.iter().filter_map(|name| syscalls::number(name)) {
             let of_call = rules.entry(entry.error).or_default().entry(call);
@@ -141,16 +163,16 @@ fn without_x32(program: BpfProgram) -> BpfProgram {
 }
 
 impl Entry {
-    fn counts(&self, plan: &Plan) -> bool {
+    fn counts(&self, tier: Tier, network: bool) -> bool {
         let tier = match self.tier {
             None => true,
-            Some(OfTier::Full) => plan.tier == Tier::Full,
-            Some(OfTier::Reduced) => plan.tier == Tier::Reduced,
+            Some(OfTier::Full) => tier == Tier::Full,
+            Some(OfTier::Reduced) => tier == Tier::Reduced,
         };
         let network = match self.network {
             None => true,
-            Some(Network::Denied) => !plan.network,
-            Some(Network::Inherited) => plan.network,
+            Some(Network::Denied) => !network,
+            Some(Network::Inherited) => network,
         };
         tier && network
     }
@@ -202,7 +224,6 @@ impl Condition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::plan::Backend;
 
     fn list() -> List {
         toml::from_str(LIST).unwrap()
@@ -229,10 +250,9 @@ mod tests {
 
     #[test]
     fn the_programs_are_built_for_every_tier_and_network() {
-        for backend in [Backend::Namespaces, Backend::Bubblewrap, Backend::Landlock] {
+        for tier in [Tier::Full, Tier::Reduced] {
             for network in [false, true] {
-                let plan = Plan { tier: backend.tier(), backend, network, ..Plan::open() };
-                let (programs, calls) = programs(&plan).unwrap();
+                let (programs, calls) = programs(tier, network).unwrap();
                 assert_eq!(programs.len(), 2);
                 assert!(calls > 60, "{calls}");
             }
@@ -241,8 +261,7 @@ mod tests {
 
     #[test]
     fn numbers_of_x32_come_to_nothing() {
-        let plan = Plan { tier: Tier::Reduced, backend: Backend::Landlock, ..Plan::open() };
-        let (programs, _) = programs(&plan).unwrap();
+        let (programs, _) = programs(Tier::Reduced, false).unwrap();
         if cfg!(target_arch = "x86_64") {
             assert!(programs.iter().all(|program| program[1].k == 0x4000_0000));
         }

@@ -115,7 +115,7 @@ impl Sandbox {
             .stderr(Stdio::from(output_end))
             .current_dir("/");
         // The descriptors of the other ends are closed with the command, or reading never ends.
-        let (child, tree) = Tree::start(mark.clone(), shape != Shape::Bare, move || {
+        let (child, tree) = Tree::start(mark.clone(), shape.encloses(), move || {
             let child = tokio::process::Command::from(command).spawn()?;
             let id = child.id().map_or(0, u32::cast_signed);
             Ok((child, id))
