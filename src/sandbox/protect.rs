@@ -58,6 +58,8 @@ struct Inner {
     born: HashMap<Identity, Born>,
     /// Found when nobody was there to be told.
     untold: Vec<Finding>,
+    /// It was said that there is too much to look at.
+    told_too_much: bool,
 }
 
 #[derive(Debug)]
@@ -240,6 +242,7 @@ impl Protection {
                 owed: None,
                 born: HashMap::new(),
                 untold: Vec::new(),
+                told_too_much: false,
             }),
         })
     }
@@ -296,7 +299,7 @@ impl Protection {
         inner.running = inner.running.saturating_sub(1);
         inner.baseline = Some(Arc::clone(&survey.baseline));
         findings.extend(inner.settle(survey.held, self.bounds));
-        if !survey.complete {
+        if !survey.complete && !std::mem::replace(&mut inner.told_too_much, true) {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
             let too_much = |path| Finding { path, what: What::TooMuch, action: Action::Left };
             findings.extend(roots.take(1).map(too_much));
