@@ -93,3 +93,47 @@ async fn a_hostile_clone_is_told_and_runs_nothing() {
         assert!(!world.workspace().join("ran").exists() && !made.join("ran").exists());
     }
 }
+
+#[tokio::test]
+async fn names_that_are_no_text_are_held_as_well() {
+    use std::os::unix::ffi::OsStrExt;
+
+    for backend in [Backend::Namespaces, Backend::Landlock] {
+        let mut world = World::new();
+        let odd = std::ffi::OsStr::from_bytes(b"a\nb \xff\"'");
+        let folder = world.workspace().join(odd);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("AGENTS.md"), "words\n").unwrap();
+        let script = "for f in */AGENTS.md; do echo evil > \"$f\"; done 2> /dev/null; echo DONE";
+        let ran = world.run(backend, false, script).await.unwrap();
+        assert_eq!(ran.text, "DONE\n");
+        assert_eq!(std::fs::read_to_string(folder.join("AGENTS.md")).unwrap(), "words\n");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_is_given_up_leaves_nothing_behind() {
+    for backend in [Backend::Namespaces, Backend::Landlock] {
+        let mut world = World::new();
+        let started = world.workspace().join("started");
+        let planted = world.workspace().join("CLAUDE.md");
+        let script = "echo evil > CLAUDE.md; touch started; sleep 600";
+        {
+            let run = world.run(backend, false, script);
+            let seen = async {
+                while !started.exists() {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+            };
+            tokio::select! {
+                ran = run => panic!("it ended by itself: {:?}", ran.map(|ran| ran.text)),
+                () = seen => {}
+            }
+        }
+        // The next command finds it, if nobody was faster.
+        let ran = world.run(backend, false, "ls CLAUDE.md 2> /dev/null; echo DONE").await.unwrap();
+        assert_eq!(ran.text, "DONE\n", "{backend:?}");
+        assert!(!planted.exists());
+        assert_eq!(ran.findings.len(), 1, "{:?}", ran.findings);
+    }
+}

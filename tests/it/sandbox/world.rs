@@ -421,7 +421,7 @@ fn is_control(root: &Path, relative: &Path) -> bool {
         let name = part.as_os_str().as_bytes();
         match protected::class_of(above, name) {
             Some(protected::Class::Git) if &*protected::fold(name) != b".gitmodules" => {
-                in_git = true
+                in_git = true;
             }
             Some(_) if !in_git => return true,
             _ => {}
