@@ -171,6 +171,7 @@ async fn verdicts(
         spill: base.join("session/output"),
         output_bytes_max: 64 << 10,
         spill_bytes_max: 1 << 20,
+        dialogue: None,
     };
     let outcome = sandbox.run(spawn, |_| {}).await.unwrap();
     let text = [&outcome.output.head[..], &outcome.output.tail].concat();
