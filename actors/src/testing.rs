@@ -18,8 +18,8 @@ use crate::conversation::{
 use crate::event::{Announcement, Event, Subscription};
 use crate::limits::Limits;
 use crate::ports::{
-    Action, Asking, Confinement, Hook, Ids, NoHooks, Policy, Ports, Question, Situation, Toolbox,
-    Verdict,
+    Action, Asking, Confinement, GrantStore, Hook, Ids, NoGrants, NoHooks, Policy, Ports, Question,
+    Situation, Toolbox, Verdict,
 };
 use crate::record::RecordId;
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
@@ -125,6 +125,8 @@ pub struct Bench {
     pub tools: Toolbox,
     /// The policy.
     pub policy: Arc<dyn Policy>,
+    /// What is kept of what the user allowed.
+    pub grants: Arc<dyn GrantStore>,
     /// The hooks.
     pub hooks: Arc<dyn Hook>,
     /// Who answers questions.
@@ -147,6 +149,7 @@ impl Bench {
             journal: Arc::default(),
             tools: Toolbox::default(),
             policy: allow_all(),
+            grants: Arc::new(NoGrants),
             hooks: Arc::new(NoHooks),
             asking: Asking::Human,
             limits: Limits::default(),
@@ -182,6 +185,7 @@ impl Bench {
             limits: self.limits.clone(),
             history: Vec::new(),
             price: self.price.clone(),
+            noted: Vec::new(),
             fail: self.fail.clone(),
         };
         let ports = Ports {
@@ -189,6 +193,7 @@ impl Bench {
             tools: Arc::new(self.tools.clone()),
             hooks: Arc::clone(&self.hooks),
             policy: Arc::clone(&self.policy),
+            grants: Arc::clone(&self.grants),
             journal: Arc::clone(&self.journal) as Arc<dyn crate::ports::JournalStore>,
             clock: Arc::clone(&self.clock),
             ids: Arc::new(CountedIds::default()),

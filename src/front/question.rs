@@ -211,6 +211,8 @@ mod tests {
             reason: "bash asks".to_owned(),
             scopes: scopes.to_vec(),
             digest: String::new(),
+            cwd: String::new(),
+            binding: String::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalError, JournalStore, NoHooks, Ports, Provider};
+use posse_actors::ports::{Asking, JournalError, JournalStore, NoGrants, NoHooks, Ports, Provider};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use tempfile::TempDir;
@@ -217,6 +217,7 @@ pub(crate) fn assemble_in(
         tools: Arc::new(toolbox),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(policy),
+        grants: Arc::new(NoGrants),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process)),
@@ -234,6 +235,7 @@ pub(crate) fn assemble_in(
         limits: limits(settings),
         history: Vec::new(),
         price: Some(price),
+        noted: Vec::new(),
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))

@@ -109,6 +109,12 @@ impl SessionHandle {
             Arc::clone(&ports.ids),
         );
         let permissions = Line::new(tree.coordinator.subscribe());
+        let book = GrantBook::new(
+            Vec::new(),
+            Arc::clone(&ports.grants),
+            Arc::clone(&ports.clock),
+            transcript.clone(),
+        );
         let services = Services {
             session_id: settings.session_id.clone(),
             tools: Arc::clone(&ports.tools),
@@ -118,7 +124,8 @@ impl SessionHandle {
             ids: Arc::clone(&ports.ids),
             transcript: transcript.clone(),
             permissions: permissions.clone(),
-            book: GrantBook::new(Vec::new()),
+            book,
+            cwd: settings.cwd.clone(),
             asking: settings.asking,
             tier: settings.tier.clone(),
             limits: Arc::new(settings.limits.clone()),
@@ -227,13 +234,18 @@ impl SessionHandle {
         tell(&self.session, Msg::Interrupt);
     }
 
-    /// Answers an open question.
+    /// Answers an open question, and returns when the answer is on the disk and has acted. The
+    /// first answer counts.
     pub async fn answer(&self, id: QuestionId, decision: Decision) -> Result<(), AnswerError> {
         let coordinator = self.permissions.current().ok_or(AnswerError::Ended)?;
         let answered = ask(&coordinator, self.ask_timeout, |reply| {
             permission::Msg::Answer(id, decision, reply)
         });
-        answered.await.unwrap_or(Err(AnswerError::Ended))
+        let lost = || match self.permissions.current() {
+            Some(_) => AnswerError::Lost,
+            None => AnswerError::Ended,
+        };
+        answered.await.unwrap_or_else(|| Err(lost()))
     }
 
     /// Ends the session and everything it started, and returns when its last record is written.
