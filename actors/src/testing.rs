@@ -28,7 +28,8 @@ pub use clock::{ManualClock, TokioClock};
 pub use journal::MemoryStore;
 pub use model::{ScriptedModel, Step};
 pub use tools::{
-    ChangingTool, EchoTool, GatedTool, HangingTool, Journaled, PanickingTool, WritingTool,
+    ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, Journaled, PanickingTool,
+    WritingTool,
 };
 
 /// Ids that count up, so that snapshots are stable.
