@@ -4,6 +4,7 @@
 //! do yet is an error that says so: no flag is accepted and then ignored.
 
 mod args;
+mod authority;
 mod directory;
 mod later;
 
@@ -15,6 +16,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use serde_json::{Value, json};
 
+pub use authority::{GrantsAction, GrantsArgs};
 pub use directory::working_directory;
 
 use crate::failure::Exit;
@@ -40,6 +42,8 @@ pub enum Invocation {
     Tools(ListArgs),
     /// `posse models`.
     Models(ListArgs),
+    /// `posse grants …`.
+    Grants(GrantsArgs),
     /// `posse doctor`.
     Doctor(DoctorArgs),
     /// `posse completions`.
@@ -85,6 +89,8 @@ pub struct RunArgs {
     pub sandbox: Option<String>,
     /// `--network`: `deny` or `inherit`.
     pub network: Option<String>,
+    /// `--persistent-grants` or `--no-persistent-grants`.
+    pub persistent_grants: Option<bool>,
     /// `--mode`, `--single-agent`: `single-agent`, the only one there is.
     pub agent_mode: Option<String>,
     /// `-v`, counted.
@@ -374,6 +380,12 @@ impl RunArgs {
         set("timeout", seconds, "--timeout");
         let flag = if self.stream == Some(true) { "--stream" } else { "--no-stream" };
         set("streaming.enabled", self.stream.map(|on| json!(on)), flag);
+        let flag = if self.persistent_grants == Some(true) {
+            "--persistent-grants"
+        } else {
+            "--no-persistent-grants"
+        };
+        set("persistentGrants.enabled", self.persistent_grants.map(|on| json!(on)), flag);
         set("sandbox.mode", self.sandbox.as_ref().map(|mode| json!(mode)), "--sandbox");
         set("sandbox.network", self.network.as_ref().map(|mode| json!(mode)), "--network");
         overrides

@@ -26,7 +26,7 @@ pub use edit::{Change, edit, explain};
 pub use environment::{Dirs, Environment};
 pub use layers::{Layers, Leaf, Origin};
 pub use settings::{
-    CallBudget, ProviderSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
+    CallBudget, GrantKeeping, ProviderSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
 };
 pub use show::{paths, show};
 

@@ -10,11 +10,14 @@ pub mod cli;
 pub mod config;
 
 pub mod agents;
+pub mod grants;
 pub mod journal;
 pub mod models;
 pub mod permission;
+pub mod project;
 pub mod provider;
 pub mod sandbox;
+pub mod sealed;
 pub mod secrets;
 pub mod tools;
 

@@ -1,5 +1,6 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod authority;
 mod confinement;
 mod errands;
 mod model_price;
@@ -11,7 +12,7 @@ mod world;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use jiff::tz::TimeZone;
@@ -26,6 +27,7 @@ use crate::journal::commands::{self, View};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 use crate::models;
+use crate::project;
 
 pub(crate) use provider::{
     choose as choose_provider, name as provider_name, profile as provider_profile,
@@ -59,6 +61,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Agents(args) => errands::agents(&args, &environment),
         Invocation::Tools(args) => errands::tools(&args, &environment),
         Invocation::Models(args) => list_models(&args, &environment),
+        Invocation::Grants(args) => authority::run_grants(&args, &environment),
         Invocation::Doctor(args) => errands::doctor(&args, &environment),
         Invocation::Completions(args) => errands::completions(args),
         Invocation::Man(args) => errands::man(&args),
@@ -99,7 +102,7 @@ pub(crate) fn place(
 ) -> Result<Place, Vec<Failure>> {
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
     let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
-    let project = project_root(&cwd);
+    let project = project::root_of(&cwd);
     let sources = Sources {
         project: Some(&project),
         file: args.config.as_deref(),
@@ -108,12 +111,6 @@ pub(crate) fn place(
     };
     let loaded = config::load(environment, &dirs, &sources)?;
     Ok(Place { cwd, dirs, loaded })
-}
-
-/// The nearest folder with a `.git`, else the folder itself.
-pub(crate) fn project_root(cwd: &Path) -> PathBuf {
-    let repository = cwd.ancestors().find(|folder| folder.join(".git").exists());
-    repository.unwrap_or(cwd).to_owned()
 }
 
 fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Failure> {
@@ -159,7 +156,7 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
         ConfigArgs::Path { place: args } => {
             let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
-            config::paths(&dirs, Some(&project_root(&cwd)), args.config.as_deref())
+            config::paths(&dirs, Some(&project::root_of(&cwd)), args.config.as_deref())
         }
         ConfigArgs::Schema => config::json_schema(),
         ConfigArgs::Reference => config::reference(),

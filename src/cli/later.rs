@@ -9,11 +9,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::args::Cli;
 use crate::failure::nearest;
 
-const FLAGS: [&str; 14] = [
+const FLAGS: [&str; 12] = [
     "--budget",
     "--sandbox-required",
-    "--persistent-grants",
-    "--no-persistent-grants",
     "--main-max-context-tokens",
     "--main-compact-at",
     "--sub-max-context-tokens",
@@ -26,11 +24,10 @@ const FLAGS: [&str; 14] = [
     "-c",
 ];
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 12] = [
     "resume",
     "attach",
     "permissions",
-    "grants",
     "trust",
     "skills",
     "mcp",

@@ -40,6 +40,8 @@ pub struct Settings {
     pub tools: ToolSettings,
     /// `models`: what the user knows better, field by field, by model or `provider/model`.
     pub models: BTreeMap<String, Map<String, Value>>,
+    /// `persistentGrants`.
+    pub persistent_grants: GrantKeeping,
     /// `permissions`: rules as JSON objects, from the user alone.
     pub permissions: Vec<Value>,
     /// `providers`, by name.
@@ -55,6 +57,17 @@ pub struct SandboxSettings {
     pub network: String,
     /// `readSecrets`: absolute.
     pub readable_secrets: Vec<PathBuf>,
+}
+
+/// What is remembered of permissions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantKeeping {
+    /// `enabled`.
+    pub enabled: bool,
+    /// `scope`: `session`, `project` or `global`.
+    pub scope: String,
+    /// `ttlMs`.
+    pub ttl_ms: u64,
 }
 
 /// How tools behave.
@@ -155,6 +168,11 @@ impl Settings {
             image_detail: text("multimodal.detail").unwrap_or_default(),
             tools: tools(layers),
             models: models(layers),
+            persistent_grants: GrantKeeping {
+                enabled: value("persistentGrants.enabled").is_some_and(|on| *on == true),
+                scope: text("persistentGrants.scope").unwrap_or_default(),
+                ttl_ms: number("persistentGrants.ttlMs"),
+            },
             permissions: list("permissions"),
             providers: providers(layers, environment, failures),
         }

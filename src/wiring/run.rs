@@ -7,7 +7,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalError, JournalStore, NoGrants, NoHooks, Ports, Provider};
+use posse_actors::ports::{Asking, JournalError, JournalStore, NoHooks, Ports, Provider};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ use crate::tools::workspace::Workspace;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
-use crate::wiring::{Place, colors, notices, place, provider, session_id, toolbox};
+use crate::wiring::{Place, authority, colors, notices, place, provider, session_id, toolbox};
 
 /// Names of variables whose values are secrets, in part.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
@@ -217,7 +217,7 @@ pub(crate) fn assemble_in(
         tools: Arc::new(toolbox),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(policy),
-        grants: Arc::new(NoGrants),
+        grants: authority::grants(setup.cwd, setup.dirs, settings),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process)),
