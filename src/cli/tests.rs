@@ -44,7 +44,7 @@ fn reads_every_flag_of_run() {
     let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --cwd a \
         --add-dir b --add-dir c -y --dry-run --no-stream --image i --image j --no-transcript \
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --network deny \
-        --mode single --trust-project -vv go";
+        --no-persistent-grants --mode single --trust-project -vv go";
     let expected = RunArgs {
         prompt: Some(PromptArg::Text("go".into())),
         agent: Some("plan".into()),
@@ -63,6 +63,7 @@ fn reads_every_flag_of_run() {
         record: Some("r".into()),
         sandbox: Some("read-only".into()),
         network: Some("deny".into()),
+        persistent_grants: Some(false),
         agent_mode: Some("single-agent".into()),
         verbose: 2,
         place: PlaceArgs { cwd: Some("a".into()), config: Some("f".into()), trust_project: true },

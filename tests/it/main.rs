@@ -16,6 +16,8 @@ mod posse;
 mod turns;
 // What is asked about, allowed and denied.
 mod permission;
+// What outlives a session.
+mod authority;
 // What a model is told of arguments that make no sense.
 mod arguments;
 // Servers that fail, lie or send rubbish.

@@ -305,7 +305,7 @@ fn asks_a_person_at_a_terminal() {
     person.types("n\n");
     person.sees("src/a.rs");
     person.sees("for this session would allow every change below src/");
-    person.sees("[s] for this session  [N] no: ");
+    person.sees("[s] for this session  [p] in this project  [N] no: ");
     person.types("s\n");
     // The second file of that folder is not asked about.
     person.sees("? write other.rs");
