@@ -16,7 +16,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use serde_json::{Value, json};
 
-pub use authority::{GrantsAction, GrantsArgs};
+pub use authority::{GrantsAction, GrantsArgs, TrustAction, TrustArgs};
 pub use directory::working_directory;
 
 use crate::failure::Exit;
@@ -44,6 +44,8 @@ pub enum Invocation {
     Models(ListArgs),
     /// `posse grants …`.
     Grants(GrantsArgs),
+    /// `posse trust …`.
+    Trust(TrustArgs),
     /// `posse doctor`.
     Doctor(DoctorArgs),
     /// `posse completions`.

@@ -20,6 +20,7 @@ pub mod sandbox;
 pub mod sealed;
 pub mod secrets;
 pub mod tools;
+pub mod trust;
 
 pub mod demo;
 pub mod doctor;

@@ -8,6 +8,7 @@ mod plain;
 mod provider;
 mod run;
 mod toolbox;
+mod trusting;
 mod world;
 
 use std::ffi::OsString;
@@ -62,6 +63,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Tools(args) => errands::tools(&args, &environment),
         Invocation::Models(args) => list_models(&args, &environment),
         Invocation::Grants(args) => authority::run_grants(&args, &environment),
+        Invocation::Trust(args) => trusting::run(&args, &environment),
         Invocation::Doctor(args) => errands::doctor(&args, &environment),
         Invocation::Completions(args) => errands::completions(args),
         Invocation::Man(args) => errands::man(&args),
@@ -103,13 +105,18 @@ pub(crate) fn place(
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
     let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
     let project = project::root_of(&cwd);
+    let (trusted, notice) = authority::trusted(&project, &dirs);
+    let presets = authority::presets();
     let sources = Sources {
         project: Some(&project),
         file: args.config.as_deref(),
         trust_project: args.trust_project,
+        trusted: trusted.as_ref().map(|trusted| trusted.digest.as_str()),
+        presets: &presets,
         flags,
     };
-    let loaded = config::load(environment, &dirs, &sources)?;
+    let mut loaded = config::load(environment, &dirs, &sources)?;
+    loaded.notices.extend(notice);
     Ok(Place { cwd, dirs, loaded })
 }
 
@@ -151,7 +158,7 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
         ConfigArgs::Show { origin, json, place: args } => {
             let place = place(&args, Vec::new(), environment)?;
             notices(&place.loaded);
-            config::show(&place.loaded.layers, origin, json)
+            config::show(&place.loaded.layers, place.loaded.project.as_ref(), origin, json)
         }
         ConfigArgs::Path { place: args } => {
             let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;

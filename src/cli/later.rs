@@ -24,11 +24,10 @@ const FLAGS: [&str; 12] = [
     "-c",
 ];
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 11] = [
     "resume",
     "attach",
     "permissions",
-    "trust",
     "skills",
     "mcp",
     "serve",

@@ -5,18 +5,52 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::event::Scope;
+use posse_actors::event::{Event, Scope};
 use posse_actors::ports::GrantStore;
 
 use crate::cli::{GrantsAction, GrantsArgs, PlaceArgs};
-use crate::config::{Dirs, Environment, Settings};
+use crate::config::{self, Dirs, Environment, Loaded, Notice, Settings};
 use crate::failure::{Exit, Failure};
 use crate::grants::commands::Desk;
 use crate::grants::{GrantSettings, Grants};
 use crate::project::{self, Identity};
+use crate::provider::presets;
 use crate::sealed::Vault;
+use crate::trust::{Trust, Trusted};
 use crate::wiring::world::now_ms;
 use crate::wiring::{Place, place};
+
+/// What is trusted of the project at `root`, as far as it has a file of its own; and what is
+/// wrong with where that is kept.
+pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Notice>) {
+    if config::project_file(root).symlink_metadata().is_err() {
+        return (None, None);
+    }
+    let Ok(identity) = Identity::of(root) else { return (None, None) };
+    match Trust::new(Vault::new(&dirs.state)).find(&identity) {
+        Ok(trusted) => (trusted, None),
+        Err(distrust) => {
+            let line = distrust.line();
+            let text = line.strip_prefix("CFG010: ").unwrap_or(&line).to_owned();
+            (None, Some(Notice { code: "CFG010", text }))
+        }
+    }
+}
+
+/// Providers that exist without being configured, and the variables with their keys.
+pub(crate) fn presets() -> Vec<(&'static str, Option<&'static str>)> {
+    presets::all().iter().map(|preset| (preset.name, preset.key_variable)).collect()
+}
+
+/// What a repository wanted and did not get: it belongs into the journal.
+pub(crate) fn ignored(loaded: &Loaded) -> Vec<Event> {
+    let about_project = |notice: &&Notice| matches!(notice.code, "CFG005" | "CFG010" | "TRU001");
+    let event = |notice: &Notice| Event::ConfigIgnored {
+        code: notice.code.to_owned(),
+        message: notice.text.clone(),
+    };
+    loaded.notices.iter().filter(about_project).map(event).collect()
+}
 
 /// The grants of a session in `cwd`. Nothing is read before the first call is judged.
 pub(crate) fn grants(cwd: &Path, dirs: &Dirs, settings: &Settings) -> Arc<dyn GrantStore> {

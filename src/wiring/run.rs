@@ -104,7 +104,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         dry_run: args.dry_run,
         keep: !args.no_transcript,
     };
-    let assembled = assemble(&setup, model)?;
+    let mut assembled = assemble(&setup, model)?;
+    assembled.settings.noted = authority::ignored(&loaded);
     introduce(&assembled, args, &loaded.layers);
     let manner = Manner {
         format: match args.output_format {
