@@ -82,6 +82,7 @@ fn reads_every_flag_of_run() {
     maxTurns=3 --max-turns
     timeout="600000ms" --timeout
     streaming.enabled=false --no-stream
+    persistentGrants.enabled=false --no-persistent-grants
     sandbox.mode="read-only" --sandbox
     sandbox.network="deny" --network
     "#);

@@ -18,6 +18,8 @@ mod turns;
 mod permission;
 // What outlives a session.
 mod authority;
+// Repositories that want something before anybody agreed.
+mod hostile;
 // What a model is told of arguments that make no sense.
 mod arguments;
 // Servers that fail, lie or send rubbish.

@@ -93,16 +93,17 @@ impl Reader {
         } else {
             (sources.trusted == Some(digest.as_str())).then_some(Trust::Content)
         };
+        let is_trusted = trust.is_some();
         let mut walk = Walk::new(&source);
         walk.file();
-        self.mistakes(&mut walk, trust.is_some());
+        self.mistakes(&mut walk, is_trusted);
         let wanted: Vec<Wanted> =
             walk.found.iter().map(|found| self.judge(found, trust, sources)).collect();
-        self.note_ignored(&source.name, &wanted, trust.is_none() && sources.trusted.is_some());
+        self.note_ignored(&source.name, &wanted, !is_trusted && sources.trusted.is_some());
         let name: Arc<str> = source.name.as_str().into();
         for (found, wanted) in walk.found.into_iter().zip(&wanted) {
             if let Fate::Counts(trust) = wanted.fate {
-                self.count(found, &name, trust);
+                self.count(found, &name, trust, is_trusted);
             }
         }
         self.project = Some(ProjectFile { name: source.name.clone(), digest, wanted });
@@ -215,7 +216,7 @@ impl Reader {
         }
     }
 
-    fn count(&mut self, found: Found, name: &Arc<str>, trust: Trust) {
+    fn count(&mut self, found: Found, name: &Arc<str>, trust: Trust, is_trusted: bool) {
         let Found { key, path, mut value, line } = found;
         let before = self.layers.leaves.get(&path).cloned();
         let mut joined = false;
@@ -227,7 +228,7 @@ impl Reader {
             value = own.iter().chain(theirs).cloned().collect();
             joined = true;
         }
-        if trust == Trust::Harmless {
+        if !is_trusted {
             self.displaced.insert(path.clone(), before);
         }
         let origin = Origin::Project { name: Arc::clone(name), line, trust, joined };
