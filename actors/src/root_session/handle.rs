@@ -109,28 +109,7 @@ impl SessionHandle {
             Arc::clone(&ports.ids),
         );
         let permissions = Line::new(tree.coordinator.subscribe());
-        let book = GrantBook::new(
-            Vec::new(),
-            Arc::clone(&ports.grants),
-            Arc::clone(&ports.clock),
-            transcript.clone(),
-        );
-        let services = Services {
-            session_id: settings.session_id.clone(),
-            tools: Arc::clone(&ports.tools),
-            hooks: Arc::clone(&ports.hooks),
-            policy: Arc::clone(&ports.policy),
-            clock: Arc::clone(&ports.clock),
-            ids: Arc::clone(&ports.ids),
-            transcript: transcript.clone(),
-            permissions: permissions.clone(),
-            book,
-            cwd: settings.cwd.clone(),
-            asking: settings.asking,
-            tier: settings.tier.clone(),
-            limits: Arc::new(settings.limits.clone()),
-            fail: settings.fail.clone(),
-        };
+        let services = services(&ports, &settings, transcript.clone(), permissions.clone());
         let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
         let specs = visible.map(|tool| tool.spec().clone()).collect();
         let feed = Feed::new();
@@ -256,6 +235,37 @@ impl SessionHandle {
         });
         tell(&self.session, Msg::End(ending, report));
         ended.await.ok();
+    }
+}
+
+/// What the calls of a session share.
+fn services(
+    ports: &Ports,
+    settings: &SessionSettings,
+    transcript: Transcript,
+    permissions: Line<permission::Msg>,
+) -> Services {
+    let book = GrantBook::new(
+        Vec::new(),
+        Arc::clone(&ports.grants),
+        Arc::clone(&ports.clock),
+        transcript.clone(),
+    );
+    Services {
+        session_id: settings.session_id.clone(),
+        tools: Arc::clone(&ports.tools),
+        hooks: Arc::clone(&ports.hooks),
+        policy: Arc::clone(&ports.policy),
+        clock: Arc::clone(&ports.clock),
+        ids: Arc::clone(&ports.ids),
+        transcript,
+        permissions,
+        book,
+        cwd: settings.cwd.clone(),
+        asking: settings.asking,
+        tier: settings.tier.clone(),
+        limits: Arc::new(settings.limits.clone()),
+        fail: settings.fail.clone(),
     }
 }
 

@@ -49,6 +49,7 @@ enum Entry {
     Passing(Fact),
 }
 
+#[expect(clippy::large_enum_variant, reason = "what is new gets its box with its number")]
 enum Durable {
     New { ts: u64, origin: Option<Arc<Origin>>, event: Event },
     Numbered(Arc<StoredRecord>),
