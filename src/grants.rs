@@ -29,6 +29,8 @@ pub struct GrantSettings {
     pub widest: Scope,
     /// How long a grant counts.
     pub ttl: Duration,
+    /// What confines commands here: `none`, `reduced` or `full`.
+    pub tier: String,
 }
 
 /// The grants of one session's project, and those of all.
@@ -175,7 +177,8 @@ impl Shared {
             seen.book.grants.retain(|kept| kept.ends_ms(ttl) > time);
         }
         let until = seen.book.grants.iter().map(|kept| kept.ends_ms(ttl)).min();
-        let counts = |kept: &&Kept| kept.counts_in(self.project.as_ref());
+        let here = |kept: &&Kept| kept.counts_in(self.project.as_ref());
+        let counts = |kept: &&Kept| here(kept) && kept.counts_within(&self.settings.tier);
         let grants = seen.book.grants.iter().filter(counts).map(|kept| kept.grant.clone());
         let grants: Arc<[Grant]> =
             grants.filter(|grant| grant.scope <= self.settings.widest).collect();
@@ -216,7 +219,7 @@ impl Shared {
             }
             let time = book::time(&book, began, now).map_err(|why| book::refused(&why))?;
             book.grants.retain(|kept| kept.ends_ms(ttl) > time);
-            book.add(Kept::new(grant, project, time, ttl))?;
+            book.add(Kept::new(grant, project, time, ttl).within(&self.settings.tier))?;
             Ok(Some(book.changed(time)))
         })?;
         Ok(())

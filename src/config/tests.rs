@@ -307,7 +307,7 @@ fn fates(loaded: &Loaded) -> (Vec<&str>, Vec<&str>) {
 }
 
 #[test]
-fn trusts_bytes_and_not_a_file() {
+fn trust_not_bound_to_content_bytes_and_not_a_file() {
     let place = Place::new().project(r#"{ "model": "agreed", "defaultAgent": "plan" }"#);
     let digest = place.load().unwrap().project.unwrap().digest;
     let load = || place.load_with(|sources| sources.trusted = Some(&digest)).unwrap();
@@ -381,7 +381,7 @@ fn a_trusted_project_makes_things_stricter_and_never_wider() {
 }
 
 #[test]
-fn hidden_ways_into_the_file_are_closed() {
+fn path_identity_no_link_leads_to_the_file() {
     let place = Place::new().file("elsewhere/config.json", r#"{ "model": "m" }"#);
     fs::remove_dir(place.dir.path().join("project/.posse")).unwrap();
     std::os::unix::fs::symlink("../elsewhere", place.dir.path().join("project/.posse")).unwrap();

@@ -15,6 +15,8 @@ const TARGET_BYTES_MAX: usize = 16 << 10;
 /// By how much a clock may go back without that meaning anything.
 const SLACK_MS: u64 = 5 * 60 * 1000;
 const VERSION: u32 = 1;
+/// From nothing to everything.
+const TIERS: [&str; 3] = ["none", "reduced", "full"];
 
 /// Everything that is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct Kept {
     /// Where, if not everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Identity>,
+    /// What confined commands when it was given, if it is about commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
     /// When it was given: milliseconds since 1970.
     pub granted_ms: u64,
     /// When it ends.
@@ -94,7 +99,20 @@ impl Kept {
             .take(4)
             .fold(String::from("g"), |id, byte| format!("{id}{byte:02x}"));
         let expires_ms = now_ms.saturating_add(ttl_ms);
-        Kept { id, grant, project, granted_ms: now_ms, expires_ms }
+        Kept { id, grant, project, tier: None, granted_ms: now_ms, expires_ms }
+    }
+
+    /// Given where this confines commands.
+    pub(super) fn within(mut self, tier: &str) -> Kept {
+        self.tier = (self.grant.operation == "execute").then(|| tier.to_owned());
+        self
+    }
+
+    /// Whether it counts where `tier` confines commands: what was allowed to run within a sandbox
+    /// was not allowed to run without one.
+    pub(super) fn counts_within(&self, tier: &str) -> bool {
+        let rank = |name: &str| TIERS.iter().position(|tier| *tier == name);
+        self.tier.as_deref().is_none_or(|given| rank(tier) >= rank(given))
     }
 
     /// When it ends, if the user wants grants to count for no longer than `ttl_ms`.

@@ -77,7 +77,7 @@ impl Desk {
             // Writing to a string cannot fail.
             let _: std::fmt::Result = writeln!(text, "{why}");
         }
-        write(&text, out)
+        Ok(write(&text, out))
     }
 
     /// Ends the grants with these ids, or none if one of them is unknown.
@@ -93,7 +93,7 @@ impl Desk {
             }
             Ok(Some(book.changed(self.now_ms)))
         })?;
-        self.ended("revoked", &revoked, None, out)
+        Ok(self.ended("revoked", &revoked, None, out))
     }
 
     /// Ends all of them. A file that is not believed is moved aside.
@@ -109,7 +109,7 @@ impl Desk {
             book.seen_ms = 0;
             Ok(Some(book.changed(self.now_ms)))
         })?;
-        self.ended("cleared", &cleared, aside.as_deref(), out)
+        Ok(self.ended("cleared", &cleared, aside.as_deref(), out))
     }
 
     fn ended(
@@ -118,7 +118,7 @@ impl Desk {
         ended: &[Kept],
         aside: Option<&std::path::Path>,
         out: &mut dyn Write,
-    ) -> Result<Exit, Failure> {
+    ) -> Exit {
         if self.json {
             let ids: Vec<&str> = ended.iter().map(|kept| kept.id.as_str()).collect();
             let aside = aside.map(|path| path.display().to_string());
@@ -152,6 +152,7 @@ fn row(kept: &Kept, ends_ms: u64, counts: bool) -> serde_json::Value {
         "scope": kept.grant.scope,
         "operation": kept.grant.operation,
         "target": kept.grant.target,
+        "tier": kept.tier,
         "project": kept.project.as_ref().map(|project| &project.path),
         "grantedMs": kept.granted_ms,
         "expiresMs": ends_ms,
@@ -182,7 +183,7 @@ fn left(ms: u64) -> String {
     }
 }
 
-fn write(text: &str, out: &mut dyn Write) -> Result<Exit, Failure> {
+fn write(text: &str, out: &mut dyn Write) -> Exit {
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    Ok(written.map_or(Exit::Failed, |()| Exit::Done))
+    written.map_or(Exit::Failed, |()| Exit::Done)
 }

@@ -20,7 +20,8 @@ fn grant(target: &str, scope: Scope) -> Grant {
 }
 
 fn settings() -> GrantSettings {
-    GrantSettings { widest: Scope::Global, ttl: Duration::from_millis(7 * DAY) }
+    let tier = "reduced".to_owned();
+    GrantSettings { widest: Scope::Global, ttl: Duration::from_millis(7 * DAY), tier }
 }
 
 struct Place {
@@ -248,6 +249,24 @@ fn many_processes_lose_nothing() {
 }
 
 #[test]
+fn what_may_run_in_a_sandbox_may_not_run_without_one() {
+    let place = Place::new();
+    let a = place.process("a");
+    keep(&a, grant("make", Scope::Project), at(T0, 0)).unwrap();
+    let write = Grant { operation: "write".to_owned(), ..grant("/src", Scope::Project) };
+    keep(&a, write, at(T0, 0)).unwrap();
+    for (tier, expected) in [
+        ("full", &["make", "/src"][..]),
+        ("reduced", &["make", "/src"]),
+        ("none", &["/src"]),
+        ("of a later version", &["/src"]),
+    ] {
+        let there = GrantSettings { tier: tier.to_owned(), ..settings() };
+        assert_eq!(counts(&place.process_with("a", there), at(T0, 0)), expected, "{tier}");
+    }
+}
+
+#[test]
 fn everything_has_a_bound() {
     let place = Place::new();
     let a = place.process("a");
@@ -262,10 +281,12 @@ fn everything_has_a_bound() {
     assert_eq!(book.add(more).unwrap_err().code, "GRT001");
 }
 
+type Command<'a> = dyn Fn(&Desk, &mut Vec<u8>) -> Result<Exit, Failure> + 'a;
+
 #[test]
 fn the_commands_show_and_end_them() {
     let place = Place::new();
-    let run = |command: &dyn Fn(&Desk, &mut Vec<u8>) -> Result<Exit, Failure>, json| {
+    let run = |command: &Command<'_>, json| {
         let mut out = Vec::new();
         let ended = command(&place.desk(T0 + HOUR, json), &mut out);
         (ended, String::from_utf8(out).unwrap())

@@ -54,7 +54,7 @@ fn a_worktree_that_its_repository_lists_shares_the_project() {
 }
 
 #[test]
-fn what_only_says_that_it_is_a_worktree_is_none() {
+fn trust_identity_what_only_says_that_it_is_a_worktree() {
     type Trick = fn(&Place);
     let table: [(&str, Trick); 9] = [
         ("points at a real worktree of somebody else", |place| {
@@ -107,7 +107,7 @@ fn what_only_says_that_it_is_a_worktree_is_none() {
 }
 
 #[test]
-fn a_path_that_another_folder_has_now_is_another_project() {
+fn path_identity_another_folder_at_the_path_is_another_project() {
     let place = Place::new();
     fs::create_dir(place.path("a")).unwrap();
     let before = Identity::of(&place.path("a")).unwrap();

@@ -53,9 +53,14 @@ pub(crate) fn ignored(loaded: &Loaded) -> Vec<Event> {
 }
 
 /// The grants of a session in `cwd`. Nothing is read before the first call is judged.
-pub(crate) fn grants(cwd: &Path, dirs: &Dirs, settings: &Settings) -> Arc<dyn GrantStore> {
+pub(crate) fn grants(
+    cwd: &Path,
+    dirs: &Dirs,
+    settings: &Settings,
+    tier: &str,
+) -> Arc<dyn GrantStore> {
     let vault = Vault::new(&dirs.state);
-    Arc::new(Grants::new(vault, project_of(cwd), keeping(settings)))
+    Arc::new(Grants::new(vault, project_of(cwd), keeping(settings, tier)))
 }
 
 /// Whose permissions count in `cwd`: worktrees share those of their repository.
@@ -63,14 +68,14 @@ fn project_of(cwd: &Path) -> Option<Identity> {
     project::shared_identity(&project::root_of(cwd)).ok()
 }
 
-fn keeping(settings: &Settings) -> GrantSettings {
+fn keeping(settings: &Settings, tier: &str) -> GrantSettings {
     let kept = &settings.persistent_grants;
     let widest = match (kept.enabled, kept.scope.as_str()) {
         (true, "global") => Scope::Global,
         (true, "project") => Scope::Project,
         _ => Scope::Session,
     };
-    GrantSettings { widest, ttl: Duration::from_millis(kept.ttl_ms) }
+    GrantSettings { widest, ttl: Duration::from_millis(kept.ttl_ms), tier: tier.to_owned() }
 }
 
 pub(crate) fn run_grants(
@@ -82,7 +87,8 @@ pub(crate) fn run_grants(
     let desk = Desk {
         vault: Vault::new(&dirs.state),
         project: project_of(&cwd),
-        settings: keeping(&loaded.settings),
+        // What confines commands is not found out for a list.
+        settings: keeping(&loaded.settings, "full"),
         now_ms: now_ms(),
         json: args.json,
     };

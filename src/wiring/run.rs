@@ -218,7 +218,7 @@ pub(crate) fn assemble_in(
         tools: Arc::new(toolbox),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(policy),
-        grants: authority::grants(setup.cwd, setup.dirs, settings),
+        grants: authority::grants(setup.cwd, setup.dirs, settings, &tier),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process)),

@@ -17,6 +17,8 @@ use crate::wiring::authority;
 use crate::wiring::world::now_ms;
 
 type Ended = Result<Exit, Vec<Failure>>;
+/// Which settings a heading is about.
+type Belongs = fn(&Wanted) -> bool;
 
 fn one(failure: Failure) -> Vec<Failure> {
     vec![failure]
@@ -33,7 +35,7 @@ pub(super) fn run(args: &TrustArgs, environment: &Environment) -> Ended {
         TrustAction::Revoke { path } => revoke(&trust, path.clone().unwrap_or(root), args.json),
         TrustAction::Show => {
             let case = Case::new(root, &trust, environment, &dirs)?;
-            print(&if args.json { format!("{:#}\n", case.json()) } else { case.text() })
+            Ok(print(&if args.json { format!("{:#}\n", case.json()) } else { case.text() }))
         }
         TrustAction::Add { accept } => {
             let case = Case::new(root, &trust, environment, &dirs)?;
@@ -111,7 +113,7 @@ impl Case {
             text.push_str("what changed since you trusted it:\n");
             text.push_str(&difference(&before.settings, &self.settings(), shown));
         }
-        let groups: [(&str, fn(&Wanted) -> bool); 4] = [
+        let groups: [(&str, Belongs); 4] = [
             ("once trusted, this counts:", |wanted| wanted.fate == Fate::Waits && wanted.active),
             ("once trusted, this is accepted, and has no effect in this version:", |wanted| {
                 wanted.fate == Fate::Waits && !wanted.active
@@ -191,7 +193,7 @@ fn shown(key: &str, value: &Value) -> String {
 fn add(case: &Case, trust: &Trust, accept: Option<&str>, as_json: bool) -> Ended {
     let Some(file) = case.file.as_ref().filter(|_| case.waiting().next().is_some()) else {
         let text = format!("{}there is nothing that needs trust here\n", case.text());
-        return print(&if as_json { format!("{:#}\n", case.json()) } else { text });
+        return Ok(print(&if as_json { format!("{:#}\n", case.json()) } else { text }));
     };
     match accept {
         Some(digest) if digest.eq_ignore_ascii_case(&file.digest) => (),
@@ -220,10 +222,10 @@ fn add(case: &Case, trust: &Trust, accept: Option<&str>, as_json: bool) -> Ended
     trust.add(trusted).map_err(one)?;
     if as_json {
         let added = json!({ "trusted": case.identity.path, "sha256": file.digest });
-        return print(&format!("{added:#}\n"));
+        return Ok(print(&format!("{added:#}\n")));
     }
     let path = printable(&case.identity.path);
-    print(&format!("trusted {path} until its configuration changes\n"))
+    Ok(print(&format!("trusted {path} until its configuration changes\n")))
 }
 
 /// Asks on the terminal, below everything that it is about.
@@ -240,21 +242,21 @@ fn revoke(trust: &Trust, path: PathBuf, as_json: bool) -> Ended {
     let path = path.canonicalize().unwrap_or(path).display().to_string();
     let found = trust.revoke(&path).map_err(one)?;
     if as_json {
-        return print(&format!("{:#}\n", json!({ "revoked": found, "project": path })));
+        return Ok(print(&format!("{:#}\n", json!({ "revoked": found, "project": path }))));
     }
     let path = printable(&path);
     let text = if found { "no longer trusted" } else { "was not trusted" };
-    print(&format!("{path} {text}\n"))
+    Ok(print(&format!("{path} {text}\n")))
 }
 
 fn clear(trust: &Trust, as_json: bool) -> Ended {
     let aside = trust.clear(now_ms()).map_err(one)?.map(|path| path.display().to_string());
     if as_json {
-        return print(&format!("{:#}\n", json!({ "cleared": true, "movedAside": aside })));
+        return Ok(print(&format!("{:#}\n", json!({ "cleared": true, "movedAside": aside }))));
     }
     let aside =
         aside.map(|path| format!("; what could not be believed is now {}", printable(&path)));
-    print(&format!("no project is trusted any more{}\n", aside.unwrap_or_default()))
+    Ok(print(&format!("no project is trusted any more{}\n", aside.unwrap_or_default())))
 }
 
 fn list(trust: &Trust, as_json: bool) -> Ended {
@@ -268,20 +270,20 @@ fn list(trust: &Trust, as_json: bool) -> Ended {
                 "keys": trusted.settings.keys().collect::<Vec<_>>(),
             })
         };
-        return print(&format!("{:#}\n", Value::Array(all.iter().map(row).collect())));
+        return Ok(print(&format!("{:#}\n", Value::Array(all.iter().map(row).collect()))));
     }
     let line = |trusted: &Trusted| {
         let path = printable(&trusted.project.path);
         format!("{}  {path}\n", &trusted.digest.get(..12).unwrap_or_default())
     };
-    print(&if all.is_empty() {
+    Ok(print(&if all.is_empty() {
         "no project is trusted\n".to_owned()
     } else {
         all.iter().map(line).collect::<String>()
-    })
+    }))
 }
 
-fn print(text: &str) -> Ended {
+fn print(text: &str) -> Exit {
     let written = io::stdout().write_all(text.as_bytes());
-    Ok(written.map_or(Exit::Failed, |()| Exit::Done))
+    written.map_or(Exit::Failed, |()| Exit::Done)
 }

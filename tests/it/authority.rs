@@ -109,7 +109,7 @@ fn nothing_is_kept_that_the_user_does_not_want_kept() {
 }
 
 #[test]
-fn what_a_tool_writes_into_the_grants_allows_nothing_and_is_an_alarm() {
+fn self_permission_what_a_tool_writes_into_the_grants_is_an_alarm() {
     // CVE-2025-53773, self-permission: the agent writes the setting that approves itself.
     let append = |what: &str| format!("{what} >> \"$GRANTS\"");
     let forge = r##"sed -i 's#/src"#"#' "$GRANTS""##;
