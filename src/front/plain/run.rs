@@ -173,7 +173,9 @@ impl Plain<'_> {
         match answered {
             Answered::Unclear(text) => self.show_question(Some(text)).await,
             Answered::Decided(id, decision) => {
-                self.current.session.answer(id, decision).await.ok();
+                if let Err(error) = self.current.session.answer(id, decision).await {
+                    self.say(&format!("({error})\n")).await;
+                }
                 let next = self.questions.next_text();
                 self.show_question(next).await;
             }
