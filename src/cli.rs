@@ -4,6 +4,7 @@
 //! do yet is an error that says so: no flag is accepted and then ignored.
 
 mod args;
+mod authority;
 mod directory;
 mod later;
 mod refuse;
@@ -16,6 +17,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use serde_json::{Value, json};
 
+pub use authority::{GrantsAction, GrantsArgs, TrustAction, TrustArgs};
 pub use directory::working_directory;
 
 use crate::failure::{Exit, Failure};
@@ -41,6 +43,10 @@ pub enum Invocation {
     Tools(ListArgs),
     /// `posse models`.
     Models(ListArgs),
+    /// `posse grants …`.
+    Grants(GrantsArgs),
+    /// `posse trust …`.
+    Trust(TrustArgs),
     /// `posse doctor`.
     Doctor(DoctorArgs),
     /// `posse completions`.
@@ -88,6 +94,8 @@ pub struct RunArgs {
     pub sandbox_required: Option<bool>,
     /// `--network`: `deny` or `inherit`.
     pub network: Option<String>,
+    /// `--persistent-grants` or `--no-persistent-grants`.
+    pub persistent_grants: Option<bool>,
     /// `--mode`, `--single-agent`: `single-agent`, the only one there is.
     pub agent_mode: Option<String>,
     /// `-v`, counted.
@@ -377,6 +385,12 @@ impl RunArgs {
         set("timeout", seconds, "--timeout");
         let flag = if self.stream == Some(true) { "--stream" } else { "--no-stream" };
         set("streaming.enabled", self.stream.map(|on| json!(on)), flag);
+        let flag = if self.persistent_grants == Some(true) {
+            "--persistent-grants"
+        } else {
+            "--no-persistent-grants"
+        };
+        set("persistentGrants.enabled", self.persistent_grants.map(|on| json!(on)), flag);
         set("sandbox.mode", self.sandbox.as_ref().map(|mode| json!(mode)), "--sandbox");
         set(
             "sandbox.required",

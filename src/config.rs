@@ -24,10 +24,11 @@ use crate::failure::{Failure, printable};
 pub use describe::{json_schema, reference};
 pub use edit::{Change, edit, explain};
 pub use environment::{Dirs, Environment};
-pub use layers::{Layers, Leaf, Origin};
+pub use layers::{Fate, Layers, Leaf, Origin, ProjectFile, Trust, Wanted};
 pub use settings::{
-    CallBudget, ProviderSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
+    CallBudget, GrantKeeping, ProviderSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
 };
+pub(crate) use show::shown_value;
 pub use show::{paths, show};
 
 use file::Reading;
@@ -45,6 +46,10 @@ pub struct Sources<'a> {
     pub file: Option<&'a Path>,
     /// `--trust-project`: the project's file counts, for this run.
     pub trust_project: bool,
+    /// SHA-256 of the project's file that the user trusts, in hex. Another one is not trusted.
+    pub trusted: Option<&'a str>,
+    /// Providers that exist without being configured, and the variables with their keys.
+    pub presets: &'a [(&'static str, Option<&'static str>)],
     /// Settings from flags: key, value, flag.
     pub flags: Vec<(&'static str, Value, &'static str)>,
 }
@@ -58,6 +63,8 @@ pub struct Loaded {
     pub layers: Layers,
     /// What the user should know; each is one line for standard error.
     pub notices: Vec<Notice>,
+    /// The project's file, if there is one that can be read.
+    pub project: Option<ProjectFile>,
 }
 
 /// Something that is not as it was meant, though the run goes on.
@@ -94,7 +101,7 @@ pub(crate) fn load_with(
     let mut reader = Reader::default();
     reader.user_file(&user_file(dirs), Reading::Optional);
     if let Some(project) = sources.project {
-        reader.project_file(&project_file(project), sources.trust_project);
+        reader.project_file(&project_file(project), sources);
     }
     if let Some(file) = sources.file {
         reader.user_file(file, Reading::Required);
@@ -105,6 +112,7 @@ pub(crate) fn load_with(
     for (key, value, flag) in &sources.flags {
         reader.flag(key, value, flag);
     }
+    let project = reader.take_project();
     let (layers, mut notices, mut failures) = reader.finish();
     notices.extend(notice);
     let settings = Settings::from_layers(&layers, environment, &mut failures);
@@ -113,7 +121,11 @@ pub(crate) fn load_with(
         Some(from) => failure.at(from),
         None => failure,
     }));
-    if failures.is_empty() { Ok(Loaded { settings, layers, notices }) } else { Err(failures) }
+    if failures.is_empty() {
+        Ok(Loaded { settings, layers, notices, project })
+    } else {
+        Err(failures)
+    }
 }
 
 /// The user's configuration file, whether or not it exists.

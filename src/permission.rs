@@ -328,7 +328,9 @@ impl RulePolicy {
             _ => reason,
         };
         let mut scopes = vec![Scope::Once];
-        scopes.extend(grant.as_ref().map(|grant| grant.scope));
+        if grant.is_some() {
+            scopes.extend([Scope::Session, Scope::Project]);
+        }
         Verdict::Ask(Question {
             reason,
             scopes,

@@ -16,7 +16,7 @@ use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::SessionId;
 use posse_actors::event::StoredRecord;
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalStore, NoHooks, Ports, ToolSpec, Toolbox};
+use posse_actors::ports::{Asking, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use serde::Serialize;
 
@@ -171,6 +171,7 @@ async fn play(
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(EverythingAllowed),
+        grants: Arc::new(NoGrants),
         journal: Arc::clone(&journal) as Arc<dyn JournalStore>,
         clock: Arc::new(StillClock(Arc::clone(&stage))),
         ids: Arc::new(RecordedIds(Arc::clone(&stage))),
@@ -211,6 +212,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         },
         history: Vec::new(),
         price: None,
+        noted: Vec::new(),
         fail: FailPoints::default(),
     }
 }

@@ -1,5 +1,6 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod authority;
 mod confinement;
 mod errands;
 mod hooking;
@@ -8,6 +9,7 @@ mod plain;
 mod provider;
 mod run;
 mod toolbox;
+mod trusting;
 mod world;
 
 use std::ffi::OsString;
@@ -28,6 +30,7 @@ use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 use crate::models;
 use crate::permission;
+use crate::project;
 
 pub(crate) use provider::{
     choose as choose_provider, name as provider_name, profile as provider_profile,
@@ -61,6 +64,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Agents(args) => errands::agents(&args, &environment),
         Invocation::Tools(args) => errands::tools(&args, &environment),
         Invocation::Models(args) => list_models(&args, &environment),
+        Invocation::Grants(args) => authority::run_grants(&args, &environment),
+        Invocation::Trust(args) => trusting::run(&args, &environment),
         Invocation::Doctor(args) => errands::doctor(&args, &environment),
         Invocation::Completions(args) => errands::completions(args),
         Invocation::Man(args) => errands::man(&args),
@@ -101,21 +106,20 @@ pub(crate) fn place(
 ) -> Result<Place, Vec<Failure>> {
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
     let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
-    let project = project_root(&cwd);
+    let project = project::root_of(&cwd);
+    let (trusted, notice) = authority::trusted(&project, &dirs);
+    let presets = authority::presets();
     let sources = Sources {
         project: Some(&project),
         file: args.config.as_deref(),
         trust_project: args.trust_project,
+        trusted: trusted.as_ref().map(|trusted| trusted.digest.as_str()),
+        presets: &presets,
         flags,
     };
-    let loaded = config::load_with(environment, &dirs, &sources, permission::check_rules)?;
+    let mut loaded = config::load_with(environment, &dirs, &sources, permission::check_rules)?;
+    loaded.notices.extend(notice);
     Ok(Place { cwd, dirs, loaded })
-}
-
-/// The nearest folder with a `.git`, else the folder itself.
-pub(crate) fn project_root(cwd: &Path) -> PathBuf {
-    let repository = cwd.ancestors().find(|folder| folder.join(".git").exists());
-    repository.unwrap_or(cwd).to_owned()
 }
 
 fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Failure> {
@@ -157,12 +161,12 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
         ConfigArgs::Show { origin, json, place: args } => {
             let place = place(&args, Vec::new(), environment)?;
             notices(&place.loaded);
-            config::show(&place.loaded.layers, origin, json)
+            config::show(&place.loaded.layers, place.loaded.project.as_ref(), origin, json)
         }
         ConfigArgs::Path { place: args } => {
             let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
-            config::paths(&dirs, Some(&project_root(&cwd)), args.config.as_deref())
+            config::paths(&dirs, Some(&project::root_of(&cwd)), args.config.as_deref())
         }
         ConfigArgs::Schema => config::json_schema(),
         ConfigArgs::Reference => config::reference(),
@@ -213,7 +217,10 @@ fn overruled(place: &Place, key: &str, file: &Path) -> Option<String> {
         .find(|(name, leaf)| match &leaf.origin {
             Origin::BuiltIn => false,
             Origin::File { name: at, .. } => *name != key || **at != own,
-            Origin::Preferences | Origin::Variable(_) | Origin::Flag(_) => true,
+            Origin::Project { .. }
+            | Origin::Preferences
+            | Origin::Variable(_)
+            | Origin::Flag(_) => true,
         })?;
     let value = printable(&leaf.value.to_string());
     let saved = config::preferences::path(&place.dirs);

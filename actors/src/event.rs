@@ -412,6 +412,12 @@ pub enum Event {
         scopes: Vec<Scope>,
         /// Hash of what is asked about.
         digest: String,
+        /// Where it would happen.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        cwd: String,
+        /// Hash over the call, `digest`, `cwd` and the agent's path: all that an answer is bound to.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        binding: String,
     },
     /// A question was answered with yes.
     #[serde(rename = "permission.granted")]
@@ -425,6 +431,9 @@ pub enum Event {
         /// What else it covers, if it covers more than the one call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant: Option<Grant>,
+        /// The `binding` of the question: what it allows, and nothing else.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        binding: String,
     },
     /// A question was answered with no, or there was nobody to ask.
     #[serde(rename = "permission.denied")]
@@ -471,6 +480,14 @@ pub enum Event {
         limit: String,
         /// Its value.
         value: u64,
+    },
+    /// A repository's configuration wanted more than it may, and did not get it.
+    #[serde(rename = "config.ignored")]
+    ConfigIgnored {
+        /// `CFG005`, …
+        code: String,
+        /// What was ignored, and why.
+        message: String,
     },
     /// Something that deserves one line.
     #[serde(rename = "warning")]

@@ -66,6 +66,8 @@ pub struct SessionSettings {
     pub history: Vec<Arc<Message>>,
     /// What tokens cost, if that is known.
     pub price: Option<Price>,
+    /// What was found before it started and belongs into its journal.
+    pub noted: Vec<Event>,
     /// Where tests make actors panic.
     pub fail: FailPoints,
 }
@@ -250,6 +252,9 @@ impl Actor for RootSession {
         self.start_coordinator(&me, &mut state).await?;
         self.start_provider(&me, &mut state).await?;
         self.transcript.note(None, self.started());
+        for event in self.settings.noted.iter().cloned() {
+            self.transcript.note(None, event);
+        }
         self.open(&me, &mut state);
         Ok(state)
     }

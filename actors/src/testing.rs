@@ -18,8 +18,8 @@ use crate::conversation::{
 use crate::event::{Announcement, Event, Subscription};
 use crate::limits::Limits;
 use crate::ports::{
-    Action, Asking, Confinement, Hook, HookEvent, HookReport, HookSays, Ids, NoHooks, Occasion,
-    Policy, PortFuture, Ports, Question, Situation, Toolbox, Verdict,
+    Action, Asking, Confinement, GrantStore, Hook, HookEvent, HookReport, HookSays, Ids, NoGrants,
+    NoHooks, Occasion, Policy, PortFuture, Ports, Question, Situation, Toolbox, Verdict,
 };
 use crate::record::RecordId;
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
@@ -28,7 +28,8 @@ pub use clock::{ManualClock, TokioClock};
 pub use journal::MemoryStore;
 pub use model::{ScriptedModel, Step};
 pub use tools::{
-    ChangingTool, EchoTool, GatedTool, HangingTool, Journaled, PanickingTool, WritingTool,
+    ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, Journaled, PanickingTool,
+    WritingTool,
 };
 
 /// Ids that count up, so that snapshots are stable.
@@ -157,6 +158,8 @@ pub struct Bench {
     pub tools: Toolbox,
     /// The policy.
     pub policy: Arc<dyn Policy>,
+    /// What is kept of what the user allowed.
+    pub grants: Arc<dyn GrantStore>,
     /// The hooks.
     pub hooks: Arc<dyn Hook>,
     /// Who answers questions.
@@ -179,6 +182,7 @@ impl Bench {
             journal: Arc::default(),
             tools: Toolbox::default(),
             policy: allow_all(),
+            grants: Arc::new(NoGrants),
             hooks: Arc::new(NoHooks),
             asking: Asking::Human,
             limits: Limits::default(),
@@ -214,6 +218,7 @@ impl Bench {
             limits: self.limits.clone(),
             history: Vec::new(),
             price: self.price.clone(),
+            noted: Vec::new(),
             fail: self.fail.clone(),
         };
         let ports = Ports {
@@ -221,6 +226,7 @@ impl Bench {
             tools: Arc::new(self.tools.clone()),
             hooks: Arc::clone(&self.hooks),
             policy: Arc::clone(&self.policy),
+            grants: Arc::clone(&self.grants),
             journal: Arc::clone(&self.journal) as Arc<dyn crate::ports::JournalStore>,
             clock: Arc::clone(&self.clock),
             ids: Arc::new(CountedIds::default()),

@@ -1,5 +1,6 @@
 //! The command line as clap sees it, and its translation into our own plain values.
 
+mod authority;
 mod flags;
 
 use std::path::PathBuf;
@@ -61,6 +62,11 @@ pub(crate) enum Command {
     /// Shows and changes the settings, and where they come from
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Config(Config),
+    /// Shows and ends the permissions that outlive a session
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Grants(authority::Grants),
+    /// Shows what a project wants to set, and trusts it or not
+    Trust(authority::Trust),
     /// Tries what posse needs here, and names the fix for what is missing
     Doctor(Doctor),
     /// Prints the completions of a shell
@@ -256,6 +262,8 @@ impl Command {
             Command::Tools(list) => Invocation::Tools(list.into_args()),
             Command::Models(list) => Invocation::Models(list.into_args()),
             Command::Config(config) => Invocation::Config(config.into_args()?),
+            Command::Grants(grants) => Invocation::Grants(grants.into_args()),
+            Command::Trust(trust) => Invocation::Trust(trust.into_args()),
             Command::Doctor(Doctor { json, online, place }) => {
                 Invocation::Doctor(DoctorArgs { json, online, place: place.into_args() })
             }

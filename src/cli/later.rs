@@ -9,10 +9,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::args::Cli;
 use crate::failure::{Exit, Failure, nearest};
 
-const FLAGS: [&str; 13] = [
+const FLAGS: [&str; 11] = [
     "--budget",
-    "--persistent-grants",
-    "--no-persistent-grants",
     "--main-max-context-tokens",
     "--main-compact-at",
     "--sub-max-context-tokens",
@@ -25,12 +23,10 @@ const FLAGS: [&str; 13] = [
     "-c",
 ];
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 11] = [
     "resume",
     "attach",
     "permissions",
-    "grants",
-    "trust",
     "skills",
     "mcp",
     "serve",

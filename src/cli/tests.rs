@@ -44,7 +44,7 @@ fn reads_every_flag_of_run() {
     let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --cwd a \
         --add-dir b --add-dir c -y --dry-run --no-stream --image i --image j --no-transcript \
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
-        --mode single --trust-project -vv go";
+        --no-persistent-grants --mode single --trust-project -vv go";
     let expected = RunArgs {
         prompt: Some(PromptArg::Text("go".into())),
         agent: Some("plan".into()),
@@ -64,6 +64,7 @@ fn reads_every_flag_of_run() {
         sandbox: Some("read-only".into()),
         sandbox_required: Some(true),
         network: Some("deny".into()),
+        persistent_grants: Some(false),
         agent_mode: Some("single-agent".into()),
         verbose: 2,
         place: PlaceArgs { cwd: Some("a".into()), config: Some("f".into()), trust_project: true },
@@ -82,6 +83,7 @@ fn reads_every_flag_of_run() {
     maxTurns=3 --max-turns
     timeout="600000ms" --timeout
     streaming.enabled=false --no-stream
+    persistentGrants.enabled=false --no-persistent-grants
     sandbox.mode="read-only" --sandbox
     sandbox.required=true --sandbox-required
     sandbox.network="deny" --network

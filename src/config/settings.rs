@@ -40,6 +40,8 @@ pub struct Settings {
     pub tools: ToolSettings,
     /// `models`: what the user knows better, field by field, by model or `provider/model`.
     pub models: BTreeMap<String, Map<String, Value>>,
+    /// `persistentGrants`.
+    pub persistent_grants: GrantKeeping,
     /// `permissions`: rules as JSON objects, from the user alone.
     pub permissions: Vec<Value>,
     /// What set them, if anything did.
@@ -63,6 +65,17 @@ pub struct SandboxSettings {
     pub required: bool,
     /// `writableRoots`: absolute.
     pub writable_roots: Vec<PathBuf>,
+}
+
+/// What is remembered of permissions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantKeeping {
+    /// `enabled`.
+    pub enabled: bool,
+    /// `scope`: `session`, `project` or `global`.
+    pub scope: String,
+    /// `ttlMs`.
+    pub ttl_ms: u64,
 }
 
 /// How tools behave.
@@ -165,6 +178,11 @@ impl Settings {
             image_detail: text("multimodal.detail").unwrap_or_default(),
             tools: tools(layers),
             models: models(layers),
+            persistent_grants: GrantKeeping {
+                enabled: value("persistentGrants.enabled").is_some_and(|on| *on == true),
+                scope: text("persistentGrants.scope").unwrap_or_default(),
+                ttl_ms: number("persistentGrants.ttlMs"),
+            },
             permissions: list("permissions"),
             permissions_from: layers.get("permissions").map(|leaf| leaf.origin.to_string()),
             hooks: list("hooks"),

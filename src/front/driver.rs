@@ -141,6 +141,9 @@ enum Wire {
         scope: Option<Scope>,
         #[serde(default)]
         reason: Option<String>,
+        /// The second key for the widest scope.
+        #[serde(default)]
+        confirm: Option<Scope>,
     },
 }
 
@@ -159,6 +162,11 @@ fn parse(line: &[u8]) -> Result<Instruction, String> {
         Wire::Steer { content } => Instruction::Steer(parts(content)?),
         Wire::FollowUp { content } => Instruction::FollowUp(parts(content)?),
         Wire::Interrupt => Instruction::Interrupt,
+        Wire::Answer { decision: Verdict::Allow, scope: Some(Scope::Global), confirm, .. }
+            if confirm != Some(Scope::Global) =>
+        {
+            return Err(r#"the scope global needs "confirm": "global" as well"#.to_owned());
+        }
         Wire::Answer { request_id, decision: Verdict::Allow, scope, .. } => {
             Instruction::Answer(request_id, Decision::Allow(scope.unwrap_or(Scope::Once)))
         }
@@ -256,6 +264,10 @@ mod tests {
                 Instruction::Answer(id.clone(), Decision::Allow(Scope::Session)),
             ),
             (
+                r#"{"type":"permission.answer","requestId":"q1","decision":"allow","scope":"global","confirm":"global"}"#,
+                Instruction::Answer(id.clone(), Decision::Allow(Scope::Global)),
+            ),
+            (
                 r#"{"type":"permission.answer","requestId":"q1","decision":"deny","reason":"no"}"#,
                 Instruction::Answer(id, Decision::Deny { reason: Some("no".to_owned()) }),
             ),
@@ -280,6 +292,10 @@ mod tests {
             (r#"{"type":"message","content":[{"type":"image_url","url":"/etc/x"}]}"#, "content[0]"),
             (r#"{"type":"permission.answer","requestId":"q","decision":"maybe"}"#, "`maybe`"),
             (r#"{"type":"permission.answer","decision":"allow"}"#, "requestId"),
+            (
+                r#"{"type":"permission.answer","requestId":"q","decision":"allow","scope":"global"}"#,
+                "needs \"confirm\": \"global\"",
+            ),
         ];
         for (line, part) in table {
             let error = parse(line.as_bytes()).unwrap_err();

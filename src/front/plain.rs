@@ -308,7 +308,7 @@ impl Plain<'_> {
                 });
                 None
             }
-            Input::Stopped => None,
+            Input::Quiet | Input::Stopped => None,
         }
     }
 

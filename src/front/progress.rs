@@ -352,12 +352,15 @@ mod tests {
             reason: String::new(),
             scopes: Vec::new(),
             digest: String::new(),
+            cwd: String::new(),
+            binding: String::new(),
         };
         let granted = |by: &str| Event::PermissionGranted {
             request_id: id.clone(),
             by: by.to_owned(),
             scope: posse_actors::event::Scope::Once,
             grant: None,
+            binding: String::new(),
         };
         let done = completed("updated x", json!({"diff": "@@ -1 +1 @@\n-a\n+b\n"}));
         for (by, lines) in [("user", 0), ("--yes", 3)] {

@@ -75,7 +75,7 @@ fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], call: &str) -> Stri
             if let Some(grant) = &question.grant {
                 write!(text, ", grants {} {}", grant.operation, grant.target).unwrap();
             }
-            assert_eq!(question.scopes.len(), 1 + usize::from(question.grant.is_some()));
+            assert_eq!(question.scopes.len(), 1 + 2 * usize::from(question.grant.is_some()));
             assert_eq!(question.scopes[0], Scope::Once);
             text.push_str(if question.yes_covers { "" } else { ", never by --yes" });
             if let Some(rule) = &question.rule {

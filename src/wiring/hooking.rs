@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use crate::config;
 use crate::hooks::HookSettings;
+use crate::sealed::Vault;
 use crate::wiring::Setup;
+use crate::{grants, project, trust};
 
 /// What the hooks of a session are made of, as it is configured. In a dry run nothing is run, and
 /// hooks are programs.
@@ -19,7 +21,8 @@ pub(crate) fn hook_settings<'a>(
 ) -> HookSettings<'a> {
     let sandbox = &setup.settings.sandbox;
     let entries: &[Value] = if setup.dry_run { &[] } else { &setup.settings.hooks };
-    let project = crate::wiring::project_root(setup.cwd);
+    let vault = Vault::new(&setup.dirs.state);
+    let project = project::root_of(setup.cwd);
     HookSettings {
         entries,
         home: setup.environment.get("HOME").map(Path::new),
@@ -35,8 +38,8 @@ pub(crate) fn hook_settings<'a>(
         watched: vec![
             config::user_file(setup.dirs),
             project.join(".posse/config.json"),
-            setup.dirs.state.join("grants.json"),
-            setup.dirs.state.join("trust.json"),
+            vault.path(grants::FILE),
+            vault.path(trust::FILE),
         ],
     }
 }

@@ -16,7 +16,7 @@ use crate::front::prompt::{self, Images};
 use crate::provider::{presets, replay};
 use crate::wiring::confinement::unenforced;
 use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log};
-use crate::wiring::{Place, colors, notices, place, provider, toolbox};
+use crate::wiring::{Place, authority, colors, notices, place, provider, toolbox};
 
 /// Runs line mode until the user leaves.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -118,7 +118,10 @@ impl plain::Sessions for Sessions<'_> {
             Some(Kept::new(&setup).map_err(one)?)
         };
         let kept = new.as_ref().or(self.kept.as_ref()).ok_or_else(Vec::new)?;
-        let (ports, session) = assemble_in(kept, &setup, Arc::clone(&model))?;
+        let (ports, mut session) = assemble_in(kept, &setup, Arc::clone(&model))?;
+        if !goes_on {
+            session.noted = authority::ignored(loaded);
+        }
         let sources = sources(loaded, &info.profile);
         if !goes_on {
             let text = unenforced(&loaded.layers, &session.tier);

@@ -29,7 +29,7 @@ use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::hooking::hook_settings;
 use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
-use crate::wiring::{Place, colors, notices, place, provider, session_id, toolbox};
+use crate::wiring::{Place, authority, colors, notices, place, provider, session_id, toolbox};
 
 /// Names of variables whose values are secrets, in part.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
@@ -110,7 +110,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         dry_run: args.dry_run,
         keep: !args.no_transcript,
     };
-    let assembled = assemble(&setup, model)?;
+    let mut assembled = assemble(&setup, model)?;
+    assembled.settings.noted = authority::ignored(&loaded);
     introduce(&assembled, args, &loaded);
     let manner = Manner {
         format: match args.output_format {
@@ -235,6 +236,7 @@ pub(crate) fn assemble_in(
         tools: Arc::new(toolbox),
         hooks,
         policy,
+        grants: authority::grants(setup.cwd, setup.dirs, settings, &tier),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process)),
@@ -252,6 +254,7 @@ pub(crate) fn assemble_in(
         limits: limits(settings),
         history: Vec::new(),
         price: Some(price),
+        noted: Vec::new(),
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))

@@ -18,6 +18,10 @@ mod turns;
 mod permission;
 // Programs that are asked, and secrets that are hidden.
 mod hooks;
+// What outlives a session.
+mod authority;
+// Repositories that want something before anybody agreed.
+mod hostile;
 // What a model is told of arguments that make no sense.
 mod arguments;
 // Images, odd names, second names.

@@ -305,7 +305,7 @@ fn asks_a_person_at_a_terminal() {
     person.types("n\n");
     person.sees("src/a.rs");
     person.sees("for this session would allow every change below src/");
-    person.sees("[s] for this session  [N] no: ");
+    person.sees("[s] for this session  [p] in this project  [N] no: ");
     person.types("s\n");
     // The second file of that folder is not asked about.
     person.sees("? write other.rs");
@@ -331,6 +331,49 @@ fn takes_nothing_typed_before_the_question_for_an_answer() {
     let ended = person.running.end();
     assert_eq!(ended.code, Some(0), "{}", person.seen);
     assert!(!machine.work("made").exists());
+}
+
+#[test]
+fn takes_nothing_typed_before_it_was_silent_for_an_answer() {
+    let server = ModelServer::start(vec![runs("touch made"), says("done")]);
+    let machine = Machine::with(&server);
+    let mut person = Person::at(&machine, "make things");
+    // The command is on the screen, and what may be answered is not yet: somebody goes on typing.
+    person.sees("touch made");
+    person.types("yes\ns\ny\n");
+    person.sees("[N] no: ");
+    person.types("n\n");
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(0), "{}", person.seen);
+    assert!(!machine.work("made").exists());
+}
+
+#[test]
+fn a_person_agrees_to_a_project_and_to_a_folder_for_longer() {
+    let write = |path: &str| calls(&[("write_file", json!({"path": path, "content": "x\n"}))]);
+    let server = ModelServer::start(vec![write("src/a.rs"), says("done")]);
+    let machine = Machine::with(&server);
+    machine.write(
+        ".posse/config.json",
+        r#"{"model": "theirs", "permissions": [{"tool": "*", "decision": "allow"}]}"#,
+    );
+    for (answer, code) in [("n\n", 1), ("y\n", 0)] {
+        let mut person = Person::facing(machine.command(&["trust", "add"]));
+        person.sees("once trusted, this counts:\r\n  model = \"theirs\"\r\n");
+        person.sees("this never counts:\r\n  permissions = ");
+        person.sees("a repository can only deny, or ask");
+        person.sees("trust these settings? [y/N] ");
+        person.types(answer);
+        assert_eq!(person.running.end().code, Some(code), "{}", person.seen);
+    }
+    let shown = machine.posse(&["config", "show", "--origin"]).stdout;
+    assert!(shown.contains("config.json:1, trusted project)"), "{shown}");
+
+    let mut person = Person::at(&machine, "make things");
+    person.sees("[s] for this session  [p] in this project  [N] no: ");
+    person.types("p\n");
+    person.running.end().assert_code(0);
+    assert!(machine.posse(&["grants", "list"]).stdout.contains("  write "), "{}", person.seen);
 }
 
 #[test]

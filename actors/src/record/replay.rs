@@ -214,6 +214,7 @@ impl Replay {
                 reason,
                 scopes,
                 digest,
+                ..
             } => {
                 let question = OpenQuestion {
                     request_id: request_id.clone(),

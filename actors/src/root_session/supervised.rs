@@ -79,8 +79,10 @@ impl RootSession {
             clock: Arc::clone(&self.ports.clock),
             transcript: self.transcript.clone(),
             book: self.services.book.clone(),
+            line: self.services.permissions.clone(),
             asking: self.settings.asking,
             tier: self.settings.tier.clone(),
+            cwd: self.settings.cwd.clone(),
             questions_max: self.settings.limits.questions_max,
             fail: self.settings.fail.clone(),
         };
@@ -128,7 +130,7 @@ impl RootSession {
                 self.start_coordinator(me, state).await?;
             } else {
                 state.coordinator.give_up();
-                self.services.book.withdraw_all(&self.transcript);
+                self.services.book.withdraw_all();
                 self.park(me, "PermissionCoordinator", cause, state);
             }
         } else if state.provider.is(child) {

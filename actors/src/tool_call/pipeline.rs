@@ -15,7 +15,7 @@ use crate::event::{Event, Grant, Origin};
 use crate::hooking::{self, Hooked};
 use crate::limits::Limits;
 use crate::mailbox::Line;
-use crate::permission_coordinator::{self as permission, Answer, Ask, Asker, GrantBook};
+use crate::permission_coordinator::{self as permission, Answer, Ask, Asker, Binding, GrantBook};
 use crate::ports::{
     Action, Asking, CallContext, Clock, Hook, HookEvent, Ids, Moment, Occasion, OutputDelta,
     Policy, Prepared, Question, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput,
@@ -44,6 +44,7 @@ pub(crate) struct Services {
     pub(crate) book: GrantBook,
     pub(crate) asking: Asking,
     pub(crate) tier: String,
+    pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
     pub(crate) fail: FailPoints,
 }
@@ -126,9 +127,14 @@ impl Pipeline {
             };
             let (action, question) = (pending.action().clone(), pending.question().clone());
             self.may_ask(&accepted.value, &action, &question).await?;
-            self.question(action, question).await?;
+            let allowed = self.question(action, question).await?;
             // The world may have changed while a human was thinking.
             let prepared = self.prepare(&*tool, &accepted.value).await?;
+            // Nobody said yes to this very call, or not to what it is by now: it is judged anew.
+            if allowed.is_none_or(|allowed| allowed != self.binding(&prepared.action)) {
+                reviewed = self.review(prepared);
+                continue;
+            }
             if let Some(refusal) = self.refused(&prepared.action) {
                 return Err(refusal);
             }
@@ -238,7 +244,17 @@ impl Pipeline {
         }
     }
 
-    async fn question(&self, action: Action, question: Question) -> Result<(), Refusal> {
+    /// All that an answer to a question about `action` is bound to.
+    fn binding(&self, action: &Action) -> Binding {
+        Binding::of(&self.call.id, &action.digest, &self.services.cwd, &self.origin)
+    }
+
+    /// Asks. Returns what a yes is bound to; `None` if a grant covers it by now.
+    async fn question(
+        &self,
+        action: Action,
+        question: Question,
+    ) -> Result<Option<Binding>, Refusal> {
         let id = self.services.ids.question();
         let asker = Asker::new(id.clone(), self.services.permissions.clone());
         let ask = |reply| {
@@ -255,7 +271,8 @@ impl Pipeline {
         let answer = self.services.permissions.insist(ask).await;
         asker.answered();
         match answer {
-            Some(Answer::Allowed) => Ok(()),
+            Some(Answer::Allowed(binding)) => Ok(Some(binding)),
+            Some(Answer::Covered) => Ok(None),
             Some(Answer::Denied { reason }) => Err(denied(&reason, None)),
             None => Err(denied("the part that asks the user has stopped", None)),
         }

@@ -91,7 +91,7 @@ async fn works_after_a_crash(actor: &str, kind: &str, restarted: bool) {
 async fn a_run_goes_on_after_a_crash_of_any_actor() {
     for (actor, kinds, restarted) in [
         ("TranscriptWriter", &["Wake", "Opened", "Committed"][..], true),
-        ("PermissionCoordinator", &["Ask", "Answer"], true),
+        ("PermissionCoordinator", &["Ask", "Answer", "Settled"], true),
         ("ProviderClient", &["Complete", "AttemptEnded", "WaitEnded"], true),
         ("AgentInvocation", &["Cleared", "Replied", "CallEnded", "Deliver", "Settled"], true),
         ("ToolCallRun", &["Ended", "Hooked"], false),

@@ -109,6 +109,13 @@ struct Agent {
     #[arg(long, value_enum, help_heading = "Authority")]
     network: Option<Network>,
 
+    /// Offers to remember permissions for longer than the session
+    #[arg(long, conflicts_with = "no_persistent_grants", help_heading = "Authority")]
+    persistent_grants: bool,
+    /// Remembers no permission, and uses none that was remembered
+    #[arg(long, help_heading = "Authority")]
+    no_persistent_grants: bool,
+
     /// Asks the provider for a stream
     #[arg(long, conflicts_with = "no_stream", help_heading = "Output")]
     stream: bool,
@@ -202,6 +209,11 @@ impl Agent {
             (_, true) => Some(false),
             _ => None,
         };
+        let persistent_grants = match (self.persistent_grants, self.no_persistent_grants) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        };
         Ok(RunArgs {
             agent: self.agent,
             provider: self.provider,
@@ -218,6 +230,7 @@ impl Agent {
             sandbox: self.sandbox.as_ref().map(value_name),
             sandbox_required: self.sandbox_required.then_some(true),
             network: self.network.as_ref().map(value_name),
+            persistent_grants,
             agent_mode: single.then(|| "single-agent".into()),
             verbose: self.verbose,
             place: place.into_args(),

@@ -3,7 +3,7 @@
 use crate::config::schema::Kind::{
     Address, Any, Bool, Choice, ObjectList, Ratio, Secret, Text, TextList, TextMap, Variable, Whole,
 };
-use crate::config::schema::Project::{Harmless, Never, Trusted};
+use crate::config::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
 use crate::config::schema::{BuiltIn as D, Key, Kind, Project};
 
 const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
@@ -162,14 +162,15 @@ pub(crate) static KEYS: &[Key] = &[
     key("patience", Kind::Duration, D::None, Trusted,
         "How long a provider that is away is waited for.")
         .variable("POSSE_PATIENCE"),
-    key("permissions", ObjectList, D::None, Never,
+    key("permissions", ObjectList, D::None, Tighten,
         "Rules, in order: what is allowed, asked and denied."),
-    later("persistentGrants.enabled", Bool, Never,
-        "Lets permissions outlive the session."),
-    later("persistentGrants.scope", Choice(&["session", "project", "global"]), Never,
-        "Where a remembered permission counts."),
-    later("persistentGrants.ttlMs", Whole(0, 31_536_000_000), Never,
-        "How long a permission is remembered, in milliseconds."),
+    key("persistentGrants.enabled", Bool, D::Bool(true), Never,
+        "Lets permissions outlive the session, and counts those that did."),
+    key("persistentGrants.scope", Choice(&["session", "project", "global"]), D::Text("global"), Never,
+        "The widest scope that a question offers; what was remembered for a wider one does \
+         not count."),
+    key("persistentGrants.ttlMs", Whole(0, 31_536_000_000), D::Whole(604_800_000), Never,
+        "How long a permission is remembered, in milliseconds. 0: not at all."),
     later("providers.*.abortPolicy", Text, Trusted,
         "What happens to an external session that is interrupted."),
     later("providers.*.allowApiKeyFallback", Bool, Trusted,
@@ -178,17 +179,17 @@ pub(crate) static KEYS: &[Key] = &[
         "Lets an external agent start its own agents."),
     key("providers.*.apiKey", Secret, D::None, Never,
         "The key itself, if the variable is not set. Better kept in a variable."),
-    key("providers.*.apiKeyEnv", Variable, D::None, Never,
+    key("providers.*.apiKeyEnv", Variable, D::None, OwnProvider,
         "The environment variable that holds the key."),
     later("providers.*.attachmentFallback", Text, Trusted,
         "What happens to images that cannot be sent."),
-    key("providers.*.auth", Text, D::None, Never,
+    key("providers.*.auth", Text, D::None, OwnProvider,
         "How the key is sent: bearer, api-key, none, or the name of a header."),
     later("providers.*.authPreflight", Bool, Trusted,
         "Checks an external agent's login first."),
     later("providers.*.authStore", Text, Trusted,
         "Where a login is kept."),
-    key("providers.*.baseURL", Address, D::None, Never,
+    key("providers.*.baseURL", Address, D::None, OwnProvider,
         "Where the API begins. For a replay provider: file:// and the path of its \
          cassette."),
     later("providers.*.cliPath", Text, Trusted,
@@ -201,7 +202,7 @@ pub(crate) static KEYS: &[Key] = &[
         "How an external agent's questions are answered."),
     later("providers.*.fallback", TextList, Trusted,
         "Profiles that take over when this one is away."),
-    key("providers.*.headers", TextMap, D::None, Never,
+    key("providers.*.headers", TextMap, D::None, OwnProvider,
         "Further headers of each request."),
     later("providers.*.historyPolicy", Text, Trusted,
         "How an external agent's history is kept."),
@@ -249,16 +250,16 @@ pub(crate) static KEYS: &[Key] = &[
         "The longest wait between two attempts."),
     later("roles", Any, Trusted,
         "Models for single purposes: compact, title."),
-    key("sandbox.mode", Choice(CONFINED), D::Text("workspace-write"), Never,
+    key("sandbox.mode", Choice(CONFINED), D::Text("workspace-write"), Tighten,
         "What commands are confined to.")
         .variable("POSSE_SANDBOX"),
-    key("sandbox.network", Choice(&["auto", "deny", "inherit"]), D::Text("auto"), Never,
+    key("sandbox.network", Choice(&["auto", "deny", "inherit"]), D::Text("auto"), Tighten,
         "Whether commands reach the network. auto: only while somebody is there to be \
          asked.")
         .variable("POSSE_NETWORK"),
     key("sandbox.readSecrets", TextList, D::None, Never,
         "Secret files that tools may read: absolute paths, ~/ allowed."),
-    key("sandbox.required", Bool, D::None, Never,
+    key("sandbox.required", Bool, D::None, Tighten,
         "Ends with exit code 7 where the sandbox cannot be what was asked for.")
         .variable("POSSE_SANDBOX_REQUIRED"),
     key("sandbox.writableRoots", TextList, D::None, Never,

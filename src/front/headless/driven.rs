@@ -223,7 +223,7 @@ fn refused(error: &AnswerError) -> String {
             let name = name.as_str().unwrap_or_default();
             format!("the question does not offer the scope `{name}`; its `scopes` are what it does")
         }
-        AnswerError::NotPending(_) | AnswerError::Ended => error.to_string(),
+        other => other.to_string(),
     }
 }
 

@@ -233,7 +233,7 @@ impl Story {
                 self.questions.insert(request_id, place);
                 return;
             }
-            Event::PermissionGranted { request_id, by, scope, grant } => {
+            Event::PermissionGranted { request_id, by, scope, grant, .. } => {
                 let covers = grant
                     .map(|grant| format!(": {} in {}", grant.operation, grant.target))
                     .unwrap_or_default();

@@ -110,6 +110,8 @@ fn asked(id: &str, call: &str) -> Event {
         reason: "it writes".to_owned(),
         scopes: vec![Scope::Once],
         digest: format!("digest of {call}"),
+        cwd: "/project".to_owned(),
+        binding: format!("binding of {call}"),
     }
 }
 
@@ -121,6 +123,7 @@ fn granted(id: &str, scope: Scope) -> Event {
         by: "user".to_owned(),
         scope,
         grant: (scope != Scope::Once).then_some(grant),
+        binding: String::new(),
     }
 }
 
