@@ -2,6 +2,7 @@
 
 mod confinement;
 mod errands;
+mod judging;
 mod model_price;
 mod plain;
 mod provider;
@@ -59,6 +60,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Agents(args) => errands::agents(&args, &environment),
         Invocation::Tools(args) => errands::tools(&args, &environment),
         Invocation::Models(args) => list_models(&args, &environment),
+        Invocation::Permissions(args) => judging::check(&args, &environment),
         Invocation::Doctor(args) => errands::doctor(&args, &environment),
         Invocation::Completions(args) => errands::completions(args),
         Invocation::Man(args) => errands::man(&args),

@@ -26,10 +26,9 @@ const FLAGS: [&str; 14] = [
     "-c",
 ];
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 12] = [
     "resume",
     "attach",
-    "permissions",
     "grants",
     "trust",
     "skills",

@@ -7,6 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod commands;
+mod corpus;
+
 const ROOT: &str = "/w";
 
 fn policy(rules: &[&str]) -> RulePolicy {
@@ -63,7 +66,7 @@ fn grant(target: &str) -> Grant {
 }
 
 fn situation<'a>(agent: &'a str, grants: &'a [Grant], asking: Asking) -> Situation<'a> {
-    Situation { agent, grants, asking, now_ms: 0, uptime: Duration::ZERO, tier: "none" }
+    Situation { agent, grants, asking, now_ms: 0, uptime: Duration::ZERO, tier: "full" }
 }
 
 fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], call: &str) -> String {
@@ -75,7 +78,7 @@ fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], call: &str) -> Stri
             if let Some(grant) = &question.grant {
                 write!(text, ", grants {} {}", grant.operation, grant.target).unwrap();
             }
-            assert_eq!(question.scopes.len(), 1 + usize::from(question.grant.is_some()));
+            assert_eq!(question.scopes.len() > 1, question.grant.is_some());
             assert_eq!(question.scopes[0], Scope::Once);
             text.push_str(if question.yes_covers { "" } else { ", never by --yes" });
             if let Some(rule) = &question.rule {
@@ -471,10 +474,10 @@ proptest! {
     #[test]
     fn reads_any_text(text in "(?s:.{0,200})", shells in "[$`'\"(){}|&;<> a\\\\\n]{0,200}") {
         for text in [text, shells] {
-            let script = Script::read(&text);
-            prop_assert!(script.skeleton.len() <= text.len());
-            prop_assert!(hardening::danger(&script).is_none() || !script.commands.is_empty());
-            prop_assert!(script.secret_word().is_none_or(|word| !word.is_empty()));
+            let judged = shell::alone(&text);
+            let words = judged.findings.runs.iter().map(|run| run.words.len()).sum::<usize>();
+            prop_assert!(words <= 4 * text.len() + 4 || text.contains('{'));
+            prop_assert!(judged.findings.danger.is_none() || !judged.findings.runs.is_empty() || text.contains('>'));
         }
     }
 
