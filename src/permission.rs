@@ -271,7 +271,9 @@ impl RulePolicy {
             let mut written = case.scripts.iter().flat_map(|script| &script.findings.written);
             let planted = written.find(|path| is_protected(path))?;
             let planted = printable(planted);
-            Some(format!("{planted} decides what runs or steers later; it is asked about each time"))
+            Some(format!(
+                "{planted} decides what runs or steers later; it is asked about each time"
+            ))
         })?;
         Some(Verdict::Ask(Question {
             reason,

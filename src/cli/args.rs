@@ -8,8 +8,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cli::{
     CliExit, CompletionsArgs, ConfigArgs, ConfigEdit, DemoArgs, DoctorArgs, ExportFormat,
-    Invocation, ListArgs, ManArgs, OutputFormat, PermissionsArgs, PlaceArgs, ReplayArgs, SessionsAction,
-    SessionsArgs, Shell, usage,
+    Invocation, ListArgs, ManArgs, OutputFormat, PermissionsArgs, PlaceArgs, ReplayArgs,
+    SessionsAction, SessionsArgs, Shell, usage,
 };
 use flags::{Place, Plain, RUN_EXITS, Run};
 

@@ -68,7 +68,10 @@ impl RulePolicy {
         };
         let action = Action {
             tool: "bash".to_owned(),
-            operations: vec![Operation::Execute { command: command.to_owned(), cwd: cwd.to_owned() }],
+            operations: vec![Operation::Execute {
+                command: command.to_owned(),
+                cwd: cwd.to_owned(),
+            }],
             summary: command.to_owned(),
             detail: command.to_owned(),
             digest: String::new(),

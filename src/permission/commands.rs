@@ -22,14 +22,90 @@ const NAMED_CHARS_MAX: usize = 80;
 /// Programs that no grant is suggested for: they run whatever they are told, reach other machines,
 /// or destroy. A rule that the user writes can allow them.
 const NEVER_SUGGESTED: [&str; 84] = [
-    "ash", "at", "awk", "bash", "batch", "bun", "bwrap", "busybox", "cd", "chgrp", "chmod", "chown",
-    "chroot", "command", "cp", "crontab", "csh", "curl", "dash", "dd", "deno", "doas", "docker",
-    "dotenv", "ed", "emacs", "env", "eval", "ex", "exec", "expect", "find", "fish", "flock", "ftp",
-    "gawk", "gdb", "git", "ionice", "kill", "killall", "ksh", "ln", "lua", "mv", "nc", "ncat", "nice",
-    "node", "nohup", "npx", "nsenter", "osascript", "parallel", "perl", "php", "pkexec", "pkill",
-    "podman", "pushd", "python", "python3", "rm", "rsync", "ruby", "scp", "script", "sed", "setsid",
-    "sftp", "sh", "shred", "source", "ssh", "stdbuf", "su", "sudo", "systemctl", "telnet", "timeout",
-    "vim", "watch", "wget", "xargs",
+    "ash",
+    "at",
+    "awk",
+    "bash",
+    "batch",
+    "bun",
+    "bwrap",
+    "busybox",
+    "cd",
+    "chgrp",
+    "chmod",
+    "chown",
+    "chroot",
+    "command",
+    "cp",
+    "crontab",
+    "csh",
+    "curl",
+    "dash",
+    "dd",
+    "deno",
+    "doas",
+    "docker",
+    "dotenv",
+    "ed",
+    "emacs",
+    "env",
+    "eval",
+    "ex",
+    "exec",
+    "expect",
+    "find",
+    "fish",
+    "flock",
+    "ftp",
+    "gawk",
+    "gdb",
+    "git",
+    "ionice",
+    "kill",
+    "killall",
+    "ksh",
+    "ln",
+    "lua",
+    "mv",
+    "nc",
+    "ncat",
+    "nice",
+    "node",
+    "nohup",
+    "npx",
+    "nsenter",
+    "osascript",
+    "parallel",
+    "perl",
+    "php",
+    "pkexec",
+    "pkill",
+    "podman",
+    "pushd",
+    "python",
+    "python3",
+    "rm",
+    "rsync",
+    "ruby",
+    "scp",
+    "script",
+    "sed",
+    "setsid",
+    "sftp",
+    "sh",
+    "shred",
+    "source",
+    "ssh",
+    "stdbuf",
+    "su",
+    "sudo",
+    "systemctl",
+    "telnet",
+    "timeout",
+    "vim",
+    "watch",
+    "wget",
+    "xargs",
 ];
 /// Programs that run what the project's files say.
 const REPOSITORY: [&str; 20] = [
@@ -61,10 +137,10 @@ impl RulePolicy {
             "none" if !chosen && !self.unconfined => {
                 Err("nothing confines commands here".to_owned())
             }
-            "reduced" if self.secrets_in_reach => Err(
-                "commands could read the project's secret files, which cannot be hidden here"
-                    .to_owned(),
-            ),
+            "reduced" if self.secrets_in_reach => {
+                Err("commands could read the project's secret files, which cannot be hidden here"
+                    .to_owned())
+            }
             _ => Ok(()),
         }
     }
@@ -166,12 +242,16 @@ impl RulePolicy {
 /// Words of commands that name a secret, outside of data.
 pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
     let plain = script.outside.is_none()
-        && script.parts.iter().all(|part| part.known && part.acts.is_none() && part.barred.is_none());
+        && script
+            .parts
+            .iter()
+            .all(|part| part.known && part.acts.is_none() && part.barred.is_none());
     if plain {
         // The table knows which of their words name files, and has looked at those.
         return None;
     }
-    let words = script.findings.runs.iter().flat_map(|run| &run.words).chain(&script.findings.files);
+    let words =
+        script.findings.runs.iter().flat_map(|run| &run.words).chain(&script.findings.files);
     words.map(String::as_str).find(|word| {
         let mut parts = word.split(['=', ':', ',', '@']).chain([*word]);
         parts.any(|part| !part.contains(char::is_whitespace) && is_secret(part))
@@ -287,8 +367,8 @@ pub(crate) fn begins<'a>(
             let words = run.words.get(at..)?;
             let (program, rest) = words.split_first()?;
             let (named, arguments) = prefix.split_first()?;
-            let same = program == named
-                || crate::permission::shell::walk::base(program) == named.as_str();
+            let same =
+                program == named || crate::permission::shell::walk::base(program) == named.as_str();
             (same && rest.starts_with(arguments)).then_some(words)
         })
     })
@@ -298,4 +378,3 @@ pub(crate) fn begins<'a>(
 pub(crate) fn is_command(operation: &Operation) -> bool {
     matches!(operation, Operation::Execute { .. })
 }
-

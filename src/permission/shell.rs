@@ -96,8 +96,10 @@ fn outside(text: &str, outline: &Outline) -> Option<String> {
 /// Characters that are drawn as nothing, as blanks, or as something else.
 fn is_unseen(c: char) -> bool {
     let plain = matches!(c, '\n' | '\t' | ' ');
-    !plain && (c.is_control() || c.is_whitespace()
-        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+    !plain
+        && (c.is_control()
+            || c.is_whitespace()
+            || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
             | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
             | '\u{ffa0}' | '\u{fff0}'..='\u{fffd}' | '\u{1d173}'..='\u{1d17a}'

@@ -79,7 +79,8 @@ fn grants(prefixes: &[String]) -> Result<Vec<Grant>, Vec<Failure>> {
     let read = |prefix: &String| {
         command_grant(prefix).ok_or_else(|| {
             let what = format!("--grant {prefix} is not the beginning of one plain command");
-            Failure::new("USE011", Exit::Usage, what).fix("pass the words of one: --grant 'git log'")
+            Failure::new("USE011", Exit::Usage, what)
+                .fix("pass the words of one: --grant 'git log'")
         })
     };
     let (granted, failures): (Vec<_>, Vec<_>) = prefixes.iter().map(read).partition(Result::is_ok);

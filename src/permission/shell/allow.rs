@@ -75,9 +75,13 @@ pub(crate) fn outside(outline: &Outline) -> Option<&'static str> {
             Event::Background => return Some("it leaves a program running"),
             _ => {}
         }
+        if before == Some(&Event::Timed) && !matches!(event, Event::Run(_)) {
+            return Some("it times nothing that could be granted");
+        }
         before = Some(event);
     }
-    None
+    let runs = outline.events.iter().any(|event| matches!(event, Event::Run(_)));
+    (!runs).then_some("it runs no program that could be granted")
 }
 
 /// The simple commands of `outline`, in order.
@@ -128,13 +132,14 @@ fn part(command: &Command, outline: &Outline, ground: Ground<'_>) -> Part {
 fn transparent(words: &[Word]) -> Vec<Word> {
     let mut rest = words;
     loop {
-        let word = |at: usize| {
-            rest.get(at).filter(|word| word.is_evenly_quoted()).and_then(Word::literal)
-        };
+        let word =
+            |at: usize| rest.get(at).filter(|word| word.is_evenly_quoted()).and_then(Word::literal);
         rest = match (word(0), word(1), word(2)) {
             (Some("timeout"), Some(time), Some(_)) if is_duration(time) => &rest[2..],
             (Some("nice"), Some("-n"), Some(level))
-                if !level.is_empty() && level.len() < 3 && level.chars().all(|c| c.is_ascii_digit()) =>
+                if !level.is_empty()
+                    && level.len() < 3
+                    && level.chars().all(|c| c.is_ascii_digit()) =>
             {
                 &rest[3..]
             }

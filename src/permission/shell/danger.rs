@@ -51,22 +51,61 @@ pub(crate) struct Place<'a> {
 
 /// Folders that a system or its users do not survive without.
 const SYSTEM: [&str; 46] = [
-    "/Applications", "/Library", "/System", "/Users", "/Volumes", "/bin", "/boot", "/boot/efi",
-    "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media", "/mnt", "/nix",
-    "/nix/store", "/opt", "/private", "/private/etc", "/private/var", "/proc", "/root", "/run",
-    "/sbin", "/srv", "/sys", "/usr", "/usr/bin", "/usr/include", "/usr/lib", "/usr/lib32",
-    "/usr/lib64", "/usr/libexec", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin",
-    "/usr/share", "/var", "/var/lib", "/var/lib/dpkg", "/var/log", "/vmlinuz",
+    "/Applications",
+    "/Library",
+    "/System",
+    "/Users",
+    "/Volumes",
+    "/bin",
+    "/boot",
+    "/boot/efi",
+    "/dev",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/media",
+    "/mnt",
+    "/nix",
+    "/nix/store",
+    "/opt",
+    "/private",
+    "/private/etc",
+    "/private/var",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/srv",
+    "/sys",
+    "/usr",
+    "/usr/bin",
+    "/usr/include",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/local",
+    "/usr/local/bin",
+    "/usr/local/lib",
+    "/usr/sbin",
+    "/usr/share",
+    "/var",
+    "/var/lib",
+    "/var/lib/dpkg",
+    "/var/log",
+    "/vmlinuz",
 ];
 /// Names of disks and of what is as bad to write.
 const DISKS: [&str; 20] = [
-    "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "dm-", "md", "loop", "mapper", "sr",
-    "zd", "nbd", "ram", "zram", "pmem", "mtd", "vg",
+    "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "dm-", "md", "loop", "mapper",
+    "sr", "zd", "nbd", "ram", "zram", "pmem", "mtd", "vg",
 ];
 const MEMORY: [&str; 4] = ["mem", "kmem", "port", "nvram"];
 /// Samples for a glob.
-const SAMPLES: [&str; 8] =
-    ["sda", "sda1", "vda", "hda", "nvme0n1", "mmcblk0", "xvda", "sdb"];
+const SAMPLES: [&str; 8] = ["sda", "sda1", "vda", "hda", "nvme0n1", "mmcblk0", "xvda", "sdb"];
 /// Files that act on the kernel as soon as they are written.
 const TRIGGERS: [&str; 4] =
     ["/proc/sysrq-trigger", "/sys/power/state", "/proc/kcore", "/sys/kernel/debug/provoke-crash"];
@@ -119,8 +158,7 @@ pub(crate) fn is_disk(text: &str, place: Place<'_>) -> bool {
         || DISKS.iter().any(|disk| {
             name.strip_prefix(disk).is_some_and(|rest| {
                 let whole = matches!(*disk, "mapper" | "disk" | "vg");
-                whole || rest.chars().next().is_some_and(char::is_alphanumeric)
-                    && rest.len() <= 12
+                whole || rest.chars().next().is_some_and(char::is_alphanumeric) && rest.len() <= 12
             })
         })
 }
@@ -198,13 +236,18 @@ fn deletes(program: &str, words: &Words<'_>) -> bool {
                 || words.all.iter().any(|word| root(word))
         }
         "rimraf" | "trash" | "trash-put" | "shred" | "wipe" | "del" => words.system(),
-        "mv" => words.operands().any(|word| is_system(word, words.place) && {
-            // The last one is where it goes.
-            let last = words.operands().last();
-            last != Some(word) || words.operands().filter(|other| *other == word).count() > 1
+        "mv" => words.operands().any(|word| {
+            is_system(word, words.place) && {
+                // The last one is where it goes.
+                let last = words.operands().last();
+                last != Some(word) || words.operands().filter(|other| *other == word).count() > 1
+            }
         }),
         "rsync" => {
-            let removes = words.all.iter().any(|word| word.starts_with("--del") || *word == "--remove-source-files");
+            let removes = words
+                .all
+                .iter()
+                .any(|word| word.starts_with("--del") || *word == "--remove-source-files");
             removes && words.operands().last().is_some_and(|word| is_system(word, words.place))
         }
         "tar" | "zip" => words.has("--remove-files") && words.system(),
@@ -217,10 +260,27 @@ fn locks(program: &str, words: &Words<'_>) -> bool {
         "chmod" => {
             let recursive = words.option(&['R'], "recursive");
             let locked = words.all.iter().any(|word| {
-                let octal = word.len() <= 4 && !word.is_empty() && word.starts_with('0')
+                let octal = word.len() <= 4
+                    && !word.is_empty()
+                    && word.starts_with('0')
                     && word.chars().all(|c| c.is_digit(8));
                 octal && word.trim_start_matches('0').len() <= 2
-                    || matches!(*word, "a-rwx" | "u-rwx" | "-rwx" | "a-x" | "u-x" | "-x" | "ugo-rwx" | "a=" | "u=" | "=" | "a-r" | "u-r" | "-r")
+                    || matches!(
+                        *word,
+                        "a-rwx"
+                            | "u-rwx"
+                            | "-rwx"
+                            | "a-x"
+                            | "u-x"
+                            | "-x"
+                            | "ugo-rwx"
+                            | "a="
+                            | "u="
+                            | "="
+                            | "a-r"
+                            | "u-r"
+                            | "-r"
+                    )
             });
             (recursive || locked) && words.system()
         }
@@ -239,8 +299,8 @@ fn writes_disk(program: &str, words: &Words<'_>) -> bool {
         }),
         name if name.starts_with("mkfs") || name.starts_with("mke2fs") => words.disk(),
         "mkswap" | "blkdiscard" | "shred" | "wipe" | "scrub" | "newfs" | "mkntfs" | "mkdosfs"
-        | "tee" | "truncate" | "pvcreate" | "pvremove" | "vgcreate" | "badblocks"
-        | "ddrescue" | "dcfldd" | "fallocate" | "sponge" | "nwipe" => {
+        | "tee" | "truncate" | "pvcreate" | "pvremove" | "vgcreate" | "badblocks" | "ddrescue"
+        | "dcfldd" | "fallocate" | "sponge" | "nwipe" => {
             let reads = program == "badblocks" && !words.option(&['w'], "");
             words.disk() && !reads
         }
@@ -255,7 +315,8 @@ fn writes_disk(program: &str, words: &Words<'_>) -> bool {
                 && !words.all.iter().all(|word| {
                     !word.starts_with('-')
                         || matches!(*word, "-p" | "--print" | "-i" | "--info" | "-v" | "--verify")
-                        || word.starts_with("--info=") || word.starts_with("-i")
+                        || word.starts_with("--info=")
+                        || word.starts_with("-i")
                 })
         }
         "fdisk" | "gdisk" | "cfdisk" | "sfdisk" | "cgdisk" => {
@@ -263,17 +324,66 @@ fn writes_disk(program: &str, words: &Words<'_>) -> bool {
             words.disk() && !only_lists
         }
         "parted" => {
-            let acts = ["mklabel", "mktable", "mkpart", "rm", "resizepart", "rescue", "set", "name", "disk_set"];
-            words.disk() && words.all.iter().flat_map(|word| word.split(' ')).any(|word| acts.contains(&word))
+            let acts = [
+                "mklabel",
+                "mktable",
+                "mkpart",
+                "rm",
+                "resizepart",
+                "rescue",
+                "set",
+                "name",
+                "disk_set",
+            ];
+            words.disk()
+                && words
+                    .all
+                    .iter()
+                    .flat_map(|word| word.split(' '))
+                    .any(|word| acts.contains(&word))
         }
-        "cryptsetup" => words.disk() && words.all.iter().any(|word| matches!(*word, "luksFormat" | "erase" | "luksErase" | "reencrypt")),
-        "hdparm" => words.disk() && words.all.iter().any(|word| word.starts_with("--security-erase") || word.starts_with("--trim-sector") || word.starts_with("--write-sector") || word.starts_with("--make-bad")),
-        "nvme" => words.disk() && words.all.iter().any(|word| matches!(*word, "format" | "sanitize" | "write-zeroes" | "dsm")),
-        "mdadm" => words.disk() && words.all.iter().any(|word| matches!(*word, "--create" | "-C" | "--zero-superblock")),
-        "zpool" => matches!(words.all.first(), Some(&("destroy" | "labelclear"))) || (words.all.first() == Some(&"create") && words.disk()),
+        "cryptsetup" => {
+            words.disk()
+                && words
+                    .all
+                    .iter()
+                    .any(|word| matches!(*word, "luksFormat" | "erase" | "luksErase" | "reencrypt"))
+        }
+        "hdparm" => {
+            words.disk()
+                && words.all.iter().any(|word| {
+                    word.starts_with("--security-erase")
+                        || word.starts_with("--trim-sector")
+                        || word.starts_with("--write-sector")
+                        || word.starts_with("--make-bad")
+                })
+        }
+        "nvme" => {
+            words.disk()
+                && words
+                    .all
+                    .iter()
+                    .any(|word| matches!(*word, "format" | "sanitize" | "write-zeroes" | "dsm"))
+        }
+        "mdadm" => {
+            words.disk()
+                && words
+                    .all
+                    .iter()
+                    .any(|word| matches!(*word, "--create" | "-C" | "--zero-superblock"))
+        }
+        "zpool" => {
+            matches!(words.all.first(), Some(&("destroy" | "labelclear")))
+                || (words.all.first() == Some(&"create") && words.disk())
+        }
         "diskutil" => words.all.first().is_some_and(|verb| {
             let verb = verb.to_ascii_lowercase();
-            verb.starts_with("erase") || verb.starts_with("partition") || verb.starts_with("zero") || verb.starts_with("random") || verb == "secureerase" || verb == "reformat"
+            verb.starts_with("erase")
+                || verb.starts_with("partition")
+                || verb.starts_with("zero")
+                || verb.starts_with("random")
+                || verb == "secureerase"
+                || verb == "reformat"
         }),
         _ => false,
     }
@@ -291,7 +401,10 @@ fn stops(program: &str, words: &Words<'_>) -> bool {
             ) || (matches!(verb, "isolate" | "start")
                 && words.operands().any(|unit| {
                     let name = unit.split('.').next().unwrap_or_default();
-                    matches!(name, "poweroff" | "reboot" | "halt" | "rescue" | "emergency" | "shutdown")
+                    matches!(
+                        name,
+                        "poweroff" | "reboot" | "halt" | "rescue" | "emergency" | "shutdown"
+                    )
                 }))
         }),
         "kexec" => words.has("-e") || words.has("--exec"),
@@ -304,9 +417,10 @@ fn stops(program: &str, words: &Words<'_>) -> bool {
             let verb = word.rsplit('.').next().unwrap_or_default();
             matches!(verb, "PowerOff" | "Reboot" | "Halt")
         }),
-        "tee" | "cp" | "dd" | "mv" | "install" => words.all.iter().any(|word| {
-            is_trigger(word.strip_prefix("of=").unwrap_or(word), words.place)
-        }),
+        "tee" | "cp" | "dd" | "mv" | "install" => words
+            .all
+            .iter()
+            .any(|word| is_trigger(word.strip_prefix("of=").unwrap_or(word), words.place)),
         _ => false,
     }
 }
@@ -327,7 +441,11 @@ fn forks(program: &str, words: &Words<'_>) -> bool {
 
 /// Whether a word that is a glob can be the path of a program that deletes.
 pub(crate) fn globbed_program(word: &str) -> Option<&'static str> {
-    if !is_glob(word) || !word.starts_with('/') || word.contains(UNKNOWN) || has_active(word, &['{']) {
+    if !is_glob(word)
+        || !word.starts_with('/')
+        || word.contains(UNKNOWN)
+        || has_active(word, &['{'])
+    {
         return None;
     }
     let name = word.rsplit('/').next()?;

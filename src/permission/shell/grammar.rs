@@ -52,10 +52,22 @@ fn words(root: Node<'_>) -> Option<Vec<(usize, usize)>> {
     while let Some(node) = open.pop() {
         let mut whole = false;
         match node.kind() {
-            "program" | "list" | "pipeline" | "subshell" | "compound_statement"
-            | "negated_command" | "redirected_statement" | "command" | "command_name"
-            | "file_redirect" | "variable_assignments" => {}
-            "word" | "string" | "raw_string" | "concatenation" | "number"
+            "program"
+            | "list"
+            | "pipeline"
+            | "subshell"
+            | "compound_statement"
+            | "negated_command"
+            | "redirected_statement"
+            | "command"
+            | "command_name"
+            | "file_redirect"
+            | "variable_assignments" => {}
+            "word"
+            | "string"
+            | "raw_string"
+            | "concatenation"
+            | "number"
             | "variable_assignment" => whole = true,
             "heredoc_redirect" | "comment" | "heredoc_body" | "file_descriptor" => {
                 // What is redirected behind a here-document stands inside of it.

@@ -68,7 +68,8 @@ const DIFF_FLAGS: &str = "-p -u --patch -s --no-patch --raw --numstat --shortsta
     --ignore-space-change --ignore-space-at-eol --ignore-blank-lines --no-renames --full-index \
     --binary -a --text --no-ext-diff --no-textconv --cc -R --no-prefix --pickaxe-regex \
     --pickaxe-all --no-color -W --function-context --no-indent-heuristic --exit-code --quiet";
-const DIFF_VALUES: &str = "-U --unified --diff-filter --abbrev --diff-algorithm -l --word-diff-regex";
+const DIFF_VALUES: &str =
+    "-U --unified --diff-filter --abbrev --diff-algorithm -l --word-diff-regex";
 const DIFF_EITHER: &str = "--stat --dirstat --color --word-diff --color-words --color-moved -M -C \
     --find-renames --find-copies --relative --abbrev --ws-error-highlight";
 
@@ -112,17 +113,76 @@ const SPECS: &[Spec] = &[
         ..NONE
     },
     GIT_LOG,
-    Spec { words: &["git", "shortlog"], flags: "-n -s -e -c --numbered --summary --email", texts: "--since --until --author --group", operands: Operands::Versions, ..NONE },
-    Spec { words: &["git", "diff"], flags: DIFF_FLAGS, values: DIFF_VALUES, texts: "-S -G", either: DIFF_EITHER, operands: Operands::Versions, ..NONE },
-    Spec { words: &["git", "show"], flags: DIFF_FLAGS, values: DIFF_VALUES, texts: "-S -G --format --pretty", either: DIFF_EITHER, operands: Operands::Versions, ..NONE },
-    Spec { words: &["git", "blame"], flags: "-w -s -e -l -t -f -n -p -c --porcelain --line-porcelain --show-email --show-number --root", texts: "-L --since", values: "--abbrev --date", either: "-M -C", operands: Operands::Versions, ..NONE },
-    Spec { words: &["git", "rev-parse"], flags: "--short --verify --abbrev-ref --show-toplevel --show-prefix --show-cdup --is-inside-work-tree --git-dir --git-common-dir -q --quiet --all --symbolic-full-name HEAD", either: "--short --abbrev-ref", operands: Operands::Versions, ..NONE },
-    Spec { words: &["git", "ls-files"], flags: "-c -d -m -o -i -s -u -k -t -v -z --cached --deleted --modified --others --ignored --stage --unmerged --killed --exclude-standard --full-name --error-unmatch", operands: Operands::Versions, ..NONE },
-    Spec { words: &["git", "describe"], flags: "--all --tags --contains --long --always --exact-match", values: "--candidates", texts: "--match --exclude", either: "--abbrev --dirty --broken", operands: Operands::Versions, ..NONE },
+    Spec {
+        words: &["git", "shortlog"],
+        flags: "-n -s -e -c --numbered --summary --email",
+        texts: "--since --until --author --group",
+        operands: Operands::Versions,
+        ..NONE
+    },
+    Spec {
+        words: &["git", "diff"],
+        flags: DIFF_FLAGS,
+        values: DIFF_VALUES,
+        texts: "-S -G",
+        either: DIFF_EITHER,
+        operands: Operands::Versions,
+        ..NONE
+    },
+    Spec {
+        words: &["git", "show"],
+        flags: DIFF_FLAGS,
+        values: DIFF_VALUES,
+        texts: "-S -G --format --pretty",
+        either: DIFF_EITHER,
+        operands: Operands::Versions,
+        ..NONE
+    },
+    Spec {
+        words: &["git", "blame"],
+        flags: "-w -s -e -l -t -f -n -p -c --porcelain --line-porcelain --show-email --show-number --root",
+        texts: "-L --since",
+        values: "--abbrev --date",
+        either: "-M -C",
+        operands: Operands::Versions,
+        ..NONE
+    },
+    Spec {
+        words: &["git", "rev-parse"],
+        flags: "--short --verify --abbrev-ref --show-toplevel --show-prefix --show-cdup --is-inside-work-tree --git-dir --git-common-dir -q --quiet --all --symbolic-full-name HEAD",
+        either: "--short --abbrev-ref",
+        operands: Operands::Versions,
+        ..NONE
+    },
+    Spec {
+        words: &["git", "ls-files"],
+        flags: "-c -d -m -o -i -s -u -k -t -v -z --cached --deleted --modified --others --ignored --stage --unmerged --killed --exclude-standard --full-name --error-unmatch",
+        operands: Operands::Versions,
+        ..NONE
+    },
+    Spec {
+        words: &["git", "describe"],
+        flags: "--all --tags --contains --long --always --exact-match",
+        values: "--candidates",
+        texts: "--match --exclude",
+        either: "--abbrev --dirty --broken",
+        operands: Operands::Versions,
+        ..NONE
+    },
     Spec { words: &["git", "stash", "list"], flags: "--oneline", ..NONE },
     Spec { words: &["git", "remote", "-v"], ..NONE },
-    Spec { words: &["git", "merge-base"], flags: "--all -a --octopus --is-ancestor --fork-point", operands: Operands::Versions, ..NONE },
-    Spec { words: &["git", "add"], flags: "-A --all -u --update -n --dry-run -v --verbose -N --intent-to-add", operands: Operands::Versions, ..NONE },
+    Spec {
+        words: &["git", "merge-base"],
+        flags: "--all -a --octopus --is-ancestor --fork-point",
+        operands: Operands::Versions,
+        ..NONE
+    },
+    Spec {
+        words: &["git", "add"],
+        flags: "-A --all -u --update -n --dry-run -v --verbose -N --intent-to-add",
+        operands: Operands::Versions,
+        ..NONE
+    },
     // Left out of cargo: `--config` and `--manifest-path` lead elsewhere, `--target-dir` writes,
     // `-Z` may do anything.
     Spec {
@@ -137,21 +197,53 @@ const SPECS: &[Spec] = &[
         after: After::Harness,
         ..NONE
     },
-    Spec { words: &["cargo", "bench"], flags: "--workspace --lib --bins --benches --all-features --no-run --no-fail-fast -q --quiet -v --locked --offline --frozen", values: "-p --package --bench -F --features -j --jobs --color", operands: Operands::Text, after: After::Harness, ..NONE },
+    Spec {
+        words: &["cargo", "bench"],
+        flags: "--workspace --lib --bins --benches --all-features --no-run --no-fail-fast -q --quiet -v --locked --offline --frozen",
+        values: "-p --package --bench -F --features -j --jobs --color",
+        operands: Operands::Text,
+        after: After::Harness,
+        ..NONE
+    },
     cargo(&["cargo", "build"]),
     cargo(&["cargo", "check"]),
     cargo(&["cargo", "doc"]),
-    Spec { words: &["cargo", "fmt"], flags: "--all --check -q --quiet -v --verbose", values: "-p --package", ..NONE },
-    Spec { words: &["cargo", "tree"], flags: "--workspace -i --all-features --no-dedupe -d --duplicates --locked --offline --frozen", values: "-p --package -e --edges --depth -F --features", operands: Operands::Text, ..NONE },
+    Spec {
+        words: &["cargo", "fmt"],
+        flags: "--all --check -q --quiet -v --verbose",
+        values: "-p --package",
+        ..NONE
+    },
+    Spec {
+        words: &["cargo", "tree"],
+        flags: "--workspace -i --all-features --no-dedupe -d --duplicates --locked --offline --frozen",
+        values: "-p --package -e --edges --depth -F --features",
+        operands: Operands::Text,
+        ..NONE
+    },
     // Left out of npm: everything that is configuration leads to another shell, project or
     // registry.
     npm(&["npm", "test"]),
     npm(&["pnpm", "test"]),
     npm(&["yarn", "test"]),
-    Spec { words: &["go", "test"], flags: "-v -race -short -cover -failfast -json -benchmem", values: "-count -timeout -parallel -cpu -p -tags", texts: "-run -bench -skip", operands: Operands::Paths { lists: true }, ..NONE },
+    Spec {
+        words: &["go", "test"],
+        flags: "-v -race -short -cover -failfast -json -benchmem",
+        values: "-count -timeout -parallel -cpu -p -tags",
+        texts: "-run -bench -skip",
+        operands: Operands::Paths { lists: true },
+        ..NONE
+    },
     Spec { words: &["go", "vet"], flags: "-v", operands: Operands::Paths { lists: true }, ..NONE },
     // Left out of pytest: `-p`, `-c`, `--rootdir`, `-o` and `--confcutdir` load or lead elsewhere.
-    Spec { words: &["pytest"], flags: "-v -vv -q -qq -x -s -l --lf --ff --nf --sw --exitfirst --verbose --quiet --last-failed --failed-first --no-header --no-summary --collect-only --co --strict-markers", values: "--maxfail --durations --tb -r --color --capture --verbosity", texts: "-k -m", operands: Operands::Paths { lists: false }, ..NONE },
+    Spec {
+        words: &["pytest"],
+        flags: "-v -vv -q -qq -x -s -l --lf --ff --nf --sw --exitfirst --verbose --quiet --last-failed --failed-first --no-header --no-summary --collect-only --co --strict-markers",
+        values: "--maxfail --durations --tb -r --color --capture --verbosity",
+        texts: "-k -m",
+        operands: Operands::Paths { lists: false },
+        ..NONE
+    },
     Spec {
         words: &["ls"],
         flags: "-1 -A -a -B -C -c -d -F -f -G -g -H -h -i -k -L -l -m -N -n -o -p -Q -q -R -r -S \
@@ -174,14 +266,62 @@ const SPECS: &[Spec] = &[
         operands: Operands::Paths { lists: false },
         ..NONE
     },
-    Spec { words: &["head"], flags: "-q -v --quiet --verbose", values: "-n -c --lines --bytes", numbers: true, operands: Operands::Paths { lists: false }, ..NONE },
-    Spec { words: &["tail"], flags: "-q -v --quiet --verbose", values: "-n -c --lines --bytes", numbers: true, operands: Operands::Paths { lists: false }, ..NONE },
-    Spec { words: &["wc"], flags: "-l -w -c -m -L --lines --words --bytes --chars", operands: Operands::Paths { lists: false }, ..NONE },
-    Spec { words: &["stat"], flags: "-L -t --dereference --terse", texts: "-c --format", operands: Operands::Paths { lists: true }, ..NONE },
-    Spec { words: &["file"], flags: "-b -i -L --brief --mime --mime-type", operands: Operands::Paths { lists: true }, ..NONE },
-    Spec { words: &["du"], flags: "-a -c -h -s -b -k -m -x --all --total --human-readable --summarize --apparent-size", values: "-d --max-depth", operands: Operands::Paths { lists: true }, ..NONE },
-    Spec { words: &["df"], flags: "-h -k -T -i --human-readable --print-type --total", operands: Operands::Paths { lists: true }, ..NONE },
-    Spec { words: &["tree"], flags: "-a -d -f -i -s -h -D -F -r -t", values: "-L", texts: "-I -P", operands: Operands::Paths { lists: true }, ..NONE },
+    Spec {
+        words: &["head"],
+        flags: "-q -v --quiet --verbose",
+        values: "-n -c --lines --bytes",
+        numbers: true,
+        operands: Operands::Paths { lists: false },
+        ..NONE
+    },
+    Spec {
+        words: &["tail"],
+        flags: "-q -v --quiet --verbose",
+        values: "-n -c --lines --bytes",
+        numbers: true,
+        operands: Operands::Paths { lists: false },
+        ..NONE
+    },
+    Spec {
+        words: &["wc"],
+        flags: "-l -w -c -m -L --lines --words --bytes --chars",
+        operands: Operands::Paths { lists: false },
+        ..NONE
+    },
+    Spec {
+        words: &["stat"],
+        flags: "-L -t --dereference --terse",
+        texts: "-c --format",
+        operands: Operands::Paths { lists: true },
+        ..NONE
+    },
+    Spec {
+        words: &["file"],
+        flags: "-b -i -L --brief --mime --mime-type",
+        operands: Operands::Paths { lists: true },
+        ..NONE
+    },
+    Spec {
+        words: &["du"],
+        flags: "-a -c -h -s -b -k -m -x --all --total --human-readable --summarize --apparent-size",
+        values: "-d --max-depth",
+        operands: Operands::Paths { lists: true },
+        ..NONE
+    },
+    Spec {
+        words: &["df"],
+        flags: "-h -k -T -i --human-readable --print-type --total",
+        operands: Operands::Paths { lists: true },
+        ..NONE
+    },
+    Spec {
+        words: &["tree"],
+        flags: "-a -d -f -i -s -h -D -F -r -t",
+        values: "-L",
+        texts: "-I -P",
+        operands: Operands::Paths { lists: true },
+        ..NONE
+    },
     Spec { words: &["pwd"], flags: "-L -P", ..NONE },
     Spec { words: &["true"], ..NONE },
     Spec { words: &["false"], ..NONE },
@@ -190,15 +330,30 @@ const SPECS: &[Spec] = &[
     Spec { words: &["which"], flags: "-a", operands: Operands::Text, ..NONE },
     Spec { words: &["echo"], flags: "-n -e -E", operands: Operands::Text, ..NONE },
     // Left out of grep and rg: `-f` reads, `--pre` and `--hostname-bin` run, `-r` of rg is fine.
-    Spec { words: &["grep"], flags: "-i -v -w -x -c -n -H -h -l -L -o -q -s -E -F -G -P -I -a --color --line-number --ignore-case --invert-match --word-regexp --count --files-with-matches --only-matching", values: "-A -B -C -m --max-count --context", texts: "-e --include --exclude --exclude-dir --regexp", either: "--color", numbers: true, operands: Operands::Pattern, ..NONE },
-    Spec { words: &["rg"], flags: "-i -v -w -x -c -n -N -H -I -l -o -q -s -S -F -P -U --color --line-number --ignore-case --smart-case --count --files-with-matches --only-matching --no-heading --heading --files --json --stats --fixed-strings --no-line-number", values: "-A -B -C -m -t -T --type --type-not --max-count --max-depth --context --sort --color", texts: "-e -g --glob --iglob --regexp", operands: Operands::Pattern, ..NONE },
+    Spec {
+        words: &["grep"],
+        flags: "-i -v -w -x -c -n -H -h -l -L -o -q -s -E -F -G -P -I -a --color --line-number --ignore-case --invert-match --word-regexp --count --files-with-matches --only-matching",
+        values: "-A -B -C -m --max-count --context",
+        texts: "-e --include --exclude --exclude-dir --regexp",
+        either: "--color",
+        numbers: true,
+        operands: Operands::Pattern,
+        ..NONE
+    },
+    Spec {
+        words: &["rg"],
+        flags: "-i -v -w -x -c -n -N -H -I -l -o -q -s -S -F -P -U --color --line-number --ignore-case --smart-case --count --files-with-matches --only-matching --no-heading --heading --files --json --stats --fixed-strings --no-line-number",
+        values: "-A -B -C -m -t -T --type --type-not --max-count --max-depth --context --sort --color",
+        texts: "-e -g --glob --iglob --regexp",
+        operands: Operands::Pattern,
+        ..NONE
+    },
     Spec { words: &["rustc", "--version"], ..NONE },
     Spec { words: &["cargo", "--version"], ..NONE },
     Spec { words: &["node", "--version"], ..NONE },
     Spec { words: &["npm", "--version"], ..NONE },
     Spec { words: &["git", "--version"], ..NONE },
 ];
-
 
 const fn cargo(words: &'static [&'static str]) -> Spec {
     Spec {
@@ -253,10 +408,7 @@ pub(crate) enum Check<'a> {
 
 /// The most specific entry for a command.
 pub(crate) fn spec_for(words: &[&str]) -> Option<&'static Spec> {
-    SPECS
-        .iter()
-        .filter(|spec| words.starts_with(spec.words))
-        .max_by_key(|spec| spec.words.len())
+    SPECS.iter().filter(|spec| words.starts_with(spec.words)).max_by_key(|spec| spec.words.len())
 }
 
 impl Spec {

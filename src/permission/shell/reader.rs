@@ -9,7 +9,7 @@ mod heredocs;
 mod reserved;
 
 use crate::permission::shell::outline::{Command, Event, Flaw, Outline, Redirect, Scope};
-use crate::permission::shell::word::{Form, UNKNOWN, Word, active, is_reserved};
+use crate::permission::shell::word::{Form, UNKNOWN, Word, active, is_reserved, settled};
 
 use heredocs::Heredoc;
 use reserved::{CaseState, Header};
@@ -519,9 +519,10 @@ impl Reader {
         let Some(c) = self.peek() else { return };
         match c {
             ' ' | '\t' | '\n' => {
-                let ends = self.word.as_ref().is_some_and(|word| {
-                    word.form == Form::BARE && word.text == "]]"
-                });
+                let ends = self
+                    .word
+                    .as_ref()
+                    .is_some_and(|word| word.form == Form::BARE && word.text == "]]");
                 if ends {
                     return self.close();
                 }
@@ -529,9 +530,10 @@ impl Reader {
                 self.drop_word();
             }
             ';' | '&' | '|' | ')' | '(' => {
-                let ends = self.word.as_ref().is_some_and(|word| {
-                    word.form == Form::BARE && word.text == "]]"
-                });
+                let ends = self
+                    .word
+                    .as_ref()
+                    .is_some_and(|word| word.form == Form::BARE && word.text == "]]");
                 if ends {
                     return self.close();
                 }
@@ -610,9 +612,8 @@ impl Reader {
 
     fn close_parenthesis(&mut self) {
         self.end_list(Event::End);
-        let closes = |mode: &Mode| {
-            matches!(mode, Mode::Commands(Closer::Paren | Closer::Substitution))
-        };
+        let closes =
+            |mode: &Mode| matches!(mode, Mode::Commands(Closer::Paren | Closer::Substitution));
         if closes(&self.mode) {
             return self.close();
         }
@@ -637,6 +638,7 @@ impl Reader {
         if self.outermost {
             word.span.1 = byte;
         }
+        word.text = settled(std::mem::take(&mut word.text));
         if word.form.has(Form::BARE) || !word.text.is_empty() || word.form != Form::default() {
             self.ended(word);
         }
@@ -714,10 +716,8 @@ impl Reader {
             self.flaw(Flaw::Syntax);
         }
         // A newline after an operator goes on with it.
-        let goes_on = matches!(
-            self.outline.events.last(),
-            Some(Event::And | Event::Or | Event::Pipe)
-        );
+        let goes_on =
+            matches!(self.outline.events.last(), Some(Event::And | Event::Or | Event::Pipe));
         if !(goes_on && matches!(event, Event::End)) {
             self.outline.events.push(event);
         }

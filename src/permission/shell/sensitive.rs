@@ -5,25 +5,61 @@ use crate::secrets::is_secret;
 
 /// Names of files that often hold credentials.
 const NAMES: [&str; 14] = [
-    ".envrc", ".bash_history", ".zsh_history", ".history", ".python_history", ".psql_history",
-    ".mysql_history", "authorized_keys", "known_hosts", "shadow", "gshadow", "sudoers",
-    "master.key", "environ",
+    ".envrc",
+    ".bash_history",
+    ".zsh_history",
+    ".history",
+    ".python_history",
+    ".psql_history",
+    ".mysql_history",
+    "authorized_keys",
+    "known_hosts",
+    "shadow",
+    "gshadow",
+    "sudoers",
+    "master.key",
+    "environ",
 ];
 /// Words in the names of data files.
 const WORDS: [&str; 7] =
     ["secret", "credential", "passwd", "password", "token", "apikey", "kubeconfig"];
 /// Endings of data files.
 const DATA: [&str; 14] = [
-    "json", "yaml", "yml", "toml", "ini", "txt", "env", "conf", "cfg", "properties", "xml", "csv",
-    "enc", "db",
+    "json",
+    "yaml",
+    "yml",
+    "toml",
+    "ini",
+    "txt",
+    "env",
+    "conf",
+    "cfg",
+    "properties",
+    "xml",
+    "csv",
+    "enc",
+    "db",
 ];
 /// Endings that are secret by themselves.
 const ENDINGS: [&str; 5] = [".tfstate", ".tfvars", ".gpg", ".asc", ".ovpn"];
 /// Samples that a glob is tried on.
 const SAMPLES: [&str; 16] = [
-    ".env", ".env.local", ".env.production", ".npmrc", ".netrc", ".envrc", ".git-credentials",
-    ".pgpass", ".pypirc", "id_rsa", "id_ed25519", "server.pem", "server.key", "secrets.json",
-    "credentials", ".ssh",
+    ".env",
+    ".env.local",
+    ".env.production",
+    ".npmrc",
+    ".netrc",
+    ".envrc",
+    ".git-credentials",
+    ".pgpass",
+    ".pypirc",
+    "id_rsa",
+    "id_ed25519",
+    "server.pem",
+    "server.key",
+    "secrets.json",
+    "credentials",
+    ".ssh",
 ];
 
 /// Whether a path may name something secret.

@@ -14,7 +14,9 @@ use crate::permission::shell::danger::{
 };
 use crate::permission::shell::outline::{Command, Event, Outline, Scope};
 use crate::permission::shell::reader;
-use crate::permission::shell::word::{Form, HOME, PWD, UNKNOWN, Word, braces, homed, resolve, shown};
+use crate::permission::shell::word::{
+    Form, HOME, PWD, UNKNOWN, Word, braces, homed, resolve, shown,
+};
 use crate::permission::shell::wrappers::{DOWNLOADERS, wrapper_named};
 
 /// How often a script may hide in the words of another before it is looked at crudely.
@@ -143,7 +145,8 @@ impl Level {
         self.all.downloads |= stage.downloads;
         self.all.runs_input |= stage.runs_input && before.is_none();
         if pipes {
-            let tainted = stage.downloads || before.is_some_and(|before| before.tainted);
+            let read = before.as_ref().unwrap_or(&self.input);
+            let tainted = stage.downloads || read.tainted;
             self.piped = Some(Input { tainted, text: stage.text });
         } else {
             self.all.text = match (self.all.text.take(), stage.text) {
@@ -272,11 +275,11 @@ impl Walker {
         let more = bare && (piped || background);
         self.calls.push((from, program.text.clone(), more));
         level.self_calls.push(self.calls.len() - 1);
-        let same = |call: &usize| {
-            self.calls.get(*call).is_some_and(|(_, to, _)| *to == program.text)
-        };
+        let same =
+            |call: &usize| self.calls.get(*call).is_some_and(|(_, to, _)| *to == program.text);
         // Twice in one pipeline: each makes two.
-        if piped && level.self_calls.iter().filter(|call| same(call)).count() > 1
+        if piped
+            && level.self_calls.iter().filter(|call| same(call)).count() > 1
             && let Some(last) = self.calls.last_mut()
         {
             last.2 = true;
@@ -289,7 +292,9 @@ impl Walker {
         let edges: Vec<_> = self
             .calls
             .iter()
-            .filter(|(from, to, _)| self.functions.contains_key(to) && self.functions.contains_key(from))
+            .filter(|(from, to, _)| {
+                self.functions.contains_key(to) && self.functions.contains_key(from)
+            })
             .collect();
         if edges.iter().any(|(from, to, more)| *more && from == to) {
             return true;
@@ -369,7 +374,8 @@ impl Walker {
         }
         let mut effects = self.run(&arguments, &input, cwd);
         let words = command.words.iter();
-        let writing = words.clone().chain(command.redirects.iter().map(|redirect| &redirect.target));
+        let writing =
+            words.clone().chain(command.redirects.iter().map(|redirect| &redirect.target));
         let feeds_runner = writing
             .flat_map(|word| &word.substitutions)
             .any(|id| scene.writing.get(*id).copied().unwrap_or_default());
@@ -417,7 +423,8 @@ impl Walker {
                 }
             }
             run.programs.push(at);
-            let text = globbed_program(&first.text).map_or_else(|| shown(&first.text), str::to_owned);
+            let text =
+                globbed_program(&first.text).map_or_else(|| shown(&first.text), str::to_owned);
             if crate::permission::shell::word::is_glob(&first.text) {
                 self.findings.unsure = true;
             }
@@ -426,9 +433,10 @@ impl Walker {
             let words: Vec<&str> = rest.iter().map(|argument| argument.text.as_str()).collect();
             let place = Place { cwd: cwd.as_deref(), home: &self.home };
             if let Some(wrapper) = wrapper_named(&name) {
-                let looks_up = name == "command" && words.first().is_some_and(|word| {
-                    word.starts_with('-') && word.contains(['v', 'V'])
-                });
+                let looks_up = name == "command"
+                    && words
+                        .first()
+                        .is_some_and(|word| word.starts_with('-') && word.contains(['v', 'V']));
                 if looks_up {
                     return result;
                 }
@@ -437,13 +445,15 @@ impl Walker {
                 if name == "env" {
                     self.split_string(&words, input, cwd);
                 }
-                if name == "xargs" && input.tainted && crude::is_open_shell(&words[skipped.min(words.len())..]) {
+                if name == "xargs"
+                    && input.tainted
+                    && crude::is_open_shell(&words[skipped.min(words.len())..])
+                {
                     self.found(DOWNLOADED);
                 }
                 if name == "xargs" {
-                    self.findings.unsure |= rest.get(skipped).is_none_or(|next| {
-                        next.text.contains(UNKNOWN)
-                    });
+                    self.findings.unsure |=
+                        rest.get(skipped).is_none_or(|next| next.text.contains(UNKNOWN));
                 }
                 at += 1 + skipped;
                 continue;
@@ -541,8 +551,22 @@ fn said(text: &str) -> String {
 /// Assignments after which a name may mean another program.
 fn changes_resolution(word: &Word) -> bool {
     let name = word.text.split(['=', '+']).next().unwrap_or_default();
-    matches!(name, "PATH" | "BASH_ENV" | "ENV" | "IFS" | "SHELLOPTS" | "BASHOPTS" | "LD_PRELOAD" | "LD_LIBRARY_PATH" | "PROMPT_COMMAND" | "PS4" | "POSIXLY_CORRECT" | "BASH_CMDS" | "BASH_ALIASES")
-        || name.starts_with("BASH_FUNC_")
+    matches!(
+        name,
+        "PATH"
+            | "BASH_ENV"
+            | "ENV"
+            | "IFS"
+            | "SHELLOPTS"
+            | "BASHOPTS"
+            | "LD_PRELOAD"
+            | "LD_LIBRARY_PATH"
+            | "PROMPT_COMMAND"
+            | "PS4"
+            | "POSIXLY_CORRECT"
+            | "BASH_CMDS"
+            | "BASH_ALIASES"
+    ) || name.starts_with("BASH_FUNC_")
 }
 
 /// The name of a program, without its folder.

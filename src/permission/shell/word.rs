@@ -148,6 +148,16 @@ pub(crate) fn braces(text: &str) -> Vec<Cow<'_, str>> {
     done.into_iter().map(|text| Cow::Owned(calm(&text))).collect()
 }
 
+/// Braces and commas that make no list are turned back into what they are.
+pub(crate) fn settled(text: String) -> String {
+    if !has_active(&text, &['{', '}', ',']) {
+        return text;
+    }
+    let chars: Vec<char> = text.chars().collect();
+    let opens = chars.iter().filter(|c| passive(**c) == Some('{')).count();
+    if opens <= LISTS_MAX && brace_groups(&chars).is_empty() { calm(&text) } else { text }
+}
+
 /// Everything from the first brace to the last as one glob.
 fn as_glob(chars: &[char]) -> String {
     let brace = |c: &char| matches!(passive(*c), Some('{' | '}'));
@@ -382,7 +392,10 @@ fn bracket(pattern: &[char], open: usize, c: char) -> Option<(usize, bool)> {
         }
         if low == '[' && plain(at + 1) == Some(':') {
             // A class of characters: read as one that takes everything.
-            return Some((at + 1 + pattern[at..].iter().take(32).position(|c| *c == ']')? + 2, true));
+            return Some((
+                at + 1 + pattern[at..].iter().take(32).position(|c| *c == ']')? + 2,
+                true,
+            ));
         }
         if plain(at + 1) == Some('-') && plain(at + 2).is_some_and(|high| high != ']') {
             hit |= low <= c && c <= plain(at + 2)?;

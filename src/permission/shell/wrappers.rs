@@ -83,7 +83,12 @@ const WRAPPERS: [Wrapper; 71] = [
     wrapper("softlimit", "", "-a -c -d -f -l -m -n -o -p -r -s -t", 0),
     wrapper("sshpass", "-e -v", "-p -f -d -P", 0),
     wrapper("stdbuf", "", "-i -o -e --input --output --error", 0),
-    wrapper("strace", "-f -ff -c -C -v -q -qq -t -tt -T -y -yy -k", "-e -o -p -s -u -O -S -E -P", 0),
+    wrapper(
+        "strace",
+        "-f -ff -c -C -v -q -qq -t -tt -T -y -yy -k",
+        "-e -o -p -s -u -O -S -E -P",
+        0,
+    ),
     wrapper("su-exec", "", "", 1),
     assigning(
         "sudo",
@@ -91,10 +96,20 @@ const WRAPPERS: [Wrapper; 71] = [
         "-u -g -h -p -C -T -r -t -D -R -U --user --group --host --prompt --chdir --chroot",
     ),
     wrapper("systemd-inhibit", "", "--what --who --why --mode", 0),
-    wrapper("systemd-run", "-t -P -q -d -G -S --user --scope --pty --wait --pipe", "-p -u -H -M -E", 0),
+    wrapper(
+        "systemd-run",
+        "-t -P -q -d -G -S --user --scope --pty --wait --pipe",
+        "-p -u -H -M -E",
+        0,
+    ),
     wrapper("taskset", "-a -c -p", "", 1),
     wrapper("time", "-a -p -q -v", "-f -o", 0),
-    wrapper("timeout", "-v --foreground --preserve-status --verbose", "-k -s --kill-after --signal", 1),
+    wrapper(
+        "timeout",
+        "-v --foreground --preserve-status --verbose",
+        "-k -s --kill-after --signal",
+        1,
+    ),
     wrapper("tini", "-s -v -w -g", "-p -e", 0),
     wrapper("torsocks", "-i", "-u -p -a -P", 0),
     wrapper("toybox", "", "", 0),
@@ -152,7 +167,8 @@ impl Wrapper {
             || (!word.starts_with("--") && word.len() > 2 && {
                 // The last of several short ones.
                 let (flags, last) = word.split_at(word.len() - last_length(word));
-                let last_valued = self.valued.split(' ').any(|known| known[1.min(known.len())..] == *last);
+                let last_valued =
+                    self.valued.split(' ').any(|known| known[1.min(known.len())..] == *last);
                 let known = |flag: char| self.has_flag(flag);
                 last_valued && flags[1..].chars().all(known)
             })
@@ -191,14 +207,29 @@ pub(crate) fn is_assignment(word: &str) -> bool {
 }
 
 /// Shells: what they read is commands.
-pub(crate) const SHELLS: [&str; 12] = [
-    "ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "rbash", "sh", "tcsh", "yash", "zsh",
-];
+pub(crate) const SHELLS: [&str; 12] =
+    ["ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "rbash", "sh", "tcsh", "yash", "zsh"];
 
 /// Other programs that run what they read.
 pub(crate) const INTERPRETERS: [&str; 18] = [
-    "bun", "deno", "elixir", "ghci", "guile", "irb", "lua", "luajit", "node", "nodejs", "osascript",
-    "perl", "php", "pwsh", "python", "R", "ruby", "tclsh",
+    "bun",
+    "deno",
+    "elixir",
+    "ghci",
+    "guile",
+    "irb",
+    "lua",
+    "luajit",
+    "node",
+    "nodejs",
+    "osascript",
+    "perl",
+    "php",
+    "pwsh",
+    "python",
+    "R",
+    "ruby",
+    "tclsh",
 ];
 
 /// Whether `name` is an interpreter, with or without a version behind it.
@@ -209,6 +240,17 @@ pub(crate) fn is_interpreter(name: &str) -> bool {
 
 /// Programs that fetch from the network to standard output.
 pub(crate) const DOWNLOADERS: [&str; 13] = [
-    "aria2c", "axel", "curl", "curlie", "fetch", "ftp", "http", "https", "lwp-request", "lynx",
-    "w3m", "wget", "xh",
+    "aria2c",
+    "axel",
+    "curl",
+    "curlie",
+    "fetch",
+    "ftp",
+    "http",
+    "https",
+    "lwp-request",
+    "lynx",
+    "w3m",
+    "wget",
+    "xh",
 ];

@@ -44,26 +44,18 @@ impl Reader {
             return true;
         }
         let Some(text) = word.bare() else { return false };
-        let open_brace = text.chars().eq([active('{')]);
-        let close_brace = text.chars().eq([active('}')]);
-        let text = match (open_brace, close_brace) {
-            (true, _) => "{",
-            (_, true) => "}",
-            _ if text.chars().next() == Some(active('[')) && text.chars().count() == 2 => "[[",
-            _ => text,
-        };
+        let text = if text.chars().eq([active('['); 2]) { "[[" } else { text };
         if self.building.closed && self.building.command.redirects.is_empty() {
-            let continues = matches!(
-                text,
-                "then" | "do" | "else" | "elif" | "fi" | "done" | "esac" | "}"
-            );
+            let continues =
+                matches!(text, "then" | "do" | "else" | "elif" | "fi" | "done" | "esac" | "}");
             if !continues {
                 return false;
             }
             self.end_list(Event::End);
         }
         let named = self.building.coprocess && self.building.command.words.len() == 1;
-        if named && matches!(text, "{" | "[[" | "if" | "while" | "until" | "for" | "case" | "select")
+        if named
+            && matches!(text, "{" | "[[" | "if" | "while" | "until" | "for" | "case" | "select")
         {
             // The name of a coprocess; it is listed as if it ran.
             self.end_list(Event::Background);
@@ -131,7 +123,7 @@ impl Reader {
             Header::ForWords if bare == Some("do") => None,
             Header::ForWords => Some(Header::ForWords),
             Header::Done if bare == Some("do") => None,
-            Header::Done if bare.map(|text| text.chars().eq([active('{')])) == Some(true) => {
+            Header::Done if bare == Some("{") => {
                 self.building.header = None;
                 self.open_compound(Scope::Group, Closer::Brace);
                 return;
@@ -173,9 +165,10 @@ impl Reader {
         let Some(c) = self.peek() else { return };
         match c {
             ' ' | '\t' | '\n' | '|' | '(' | ';' | '&' => {
-                let ends = self.word.take().is_some_and(|word| {
-                    word.form == Form::BARE && word.text == "esac" && c != '|'
-                });
+                let ends = self
+                    .word
+                    .take()
+                    .is_some_and(|word| word.form == Form::BARE && word.text == "esac" && c != '|');
                 if ends {
                     return self.close();
                 }
@@ -186,9 +179,11 @@ impl Reader {
             }
             ')' => {
                 self.raw();
-                if self.word.take().is_some_and(|word| {
-                    word.form == Form::BARE && word.text == "esac"
-                }) {
+                if self
+                    .word
+                    .take()
+                    .is_some_and(|word| word.form == Form::BARE && word.text == "esac")
+                {
                     // `$(case x in esac)`, or a pattern of that name.
                     self.flaw(Flaw::Syntax);
                 }

@@ -23,7 +23,9 @@ pub(super) fn danger(text: &str, home: &str) -> Option<Danger> {
         }
         let name = base(word);
         match name {
-            "rm" | "chmod" | "chown" | "mv" | "find" => (removes, recursive) = (true, name == "mv" || name == "find"),
+            "rm" | "chmod" | "chown" | "mv" | "find" => {
+                (removes, recursive) = (true, name == "mv" || name == "find")
+            }
             _ if DOWNLOADERS.contains(&name) => downloads = true,
             _ if downloads && piped && (SHELLS.contains(&name) || is_interpreter(name)) => {
                 return Some(DOWNLOADED);
@@ -89,9 +91,11 @@ pub(super) fn taints(outline: &Outline) -> Vec<bool> {
             Event::Run(index) => {
                 let Some(id) = open.iter().rev().find_map(|id| *id) else { continue };
                 let words = outline.commands.get(*index).map(|command| &command.words);
-                let fetches = words.into_iter().flatten().take(8).any(|word| {
-                    DOWNLOADERS.contains(&base(&word.text))
-                });
+                let fetches = words
+                    .into_iter()
+                    .flatten()
+                    .take(8)
+                    .any(|word| DOWNLOADERS.contains(&base(&word.text)));
                 if let Some(taint) = tainted.get_mut(id) {
                     *taint |= fetches;
                 }

@@ -185,7 +185,8 @@ impl Walker {
         let given = rest.iter().any(|argument| {
             let word = argument.text.as_str();
             let letters = word.strip_prefix('-').unwrap_or_default();
-            let short = !letters.starts_with('-') && letters.contains(['c', 'e', 'm', 'n', 'p', 'r']);
+            let short =
+                !letters.starts_with('-') && letters.contains(['c', 'e', 'm', 'n', 'p', 'r']);
             short || matches!(word, "--eval" | "--print" | "--version" | "--help" | "--run")
         });
         let tainted = |argument: &Arg| argument.tainted;
@@ -346,8 +347,21 @@ impl Walker {
             argument.text.starts_with('-')
                 && matches!(
                     word,
-                    "name" | "path" | "regex" | "newer" | "wholename" | "lname" | "empty" | "size"
-                        | "mtime" | "mmin" | "atime" | "amin" | "ctime" | "cmin" | "samefile"
+                    "name"
+                        | "path"
+                        | "regex"
+                        | "newer"
+                        | "wholename"
+                        | "lname"
+                        | "empty"
+                        | "size"
+                        | "mtime"
+                        | "mmin"
+                        | "atime"
+                        | "amin"
+                        | "ctime"
+                        | "cmin"
+                        | "samefile"
                 )
         });
         let home = self.home.clone();
@@ -382,7 +396,10 @@ impl Walker {
             part.programs.extend(run.programs.get(before..).unwrap_or_default());
             let removes = part.programs.iter().filter_map(|at| run.words.get(*at)).any(|program| {
                 let name = super::base(program);
-                matches!(name, "rm" | "shred" | "unlink" | "srm" | "mv" | "truncate" | "chmod" | "chown")
+                matches!(
+                    name,
+                    "rm" | "shred" | "unlink" | "srm" | "mv" | "truncate" | "chmod" | "chown"
+                )
             });
             if whole && removes {
                 self.found(DELETES);
@@ -402,7 +419,8 @@ impl Walker {
             if word.starts_with("alias.") || word.starts_with("core.") {
                 texts.extend(word.split_once('=').map(|(_, text)| text.trim_start_matches('!')));
             }
-            if matches!(word, "--exec" | "-x" | "--tree-filter" | "--index-filter" | "--msg-filter") {
+            if matches!(word, "--exec" | "-x" | "--tree-filter" | "--index-filter" | "--msg-filter")
+            {
                 texts.extend(next());
             }
             texts.extend(word.strip_prefix("--exec="));
@@ -463,12 +481,7 @@ impl Walker {
     }
 
     /// `env -S 'PROGRAM …'`.
-    pub(super) fn split_string(
-        &mut self,
-        words: &[&str],
-        input: &Input,
-        cwd: &mut Option<String>,
-    ) {
+    pub(super) fn split_string(&mut self, words: &[&str], input: &Input, cwd: &mut Option<String>) {
         for (at, word) in words.iter().enumerate() {
             if !word.starts_with('-') && !is_assignment(word) {
                 return;
