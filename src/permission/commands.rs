@@ -164,6 +164,10 @@ impl RulePolicy {
                 continue;
             }
             missing.extend(script.parts.iter().filter_map(|part| self.lacks(part, &grants)));
+            if missing.is_empty() && !script.is_read_alike() {
+                let reason = "it can be read in more than one way".to_owned();
+                missing.push(Uncovered { part: None, reason, grantable: false });
+            }
         }
         missing
     }
@@ -232,9 +236,13 @@ impl RulePolicy {
         let [script] = case.scripts.as_slice() else { return None };
         let [part] = script.parts.as_slice() else { return None };
         let plain = script.outside.is_none() && part.literal && part.barred.is_none();
-        let bare = part.words.iter().skip(1).all(|word| word.starts_with('-'));
-        let program = part.words.first()?;
-        let runs_more = bare && never_suggested(program);
+        let runs_more = script.findings.runs.iter().any(|run| {
+            // The innermost program decides: alone, an interpreter is the beginning of everything.
+            run.programs.last().and_then(|at| run.words.get(*at..)).is_none_or(|words| {
+                let (program, rest) = words.split_first().map_or(("", words), |(p, r)| (p, r));
+                never_suggested(program) && rest.iter().all(|word| word.starts_with('-'))
+            })
+        });
         (plain && !runs_more && part.acts.is_none()).then(|| quoted(&part.words))
     }
 }

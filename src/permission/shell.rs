@@ -30,6 +30,8 @@ pub(crate) struct Judged {
     pub(crate) outside: Option<String>,
     /// Whether it cannot be understood, and not even a rule for all commands covers it.
     pub(crate) doubtful: bool,
+    text: String,
+    outline: Outline,
 }
 
 /// The words of one plain simple command; none if `text` is anything else.
@@ -37,6 +39,7 @@ pub(crate) fn simple(text: &str) -> Option<Vec<String>> {
     let outline = reader::read(text);
     let [command] = outline.commands.as_slice() else { return None };
     let plain = outside(text, &outline).is_none()
+        && grammar::agrees(text, &outline)
         && command.assignments.is_empty()
         && command.redirects.is_empty()
         && !command.words.is_empty()
@@ -75,9 +78,16 @@ pub(crate) fn judge(text: &str, ground: allow::Ground<'_>) -> Judged {
     let outline = reader::read(text);
     let findings = walk::walk(&outline, text, ground.place.cwd.unwrap_or("/"), ground.place.home);
     let outside = outside(text, &outline);
-    let parts = allow::parts(&outline, ground);
+    let parts = if outside.is_none() { allow::parts(&outline, ground) } else { Vec::new() };
     let doubtful = outline.flaws.are_doubts();
-    Judged { findings, parts, outside, doubtful }
+    Judged { findings, parts, outside, doubtful, text: text.to_owned(), outline }
+}
+
+impl Judged {
+    /// Whether the other parser reads the same words: asked last, when all else would allow it.
+    pub(crate) fn is_read_alike(&self) -> bool {
+        grammar::agrees(&self.text, &self.outline)
+    }
 }
 
 fn outside(text: &str, outline: &Outline) -> Option<String> {
@@ -87,10 +97,7 @@ fn outside(text: &str, outline: &Outline) -> Option<String> {
     if let Some(c) = text.chars().find(|c| is_unseen(*c)) {
         return Some(format!("it holds {}, which cannot be seen", c.escape_unicode()));
     }
-    if let Some(why) = allow::outside(outline) {
-        return Some(why.to_owned());
-    }
-    (!grammar::agrees(text, outline)).then(|| "it can be read in more than one way".to_owned())
+    allow::outside(outline).map(str::to_owned)
 }
 
 /// Characters that are drawn as nothing, as blanks, or as something else.

@@ -367,8 +367,8 @@ fn offers_rules_that_allow_the_call_and_little_else() {
         ("write_file a.rs", "write_file /extra/a.rs"),
         ("multi_edit a/x", "multi_edit a/x/y"),
         ("bash cargo test 'a b'", "bash cargo test a b"),
-        ("bash  ls -l a\\ ", "bash ls -l a"),
-        ("bash A=1 make all", "bash A=1 rm x"),
+        ("bash  ls -l 'a '", "bash ls -l a"),
+        ("bash CI=1 make all", "bash CI=1 rm x"),
         ("bash python3 build.py", "bash python3 other.py"),
     ];
     for (call, other) in table {
@@ -488,6 +488,8 @@ proptest! {
         ]);
         let call = action(&format!("bash cargo test {tail}"));
         let verdict = policy.judge(&call, &situation("build", &[], Asking::Human));
+        // What only ends the command joins nothing to it.
+        let tail = tail.trim_end_matches([' ', '\n', ';']);
         let joins = tail.contains([';', '&', '|', '$', '`', '<', '>', '(', '\n'])
             && !tail.contains(['\'', '"', '\\']);
         prop_assert!(!(joins && matches!(verdict, Verdict::Allow(_))), "{tail:?}");

@@ -17,9 +17,11 @@ use posse::permission::{PolicySettings, RulePolicy};
 const BATCH: usize = 500;
 /// Percent of lines that the judge may say it does not understand.
 const UNSURE_MAX: usize = 40;
-/// Programs that are there as stubs: harmless by another name, should one not be a stub.
-const STUBS: [&str; 12] =
-    ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "id", "git"];
+/// Programs that do not exist: bash writes down that it was to run them.
+const MISSING: [&str; 10] = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9"];
+/// Programs that are there as stubs, for those that run others: harmless by another name, should
+/// one not be a stub.
+const STUBS: [&str; 4] = ["q1", "q6", "id", "git"];
 /// Programs that are really there, because they run others.
 const WRAPPERS: [&str; 9] =
     ["env", "nice", "timeout", "nohup", "xargs", "setsid", "stdbuf", "find", "bash"];
@@ -84,7 +86,9 @@ impl Grammar {
         let mut text = self.pipeline();
         while self.numbers.chance(35) {
             let Some(next) = self.deeper(Grammar::pipeline) else { break };
-            let mut join = self.numbers.one(&[";", " ; ", "&&", " && ", "||", " || ", " & ", "\n", " ;\n", "&&\n", " \\\n&& "]);
+            let mut join = self.numbers.one(&[
+                ";", " ; ", "&&", " && ", "||", " || ", " & ", "\n", " ;\n", "&&\n", " \\\n&& ",
+            ]);
             if join.contains('\n') && !self.heredocs.is_empty() {
                 join = ";";
             }
@@ -129,14 +133,22 @@ impl Grammar {
             3 => format!("if {}; then {}; fi", self.list(), self.list()),
             4 => format!(
                 "if {}; then {}; elif {}; then {}; else {}; fi",
-                self.simple(), self.simple(), self.simple(), self.simple(), self.list()
+                self.simple(),
+                self.simple(),
+                self.simple(),
+                self.simple(),
+                self.list()
             ),
             5 => format!("for x in {} {}; do {}; done", self.word(), self.word(), self.list()),
             6 => format!("while p5 {}; do {}; done", self.word(), self.list()),
             7 => format!("until p1; do {}; done", self.list()),
             8 => format!(
                 "case {} in {}) {};; (b|c) {} ;; *) {};; esac",
-                self.word(), self.numbers.one(&["a", "*", "'a)'", "x*"]), self.list(), self.simple(), self.simple()
+                self.word(),
+                self.numbers.one(&["a", "*", "'a)'", "x*"]),
+                self.list(),
+                self.simple(),
+                self.simple()
             ),
             9 => format!("[[ {} == {} && -n {} ]]", self.word(), self.word(), self.word()),
             10 => format!("((1 + {}))", self.numbers.one(&["2", "$(p3)", "x[1]", "(3 << 1)"])),
@@ -148,7 +160,8 @@ impl Grammar {
                 self.names += 1;
                 format!("function {name} {{ {}; }}\n{name}", self.simple())
             }
-            13 => format!("coproc {}", self.simple()),
+            // It reads from a pipe that nobody closes: a program that reads would wait for ever.
+            13 => format!("coproc {} {}", self.program(), self.word()),
             14 => format!("for ((i=0; i<1; i++)); do {}; done", self.list()),
             15 => format!("select x in {}; do {}; break; done <<< 1", self.word(), self.simple()),
             _ => format!("{{\n{}\n}}", self.simple()),
@@ -156,7 +169,17 @@ impl Grammar {
     }
 
     fn program(&mut self) -> String {
+        let name = self.numbers.one(&MISSING).to_owned();
+        self.spelled(name)
+    }
+
+    /// One that is there.
+    fn stub(&mut self) -> String {
         let name = self.numbers.one(&STUBS).to_owned();
+        self.spelled(name)
+    }
+
+    fn spelled(&mut self, name: String) -> String {
         match self.numbers.below(22) {
             0 => format!("'{name}'"),
             1 => format!("\"{name}\""),
@@ -181,13 +204,13 @@ impl Grammar {
         }
         let wrapped = self.numbers.below(100);
         let program = match wrapped {
-            0..=16 => {
-                let program = self.program();
+            0..=8 => {
+                let program = self.stub();
                 let wrapper = self.wrapper();
                 format!("{wrapper} {program}")
             }
-            17..=22 => return text + &self.hidden(),
-            23 => return self.assignment(),
+            9..=18 => return text + &self.hidden(),
+            19 => return self.assignment(),
             _ => self.program(),
         };
         text.push_str(&program);
@@ -210,11 +233,35 @@ impl Grammar {
 
     fn wrapper(&mut self) -> String {
         let known = [
-            "env", "env A=1", "env -u A B=2", "nice", "nice -n 3", "nice -5", "timeout 9",
-            "timeout -s KILL 9", "timeout --signal=KILL 9s", "timeout -k 1 9", "nohup", "setsid",
-            "setsid -w", "stdbuf -oL", "stdbuf -o L", "command", "command -p", "builtin command",
-            "exec", "xargs", "xargs -n 1", "xargs -0", "xargs -I{}", "env nice timeout 9",
-            "command command", "env env env", "exec -a x", "env --", "nice --",
+            "env",
+            "env A=1",
+            "env -u A B=2",
+            "nice",
+            "nice -n 3",
+            "nice -5",
+            "timeout 9",
+            "timeout -s KILL 9",
+            "timeout --signal=KILL 9s",
+            "timeout -k 1 9",
+            "nohup",
+            "setsid",
+            "setsid -w",
+            "stdbuf -oL",
+            "stdbuf -o L",
+            "command",
+            "command -p",
+            "builtin command",
+            "exec",
+            "xargs",
+            "xargs -n 1",
+            "xargs -0",
+            "xargs -I{}",
+            "env nice timeout 9",
+            "command command",
+            "env env env",
+            "exec -a x",
+            "env --",
+            "nice --",
         ];
         self.numbers.one(&known).to_owned()
     }
@@ -222,7 +269,7 @@ impl Grammar {
     /// Commands in the words of others.
     fn hidden(&mut self) -> String {
         self.fuel = self.fuel.saturating_sub(2);
-        let simple = self.program();
+        let simple = self.stub();
         let word = self.numbers.one(&["a", "b c", "-x"]);
         let inner = match self.numbers.below(4) {
             0 => format!("p1 {word}; p2"),
@@ -238,7 +285,7 @@ impl Grammar {
             4 => format!("bash --norc -ec '{inner}'"),
             5 => format!("bash <<< '{inner}'"),
             6 => format!("find . -maxdepth 0 -exec {simple} {{}} \\;"),
-            7 => format!("find . -maxdepth 0 -exec {simple} a + -exec p2 ';'"),
+            7 => format!("find . -maxdepth 0 -exec {simple} a + -exec q1 ';'"),
             8 => format!("trap '{inner}' EXIT"),
             9 => format!("eval eval \"'{inner}'\""),
             10 => format!("echo '{inner}' | bash"),
@@ -290,12 +337,78 @@ impl Grammar {
             return self.substitution();
         }
         let words = [
-            "a", "b", "-x", "--y=z", "'a b'", "\"a b\"", "'$(p1)'", "'`p2`'", "\"\\$(p3)\"", "a\\ b",
-            "\\;", "';'", "\"&&\"", "'|'", "a#b", "'#'", "$x", "\"$x\"", "${x}", "${x:-a}", "\"${x%a}\"",
-            "{a,b}", "*", "?x", "[a-z]", "~", "a=b", "'it'\\''s'", "\"\\\"\"", "\"'\"", "'\"'", "$'a\\'b'",
-            "if", "then", "done", "}", "!", "time", "in", "esac", "p1", "a\\\nb", "$((1+2))", "${#x}",
-            "$$", "$?", "@", "%", "^", "+", ":", ",", "{", "x{", "]]", "[[", "case", "function", "\\(",
-            "')'", "\"(\"", "$", "\"$\"", "a$", "${x[0]}", "1", "2>1", "\"\"", "''", "-", "--", "\\\\",
+            "a",
+            "b",
+            "-x",
+            "--y=z",
+            "'a b'",
+            "\"a b\"",
+            "'$(p1)'",
+            "'`p2`'",
+            "\"\\$(p3)\"",
+            "a\\ b",
+            "\\;",
+            "';'",
+            "\"&&\"",
+            "'|'",
+            "a#b",
+            "'#'",
+            "$x",
+            "\"$x\"",
+            "${x}",
+            "${x:-a}",
+            "\"${x%a}\"",
+            "{a,b}",
+            "*",
+            "?x",
+            "[a-z]",
+            "~",
+            "a=b",
+            "'it'\\''s'",
+            "\"\\\"\"",
+            "\"'\"",
+            "'\"'",
+            "$'a\\'b'",
+            "if",
+            "then",
+            "done",
+            "}",
+            "!",
+            "time",
+            "in",
+            "esac",
+            "p1",
+            "a\\\nb",
+            "$((1+2))",
+            "${#x}",
+            "$$",
+            "$?",
+            "@",
+            "%",
+            "^",
+            "+",
+            ":",
+            ",",
+            "{",
+            "x{",
+            "]]",
+            "[[",
+            "case",
+            "function",
+            "\\(",
+            "')'",
+            "\"(\"",
+            "$",
+            "\"$\"",
+            "a$",
+            "${x[0]}",
+            "1",
+            "2>1",
+            "\"\"",
+            "''",
+            "-",
+            "--",
+            "\\\\",
         ];
         self.numbers.one(&words).to_owned()
     }
@@ -304,11 +417,8 @@ impl Grammar {
         let heredocs = std::mem::take(&mut self.heredocs);
         let inner = if self.fuel < 3 { self.program() } else { self.list() };
         let own = std::mem::replace(&mut self.heredocs, heredocs);
-        let end: String = if own.is_empty() {
-            String::new()
-        } else {
-            format!("\n{}", own.concat())
-        };
+        let end: String =
+            if own.is_empty() { String::new() } else { format!("\n{}", own.concat()) };
         let plain = !inner.contains(['`', '\\', '"', '\'', '$']) && own.is_empty();
         match self.numbers.below(12) {
             0 => format!("$({inner}{end})"),
@@ -337,16 +447,19 @@ impl Jail {
         let jail = Jail { folder: tempfile::tempdir().unwrap() };
         fs::create_dir(jail.path("bin")).unwrap();
         fs::create_dir(jail.path("cwd")).unwrap();
-        let log = jail.path("log");
+        let log = jail.path("log").display().to_string();
+        let handler = format!(
+            "command_not_found_handle() {{ echo \"$FUZZ_LINE ${{1##*/}}\" >>'{log}'; \
+             case $1 in p[5-9]) return 1;; esac; }}\n"
+        );
+        fs::write(jail.path("handler"), handler).unwrap();
         for name in STUBS {
-            let fails = matches!(name, "p5" | "p6" | "p7" | "p8" | "p9");
-            let text = format!(
-                "#!/bin/sh\necho \"${{0##*/}}\" >>'{}'\nexit {}\n",
-                log.display(),
-                u8::from(fails)
-            );
+            let fails = u8::from(name == "q6");
+            let text =
+                format!("#!/bin/sh\necho \"$FUZZ_LINE ${{0##*/}}\" >>'{log}'\nexit {fails}\n");
             fs::write(jail.path("bin").join(name), text).unwrap();
-            fs::set_permissions(jail.path("bin").join(name), Permissions::from_mode(0o755)).unwrap();
+            fs::set_permissions(jail.path("bin").join(name), Permissions::from_mode(0o755))
+                .unwrap();
         }
         for name in WRAPPERS {
             let real = ["/usr/bin", "/bin"].iter().map(|folder| Path::new(folder).join(name));
@@ -360,13 +473,15 @@ impl Jail {
         self.folder.path().join(name)
     }
 
-    /// What each of `lines` ran.
-    fn run(&self, lines: &[String]) -> Vec<BTreeSet<String>> {
+    /// What each of `lines`, the first of which is number `first`, ran.
+    fn run(&self, lines: &[String], first: usize) -> Vec<BTreeSet<String>> {
+        // What a line leaves running says by itself which line it belongs to.
         let driver = "\
-            n=0\n\
+            export FUZZ_LINE=$3\n\
             while IFS= read -r -d '' line; do\n\
-            echo \"#$n\" >>\"$1\"; n=$((n+1))\n\
-            ( unset n; eval \"$line\"; wait ) </dev/null >/dev/null 2>&1 9>&-\n\
+            echo \"$FUZZ_LINE\" >>\"$1\"\n\
+            ( eval \"$line\"; wait ) </dev/null >/dev/null 2>&1\n\
+            FUZZ_LINE=$((FUZZ_LINE+1))\n\
             done < \"$2\"\n";
         let mut input = Vec::new();
         for line in lines {
@@ -376,10 +491,12 @@ impl Jail {
         fs::write(self.path("lines"), input).unwrap();
         fs::write(self.path("log"), "").unwrap();
         let mut bash = Command::new("timeout");
-        bash.args(["-k", "5", "120", "bash", "--norc", "--noprofile", "-c", driver, "driver"])
+        bash.args(["-k", "5", "60", "bash", "--norc", "--noprofile", "-c", driver, "driver"])
             .arg(self.path("log"))
             .arg(self.path("lines"))
+            .arg(first.to_string())
             .env_clear()
+            .env("BASH_ENV", self.path("handler"))
             .env("PATH", self.path("bin"))
             .env("HOME", self.path("cwd"))
             .current_dir(self.path("cwd"))
@@ -387,32 +504,34 @@ impl Jail {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let status = bash.status().unwrap();
-        assert!(status.code().is_some_and(|code| code < 124), "{status}");
         let log = fs::read_to_string(self.path("log")).unwrap();
         let mut ran = vec![BTreeSet::new(); lines.len()];
-        let mut at = 0;
+        let mut last = 0;
         for line in log.lines() {
-            match line.strip_prefix('#') {
-                Some(number) => at = number.parse().unwrap(),
-                None => {
-                    ran[at].insert(line.to_owned());
-                }
+            let (number, program) = line.split_once(' ').unwrap_or((line, ""));
+            let Some(at) = number.parse().ok().and_then(|at: usize| at.checked_sub(first)) else {
+                continue;
+            };
+            if program.is_empty() {
+                last = last.max(at);
+            } else if let Some(ran) = ran.get_mut(at) {
+                ran.insert(program.to_owned());
             }
         }
-        assert_eq!(at + 1, lines.len(), "not all lines ran");
+        assert!(status.code().is_some_and(|code| code < 124), "{status} at {:?}", lines[last]);
+        assert_eq!(last + 1, lines.len(), "not all lines ran");
         ran
     }
 }
 
 #[test]
 fn lists_every_program_that_bash_runs() {
-    let lines: usize = std::env::var("POSSE_FUZZ_LINES").ok().map_or(20_000, |n| n.parse().unwrap());
+    let lines: usize =
+        std::env::var("POSSE_FUZZ_LINES").ok().map_or(20_000, |n| n.parse().unwrap());
     let seed: u64 = std::env::var("POSSE_FUZZ_SEED").ok().map_or(1, |n| n.parse().unwrap());
-    let policy = RulePolicy::new(PolicySettings {
-        roots: vec!["/w".into()],
-        ..PolicySettings::default()
-    })
-    .unwrap();
+    let policy =
+        RulePolicy::new(PolicySettings { roots: vec!["/w".into()], ..PolicySettings::default() })
+            .unwrap();
     let jail = Jail::new();
     let (mut unsure, mut ran_some, mut missed) = (0, 0, Vec::new());
     for batch in 0..lines.div_ceil(BATCH) {
@@ -420,7 +539,7 @@ fn lists_every_program_that_bash_runs() {
         let texts: Vec<String> = (first..lines.min(first + BATCH))
             .map(|at| Grammar::line((seed << 40) + u64::try_from(at).unwrap()))
             .collect();
-        for (text, ran) in texts.iter().zip(jail.run(&texts)) {
+        for (text, ran) in texts.iter().zip(jail.run(&texts, first)) {
             ran_some += usize::from(!ran.is_empty());
             let checked = policy.check(text, "/w", &[]);
             if checked.unsure {

@@ -44,5 +44,7 @@ mod doctor;
 mod exec;
 // Rules about the source that no compiler checks.
 mod tidy;
+
+mod judge_fuzz;
 // The commands around the configuration.
 mod configuring;

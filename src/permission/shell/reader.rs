@@ -102,6 +102,8 @@ struct Reader {
     /// How many of the awaited here-documents were begun outside of what is open.
     foreign: usize,
     texts: usize,
+    /// How many substitutions are open.
+    substituting: usize,
     /// Characters that were looked at ahead; more than a share of the text is not worth it.
     ahead: usize,
 }
@@ -122,6 +124,7 @@ impl Reader {
             heredocs: Vec::new(),
             foreign: 0,
             texts: 0,
+            substituting: 0,
             ahead: 0,
         }
     }
@@ -175,6 +178,9 @@ impl Reader {
         }
         if !self.heredocs.is_empty() {
             self.flaw(Flaw::Heredoc);
+        }
+        if matches!(self.outline.events.last(), Some(Event::And | Event::Or | Event::Pipe)) {
+            self.flaw(Flaw::Syntax);
         }
     }
 
@@ -270,6 +276,7 @@ impl Reader {
             (std::mem::take(&mut self.building), self.word.take(), silent)
         };
         let heredocs = std::mem::replace(&mut self.foreign, self.heredocs.len());
+        self.substituting += usize::from(mode == Mode::Commands(Closer::Substitution));
         let mode = std::mem::replace(&mut self.mode, mode);
         self.frames.push(Frame { mode, command, word, silent, heredocs });
     }
@@ -278,6 +285,7 @@ impl Reader {
     fn close(&mut self) {
         let Some(frame) = self.frames.pop() else { return };
         let closed = std::mem::replace(&mut self.mode, frame.mode);
+        self.substituting -= usize::from(closed == Mode::Commands(Closer::Substitution));
         if closed == Mode::Commands(Closer::Substitution) && self.heredocs.len() > self.foreign {
             self.flaw(Flaw::Heredoc);
         }

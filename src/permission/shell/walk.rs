@@ -8,6 +8,7 @@ mod crude;
 mod hidden;
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::permission::shell::danger::{
     DOWNLOADED, Danger, FORK_BOMB, Place, danger, globbed_program, written,
@@ -24,6 +25,8 @@ const DEPTH_MAX: usize = 48;
 /// Characters that are read again because they hide a script, beyond a multiple of the whole.
 const AGAIN_MIN: usize = 1 << 16;
 const AGAIN_TIMES: usize = 24;
+/// Bytes of output that are followed.
+const TEXT_BYTES_MAX: usize = 1 << 14;
 /// Words that one command may become by brace lists.
 const WORDS_MAX: usize = 1 << 16;
 
@@ -77,7 +80,7 @@ struct Input {
     /// It comes from the network.
     tainted: bool,
     /// It is known.
-    text: Option<String>,
+    text: Option<Rc<str>>,
 }
 
 /// What a command leaves behind.
@@ -88,7 +91,7 @@ struct Effects {
     /// It runs what it reads.
     runs_input: bool,
     /// What it writes is known.
-    text: Option<String>,
+    text: Option<Rc<str>>,
 }
 
 /// A word as an argument: homes and lists are in place, globs are marked.
@@ -124,6 +127,8 @@ struct Level {
     cwd: Option<Option<String>>,
     /// Calls of functions in the pipeline.
     self_calls: Vec<usize>,
+    /// The function that it is part of.
+    function: Option<Rc<str>>,
 }
 
 impl Level {
@@ -136,6 +141,7 @@ impl Level {
             input,
             cwd,
             self_calls: Vec::new(),
+            function: None,
         }
     }
 
@@ -150,7 +156,9 @@ impl Level {
             self.piped = Some(Input { tainted, text: stage.text });
         } else {
             self.all.text = match (self.all.text.take(), stage.text) {
-                (Some(before), Some(more)) => Some(before + &more),
+                (Some(before), Some(more)) if before.len() + more.len() <= TEXT_BYTES_MAX => {
+                    Some(format!("{before}{more}").into())
+                }
                 (one, other) => one.or(other),
             };
         }
@@ -187,7 +195,12 @@ impl Walker {
                     };
                     let restores = substitution || *scope == Scope::Subshell;
                     let saved = restores.then(|| cwd.clone());
-                    levels.push(Level::new(Some(scope.clone()), input, saved));
+                    let function = match scope {
+                        Scope::Function(name) => Some(name.as_str().into()),
+                        _ => level.function.clone(),
+                    };
+                    levels
+                        .push(Level { function, ..Level::new(Some(scope.clone()), input, saved) });
                 }
                 Event::Close => {
                     let Some(mut closed) = levels.pop() else { break };
@@ -222,10 +235,7 @@ impl Walker {
                     let pipes = outline.events.get(at + 1) == Some(&Event::Pipe);
                     let piped = level.piped.is_some();
                     let input = level.piped.clone().unwrap_or_else(|| level.input.clone());
-                    let function = levels.iter().rev().find_map(|level| match &level.scope {
-                        Some(Scope::Function(name)) => Some(name.clone()),
-                        _ => None,
-                    });
+                    let function = level.function.clone();
                     let scene = Scene { outline, tainted: &tainted, writing: &run_what_comes };
                     let stays = pipes || piped;
                     let mut place = cwd.clone();
@@ -236,7 +246,7 @@ impl Walker {
                     let background = outline.events.get(at + 1) == Some(&Event::Background);
                     let Some(level) = levels.last_mut() else { break };
                     if let Some(function) = function {
-                        self.call(function, command, level, stays, background);
+                        self.call(&function, command, level, stays, background);
                     }
                     if matches!(event, Event::After(_)) {
                         let runs = level.stage.runs_input || level.all.runs_input;
@@ -264,7 +274,7 @@ impl Walker {
     /// Remembers that a function calls another, or itself.
     fn call(
         &mut self,
-        from: String,
+        from: &str,
         command: &Command,
         level: &mut Level,
         piped: bool,
@@ -273,7 +283,7 @@ impl Walker {
         let Some(program) = command.words.first() else { return };
         let bare = command.words.len() == 1;
         let more = bare && (piped || background);
-        self.calls.push((from, program.text.clone(), more));
+        self.calls.push((from.to_owned(), program.text.clone(), more));
         level.self_calls.push(self.calls.len() - 1);
         let same =
             |call: &usize| self.calls.get(*call).is_some_and(|(_, to, _)| *to == program.text);
@@ -336,8 +346,8 @@ impl Walker {
             if redirect.feeds() && redirect.operator != "<&" {
                 let tainted = tainted || body.is_some_and(|body| scene.is_tainted(body));
                 let text = match redirect.operator {
-                    "<<<" => Some(said(&redirect.target.text)),
-                    "<<" | "<<-" => body.map(|body| said(&body.text)),
+                    "<<<" => Some(said(&redirect.target.text).into()),
+                    "<<" | "<<-" => body.map(|body| said(&body.text).into()),
                     _ => None,
                 };
                 input = Input { tainted, text };
@@ -409,6 +419,7 @@ impl Walker {
     ) -> Effects {
         let mut at = from;
         let mut result = Effects::default();
+        let all: Vec<&str> = arguments.iter().map(|argument| argument.text.as_str()).collect();
         while let Some(first) = arguments.get(at) {
             if first.tainted && first.text.contains(UNKNOWN) {
                 // What was downloaded is the program.
@@ -430,7 +441,7 @@ impl Walker {
             }
             let name = base(&text).to_owned();
             let rest = arguments.get(at + 1..).unwrap_or_default();
-            let words: Vec<&str> = rest.iter().map(|argument| argument.text.as_str()).collect();
+            let words = all.get(at + 1..).unwrap_or_default();
             let place = Place { cwd: cwd.as_deref(), home: &self.home };
             if let Some(wrapper) = wrapper_named(&name) {
                 let looks_up = name == "command"
@@ -443,7 +454,7 @@ impl Walker {
                 let (skipped, sure) = wrapper.program(words.iter().copied());
                 self.findings.unsure |= !sure;
                 if name == "env" {
-                    self.split_string(&words, input, cwd);
+                    self.split_string(words, input, cwd);
                 }
                 if name == "xargs"
                     && input.tainted
@@ -458,7 +469,7 @@ impl Walker {
                 at += 1 + skipped;
                 continue;
             }
-            if let Some(danger) = danger(&name, &words, place) {
+            if let Some(danger) = danger(&name, words, place) {
                 self.found(danger);
             }
             if DOWNLOADERS.contains(&name.as_str()) {

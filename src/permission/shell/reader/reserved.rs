@@ -98,6 +98,10 @@ impl Reader {
             }
             "coproc" => {
                 self.flaw(Flaw::Compound);
+                if self.substitutes() {
+                    // Some versions write it out and read it again, with a name in front.
+                    self.flaw(Flaw::Syntax);
+                }
                 self.building.coprocess = true;
             }
             "[[" => {
@@ -108,6 +112,11 @@ impl Reader {
             _ => return false,
         }
         true
+    }
+
+    /// Whether the commands here are part of a word.
+    fn substitutes(&self) -> bool {
+        self.substituting > 0 || !self.outermost
     }
 
     fn control(&mut self, closer: Closer, header: Option<Header>) {

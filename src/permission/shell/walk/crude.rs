@@ -77,10 +77,11 @@ pub(super) fn taints(outline: &Outline) -> Vec<bool> {
     for event in &outline.events {
         match event {
             Event::Open(Scope::Substitution(id) | Scope::Reading(id)) => open.push(Some(*id)),
-            Event::Open(_) => open.push(None),
+            // What encloses it also encloses what is in it.
+            Event::Open(_) => open.push(open.last().copied().flatten()),
             Event::Close => {
                 let closed = open.pop().flatten();
-                let outer = open.iter().rev().find_map(|id| *id);
+                let outer = open.last().copied().flatten();
                 if let (Some(closed), Some(outer)) = (closed, outer) {
                     let taint = tainted.get(closed).copied().unwrap_or_default();
                     if let Some(outer) = tainted.get_mut(outer) {
@@ -89,7 +90,7 @@ pub(super) fn taints(outline: &Outline) -> Vec<bool> {
                 }
             }
             Event::Run(index) => {
-                let Some(id) = open.iter().rev().find_map(|id| *id) else { continue };
+                let Some(id) = open.last().copied().flatten() else { continue };
                 let words = outline.commands.get(*index).map(|command| &command.words);
                 let fetches = words
                     .into_iter()

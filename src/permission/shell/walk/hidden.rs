@@ -68,7 +68,7 @@ impl Walker {
             | "export" | "readonly" | "let" | "test" | "[" | "read" | "printf" | "getopts" => {
                 self.builtin(name, rest, input)
             }
-            "echo" => Effects { text: Some(echoed(&words)), ..Effects::default() },
+            "echo" => Effects { text: Some(echoed(&words).into()), ..Effects::default() },
             "cat" | "tee" => {
                 let reads = words.iter().all(|word| word.starts_with('-')) || name == "tee";
                 let text = if reads { input.text.clone() } else { None };
@@ -100,8 +100,10 @@ impl Walker {
 
     /// `eval`: its words are one text, run here.
     fn joined(&mut self, rest: &[Arg], input: &Input, cwd: &mut Option<String>) -> Effects {
-        // One that runs another needs no further reading.
-        let same = |argument: &&Arg| matches!(argument.text.as_str(), "eval" | "--");
+        // One that runs another needs no further reading, if that removes no quotes.
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        let even = rest.iter().all(|argument| argument.text.chars().all(plain));
+        let same = |argument: &&Arg| even && argument.text == "eval";
         let skipped = rest.iter().take_while(same).count();
         let rest = rest.get(skipped..).unwrap_or_default();
         if rest.iter().any(|argument| argument.tainted) {
@@ -475,7 +477,7 @@ impl Walker {
             } else {
                 text
             };
-            return Effects { text: Some(text), ..Effects::default() };
+            return Effects { text: Some(text.into()), ..Effects::default() };
         }
         Effects::default()
     }
