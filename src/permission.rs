@@ -402,7 +402,7 @@ impl RulePolicy {
                 sayable.then(|| json!({ "pathGlob": glob }))?
             }
             ([Operation::Execute { .. }], [_]) => {
-                json!({ "commandPrefix": self.command_rule(case)? })
+                json!({ "commandPrefix": RulePolicy::command_rule(case)? })
             }
             _ => return None,
         };

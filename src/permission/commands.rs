@@ -8,6 +8,7 @@ use crate::failure::printable;
 use crate::permission::rules::{Decision, Rule};
 use crate::permission::shell::allow::{Ground, Part};
 use crate::permission::shell::danger::Place;
+use crate::permission::shell::wrappers::wrapper_named;
 use crate::permission::shell::{Judged, judge, quoted, split};
 use crate::permission::{Case, RulePolicy, SandboxMode};
 use crate::secrets::is_secret;
@@ -232,7 +233,7 @@ impl RulePolicy {
     }
 
     /// The rule that would have allowed the command and little else.
-    pub(super) fn command_rule(&self, case: &Case<'_>) -> Option<String> {
+    pub(super) fn command_rule(case: &Case<'_>) -> Option<String> {
         let [script] = case.scripts.as_slice() else { return None };
         let [part] = script.parts.as_slice() else { return None };
         let plain = script.outside.is_none() && part.literal && part.barred.is_none();
@@ -240,7 +241,8 @@ impl RulePolicy {
             // The innermost program decides: alone, an interpreter is the beginning of everything.
             run.programs.last().and_then(|at| run.words.get(*at..)).is_none_or(|words| {
                 let (program, rest) = words.split_first().map_or(("", words), |(p, r)| (p, r));
-                never_suggested(program) && rest.iter().all(|word| word.starts_with('-'))
+                let alone = rest.iter().all(|word| word.starts_with('-'));
+                wrapper_named(program).is_some() || (never_suggested(program) && alone)
             })
         });
         (plain && !runs_more && part.acts.is_none()).then(|| quoted(&part.words))

@@ -43,8 +43,8 @@ pub(super) fn check(
     let mut out = BufWriter::new(io::stdout().lock());
     let mut strictest = Exit::Done;
     if args.jsonl {
-        let broken = lines(&judge, &mut strictest, &mut out).map_err(unread)?;
-        out.flush().map_err(unread)?;
+        let broken = lines(&judge, &mut strictest, &mut out).map_err(|error| unread(&error))?;
+        out.flush().map_err(|error| unread(&error))?;
         if broken > 0 {
             let what = format!("{broken} line(s) of standard input are no commands");
             return Err(vec![
@@ -53,22 +53,20 @@ pub(super) fn check(
             ]);
         }
     } else {
-        let command = match &args.command {
-            Some(command) => command.clone(),
-            None => {
-                let mut text = String::new();
-                io::stdin().take(LINE_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
-                let without = text.strip_suffix('\n').map(str::to_owned);
-                without.unwrap_or(text)
-            }
+        let command = if let Some(command) = &args.command {
+            command.clone()
+        } else {
+            let mut text = String::new();
+            io::stdin().take(LINE_BYTES_MAX).read_to_string(&mut text).map_err(|e| unread(&e))?;
+            text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
         };
-        print(&judge(&command), &mut strictest, &mut out).map_err(unread)?;
-        out.flush().map_err(unread)?;
+        print(&judge(&command), &mut strictest, &mut out).map_err(|error| unread(&error))?;
+        out.flush().map_err(|error| unread(&error))?;
     }
     Ok(if args.exit_code { strictest } else { Exit::Done })
 }
 
-fn unread(error: io::Error) -> Vec<Failure> {
+fn unread(error: &io::Error) -> Vec<Failure> {
     vec![
         Failure::new("USE013", Exit::Usage, "the commands cannot be read or answered")
             .because(error.to_string()),

@@ -491,7 +491,7 @@ impl Jail {
         fs::write(self.path("lines"), input).unwrap();
         fs::write(self.path("log"), "").unwrap();
         let mut bash = Command::new("timeout");
-        bash.args(["-k", "5", "60", "bash", "--norc", "--noprofile", "-c", driver, "driver"])
+        bash.args(["-k", "5", "600", "bash", "--norc", "--noprofile", "-c", driver, "driver"])
             .arg(self.path("log"))
             .arg(self.path("lines"))
             .arg(first.to_string())

@@ -44,7 +44,9 @@ mod doctor;
 mod exec;
 // Rules about the source that no compiler checks.
 mod tidy;
-
+// The shell judge against bash.
 mod judge_fuzz;
+// The shell judge on the command line.
+mod judge;
 // The commands around the configuration.
 mod configuring;

@@ -233,7 +233,7 @@ fn deletes(program: &str, words: &Words<'_>) -> bool {
             };
             words.has("--no-preserve-root")
                 || (recursive && words.system())
-                || words.all.iter().any(|word| root(word))
+                || words.all.iter().any(root)
         }
         "rimraf" | "trash" | "trash-put" | "shred" | "wipe" | "del" => words.system(),
         "mv" => words.operands().any(|word| {
@@ -292,7 +292,6 @@ fn locks(program: &str, words: &Words<'_>) -> bool {
 }
 
 fn writes_disk(program: &str, words: &Words<'_>) -> bool {
-    let lists = |options: &[&str]| options.iter().any(|option| words.has(option));
     match program {
         "dd" => words.all.iter().any(|word| {
             word.strip_prefix("of=").is_some_and(|target| is_disk(target, words.place))
@@ -310,6 +309,14 @@ fn writes_disk(program: &str, words: &Words<'_>) -> bool {
             words.operands().last().is_some_and(|word| is_disk(word, words.place))
                 && words.operands().nth(1).is_some()
         }
+        _ => partitions(program, words),
+    }
+}
+
+/// Programs that change how disks are divided.
+fn partitions(program: &str, words: &Words<'_>) -> bool {
+    let lists = |options: &[&str]| options.iter().any(|option| words.has(option));
+    match program {
         "sgdisk" => {
             words.disk()
                 && !words.all.iter().all(|word| {

@@ -24,13 +24,12 @@ pub(crate) fn agrees(text: &str, outline: &Outline) -> bool {
         return false;
     }
     let tree = PARSER.with_borrow_mut(|slot| {
-        let parser = match slot {
-            Some(parser) => parser,
-            None => {
-                let mut parser = Parser::new();
-                parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
-                slot.insert(parser)
-            }
+        let parser = if let Some(parser) = slot {
+            parser
+        } else {
+            let mut parser = Parser::new();
+            parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
+            slot.insert(parser)
         };
         parser.parse(text, None)
     });

@@ -301,15 +301,13 @@ impl Reader {
         self.building = frame.command;
         self.word = frame.word;
         match closed {
-            Mode::Commands(closer) => {
+            Mode::Commands(Closer::Substitution | Closer::End) => {
                 self.outline.events.push(Event::Close);
-                let compound = !matches!(closer, Closer::Substitution | Closer::End);
-                if compound {
-                    self.building = Building { closed: true, ..Building::default() };
-                    self.word = None;
-                }
             }
-            Mode::Condition | Mode::Arithmetic { .. } => {
+            Mode::Commands(_) | Mode::Condition | Mode::Arithmetic { .. } => {
+                if matches!(closed, Mode::Commands(_)) {
+                    self.outline.events.push(Event::Close);
+                }
                 self.building = Building { closed: true, ..Building::default() };
                 self.word = None;
             }
@@ -422,13 +420,14 @@ impl Reader {
             self.word().span = if self.outermost { (before, before) } else { (0, 0) };
         }
         match c {
-            '\\' => match self.raw() {
-                Some(c) => self.push(c, Form::ESCAPED),
-                None => {
+            '\\' => {
+                if let Some(c) = self.raw() {
+                    self.push(c, Form::ESCAPED);
+                } else {
                     self.flaw(Flaw::Unclosed);
                     self.push('\\', Form::ESCAPED);
                 }
-            },
+            }
             '\'' => self.single_quotes(),
             '"' => {
                 self.word().form.add(Form::QUOTED);
@@ -454,9 +453,9 @@ impl Reader {
             '=' => {
                 let word = self.word();
                 let name = word.text.strip_suffix('+').unwrap_or(&word.text);
-                let names = word.form == Form::BARE && is_name(name) && word.value_at.is_none();
+                let assigns = word.form == Form::BARE && is_name(name) && word.value_at.is_none();
                 self.push(c, Form::BARE);
-                if names {
+                if assigns {
                     let word = self.word();
                     word.value_at = Some(word.text.len());
                     if self.peek() == Some('(') {
@@ -571,7 +570,7 @@ impl Reader {
         }
         self.end_word(self.byte);
         self.raw();
-        if self.building.header.as_ref().is_some_and(Header::wants_arithmetic)
+        if self.building.header.as_ref().is_some_and(|header| header.wants_arithmetic())
             && self.peek() == Some('(')
         {
             self.raw();

@@ -90,8 +90,8 @@ pub(crate) fn may_be_sensitive(path: &str, lists: bool) -> bool {
         }
         SAMPLES.iter().any(|sample| {
             // A leading dot is matched by itself only, and a listing shows no content.
-            let hidden = sample.starts_with('.') && !part.starts_with('.');
-            !hidden && matches(part, sample) && !(lists && !part.starts_with('.'))
+            let shown = if lists { false } else { !sample.starts_with('.') };
+            (part.starts_with('.') || shown) && matches(part, sample)
         })
     })
 }

@@ -114,6 +114,10 @@ struct Walker {
     calls: Vec<(String, String, bool)>,
 }
 
+/// A working directory, if it is known.
+#[derive(Debug, Clone)]
+struct Folder(Option<String>);
+
 /// What is open while walking.
 struct Level {
     scope: Option<Scope>,
@@ -124,7 +128,8 @@ struct Level {
     /// What comes out of the stages before.
     piped: Option<Input>,
     input: Input,
-    cwd: Option<Option<String>>,
+    /// The folder to go back to.
+    back: Option<Folder>,
     /// Calls of functions in the pipeline.
     self_calls: Vec<usize>,
     /// The function that it is part of.
@@ -132,17 +137,22 @@ struct Level {
 }
 
 impl Level {
-    fn new(scope: Option<Scope>, input: Input, cwd: Option<Option<String>>) -> Level {
+    fn new(scope: Option<Scope>, input: Input, back: Option<Folder>) -> Level {
         Level {
             scope,
             all: Effects::default(),
             stage: Effects::default(),
             piped: None,
             input,
-            cwd,
+            back,
             self_calls: Vec::new(),
             function: None,
         }
+    }
+
+    /// What a command here reads.
+    fn reads(&self) -> Input {
+        self.piped.clone().unwrap_or_else(|| self.input.clone())
     }
 
     fn end_stage(&mut self, pipes: bool) {
@@ -165,6 +175,45 @@ impl Level {
     }
 }
 
+/// One outline being walked.
+struct Pass<'a> {
+    outline: &'a Outline,
+    /// Which substitutions hold what was downloaded.
+    tainted: Vec<bool>,
+    /// Which process substitutions run what is written to them.
+    writing: Vec<bool>,
+    levels: Vec<Level>,
+}
+
+impl Pass<'_> {
+    fn open(&mut self, scope: &Scope, cwd: Option<&String>) {
+        let Some(level) = self.levels.last() else { return };
+        let substitution =
+            matches!(scope, Scope::Substitution(_) | Scope::Reading(_) | Scope::Writing(_));
+        let apart = substitution || matches!(scope, Scope::Function(_));
+        let input = if apart { Input::default() } else { level.reads() };
+        let restores = substitution || *scope == Scope::Subshell;
+        let back = restores.then(|| Folder(cwd.cloned()));
+        let function = match scope {
+            Scope::Function(name) => Some(name.as_str().into()),
+            _ => level.function.clone(),
+        };
+        self.levels.push(Level { function, ..Level::new(Some(scope.clone()), input, back) });
+    }
+
+    fn end_stage(&mut self, pipes: bool) {
+        let Some(level) = self.levels.last_mut() else { return };
+        level.end_stage(pipes);
+        if !pipes {
+            level.self_calls.clear();
+        }
+    }
+
+    fn scene(&self) -> Scene<'_> {
+        Scene { outline: self.outline, tainted: &self.tainted, writing: &self.writing }
+    }
+}
+
 impl Walker {
     fn found(&mut self, danger: Danger) {
         self.findings.danger.get_or_insert(danger);
@@ -177,98 +226,95 @@ impl Walker {
         for text in &outline.unread {
             self.crudely(text);
         }
-        let mut tainted = crude::taints(outline);
-        let mut run_what_comes = vec![false; outline.substitutions];
-        let mut levels = vec![Level::new(None, input, None)];
+        let mut pass = Pass {
+            outline,
+            tainted: crude::taints(outline),
+            writing: vec![false; outline.substitutions],
+            levels: vec![Level::new(None, input, None)],
+        };
         for (at, event) in outline.events.iter().enumerate() {
-            let Some(level) = levels.last_mut() else { break };
             match event {
-                Event::Open(scope) => {
-                    let substitution = matches!(
-                        scope,
-                        Scope::Substitution(_) | Scope::Reading(_) | Scope::Writing(_)
-                    );
-                    let input = if substitution || matches!(scope, Scope::Function(_)) {
-                        Input::default()
-                    } else {
-                        level.piped.clone().unwrap_or_else(|| level.input.clone())
-                    };
-                    let restores = substitution || *scope == Scope::Subshell;
-                    let saved = restores.then(|| cwd.clone());
-                    let function = match scope {
-                        Scope::Function(name) => Some(name.as_str().into()),
-                        _ => level.function.clone(),
-                    };
-                    levels
-                        .push(Level { function, ..Level::new(Some(scope.clone()), input, saved) });
-                }
-                Event::Close => {
-                    let Some(mut closed) = levels.pop() else { break };
-                    closed.end_stage(false);
-                    if let Some(saved) = closed.cwd.take() {
-                        *cwd = saved;
-                    }
-                    let Some(level) = levels.last_mut() else { break };
-                    match closed.scope {
-                        Some(Scope::Substitution(id) | Scope::Reading(id)) => {
-                            if let Some(tainted) = tainted.get_mut(id) {
-                                *tainted |= closed.all.downloads;
-                            }
-                        }
-                        Some(Scope::Writing(id)) => {
-                            if let Some(runs) = run_what_comes.get_mut(id) {
-                                *runs |= closed.all.runs_input;
-                            }
-                        }
-                        Some(Scope::Function(name)) => {
-                            self.functions.insert(name, closed.all);
-                        }
-                        _ => {
-                            level.stage.downloads |= closed.all.downloads;
-                            level.stage.runs_input |= closed.all.runs_input;
-                            level.stage.text = closed.all.text;
-                        }
-                    }
-                }
-                Event::Run(index) | Event::After(index) => {
-                    let Some(command) = outline.commands.get(*index) else { continue };
-                    let pipes = outline.events.get(at + 1) == Some(&Event::Pipe);
-                    let piped = level.piped.is_some();
-                    let input = level.piped.clone().unwrap_or_else(|| level.input.clone());
-                    let function = level.function.clone();
-                    let scene = Scene { outline, tainted: &tainted, writing: &run_what_comes };
-                    let stays = pipes || piped;
-                    let mut place = cwd.clone();
-                    let effects = self.command(command, &scene, input, &mut place);
-                    if !stays {
-                        *cwd = place;
-                    }
-                    let background = outline.events.get(at + 1) == Some(&Event::Background);
-                    let Some(level) = levels.last_mut() else { break };
-                    if let Some(function) = function {
-                        self.call(&function, command, level, stays, background);
-                    }
-                    if matches!(event, Event::After(_)) {
-                        let runs = level.stage.runs_input || level.all.runs_input;
-                        if effects.downloads && runs && fed(command, &tainted) {
-                            self.found(DOWNLOADED);
-                        }
-                        level.stage.downloads |= effects.downloads;
-                    } else {
-                        level.stage = effects;
-                    }
-                }
-                Event::Pipe => level.end_stage(true),
-                Event::And | Event::Or | Event::End | Event::Background => {
-                    level.end_stage(false);
-                    level.self_calls.clear();
-                }
+                Event::Open(scope) => pass.open(scope, cwd.as_ref()),
+                Event::Close => self.closed(&mut pass, cwd),
+                Event::Run(index) => self.ran(&mut pass, at, *index, cwd),
+                Event::After(index) => self.redirected(&mut pass, *index, cwd),
+                Event::Pipe => pass.end_stage(true),
+                Event::And | Event::Or | Event::End | Event::Background => pass.end_stage(false),
                 Event::Timed | Event::Not => {}
             }
         }
-        let Some(mut root) = levels.into_iter().next() else { return Effects::default() };
+        let Some(mut root) = pass.levels.into_iter().next() else { return Effects::default() };
         root.end_stage(false);
         root.all
+    }
+
+    /// What encloses commands has ended.
+    fn closed(&mut self, pass: &mut Pass<'_>, cwd: &mut Option<String>) {
+        let Some(mut closed) = pass.levels.pop() else { return };
+        closed.end_stage(false);
+        if let Some(Folder(saved)) = closed.back.take() {
+            *cwd = saved;
+        }
+        match closed.scope {
+            Some(Scope::Substitution(id) | Scope::Reading(id)) => {
+                if let Some(tainted) = pass.tainted.get_mut(id) {
+                    *tainted |= closed.all.downloads;
+                }
+            }
+            Some(Scope::Writing(id)) => {
+                if let Some(runs) = pass.writing.get_mut(id) {
+                    *runs |= closed.all.runs_input;
+                }
+            }
+            Some(Scope::Function(name)) => {
+                self.functions.insert(name, closed.all);
+            }
+            _ => {
+                let Some(level) = pass.levels.last_mut() else { return };
+                level.stage.downloads |= closed.all.downloads;
+                level.stage.runs_input |= closed.all.runs_input;
+                level.stage.text = closed.all.text;
+            }
+        }
+    }
+
+    /// A simple command runs.
+    fn ran(&mut self, pass: &mut Pass<'_>, at: usize, index: usize, cwd: &mut Option<String>) {
+        let outline = pass.outline;
+        let (Some(command), Some(level)) = (outline.commands.get(index), pass.levels.last()) else {
+            return;
+        };
+        let next = outline.events.get(at + 1);
+        // Each stage of a pipeline has a working directory of its own.
+        let piped = level.piped.is_some() || next == Some(&Event::Pipe);
+        let input = level.reads();
+        let mut place = cwd.clone();
+        let effects = self.command(command, &pass.scene(), input, &mut place);
+        if !piped {
+            *cwd = place;
+        }
+        let Some(level) = pass.levels.last_mut() else { return };
+        if let Some(function) = level.function.clone() {
+            let background = next == Some(&Event::Background);
+            self.call(&function, command, level, piped, background);
+        }
+        level.stage = effects;
+    }
+
+    /// The redirections behind a compound command.
+    fn redirected(&mut self, pass: &mut Pass<'_>, index: usize, cwd: &mut Option<String>) {
+        let outline = pass.outline;
+        let (Some(command), Some(level)) = (outline.commands.get(index), pass.levels.last()) else {
+            return;
+        };
+        let input = level.reads();
+        let effects = self.command(command, &pass.scene(), input, cwd);
+        let Some(level) = pass.levels.last_mut() else { return };
+        let runs = level.stage.runs_input || level.all.runs_input;
+        if effects.downloads && runs && fed(command, &pass.tainted) {
+            self.found(DOWNLOADED);
+        }
+        level.stage.downloads |= effects.downloads;
     }
 
     /// Remembers that a function calls another, or itself.
@@ -379,7 +425,7 @@ impl Walker {
         let targets = command.redirects.iter().map(|redirect| &redirect.target);
         let named = targets.chain(&command.assignments).map(|word| shown(&word.text));
         self.findings.files.extend(named);
-        if command.assignments.iter().any(|word| changes_resolution(word)) {
+        if command.assignments.iter().any(changes_resolution) {
             self.findings.unsure = true;
         }
         let mut effects = self.run(&arguments, &input, cwd);
@@ -453,18 +499,13 @@ impl Walker {
                 }
                 let (skipped, sure) = wrapper.program(words.iter().copied());
                 self.findings.unsure |= !sure;
-                if name == "env" {
-                    self.split_string(words, input, cwd);
-                }
-                if name == "xargs"
-                    && input.tainted
-                    && crude::is_open_shell(&words[skipped.min(words.len())..])
+                if name == "env"
+                    && let Some(effects) = self.split_string(words, input, cwd)
                 {
-                    self.found(DOWNLOADED);
+                    return effects;
                 }
                 if name == "xargs" {
-                    self.findings.unsure |=
-                        rest.get(skipped).is_none_or(|next| next.text.contains(UNKNOWN));
+                    self.fed_by_xargs(words.get(skipped..).unwrap_or_default(), input);
                 }
                 at += 1 + skipped;
                 continue;
@@ -488,6 +529,14 @@ impl Walker {
             break;
         }
         result
+    }
+
+    /// A program whose last words are what `xargs` reads.
+    fn fed_by_xargs(&mut self, words: &[&str], input: &Input) {
+        if input.tainted && crude::is_open_shell(words) {
+            self.found(DOWNLOADED);
+        }
+        self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
     }
 
     /// Shell text inside of words.

@@ -94,9 +94,8 @@ impl Word {
 
     /// Whether the whole of it is one quotation, or none of it is.
     pub(crate) fn is_evenly_quoted(&self) -> bool {
-        !(self.form.has(Form::QUOTED) && self.form.has(Form::BARE))
-            && !self.form.has(Form::ESCAPED)
-            && !self.form.has(Form::DOLLAR_QUOTED)
+        let mixed = self.form.has(Form::QUOTED) && self.form.has(Form::BARE);
+        !mixed && !self.form.has(Form::ESCAPED) && !self.form.has(Form::DOLLAR_QUOTED)
     }
 
     /// Whether part of it is known only when it runs.
@@ -226,13 +225,17 @@ fn expand(chars: &[char], from: usize, to: usize, groups: &[Group], done: &mut V
                 .min()
                 .unwrap_or(to);
             let text: String = chars[at..next].iter().collect();
-            done.iter_mut().for_each(|word| word.push_str(&text));
+            for word in done.iter_mut() {
+                word.push_str(&text);
+            }
             at = next;
             continue;
         };
         let alternatives = alternatives(chars, group, groups);
         if done.len() * alternatives.len() > ALTERNATIVES_MAX {
-            done.iter_mut().for_each(|word| word.push(active('*')));
+            for word in done.iter_mut() {
+                word.push(active('*'));
+            }
         } else {
             let cross = |word: &String| {
                 alternatives.iter().map(|one| format!("{word}{one}")).collect::<Vec<_>>()

@@ -246,22 +246,26 @@ impl Reader {
             at += 1;
             self.ahead += 1;
             match (quote, *c) {
-                (Some('\''), '\'') => quote = None,
-                (Some('\''), _) => {}
-                (_, '\\') => at += 1,
                 (Some(open), c) if c == open => quote = None,
+                (None | Some('"' | '`'), '\\') => at += 1,
                 (Some(_), _) => {}
                 (None, '\'' | '"' | '`') => quote = Some(*c),
                 (None, '(') => depth += 1,
                 (None, ')') => {
                     depth -= 1;
                     if depth == 0 {
-                        return self.source.get(at) == Some(&')');
+                        let ends = self.source.get(at) == Some(&')');
+                        if !ends {
+                            // Where it stands decides how bash counts.
+                            self.flaw(Flaw::Syntax);
+                        }
+                        return ends;
                     }
                 }
                 _ => {}
             }
         }
+        self.flaw(Flaw::Syntax);
         false
     }
 

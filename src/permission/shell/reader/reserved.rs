@@ -22,8 +22,8 @@ pub(super) enum Header {
 }
 
 impl Header {
-    pub(super) fn wants_arithmetic(&self) -> bool {
-        *self == Header::ForName
+    pub(super) fn wants_arithmetic(self) -> bool {
+        self == Header::ForName
     }
 }
 
@@ -128,10 +128,8 @@ impl Reader {
     fn header(&mut self, header: Header, word: &Word) {
         let bare = word.bare();
         let next = match header {
-            Header::ForName => Some(Header::ForWords),
-            Header::ForWords if bare == Some("do") => None,
-            Header::ForWords => Some(Header::ForWords),
-            Header::Done if bare == Some("do") => None,
+            Header::ForWords | Header::Done if bare == Some("do") => None,
+            Header::ForName | Header::ForWords => Some(Header::ForWords),
             Header::Done if bare == Some("{") => {
                 self.building.header = None;
                 self.open_compound(Scope::Group, Closer::Brace);

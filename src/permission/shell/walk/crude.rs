@@ -24,7 +24,7 @@ pub(super) fn danger(text: &str, home: &str) -> Option<Danger> {
         let name = base(word);
         match name {
             "rm" | "chmod" | "chown" | "mv" | "find" => {
-                (removes, recursive) = (true, name == "mv" || name == "find")
+                (removes, recursive) = (true, name == "mv" || name == "find");
             }
             _ if DOWNLOADERS.contains(&name) => downloads = true,
             _ if downloads && piped && (SHELLS.contains(&name) || is_interpreter(name)) => {

@@ -317,15 +317,9 @@ impl Walker {
         effects
     }
 
-    /// `find … -delete`, `find … -exec PROGRAM … ;`, `fd … -x PROGRAM …`.
-    fn find(
-        &mut self,
-        name: &str,
-        rest: &[Arg],
-        run: &mut Run,
-        at: usize,
-        cwd: &mut Option<String>,
-    ) -> Effects {
+    /// Whether a search begins at a whole system or home folder. One that selects by name or age
+    /// may do so in the home folder.
+    fn searches_all(&self, name: &str, rest: &[Arg], cwd: Option<&str>) -> bool {
         let starts = |argument: &&Arg| {
             let word = argument.text.as_str();
             !word.starts_with(['-', '(', '!']) || matches!(word, "-H" | "-L" | "-P")
@@ -342,7 +336,7 @@ impl Walker {
         if name != "find" && name != "gfind" && roots.len() > 1 {
             roots.remove(0);
         }
-        let place = Place { cwd: cwd.as_deref(), home: &self.home };
+        let place = Place { cwd, home: &self.home };
         let selects = rest.iter().any(|argument| {
             let word = argument.text.trim_start_matches('-');
             let word = word.strip_prefix('i').unwrap_or(word);
@@ -367,11 +361,23 @@ impl Walker {
                 )
         });
         let home = self.home.clone();
-        let whole = roots.iter().any(|root| {
-            let is_home = crate::permission::shell::word::resolve(root, cwd.as_deref())
-                .is_some_and(|path| path == home);
+        roots.iter().any(|root| {
+            let is_home =
+                crate::permission::shell::word::resolve(root, cwd).is_some_and(|path| path == home);
             is_system(root, place) && !(selects && is_home)
-        });
+        })
+    }
+
+    /// `find … -delete`, `find … -exec PROGRAM … ;`, `fd … -x PROGRAM …`.
+    fn find(
+        &mut self,
+        name: &str,
+        rest: &[Arg],
+        run: &mut Run,
+        at: usize,
+        cwd: &mut Option<String>,
+    ) -> Effects {
+        let whole = self.searches_all(name, rest, cwd.as_deref());
         let mut index = 0;
         while let Some(argument) = rest.get(index) {
             let word = argument.text.as_str();
@@ -483,11 +489,17 @@ impl Walker {
     }
 
     /// `env -S 'PROGRAM …'`.
-    pub(super) fn split_string(&mut self, words: &[&str], input: &Input, cwd: &mut Option<String>) {
+    pub(super) fn split_string(
+        &mut self,
+        words: &[&str],
+        input: &Input,
+        cwd: &mut Option<String>,
+    ) -> Option<Effects> {
         for (at, word) in words.iter().enumerate() {
             if !word.starts_with('-') && !is_assignment(word) {
-                return;
+                return None;
             }
+            let separate = matches!(*word, "-S" | "--split-string");
             let text = match *word {
                 "-S" | "--split-string" => words.get(at + 1).copied(),
                 word => word
@@ -498,12 +510,13 @@ impl Walker {
             };
             if let Some(text) = text {
                 self.findings.unsure = true;
-                let rest = words.get(at + 2..).unwrap_or_default().join(" ");
+                let rest =
+                    words.get(at + 1 + usize::from(separate)..).unwrap_or_default().join(" ");
                 let text = said(&format!("env {text} {rest}"));
-                self.nested(&text, input.clone(), cwd);
-                return;
+                return Some(self.nested(&text, input.clone(), cwd));
             }
         }
+        None
     }
 }
 
