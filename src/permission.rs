@@ -366,7 +366,7 @@ impl RulePolicy {
         if !case.scripts.is_empty() {
             let question = self.command_question(case);
             let known = if reason == COMMANDS { question.reason } else { reason };
-            let rule = self.rule_for(case);
+            let rule = RulePolicy::rule_for(case);
             return Verdict::Ask(Question { reason: known, rule, ..question });
         }
         let grant = grant_for(case.action);
@@ -385,14 +385,14 @@ impl RulePolicy {
             scopes,
             grant,
             yes_covers: true,
-            rule: self.rule_for(case),
+            rule: RulePolicy::rule_for(case),
             confinement: self.confinement(case.situation),
         })
     }
 
     /// The narrowest rule that would have allowed the call, for the user's configuration. None where
     /// a rule cannot say it, or would open more than calls like this one.
-    fn rule_for(&self, case: &Case<'_>) -> Option<String> {
+    fn rule_for(case: &Case<'_>) -> Option<String> {
         let matching = match (case.action.operations.as_slice(), case.scripts.as_slice()) {
             // The whole path: the rule counts in other projects as well.
             ([Operation::Write { path, .. }], []) => {

@@ -48,16 +48,37 @@ pub(crate) fn simple(text: &str) -> Option<Vec<String>> {
     if plain { words.collect() } else { None }
 }
 
-/// The words of a grant.
+/// The words of a grant, as [`quoted`] writes them; none if it was written by something else.
 pub(crate) fn split(target: &str) -> Option<Vec<String>> {
-    simple(target)
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut rest = target;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            ' ' => words.extend(word.take()),
+            '\'' | '"' => {
+                let (inside, after) = rest.split_once(c)?;
+                word.get_or_insert_default().push_str(inside);
+                rest = after;
+            }
+            c if is_plain(c) => word.get_or_insert_default().push(c),
+            _ => return None,
+        }
+    }
+    words.extend(word);
+    (!words.is_empty()).then_some(words)
+}
+
+/// Whether it needs no quotes.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c)
 }
 
 /// Words as a shell reads them back.
 pub(crate) fn quoted(words: &[String]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     let quote = |word: &String| {
-        if !word.is_empty() && word.chars().all(plain) {
+        if !word.is_empty() && word.chars().all(is_plain) {
             word.clone()
         } else {
             format!("'{}'", word.replace('\'', "'\"'\"'"))

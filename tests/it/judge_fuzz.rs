@@ -26,6 +26,82 @@ const STUBS: [&str; 4] = ["q1", "q6", "id", "git"];
 const WRAPPERS: [&str; 9] =
     ["env", "nice", "timeout", "nohup", "xargs", "setsid", "stdbuf", "find", "bash"];
 
+/// Words that are hard to tell from something else.
+const WORDS: [&str; 72] = [
+    "a",
+    "b",
+    "-x",
+    "--y=z",
+    "'a b'",
+    "\"a b\"",
+    "'$(p1)'",
+    "'`p2`'",
+    "\"\\$(p3)\"",
+    "a\\ b",
+    "\\;",
+    "';'",
+    "\"&&\"",
+    "'|'",
+    "a#b",
+    "'#'",
+    "$x",
+    "\"$x\"",
+    "${x}",
+    "${x:-a}",
+    "\"${x%a}\"",
+    "{a,b}",
+    "*",
+    "?x",
+    "[a-z]",
+    "~",
+    "a=b",
+    "'it'\\''s'",
+    "\"\\\"\"",
+    "\"'\"",
+    "'\"'",
+    "$'a\\'b'",
+    "if",
+    "then",
+    "done",
+    "}",
+    "!",
+    "time",
+    "in",
+    "esac",
+    "p1",
+    "a\\\nb",
+    "$((1+2))",
+    "${#x}",
+    "$$",
+    "$?",
+    "@",
+    "%",
+    "^",
+    "+",
+    ":",
+    ",",
+    "{",
+    "x{",
+    "]]",
+    "[[",
+    "case",
+    "function",
+    "\\(",
+    "')'",
+    "\"(\"",
+    "$",
+    "\"$\"",
+    "a$",
+    "${x[0]}",
+    "1",
+    "2>1",
+    "\"\"",
+    "''",
+    "-",
+    "--",
+    "\\\\",
+];
+
 /// A small generator of numbers: the same lines for the same seed, on every machine.
 struct Numbers(u64);
 
@@ -206,8 +282,7 @@ impl Grammar {
         let program = match wrapped {
             0..=8 => {
                 let program = self.stub();
-                let wrapper = self.wrapper();
-                format!("{wrapper} {program}")
+                format!("{} {program}", self.wrapper())
             }
             9..=18 => return text + &self.hidden(),
             19 => return self.assignment(),
@@ -274,7 +349,7 @@ impl Grammar {
         let inner = match self.numbers.below(4) {
             0 => format!("p1 {word}; p2"),
             1 => format!("p3 && p4 {word}"),
-            2 => format!("(p5; p6 | p7)"),
+            2 => "(p5; p6 | p7)".to_owned(),
             _ => "p8".to_owned(),
         };
         match self.numbers.below(12) {
@@ -336,81 +411,7 @@ impl Grammar {
             self.fuel -= 1;
             return self.substitution();
         }
-        let words = [
-            "a",
-            "b",
-            "-x",
-            "--y=z",
-            "'a b'",
-            "\"a b\"",
-            "'$(p1)'",
-            "'`p2`'",
-            "\"\\$(p3)\"",
-            "a\\ b",
-            "\\;",
-            "';'",
-            "\"&&\"",
-            "'|'",
-            "a#b",
-            "'#'",
-            "$x",
-            "\"$x\"",
-            "${x}",
-            "${x:-a}",
-            "\"${x%a}\"",
-            "{a,b}",
-            "*",
-            "?x",
-            "[a-z]",
-            "~",
-            "a=b",
-            "'it'\\''s'",
-            "\"\\\"\"",
-            "\"'\"",
-            "'\"'",
-            "$'a\\'b'",
-            "if",
-            "then",
-            "done",
-            "}",
-            "!",
-            "time",
-            "in",
-            "esac",
-            "p1",
-            "a\\\nb",
-            "$((1+2))",
-            "${#x}",
-            "$$",
-            "$?",
-            "@",
-            "%",
-            "^",
-            "+",
-            ":",
-            ",",
-            "{",
-            "x{",
-            "]]",
-            "[[",
-            "case",
-            "function",
-            "\\(",
-            "')'",
-            "\"(\"",
-            "$",
-            "\"$\"",
-            "a$",
-            "${x[0]}",
-            "1",
-            "2>1",
-            "\"\"",
-            "''",
-            "-",
-            "--",
-            "\\\\",
-        ];
-        self.numbers.one(&words).to_owned()
+        self.numbers.one(&WORDS).to_owned()
     }
 
     fn substitution(&mut self) -> String {
@@ -525,6 +526,7 @@ impl Jail {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "a run of an hour says how far it is")]
 fn lists_every_program_that_bash_runs() {
     let lines: usize =
         std::env::var("POSSE_FUZZ_LINES").ok().map_or(20_000, |n| n.parse().unwrap());

@@ -349,13 +349,15 @@ fn partitions(program: &str, words: &Words<'_>) -> bool {
                     .flat_map(|word| word.split(' '))
                     .any(|word| acts.contains(&word))
         }
-        "cryptsetup" => {
-            words.disk()
-                && words
-                    .all
-                    .iter()
-                    .any(|word| matches!(*word, "luksFormat" | "erase" | "luksErase" | "reencrypt"))
-        }
+        _ => volumes(program, words),
+    }
+}
+
+/// Programs that make volumes, and those that erase a disk by its own means.
+fn volumes(program: &str, words: &Words<'_>) -> bool {
+    let says = |verbs: &[&str]| words.all.iter().any(|word| verbs.contains(word));
+    match program {
+        "cryptsetup" => words.disk() && says(&["luksFormat", "erase", "luksErase", "reencrypt"]),
         "hdparm" => {
             words.disk()
                 && words.all.iter().any(|word| {
@@ -365,20 +367,8 @@ fn partitions(program: &str, words: &Words<'_>) -> bool {
                         || word.starts_with("--make-bad")
                 })
         }
-        "nvme" => {
-            words.disk()
-                && words
-                    .all
-                    .iter()
-                    .any(|word| matches!(*word, "format" | "sanitize" | "write-zeroes" | "dsm"))
-        }
-        "mdadm" => {
-            words.disk()
-                && words
-                    .all
-                    .iter()
-                    .any(|word| matches!(*word, "--create" | "-C" | "--zero-superblock"))
-        }
+        "nvme" => words.disk() && says(&["format", "sanitize", "write-zeroes", "dsm"]),
+        "mdadm" => words.disk() && says(&["--create", "-C", "--zero-superblock"]),
         "zpool" => {
             matches!(words.all.first(), Some(&("destroy" | "labelclear")))
                 || (words.all.first() == Some(&"create") && words.disk())

@@ -88,11 +88,11 @@ const GIT_LOG: Spec = Spec {
         --ignore-space-change --ignore-space-at-eol --ignore-blank-lines --no-renames \
         --full-index --binary -a --text --no-ext-diff --no-textconv --cc -R --no-prefix \
         --pickaxe-regex --pickaxe-all --no-color -W --function-context",
-    values: "-n --max-count --skip -U --unified --diff-filter --abbrev --diff-algorithm --date \
+    values: "-n --max-count --skip -U --unified --diff-filter --abbrev --diff-algorithm \
         --min-parents --max-parents --encoding",
     texts: "--since --until --after --before --author --committer --grep --grep-reflog -S -G \
         --format --pretty -L --decorate-refs --decorate-refs-exclude --exclude --glob \
-        --since-as-filter",
+        --since-as-filter --date",
     either: "--decorate --stat --dirstat --color --word-diff --color-words --color-moved -M -C \
         --find-renames --find-copies --relative --branches --tags --remotes --no-walk \
         --pretty --format",

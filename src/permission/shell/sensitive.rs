@@ -4,7 +4,8 @@ use crate::permission::shell::word::matches;
 use crate::secrets::is_secret;
 
 /// Names of files that often hold credentials.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
+    ".mcp.json",
     ".envrc",
     ".bash_history",
     ".zsh_history",
@@ -21,8 +22,16 @@ const NAMES: [&str; 14] = [
     "environ",
 ];
 /// Words in the names of data files.
-const WORDS: [&str; 7] =
-    ["secret", "credential", "passwd", "password", "token", "apikey", "kubeconfig"];
+const WORDS: [&str; 8] = [
+    "service-account",
+    "secret",
+    "credential",
+    "passwd",
+    "password",
+    "token",
+    "apikey",
+    "kubeconfig",
+];
 /// Endings of data files.
 const DATA: [&str; 14] = [
     "json",
@@ -41,9 +50,10 @@ const DATA: [&str; 14] = [
     "db",
 ];
 /// Endings that are secret by themselves.
-const ENDINGS: [&str; 5] = [".tfstate", ".tfvars", ".gpg", ".asc", ".ovpn"];
+const ENDINGS: [&str; 6] = [".env", ".tfstate", ".tfvars", ".gpg", ".asc", ".ovpn"];
 /// Samples that a glob is tried on.
-const SAMPLES: [&str; 16] = [
+const SAMPLES: [&str; 17] = [
+    "prod.env",
     ".env",
     ".env.local",
     ".env.production",
@@ -74,7 +84,13 @@ pub(crate) fn is_sensitive(path: &str) -> bool {
     NAMES.contains(&lower.as_str())
         || ENDINGS.iter().any(|known| lower.ends_with(known))
         || (data && WORDS.iter().any(|word| lower.contains(word)) && looks_like_file(&lower))
+        || (data && !ending.is_empty() && path.split('/').rev().skip(1).any(is_store))
         || path.ends_with(".git/config")
+}
+
+/// Folders of credentials.
+fn is_store(part: &str) -> bool {
+    ["secrets", "secret", "credentials"].iter().any(|name| part.eq_ignore_ascii_case(name))
 }
 
 /// A word alone, such as `token`, is as likely a version or a test.

@@ -239,7 +239,11 @@ pub(crate) fn is_interpreter(name: &str) -> bool {
 }
 
 /// Programs that fetch from the network to standard output.
-pub(crate) const DOWNLOADERS: [&str; 13] = [
+pub(crate) const DOWNLOADERS: [&str; 17] = [
+    "nc",
+    "ncat",
+    "netcat",
+    "socat",
     "aria2c",
     "axel",
     "curl",

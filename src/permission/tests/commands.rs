@@ -62,6 +62,25 @@ fn covers_by_a_grant_what_is_wholly_granted_and_nothing_else() {
 }
 
 #[test]
+fn reads_grants_back_as_they_were_written() {
+    let table: [&[&str]; 6] = [
+        &["git", "log"],
+        &["a b", "c'd", "\"", "''"],
+        &["", "x"],
+        &["$(id)", ";", "\n", "\\", "*"],
+        &["é", "'"],
+        &["-x=a,b"],
+    ];
+    for words in table {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        assert_eq!(shell::split(&shell::quoted(&words)), Some(words));
+    }
+    for broken in ["", " ", "a;b", "a 'b", "a $x", "a\nb", "a > b", "`a`"] {
+        assert_eq!(shell::split(broken), None, "{broken:?}");
+    }
+}
+
+#[test]
 fn asks_about_every_command_where_nothing_confines_them() {
     let rules = [r#"{"tool":"bash","decision":"allow"}"#];
     let policy = policy(&rules);

@@ -82,8 +82,8 @@ impl Reader {
             unknown(self, quoted);
             return self.open_substitution(Scope::Substitution, Closer::Brace);
         }
-        if name == "HOME" && rest.get(length) == Some(&':') {
-            // `${HOME:-…}`, `${HOME:?}`.
+        if name == "HOME" {
+            // `${HOME:-…}`, `${HOME%/}`.
             self.variable("HOME", quoted);
         } else {
             unknown(self, quoted);
@@ -245,13 +245,19 @@ impl Reader {
         while let Some(c) = self.source.get(at) {
             at += 1;
             self.ahead += 1;
-            match (quote, *c) {
-                (Some(open), c) if c == open => quote = None,
-                (None | Some('"' | '`'), '\\') => at += 1,
-                (Some(_), _) => {}
-                (None, '\'' | '"' | '`') => quote = Some(*c),
-                (None, '(') => depth += 1,
-                (None, ')') => {
+            if let Some(open) = quote {
+                if *c == open {
+                    quote = None;
+                } else if *c == '\\' && open != '\'' {
+                    at += 1;
+                }
+                continue;
+            }
+            match *c {
+                '\\' => at += 1,
+                '\'' | '"' | '`' => quote = Some(*c),
+                '(' => depth += 1,
+                ')' => {
                     depth -= 1;
                     if depth == 0 {
                         let ends = self.source.get(at) == Some(&')');
