@@ -47,6 +47,8 @@ pub enum Invocation {
     Grants(GrantsArgs),
     /// `posse trust …`.
     Trust(TrustArgs),
+    /// `posse permissions check`.
+    Permissions(PermissionsArgs),
     /// `posse doctor`.
     Doctor(DoctorArgs),
     /// `posse completions`.
@@ -227,6 +229,21 @@ pub struct ReplayArgs {
     pub cwd: Option<PathBuf>,
     /// `-v`, counted.
     pub verbose: u8,
+}
+
+/// What `posse permissions check` understands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PermissionsArgs {
+    /// The command; without one, standard input.
+    pub command: Option<String>,
+    /// `--grant`, in order.
+    pub grants: Vec<String>,
+    /// `--jsonl`.
+    pub jsonl: bool,
+    /// `--exit-code`.
+    pub exit_code: bool,
+    /// Where the configuration comes from.
+    pub place: PlaceArgs,
 }
 
 /// What `posse agents`, `posse tools` and `posse models` understand.

@@ -4,6 +4,7 @@ mod authority;
 mod confinement;
 mod errands;
 mod hooking;
+mod judging;
 mod model_price;
 mod plain;
 mod provider;
@@ -66,6 +67,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Models(args) => list_models(&args, &environment),
         Invocation::Grants(args) => authority::run_grants(&args, &environment),
         Invocation::Trust(args) => trusting::run(&args, &environment),
+        Invocation::Permissions(args) => judging::check(&args, &environment),
         Invocation::Doctor(args) => errands::doctor(&args, &environment),
         Invocation::Completions(args) => errands::completions(args),
         Invocation::Man(args) => errands::man(&args),

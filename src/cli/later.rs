@@ -23,10 +23,9 @@ const FLAGS: [&str; 11] = [
     "-c",
 ];
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 10] = [
     "resume",
     "attach",
-    "permissions",
     "skills",
     "mcp",
     "serve",

@@ -344,6 +344,12 @@ fn policy_settings(setup: &Setup<'_>, roots: Vec<String>) -> PolicySettings {
             .filter(|agent| agent.read_only)
             .map(|agent| agent.name.to_owned())
             .collect(),
+        home: setup.environment.get("HOME").map(str::to_owned),
+        // From the flag or the user's own file: a project cannot say it.
+        sandbox_off_given: sandbox.mode == "off",
+        secrets_in_reach: false,
+        // Nothing is confined by anything yet, and a line on standard error says so.
+        unconfined: true,
     }
 }
 

@@ -59,5 +59,9 @@ mod sandbox;
 mod obedient;
 // Rules about the source that no compiler checks.
 mod tidy;
+// The shell judge against bash.
+mod judge_fuzz;
+// The shell judge on the command line.
+mod judge;
 // The commands around the configuration.
 mod configuring;

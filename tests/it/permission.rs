@@ -32,7 +32,7 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     assert!(!machine.work("made-by-bash").exists() && !machine.work("src").exists());
     let results = server.tool_results();
     insta::assert_snapshot!(results[..2].join("\n---\n"), @r"
-    Denied: commands are asked about; nobody can be asked
+    Denied: `touch made-by-bash`: no rule or grant covers it; nobody can be asked
     ---
     Denied: changes to files are asked about; nobody can be asked
     ");
@@ -41,9 +41,9 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     let shown = shown.replace(&machine.path("work").display().to_string(), "/project");
     insta::assert_snapshot!(shown, @r#"
     sandbox full: workspace-write, no network
-    ! denied: commands are asked about; nobody can be asked
+    ! denied: `touch made-by-bash`: no rule or grant covers it; nobody can be asked
       rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
-      ✗ bash denied: commands are asked about; nobody can be asked
+      ✗ bash denied: `touch made-by-bash`: no rule or grant covers it; nobody can be asked
     ! denied: changes to files are asked about; nobody can be asked
       rule: {"decision":"allow","match":{"pathGlob":"/project/src/new.rs"},"tool":"write_file"}
       ✗ write_file denied: changes to files are asked about; nobody can be asked
