@@ -55,6 +55,18 @@ impl Sandbox {
     }
 }
 
+impl Sandbox {
+    /// Secrets that commands could read here: on the reduced tier, those inside the session's
+    /// roots. `scratch` is where the temporary folders of its commands are made. Reads folders.
+    pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
+        if self.backend().tier() != Tier::Reduced {
+            return Ok(Vec::new());
+        }
+        let protection = self.protections.of(&self.surroundings, &[], scratch)?;
+        Ok(protection.secrets_inside())
+    }
+}
+
 impl Guard {
     /// Finds what the command did, when nothing of it lives any more.
     pub(crate) async fn settle(mut self) -> Vec<Finding> {

@@ -291,6 +291,20 @@ impl Protection {
         Survey { read_only, pinned, hidden, complete, held: Held::ByCheck, baseline, protection }
     }
 
+    /// The secrets below the roots, which only mounts can hide. Reads folders.
+    pub fn secrets_inside(&self) -> Vec<PathBuf> {
+        let mut inner = self.lock();
+        let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
+        for (at, watched) in inner.roots.iter_mut().enumerate() {
+            let found = watched.scan.run(&watched.root, self.bounds);
+            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
+        }
+        let mut hidden = self.hidden(&mut inner, &secrets);
+        let roots: Vec<&Path> = inner.roots.iter().map(|watched| &*watched.root.path).collect();
+        hidden.retain(|path| roots.iter().any(|root| path.starts_with(root)));
+        hidden
+    }
+
     /// Finds what a command that has ended did to what `survey` saw, and puts it right.
     pub fn check_after(&self, mut survey: Survey) -> Vec<Finding> {
         survey.protection = None;

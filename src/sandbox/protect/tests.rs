@@ -115,6 +115,7 @@ fn finds_what_is_there_and_what_must_not_be_renamed() {
     let pinned = world.names(&survey.pinned);
     assert_eq!(pinned, [".git", "a", "a/b", "a/b/inner", "a/b/inner/.git", "bare-one"]);
     assert_eq!(world.names(&survey.hidden), [".env", "certs/both.pem"]);
+    assert_eq!(world.protection.secrets_inside(), survey.hidden);
 }
 
 #[test]

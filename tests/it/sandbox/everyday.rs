@@ -137,3 +137,16 @@ async fn a_command_that_is_given_up_leaves_nothing_behind() {
         assert_eq!(ran.findings.len(), 1, "{:?}", ran.findings);
     }
 }
+
+#[tokio::test]
+async fn what_cannot_be_hidden_is_known_before() {
+    let world = World::new();
+    let scratch = world.workspace().join("../state/sessions/this/tmp");
+    let exposed = world.sandbox(Backend::Landlock).exposed_secrets(&scratch).unwrap();
+    let names: Vec<_> =
+        exposed.iter().map(|path| path.strip_prefix(world.workspace()).unwrap()).collect();
+    let wanted = [".env", ".env.local", "certs/server.key", "deep/er/.env.production"];
+    assert_eq!(names, wanted.map(std::path::Path::new));
+    let hidden = world.sandbox(Backend::Namespaces).exposed_secrets(&scratch).unwrap();
+    assert!(hidden.is_empty());
+}

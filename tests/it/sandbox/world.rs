@@ -190,7 +190,7 @@ impl World {
         Ok(Ran { text, was_killed, findings: outcome.findings })
     }
 
-    fn sandbox(&self, backend: Backend) -> Sandbox {
+    pub(super) fn sandbox(&self, backend: Backend) -> Sandbox {
         let surroundings = Surroundings {
             roots: vec![self.workspace()],
             own: vec![self.base.join("state")],
