@@ -62,8 +62,6 @@ pub struct PolicySettings {
     /// Whether secret files of the workspace can be read by commands, as where single files cannot
     /// be hidden.
     pub secrets_in_reach: bool,
-    /// Whether grants, rules and `--yes` cover commands although nothing confines them.
-    pub unconfined: bool,
 }
 
 /// What commands are confined to.
@@ -133,7 +131,6 @@ pub struct RulePolicy {
     home: String,
     sandbox_off_given: bool,
     secrets_in_reach: bool,
-    unconfined: bool,
 }
 
 /// An action and what its parts were recognised as.
@@ -158,7 +155,6 @@ impl RulePolicy {
             home: settings.home.unwrap_or_else(|| HOME_UNKNOWN.to_owned()),
             sandbox_off_given: settings.sandbox_off_given,
             secrets_in_reach: settings.secrets_in_reach,
-            unconfined: settings.unconfined,
         })
     }
 }

@@ -135,9 +135,7 @@ impl RulePolicy {
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
         let chosen = self.sandbox == SandboxMode::Off && self.sandbox_off_given;
         match situation.tier {
-            "none" if !chosen && !self.unconfined => {
-                Err("nothing confines commands here".to_owned())
-            }
+            "none" if !chosen => Err("nothing confines commands here".to_owned()),
             "reduced" if self.secrets_in_reach => {
                 Err("commands could read the project's secret files, which cannot be hidden here"
                     .to_owned())
@@ -225,7 +223,6 @@ impl RulePolicy {
             scopes,
             grant,
             yes_covers: situation.tier != "none"
-                || self.unconfined
                 || (self.sandbox == SandboxMode::Off && self.sandbox_off_given),
             rule: None,
             confinement: self.confinement(situation),

@@ -219,7 +219,11 @@ pub(crate) fn assemble_in(
         .collect();
     let system_prompt = system_prompt(agent, setup, &roots, &tier);
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
-    let policy = RulePolicy::new(policy_settings(setup, roots)).map_err(|failures| {
+    // Whoever cannot look cannot say that there are none.
+    let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
+    let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
+    let policy = policy_settings(setup, roots, secrets_in_reach);
+    let policy = RulePolicy::new(policy).map_err(|failures| {
         let from = settings.permissions_from.as_deref();
         let placed = |failure: Failure| match from {
             Some(from) if failure.place.is_none() => failure.at(from),
@@ -326,7 +330,11 @@ fn secrets(setup: &Setup<'_>) -> Vec<SecretString> {
     configured.chain(named).collect()
 }
 
-fn policy_settings(setup: &Setup<'_>, roots: Vec<String>) -> PolicySettings {
+fn policy_settings(
+    setup: &Setup<'_>,
+    roots: Vec<String>,
+    secrets_in_reach: bool,
+) -> PolicySettings {
     let Settings { sandbox, permissions, .. } = setup.settings;
     PolicySettings {
         roots,
@@ -347,9 +355,7 @@ fn policy_settings(setup: &Setup<'_>, roots: Vec<String>) -> PolicySettings {
         home: setup.environment.get("HOME").map(str::to_owned),
         // From the flag or the user's own file: a project cannot say it.
         sandbox_off_given: sandbox.mode == "off",
-        secrets_in_reach: false,
-        // Nothing is confined by anything yet, and a line on standard error says so.
-        unconfined: true,
+        secrets_in_reach,
     }
 }
 
