@@ -14,7 +14,7 @@ fn usage(input: Option<u64>, cached: Option<u64>, output: Option<u64>) -> Usage 
         input_tokens: input,
         output_tokens: output,
         cached_input_tokens: cached,
-        reasoning_tokens: None,
+        ..Usage::default()
     }
 }
 

@@ -1,18 +1,23 @@
-//! Whether a server answers: one small request that asks for the list of its models.
+//! Whether a server answers: one small request that asks for the list of its models, or that
+//! costs nothing.
 //!
 //! It goes the way of real requests, with the same address, headers, proxy and certificates, so
 //! what it meets is what a run would meet.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use posse_actors::conversation::{ContentPart, Message};
+use posse_actors::ports::{ProviderError, Request, ToolSpec};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::failure::Failure;
+use crate::provider::anthropic::Anthropic;
 use crate::provider::http::Endpoint;
 use crate::provider::openai_compatible::classify;
-use crate::provider::profile::Profile;
+use crate::provider::profile::{Profile, Protocol};
 
 /// Bytes of the list that are read.
 const LIST_BYTES_MAX: usize = 4 << 20;
@@ -36,15 +41,41 @@ pub enum Reached {
 /// Asks the server of `profile` for its models, for at most `limit`.
 pub async fn reach(profile: &Profile, limit: Duration) -> Result<Reached, Failure> {
     let mut profile = profile.clone();
-    // Some people give the address of the one call instead of where the API begins.
-    let base = profile.base_url.trim().trim_end_matches('/');
-    profile.base_url = base.strip_suffix("/chat/completions").unwrap_or(base).to_owned();
-    let endpoint = Endpoint::new(&profile, "/models")?;
-    let asked = timeout(limit, ask(&endpoint, &profile.model)).await;
-    Ok(asked.unwrap_or_else(|_| Reached::Failed {
+    profile.base_url = profile.base().to_owned();
+    let endpoint = Endpoint::new(&profile, profile.protocol.list_path(&profile.base_url))?;
+    let asked = timeout(limit, async {
+        if profile.protocol == Protocol::Messages
+            && let Some(answer) = count(&profile).await?
+        {
+            return Ok(answer);
+        }
+        Ok(ask(&endpoint, &profile.model).await)
+    });
+    let asked = asked.await.map_or_else(|_| None, Some).transpose()?;
+    Ok(asked.unwrap_or_else(|| Reached::Failed {
         class: "unreachable",
         cause: classify::silent(&endpoint.origin, limit).chain(),
     }))
+}
+
+/// Lets the server count the tokens of a greeting: it costs nothing, and its list of models comes
+/// in pages. `None`: it does not count, or not for this model.
+async fn count(profile: &Profile) -> Result<Option<Reached>, Failure> {
+    let provider = Anthropic::new(profile.clone())?;
+    let greeting = Message::User { content: vec![ContentPart::text("Hello")] };
+    let tools: [ToolSpec; 0] = [];
+    let request = Request {
+        messages: vec![Arc::new(greeting)],
+        tools: Arc::new(tools),
+        stream: false,
+        tokens_max: None,
+        temperature: None,
+    };
+    Ok(match provider.count_tokens(&request).await {
+        Ok(_) => Some(Reached::Listed(Some(true))),
+        Err(ProviderError::Rejected { .. } | ProviderError::Broken { .. }) => None,
+        Err(error) => Some(Reached::Failed { class: error.class(), cause: error.chain() }),
+    })
 }
 
 async fn ask(endpoint: &Endpoint, model: &str) -> Reached {

@@ -1,5 +1,10 @@
 //! A server on loopback that says exactly these bytes, and a way to ask it.
 
+pub(crate) mod histories;
+pub(crate) mod strict;
+
+mod cuts;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -8,18 +8,10 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, ToolCall, text_of,
 };
 use serde::Serialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
-use crate::provider::openai_compatible::encode::write_json;
 use crate::provider::profile::Quirks;
+use crate::provider::tame::{NO_OUTPUT, NO_RESULT, NO_VISION, arguments, tool_name, write_json};
 
-/// Longest name of a tool that every server accepts.
-const NAME_BYTES_MAX: usize = 64;
-
-const NO_RESULT: &str = "error: this call has no recorded result; it may or may not have run";
-const NO_OUTPUT: &str = "(no output)";
-const NO_VISION: &str = "[image left out: this model takes no images]";
 const IMAGE_BELOW: &str = "[image: see the message after the results]";
 
 /// A message as it goes over the wire.
@@ -195,32 +187,6 @@ fn wire_ids(calls: &[ToolCall]) -> Vec<&str> {
             Some(_) | None => call.id.as_str(),
         })
         .collect()
-}
-
-/// A name that every server accepts. What a model made up is in the history like the rest.
-fn tool_name(name: &str) -> Cow<'_, str> {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
-        return name.into();
-    }
-    let tame: String =
-        name.chars().take(NAME_BYTES_MAX).map(|c| if is_fine(c) { c } else { '_' }).collect();
-    if tame.is_empty() { "unnamed".into() } else { tame.into() }
-}
-
-/// Arguments that are an object, as servers insist when they read a history.
-fn arguments(text: &str) -> Cow<'_, str> {
-    let text = text.trim();
-    if text.is_empty() {
-        return "{}".into();
-    }
-    if text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok() {
-        return text.into();
-    }
-    match serde_json::from_str::<&RawValue>(text) {
-        Ok(_) => format!("{{\"value\":{text}}}").into(),
-        Err(_) => serde_json::json!({ "invalid_json": text }).to_string().into(),
-    }
 }
 
 fn user_content<'m>(parts: &'m [ContentPart], quirks: &Quirks) -> Content<'m> {

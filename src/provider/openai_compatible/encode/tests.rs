@@ -5,6 +5,7 @@ use posse_actors::ports::SideEffect;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::provider::histories::HISTORIES_MAX;
 
 fn user(text: &str) -> Arc<Message> {
     Arc::new(Message::User { content: vec![ContentPart::text(text)] })
@@ -241,7 +242,7 @@ fn writes_the_same_whether_it_remembers_or_not() {
     for n in 0..10 {
         check(&history(n));
     }
-    assert!(encoder.kept.lock().unwrap().histories.len() <= HISTORIES_MAX);
+    assert!(encoder.kept.lock().unwrap().histories.0.len() <= HISTORIES_MAX);
 }
 
 #[test]
@@ -250,11 +251,12 @@ fn serialises_a_message_once() {
     let mut history = vec![user("go")];
     encoder.encode(&request(&history), false);
     // A mark in what was written shows whether it is written again.
-    encoder.kept.lock().unwrap().histories[0].json = br#"{"role":"user","content":"GO"}"#.to_vec();
+    encoder.kept.lock().unwrap().histories.0[0].json =
+        br#"{"role":"user","content":"GO"}"#.to_vec();
     for n in 0..100 {
         history.push(user(&n.to_string()));
         let body = String::from_utf8(encoder.encode(&request(&history), false)).unwrap();
         assert!(body.contains(r#"{"role":"user","content":"GO"},{"role":"user","content":"0"}"#));
     }
-    assert_eq!(encoder.kept.lock().unwrap().histories.len(), 1);
+    assert_eq!(encoder.kept.lock().unwrap().histories.0.len(), 1);
 }
