@@ -17,6 +17,7 @@ mod http;
 mod lenient;
 mod opaque;
 mod openai_compatible;
+mod openai_responses;
 mod tame;
 mod tls;
 
@@ -30,6 +31,7 @@ use posse_actors::ports::Provider;
 use crate::failure::Failure;
 use crate::provider::anthropic::Anthropic;
 use crate::provider::openai_compatible::OpenAiCompatible;
+use crate::provider::openai_responses::OpenAiResponses;
 use crate::provider::profile::{Profile, Protocol};
 
 /// A provider that speaks to the server of `profile` in its protocol.
@@ -39,7 +41,7 @@ use crate::provider::profile::{Profile, Protocol};
 pub fn live(profile: Profile) -> Result<Arc<dyn Provider>, Failure> {
     Ok(match profile.protocol {
         Protocol::ChatCompletions => Arc::new(OpenAiCompatible::new(profile)?),
-        Protocol::Responses => Arc::new(OpenAiCompatible::new(profile)?),
+        Protocol::Responses => Arc::new(OpenAiResponses::new(profile)?),
         Protocol::Messages => Arc::new(Anthropic::new(profile)?),
     })
 }

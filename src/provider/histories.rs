@@ -66,6 +66,11 @@ impl Histories {
 }
 
 impl History {
+    /// The first group, which stays as it is as long as the history is the same.
+    pub(crate) fn first(&self) -> Option<&[u8]> {
+        self.json.get(..self.ends.first()?.bytes)
+    }
+
     /// Where the group before the last one ends, if there is one with anything in it.
     pub(crate) fn before_last(&self) -> Option<usize> {
         let at = self.ends.len().checked_sub(2)?;

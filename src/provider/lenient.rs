@@ -38,6 +38,12 @@ impl Text<'_> {
     }
 }
 
+impl From<&'static str> for Text<'_> {
+    fn from(text: &'static str) -> Self {
+        Text(Some(Cow::Borrowed(text)))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Text<'a>, D::Error> {
         from.deserialize_any(TextVisitor)
@@ -155,7 +161,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
 }
 
 /// An object; anything else is absent.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Object<T>(pub(crate) Option<T>);
 
 impl<T> Default for Object<T> {

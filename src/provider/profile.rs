@@ -124,6 +124,9 @@ pub struct Quirks {
     pub adaptive_thinking: bool,
     /// How hard the model tries: `low`, `medium`, `high`, or what else its server knows.
     pub effort: Option<String>,
+    /// What a model tells of its thinking: `auto`, `concise` or `detailed`. Some servers tell only
+    /// those they know.
+    pub reasoning_summary: Option<String>,
     /// The model does not think, and its server does not like to be asked about it.
     pub no_reasoning: bool,
 }

@@ -6,6 +6,8 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::provider::lenient::mended;
+
 /// Longest name of a tool that every server accepts.
 const NAME_BYTES_MAX: usize = 64;
 
@@ -36,16 +38,18 @@ pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
     if tame.is_empty() { "unnamed".into() } else { tame.into() }
 }
 
-/// Arguments that are an object, as servers insist when they read a history.
+/// Arguments that are an object without halves of characters, as servers insist when they read a
+/// history.
 pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     if text.is_empty() {
         return "{}".into();
     }
-    if text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok() {
-        return text.into();
+    let text = mended(text).map_or(Cow::Borrowed(text), Cow::Owned);
+    if text.starts_with('{') && serde_json::from_str::<IgnoredAny>(&text).is_ok() {
+        return text;
     }
-    match serde_json::from_str::<&RawValue>(text) {
+    match serde_json::from_str::<&RawValue>(&text) {
         Ok(_) => format!("{{\"value\":{text}}}").into(),
         Err(_) => serde_json::json!({ "invalid_json": text }).to_string().into(),
     }
@@ -57,12 +61,16 @@ pub(crate) fn call_id(id: &str) -> Cow<'_, str> {
     if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.chars().all(is_fine) {
         return id.into();
     }
-    // FNV-1a: enough to tell apart what the letters no longer do.
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = fingerprint(id.bytes());
     let start: String = id.chars().filter(|c| is_fine(*c)).take(ID_BYTES_MAX / 2).collect();
     format!("{start}_{hash:016x}").into()
+}
+
+/// FNV-1a: tells texts apart that nobody chose to be alike.
+pub(crate) fn fingerprint(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// The type and the data of a `data:` URL in Base64, if it is an image that every server takes.

@@ -21,6 +21,7 @@ use crate::provider::decode::{self, Assembly, Source};
 use crate::provider::http::Origin;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible;
+use crate::provider::openai_responses;
 use crate::provider::profile::{Profile, Quirks};
 use crate::provider::testing::strict::{self, assert_valid};
 
@@ -30,6 +31,7 @@ const CALLS: [(&str, &str); 2] =
     [("read_file", r#"{"path": "a.rs"}"#), ("bash", r#"{"command": "ls; pwd"}"#)];
 
 const CHAT: &str = include_str!("../openai_compatible/fixtures/thinking_and_calls.sse");
+const RESPONSES: &str = include_str!("../openai_responses/fixtures/thinking_and_calls.sse");
 const MESSAGES: &str = include_str!("../anthropic/fixtures/thinking_and_calls.sse");
 
 /// The bytes up to the cut, then the end of the connection, or its failure.
@@ -176,4 +178,18 @@ async fn anthropic_messages_cut_at_every_byte() {
         owner,
     };
     cut_everywhere::<anthropic::reply::Reply>(&dialect).await;
+}
+
+#[tokio::test]
+async fn openai_responses_cut_at_every_byte() {
+    let profile = Profile::new("mine", "https://h.example/v1", "m", None);
+    let owner = Owner::new(openai_responses::PROTOCOL, "mine", "m");
+    let encoder = openai_responses::encode::Encoder::new(&profile, owner.clone());
+    let dialect = Dialect {
+        stream: RESPONSES,
+        check: strict::responses,
+        encode: Box::new(move |request| encoder.encode(request, true)),
+        owner,
+    };
+    cut_everywhere::<openai_responses::reply::Reply>(&dialect).await;
 }

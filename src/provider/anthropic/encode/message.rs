@@ -1,7 +1,6 @@
 //! Writes turns: what the model said, and everything up to where it speaks again as one message
 //! of the user.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,7 +8,6 @@ use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message,
 use serde_json::{Value, json};
 
 use crate::provider::histories::Grouping;
-use crate::provider::lenient::mended;
 use crate::provider::opaque::Owner;
 use crate::provider::profile::Quirks;
 use crate::provider::tame::{
@@ -262,10 +260,7 @@ fn write_call(content: &mut Vec<u8>, call: &ToolCall) {
     content.extend_from_slice(b",\"name\":");
     write_json(content, &tool_name(&call.name));
     content.extend_from_slice(b",\"input\":");
-    let input = arguments(&call.arguments);
-    // Here it is part of the request itself, and half a character would spoil all of it.
-    let input = mended(&input).map_or(input, Cow::Owned);
-    content.extend_from_slice(input.as_bytes());
+    content.extend_from_slice(arguments(&call.arguments).as_bytes());
     content.push(b'}');
 }
 

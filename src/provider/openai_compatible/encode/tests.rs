@@ -2,10 +2,13 @@
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Reasoning, ToolCall};
 use posse_actors::ports::SideEffect;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::provider::histories::HISTORIES_MAX;
+use crate::provider::testing::histories::any_history;
+use crate::provider::testing::strict::{self, assert_valid};
 
 fn user(text: &str) -> Arc<Message> {
     Arc::new(Message::User { content: vec![ContentPart::text(text)] })
@@ -259,4 +262,24 @@ fn serialises_a_message_once() {
         assert!(body.contains(r#"{"role":"user","content":"GO"},{"role":"user","content":"0"}"#));
     }
     assert_eq!(encoder.kept.lock().unwrap().histories.0.len(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_history_is_one_that_a_server_takes(
+        history in any_history(["none", "mine", "m"]),
+        return_reasoning in any::<bool>(),
+        no_vision in any::<bool>(),
+    ) {
+        let quirks = Quirks { return_reasoning, no_vision, ..Quirks::default() };
+        let growing = encoder(quirks.clone());
+        for length in 0..=history.len() {
+            let body = growing.encode(&request(&history[..length]), true);
+            assert_valid(strict::chat, &body);
+            let fresh = encoder(quirks.clone()).encode(&request(&history[..length]), true);
+            prop_assert_eq!(String::from_utf8(body).unwrap(), String::from_utf8(fresh).unwrap());
+        }
+    }
 }
