@@ -116,6 +116,60 @@ fn lists(body: &[u8], model: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::testing::{Server, answer};
+
+    #[tokio::test]
+    async fn asks_each_protocol_where_it_answers() {
+        let listed = r#"{"data":[{"id":"some-model"}]}"#;
+        let counted = r#"{"input_tokens":8}"#;
+        let missing = r#"{"error":{"type":"not_found_error","message":"model: some-model"}}"#;
+        let refused = r#"{"error":{"type":"authentication_error","message":"no"}}"#;
+        let known = Reached::Listed(Some(true));
+        let table = [
+            (Protocol::ChatCompletions, vec![("200 OK", listed)], Some(known.clone())),
+            (Protocol::Responses, vec![("200 OK", listed)], Some(known.clone())),
+            (Protocol::Messages, vec![("200 OK", counted)], Some(known.clone())),
+            (
+                Protocol::Messages,
+                vec![("404 Not Found", missing), ("200 OK", r#"{"data":[{"id":"x"}]}"#)],
+                Some(Reached::Listed(Some(false))),
+            ),
+            (
+                Protocol::Messages,
+                vec![("404 Not Found", "{}"), ("404 Not Found", "{}")],
+                Some(Reached::WithoutList),
+            ),
+            (Protocol::Messages, vec![("401 Unauthorized", refused)], None),
+        ];
+        for (protocol, answers, expected) in table {
+            let count = answers.len();
+            let scripts = answers.into_iter().map(|(status, body)| answer(status, "", body));
+            let server = Server::start(scripts).await;
+            let mut profile = server.profile();
+            let call = protocol.call_path("/v1");
+            profile.protocol = protocol;
+            // Given like this, too.
+            profile.base_url = format!("{}/v1{call}", server.address);
+            let reached = reach(&profile, Duration::from_secs(10)).await.unwrap();
+            match expected {
+                Some(expected) => assert_eq!(reached, expected, "{protocol:?}"),
+                None => assert!(
+                    matches!(reached, Reached::Failed { class: "unauthorized", .. }),
+                    "{reached:?}"
+                ),
+            }
+            let paths: Vec<String> = server
+                .seen()
+                .iter()
+                .map(|seen| seen.head.split(' ').nth(1).unwrap().to_owned())
+                .collect();
+            let all = match protocol {
+                Protocol::Messages => vec!["/v1/messages/count_tokens", "/v1/models"],
+                Protocol::ChatCompletions | Protocol::Responses => vec!["/v1/models"],
+            };
+            assert_eq!(paths, all[..count]);
+        }
+    }
 
     #[test]
     fn finds_the_model_in_lists_of_several_shapes() {

@@ -18,6 +18,8 @@ mod turns;
 mod permission;
 // What a model is told of arguments that make no sense.
 mod arguments;
+// Whole tasks in the other protocols.
+mod dialects;
 // Servers that fail, lie or send rubbish.
 mod provider_faults;
 // What is kept of a run that does not come to its end.
