@@ -77,6 +77,11 @@ impl History {
         Some(self.ends[at].bytes).filter(|bytes| *bytes > 0)
     }
 
+    /// Where groups end in what is written, the last first.
+    pub(crate) fn ends(&self) -> impl DoubleEndedIterator<Item = usize> {
+        self.ends.iter().rev().map(|end| end.bytes)
+    }
+
     /// What the writing of the last group returned.
     pub(crate) fn owed(&self) -> bool {
         self.last().owed

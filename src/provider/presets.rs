@@ -30,6 +30,7 @@ pub struct Preset {
 enum Quirk {
     OmitTemperature,
     ReturnReasoning,
+    CacheBreakpoints,
     MaxTokensField(&'static str),
 }
 
@@ -107,7 +108,8 @@ const PRESETS: &[Preset] = &[
         key_variable: Some("OPENROUTER_API_KEY"),
         placeholder_key: None,
         model: Some("anthropic/claude-sonnet-4.5"),
-        quirks: &[Quirk::ReturnReasoning],
+        // It passes the marks on to those of its servers that have a cache.
+        quirks: &[Quirk::ReturnReasoning, Quirk::CacheBreakpoints],
     },
     Preset {
         name: "together",
@@ -157,6 +159,7 @@ impl Preset {
             match quirk {
                 Quirk::OmitTemperature => quirks.omit_temperature = true,
                 Quirk::ReturnReasoning => quirks.return_reasoning = true,
+                Quirk::CacheBreakpoints => quirks.cache_breakpoints = true,
                 Quirk::MaxTokensField(field) => quirks.max_tokens_field = Some((*field).to_owned()),
             }
         }

@@ -116,6 +116,8 @@ pub struct Quirks {
     pub no_vision: bool,
     /// Results of tools carry the tool's name.
     pub tool_result_name: bool,
+    /// Mark the places up to which the server may cache a prompt, as Messages has it.
+    pub cache_breakpoints: bool,
     /// Mark no places up to which the server may cache a prompt, and name no key for its cache.
     pub no_prompt_cache: bool,
     /// Tokens that a model may think before it answers, where it is told by a number.

@@ -51,7 +51,7 @@ pub async fn reach(profile: &Profile, limit: Duration) -> Result<Reached, Failur
         }
         Ok(ask(&endpoint, &profile.model).await)
     });
-    let asked = asked.await.map_or_else(|_| None, Some).transpose()?;
+    let asked = asked.await.ok().transpose()?;
     Ok(asked.unwrap_or_else(|| Reached::Failed {
         class: "unreachable",
         cause: classify::silent(&endpoint.origin, limit).chain(),

@@ -80,6 +80,17 @@ pub(crate) fn inline_image(url: &str) -> Option<(&str, &str)> {
     (IMAGES.contains(&kind) && !data.is_empty()).then_some((kind, data))
 }
 
+/// Up to here a prompt may be cached: a member of the last block of a message.
+pub(crate) const CACHE_MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
+
+/// Appends `json` with a mark of the cache before its last `closing` bytes, which end a block.
+pub(crate) fn write_marked(body: &mut Vec<u8>, json: &[u8], closing: usize) {
+    let (inner, end) = json.split_at(json.len() - closing);
+    body.extend_from_slice(inner);
+    body.extend_from_slice(CACHE_MARK);
+    body.extend_from_slice(end);
+}
+
 /// Appends a comma if something comes before it.
 pub(crate) fn comma(json: &mut Vec<u8>) {
     if !json.is_empty() {

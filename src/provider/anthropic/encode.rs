@@ -16,16 +16,13 @@ use crate::provider::anthropic::encode::message::{Turns, begins_with_thinking};
 use crate::provider::histories::{HISTORIES_MAX, Histories, History};
 use crate::provider::opaque::Owner;
 use crate::provider::profile::{Profile, Quirks};
-use crate::provider::tame::write_json;
+use crate::provider::tame::{CACHE_MARK, write_json, write_marked};
 
 /// Bound of a reply where nobody gave one; the protocol insists on one.
 const REPLY_TOKENS: u64 = 32_000;
 
 /// The least that a model can be told to think.
 const THINKING_MIN: u64 = 1024;
-
-/// Up to here the prompt may be cached.
-const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
 /// Said for the user, so that it is the model's turn.
 const GO_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"Go on."}]}"#;
@@ -106,7 +103,7 @@ impl Encoder {
         let system = system_json(systems, system);
         let tools = tools_json(tools, &request.tools);
         let mut body = Vec::with_capacity(
-            history.json.len() + tools.len() + system.len() + 4 * MARK.len() + 512,
+            history.json.len() + tools.len() + system.len() + 4 * CACHE_MARK.len() + 512,
         );
         body.extend_from_slice(b"{\"model\":");
         write_json(&mut body, &self.model);
@@ -132,10 +129,7 @@ impl Encoder {
             body.extend_from_slice(json);
             return;
         }
-        let (inner, end) = json.split_at(json.len() - closing);
-        body.extend_from_slice(inner);
-        body.extend_from_slice(MARK);
-        body.extend_from_slice(end);
+        write_marked(body, json, closing);
     }
 
     /// The mark at the end is where the next request finds this one. The one before it is where

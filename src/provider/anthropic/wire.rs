@@ -85,6 +85,7 @@ pub(crate) struct Piece<'a> {
 
 #[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_field_names, reason = "they are the protocol's")]
 pub(crate) struct UsageWire {
     /// Tokens read that are neither read from the cache nor written into it.
     pub(crate) input_tokens: Number,

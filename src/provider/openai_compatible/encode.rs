@@ -12,10 +12,10 @@ use posse_actors::conversation::Message;
 use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
-use crate::provider::histories::{Grouping, Histories};
+use crate::provider::histories::{Grouping, Histories, History};
 use crate::provider::openai_compatible::encode::message::write_group;
 use crate::provider::profile::Quirks;
-use crate::provider::tame::write_json;
+use crate::provider::tame::{write_json, write_marked};
 
 /// Writes the requests of one profile.
 #[derive(Debug)]
@@ -47,7 +47,11 @@ impl Encoder {
         let mut body = Vec::with_capacity(history.json.len() + tools.len() + 512);
         self.write_head(&mut body, request, stream, tools);
         body.extend_from_slice(b"\"messages\":[");
-        body.extend_from_slice(&history.json);
+        if self.quirks.cache_breakpoints {
+            write_with_marks(&mut body, history);
+        } else {
+            body.extend_from_slice(&history.json);
+        }
         body.extend_from_slice(b"]}");
         body
     }
@@ -86,6 +90,25 @@ impl Encoder {
             body.push(b',');
         }
     }
+}
+
+/// Marks the end of the instructions, where the last request ended, and where this one does. What
+/// ends with the model's word, or with nothing that could have a mark, has none.
+fn write_with_marks(body: &mut Vec<u8>, history: &History) {
+    /// Of a part, its list, and the message.
+    const CLOSING: &[u8] = b"}]}";
+    let json = history.json.as_slice();
+    let fits = |end: &usize| json[..*end].ends_with(CLOSING);
+    let mut marks: Vec<usize> = history.ends().filter(fits).take(2).collect();
+    marks.extend(history.ends().rev().find(fits));
+    marks.sort_unstable();
+    marks.dedup();
+    let mut written = 0;
+    for end in marks {
+        write_marked(body, &json[written..end], CLOSING.len());
+        written = end;
+    }
+    body.extend_from_slice(&json[written..]);
 }
 
 /// One message, or an assistant's message with the results behind it.

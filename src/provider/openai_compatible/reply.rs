@@ -19,6 +19,18 @@ const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls that one reply may have.
 const CALLS_MAX: usize = 1024;
 
+/// How servers begin to say that they keep a reply to themselves. Gemini adds why.
+const WITHHELD: &[&str] = &[
+    "content_filter",
+    "refusal",
+    "safety",
+    "image_safety",
+    "prohibited_content",
+    "blocklist",
+    "spii",
+    "recitation",
+];
+
 /// How pieces are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -231,10 +243,12 @@ impl Assembly for Reply {
 
     fn complete(mut self) -> Result<Completion, Fault> {
         self.calls.retain(|call| !call.name.is_empty());
-        let finish = self.finish.as_deref().unwrap_or_default();
-        let stop_reason = match finish {
+        let finish = self.finish.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let stop_reason = match finish.as_str() {
             "length" | "max_tokens" | "model_length" => StopReason::MaxTokens,
-            "content_filter" | "refusal" | "safety" => StopReason::ContentFilter,
+            withheld if WITHHELD.iter().any(|word| withheld.starts_with(word)) => {
+                StopReason::ContentFilter
+            }
             "error" => StopReason::Error,
             _ if !self.calls.is_empty() => StopReason::ToolUse,
             _ if self.text.is_empty() && !self.refusal.is_empty() => StopReason::ContentFilter,

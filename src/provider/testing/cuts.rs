@@ -46,11 +46,13 @@ impl Source for Cut {
     }
 }
 
+type Encode = dyn Fn(&Request) -> Vec<u8>;
+
 /// One protocol.
 struct Dialect {
     stream: &'static str,
     check: fn(&Value) -> Result<(), String>,
-    encode: Box<dyn Fn(&Request) -> Vec<u8>>,
+    encode: Box<Encode>,
     owner: Owner,
 }
 

@@ -42,13 +42,16 @@ fn is_object(json: &str) -> bool {
 
 /// Chat Completions.
 pub(crate) fn chat(request: &Value) -> Verdict {
+    let marks = request.to_string().matches(r#""cache_control""#).count();
+    ensure(marks <= 4, "more than four marks of the cache", request)?;
     let mut expected: VecDeque<&str> = VecDeque::new();
     for message in list(request, "messages")? {
         let role = text(message, "role")?;
         if role == "tool" {
             let id = text(message, "tool_call_id")?;
             ensure(expected.pop_front() == Some(id), "a result out of place", message)?;
-            ensure(message["content"].is_string(), "a result without text", message)?;
+            let parts = message["content"].as_array().is_some_and(|parts| !parts.is_empty());
+            ensure(message["content"].is_string() || parts, "a result without text", message)?;
             continue;
         }
         ensure(expected.is_empty(), "a call before this has no result", message)?;

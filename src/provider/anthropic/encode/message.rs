@@ -127,22 +127,19 @@ impl Turns<'_> {
         result: Option<(&[ContentPart], bool)>,
     ) {
         let mut blocks = Vec::new();
-        let is_error = match result {
-            Some((parts, is_error)) => {
-                let is_image = |part: &&ContentPart| matches!(part, ContentPart::ImageUrl { .. });
-                let (behind, within): (Vec<_>, Vec<_>) =
-                    parts.iter().partition(|part| is_error && is_image(part));
-                self.write_parts(&mut blocks, within);
-                self.write_parts(pictures, behind);
-                if blocks.is_empty() {
-                    write_text(&mut blocks, NO_OUTPUT);
-                }
-                is_error
+        let is_error = if let Some((parts, is_error)) = result {
+            let is_image = |part: &&ContentPart| matches!(part, ContentPart::ImageUrl { .. });
+            let (behind, within): (Vec<_>, Vec<_>) =
+                parts.iter().partition(|part| is_error && is_image(part));
+            self.write_parts(&mut blocks, within);
+            self.write_parts(pictures, behind);
+            if blocks.is_empty() {
+                write_text(&mut blocks, NO_OUTPUT);
             }
-            None => {
-                write_text(&mut blocks, NO_RESULT);
-                true
-            }
+            is_error
+        } else {
+            write_text(&mut blocks, NO_RESULT);
+            true
         };
         comma(content);
         content.extend_from_slice(b"{\"type\":\"tool_result\",\"tool_use_id\":");

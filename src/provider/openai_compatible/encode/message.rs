@@ -80,10 +80,10 @@ pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], quirks: &Q
     let Some((first, rest)) = group.split_first() else { return };
     match &**first {
         Message::System { content } => {
-            write(json, &Wire::new("system", Content::Text(content.into())));
+            write(json, &Wire::new("system", markable(Content::Text(content.into()), quirks)));
         }
         Message::User { content } => {
-            write(json, &Wire::new("user", user_content(content, quirks)));
+            write(json, &Wire::new("user", markable(user_content(content, quirks), quirks)));
         }
         Message::Assistant(message) => write_turn(json, message, rest, quirks),
         Message::Tool { .. } => {}
@@ -117,7 +117,7 @@ fn write_turn(
         {
             images_of(&answer, id, &mut images);
         }
-        let mut wire = Wire::new("tool", Content::Text(text));
+        let mut wire = Wire::new("tool", markable(Content::Text(text), quirks));
         wire.tool_call_id = Some(id);
         wire.name = quirks.tool_result_name.then_some(&*name);
         write(json, &wire);
@@ -161,6 +161,16 @@ fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, ids: &[&str],
         json.push(b':');
         write_json(json, &reasoning.text);
         json.push(b'}');
+    }
+}
+
+/// What can have a mark of the cache: a list of parts where there would be a text.
+fn markable<'m>(content: Content<'m>, quirks: &Quirks) -> Content<'m> {
+    match content {
+        Content::Text(text) if quirks.cache_breakpoints && !text.trim().is_empty() => {
+            Content::Parts(vec![Part::Text { text }])
+        }
+        content => content,
     }
 }
 

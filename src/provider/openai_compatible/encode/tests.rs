@@ -264,6 +264,33 @@ fn serialises_a_message_once() {
     assert_eq!(encoder.kept.lock().unwrap().histories.0.len(), 1);
 }
 
+#[test]
+fn marks_what_may_be_cached_where_a_server_wants_that() {
+    let quirks = Quirks { cache_breakpoints: true, ..Quirks::default() };
+    let marked = |history: &[Arc<Message>]| {
+        let said = messages_with(quirks.clone(), history);
+        let marked = |message: &Value| {
+            let last = message["content"].as_array().and_then(|parts| parts.last()).cloned();
+            last.is_some_and(|part| part["cache_control"] == json!({"type": "ephemeral"}))
+        };
+        let at = said.as_array().unwrap().iter().enumerate();
+        at.filter(|(_, message)| marked(message)).map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let system = Arc::new(Message::System { content: "S".to_owned() });
+    let mut history = vec![system, user("go")];
+    assert_eq!(marked(&history[1..]), [0]);
+    assert_eq!(marked(&history), [0, 1]);
+    history.push(assistant(Some("a"), vec![call("c1", None, "{}"), call("c2", None, "{}")]));
+    history.push(result("c1", vec![ContentPart::text("one")]));
+    history.push(result("c2", vec![ContentPart::text("two"), image()]));
+    // Behind the results there is one message more, with the image.
+    assert_eq!(marked(&history), [0, 1, 5]);
+    history.extend([assistant(Some("b"), vec![]), user("more")]);
+    assert_eq!(marked(&history), [0, 5, 7]);
+    history.push(assistant(Some("c"), vec![]));
+    assert_eq!(marked(&history), [0, 5, 7]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -272,8 +299,10 @@ proptest! {
         history in any_history(["none", "mine", "m"]),
         return_reasoning in any::<bool>(),
         no_vision in any::<bool>(),
+        cache_breakpoints in any::<bool>(),
     ) {
-        let quirks = Quirks { return_reasoning, no_vision, ..Quirks::default() };
+        let quirks =
+            Quirks { return_reasoning, no_vision, cache_breakpoints, ..Quirks::default() };
         let growing = encoder(quirks.clone());
         for length in 0..=history.len() {
             let body = growing.encode(&request(&history[..length]), true);
