@@ -36,7 +36,7 @@ pub(crate) fn choose(
         Some(other) => {
             let what = format!("providers.{name}.type \"{other}\" is not available yet");
             Err(Failure::new("CFG022", Exit::Configuration, what)
-                .fix("use a server that speaks the OpenAI protocol: type \"openai-compatible\""))
+                .fix("use \"openai-compatible\", \"openai-responses\" or \"anthropic\""))
         }
     }
 }

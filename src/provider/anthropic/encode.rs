@@ -24,6 +24,10 @@ const REPLY_TOKENS: u64 = 32_000;
 /// The least that a model can be told to think.
 const THINKING_MIN: u64 = 1024;
 
+/// Offered where there is nothing to offer: a history with calls must have tools.
+const NO_TOOLS: &[u8] =
+    br#"{"name":"none","description":"Not available.","input_schema":{"type":"object"}}"#;
+
 /// Said for the user, so that it is the model's turn.
 const GO_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"Go on."}]}"#;
 
@@ -101,7 +105,11 @@ impl Encoder {
             request.messages.split_at(request.messages.iter().take_while(is_system).count());
         let history = histories.of(messages, &Turns { quirks: &self.quirks, owner: &self.owner });
         let system = system_json(systems, system);
-        let tools = tools_json(tools, &request.tools);
+        let mut tools = tools_json(tools, &request.tools);
+        let is_past = tools.is_empty() && messages.iter().any(calls_tools);
+        if is_past {
+            tools = NO_TOOLS;
+        }
         let mut body = Vec::with_capacity(
             history.json.len() + tools.len() + system.len() + 4 * CACHE_MARK.len() + 512,
         );
@@ -116,6 +124,9 @@ impl Encoder {
                 self.write_marked(&mut body, list, 1);
                 body.push(b']');
             }
+        }
+        if is_past {
+            body.extend_from_slice(br#","tool_choice":{"type":"none"}"#);
         }
         body.extend_from_slice(b",\"messages\":[");
         self.write_history(&mut body, history);
@@ -172,6 +183,10 @@ impl Encoder {
         body.push(b'}');
         true
     }
+}
+
+fn calls_tools(message: &Arc<Message>) -> bool {
+    matches!(&**message, Message::Assistant(said) if !said.tool_calls.is_empty())
 }
 
 /// The blocks of the instructions, with commas between them.

@@ -105,11 +105,12 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
     let whole_reply = whole.0.unwrap();
     assert_eq!((whole.1.as_str(), whole_reply.stop_reason), (TEXT, StopReason::ToolUse));
     assert_eq!(whole_reply.message.reasoning.as_ref().unwrap().text, THOUGHT);
+    let mut checked = None;
     for at in 0..dialect.stream.len() {
         for end in [Ok(()), Err("reset".to_owned())] {
             let (reply, said) = read::<A>(dialect.stream, at, end).await;
             let start = vec![user("go")];
-            let histories = match reply {
+            let histories: Vec<Vec<Arc<Message>>> = match reply {
                 Ok(reply) => {
                     // Everything but the very end had arrived.
                     assert_eq!(reply.message, whole_reply.message, "at {at}");
@@ -148,6 +149,10 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
                 }
                 Err(other) => panic!("at {at}: {}", other.chain()),
             };
+            // Most cuts leave what the one before left.
+            if checked.replace(histories.clone()) == Some(histories.clone()) {
+                continue;
+            }
             for history in histories {
                 assert_valid(dialect.check, &(dialect.encode)(&request(history)));
             }

@@ -93,6 +93,9 @@ pub(crate) fn messages(request: &Value) -> Verdict {
         ensure(tool["input_schema"]["type"] == "object", "an odd schema", tool)?;
     }
     let turns = list(request, "messages")?;
+    let offers = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+    let called = request["messages"].to_string().contains(r#""type":"tool_use""#);
+    ensure(offers || !called, "calls, and no tools", request)?;
     ensure(turns.len() % 2 == 1, "it does not begin and end with the user", request)?;
     let mut ids = BTreeSet::new();
     let mut open: BTreeSet<&str> = BTreeSet::new();

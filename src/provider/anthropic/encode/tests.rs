@@ -316,18 +316,20 @@ fn writes_a_message_once() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn every_history_is_one_that_a_server_takes(
         history in any_history(OWNER),
         budget in prop::option::of(Just(2048_u64)),
         no_prompt_cache in any::<bool>(),
+        offered in 0..3_usize,
     ) {
         let quirks = Quirks { thinking_budget: budget, no_prompt_cache, ..Quirks::default() };
         let growing = encoder(quirks.clone());
+        let offered = tools(offered);
         for length in 0..=history.len() {
-            let wanted = Request { tools: tools(2), ..request(&history[..length]) };
+            let wanted = Request { tools: Arc::clone(&offered), ..request(&history[..length]) };
             let body = growing.encode(&wanted, true);
             assert_valid(strict::messages, &body);
             let fresh = encoder(quirks.clone()).encode(&wanted, true);

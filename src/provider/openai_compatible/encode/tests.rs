@@ -292,7 +292,7 @@ fn marks_what_may_be_cached_where_a_server_wants_that() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn every_history_is_one_that_a_server_takes(

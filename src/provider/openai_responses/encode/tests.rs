@@ -201,7 +201,7 @@ fn writes_a_message_once() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn every_history_is_one_that_a_server_takes(
