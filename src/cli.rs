@@ -6,6 +6,7 @@
 mod args;
 mod directory;
 mod later;
+mod refuse;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 
 pub use directory::working_directory;
 
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
 
 /// What `posse` was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub struct RunArgs {
     pub record: Option<PathBuf>,
     /// `--sandbox`: `off`, `read-only` or `workspace-write`.
     pub sandbox: Option<String>,
+    /// `--sandbox-required`, if it was given.
+    pub sandbox_required: Option<bool>,
     /// `--network`: `deny` or `inherit`.
     pub network: Option<String>,
     /// `--mode`, `--single-agent`: `single-agent`, the only one there is.
@@ -375,6 +378,11 @@ impl RunArgs {
         let flag = if self.stream == Some(true) { "--stream" } else { "--no-stream" };
         set("streaming.enabled", self.stream.map(|on| json!(on)), flag);
         set("sandbox.mode", self.sandbox.as_ref().map(|mode| json!(mode)), "--sandbox");
+        set(
+            "sandbox.required",
+            self.sandbox_required.map(|required| json!(required)),
+            "--sandbox-required",
+        );
         set("sandbox.network", self.network.as_ref().map(|mode| json!(mode)), "--network");
         overrides
     }
@@ -393,18 +401,25 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
         ErrorKind::DisplayVersion => {
             CliExit { text: version(), stderr: false, code: Exit::Done as u8 }
         }
+        // Nothing was asked for: what there is to ask for.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            CliExit { text: error.to_string(), stderr: true, code: Exit::Usage as u8 }
+        }
         _ => {
             later::suggest(&mut error, args);
-            usage(later::explain(&error).unwrap_or_else(|| error.to_string()))
+            usage(&refuse::failure(&error, subcommand(args)))
         }
     }
 }
 
-fn usage(mut text: String) -> CliExit {
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    CliExit { text, stderr: true, code: Exit::Usage as u8 }
+/// The subcommand that the arguments name, if it exists.
+fn subcommand(args: &[OsString]) -> Option<&str> {
+    let first = args.get(1)?.to_str()?;
+    command().find_subcommand(first).map(|_| first)
+}
+
+fn usage(failure: &Failure) -> CliExit {
+    CliExit { text: format!("{failure}\n"), stderr: true, code: Exit::Usage as u8 }
 }
 
 #[cfg(test)]

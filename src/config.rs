@@ -81,6 +81,17 @@ pub fn load(
     dirs: &Dirs,
     sources: &Sources<'_>,
 ) -> Result<Loaded, Vec<Failure>> {
+    load_with(environment, dirs, sources, |_| Vec::new())
+}
+
+/// The same. If something is wrong, what is wrong with the rules is reported with it; `rules` says
+/// that of the value of `permissions`.
+pub(crate) fn load_with(
+    environment: &Environment,
+    dirs: &Dirs,
+    sources: &Sources<'_>,
+    rules: impl Fn(&[Value]) -> Vec<Failure>,
+) -> Result<Loaded, Vec<Failure>> {
     let mut reader = Reader::default();
     reader.user_file(&user_file(dirs), Reading::Optional);
     if let Some(project) = sources.project {
@@ -98,7 +109,15 @@ pub fn load(
     let (layers, mut notices, mut failures) = reader.finish();
     notices.extend(notice);
     let settings = Settings::from_layers(&layers, environment, &mut failures);
-    if failures.is_empty() { Ok(Loaded { settings, layers, notices }) } else { Err(failures) }
+    if failures.is_empty() {
+        return Ok(Loaded { settings, layers, notices });
+    }
+    let from = settings.permissions_from.as_deref();
+    failures.extend(rules(&settings.permissions).into_iter().map(|failure| match from {
+        Some(from) => failure.at(from),
+        None => failure,
+    }));
+    Err(failures)
 }
 
 /// The user's configuration file, whether or not it exists.

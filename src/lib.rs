@@ -10,9 +10,11 @@ pub mod cli;
 pub mod config;
 
 pub mod agents;
+pub mod hooks;
 pub mod journal;
 pub mod models;
 pub mod permission;
+pub mod protected;
 pub mod provider;
 pub mod sandbox;
 pub mod secrets;

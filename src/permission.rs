@@ -24,6 +24,11 @@ use shell::Script;
 
 pub use places::is_protected;
 
+/// What is wrong with the user's rules, each on its own.
+pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
+    rules::compile(rules).err().unwrap_or_default()
+}
+
 /// Characters of a command above which nothing allows it but a human who sees it.
 const COMMAND_CHARS_MAX: usize = 10_000;
 const READ_TOOLS: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];

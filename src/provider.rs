@@ -18,6 +18,7 @@ mod lenient;
 mod opaque;
 mod openai_compatible;
 mod openai_responses;
+mod pictures;
 mod tame;
 mod tls;
 

@@ -114,7 +114,13 @@ fn write(
     }
     let Report { prompts, replies, calls, .. } = report;
     match report.difference {
-        None => writeln!(out, "identical: {prompts} prompts, {replies} replies, {calls} results"),
+        None => writeln!(
+            out,
+            "identical: {}, {}, {}",
+            counted(*prompts, "prompt", "prompts"),
+            counted(*replies, "reply", "replies"),
+            counted(*calls, "result", "results"),
+        ),
         Some(Difference { step, recorded, replayed }) => writeln!(
             out,
             "different at step {step}\n  recorded: {}\n  replayed: {}",
@@ -207,6 +213,10 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         price: None,
         fail: FailPoints::default(),
     }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod confinement;
 mod errands;
+mod hooking;
 mod model_price;
 mod plain;
 mod provider;
@@ -26,6 +27,7 @@ use crate::journal::commands::{self, View};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 use crate::models;
+use crate::permission;
 
 pub(crate) use provider::{
     choose as choose_provider, name as provider_name, profile as provider_profile,
@@ -106,7 +108,7 @@ pub(crate) fn place(
         trust_project: args.trust_project,
         flags,
     };
-    let loaded = config::load(environment, &dirs, &sources)?;
+    let loaded = config::load_with(environment, &dirs, &sources, permission::check_rules)?;
     Ok(Place { cwd, dirs, loaded })
 }
 

@@ -45,6 +45,8 @@ pub struct Limits {
     pub broken_replies_max: u32,
     /// How often a call is prepared and judged again after an answer, if it keeps changing.
     pub rejudgements_max: u32,
+    /// How often hooks can make one invocation go on after its answer.
+    pub holds_max: u32,
 }
 
 impl Default for Limits {
@@ -70,6 +72,7 @@ impl Default for Limits {
             backoff_max: Duration::from_secs(30),
             broken_replies_max: 1,
             rejudgements_max: 3,
+            holds_max: 8,
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use clock::{Clock, Ids};
-pub use hook::{Hook, HookOutcome, NoHooks};
+pub use hook::{Hook, HookEvent, HookReport, HookSays, Moment, NoHooks, Occasion, Used};
 pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, Opened,
 };

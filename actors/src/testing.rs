@@ -18,8 +18,8 @@ use crate::conversation::{
 use crate::event::{Announcement, Event, Subscription};
 use crate::limits::Limits;
 use crate::ports::{
-    Action, Asking, Confinement, Hook, Ids, NoHooks, Policy, Ports, Question, Situation, Toolbox,
-    Verdict,
+    Action, Asking, Confinement, Hook, HookEvent, HookReport, HookSays, Ids, NoHooks, Occasion,
+    Policy, PortFuture, Ports, Question, Situation, Toolbox, Verdict,
 };
 use crate::record::RecordId;
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
@@ -85,6 +85,38 @@ where
 impl<F> std::fmt::Debug for PolicyFn<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("PolicyFn")
+    }
+}
+
+/// A hook made of a function, for these places: `None` hangs.
+pub struct HookFn<F>(pub &'static [HookEvent], pub F);
+
+impl<F> Hook for HookFn<F>
+where
+    F: Fn(&Occasion) -> Option<HookSays> + Send + Sync + 'static,
+{
+    fn hears(&self, event: HookEvent, _: Option<&str>) -> bool {
+        self.0.contains(&event)
+    }
+
+    fn fire(&self, occasion: Occasion) -> PortFuture<Vec<HookReport>> {
+        let report = |says| HookReport {
+            hook: "test".to_owned(),
+            says,
+            message: Some("so says the test".to_owned()),
+            metadata: serde_json::Value::Null,
+            duration: std::time::Duration::ZERO,
+        };
+        match (self.1)(&occasion) {
+            Some(says) => Box::pin(std::future::ready(vec![report(says)])),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+}
+
+impl<F> std::fmt::Debug for HookFn<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HookFn")
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cli::{
     Invocation, ListArgs, ManArgs, OutputFormat, PlaceArgs, ReplayArgs, SessionsAction,
     SessionsArgs, Shell, usage,
 };
+use crate::failure::{Exit, Failure};
 use flags::{Place, Plain, RUN_EXITS, Run};
 
 /// A local coding-agent runtime: a posse of agents under one authority.
@@ -301,7 +302,13 @@ impl Config {
                     (None, None, None) => ConfigEdit::Explain,
                     (None, None, Some(key)) => ConfigEdit::Unset { key },
                     (Some(key), Some(value), None) => ConfigEdit::Set { key, value },
-                    _ => return Err(usage("error: give KEY and VALUE, or --unset KEY".into())),
+                    _ => {
+                        let what = "the setting or its value is missing";
+                        return Err(usage(
+                            &Failure::new("CLI008", Exit::Usage, what)
+                                .fix("give KEY and VALUE, or --unset KEY"),
+                        ));
+                    }
                 };
                 let place = PlaceArgs { config, ..PlaceArgs::default() };
                 ConfigArgs::Edit { edit, place }

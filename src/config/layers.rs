@@ -5,7 +5,7 @@ mod check;
 mod conflicts;
 mod walk;
 
-pub(crate) use check::{check, duration, from_text, is_model, is_name, mismatch};
+pub(crate) use check::{check, duration, fitting, from_text, is_model, is_name, mismatch};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -282,7 +282,12 @@ impl Reader {
                 let what = mismatch(key.path, expected, value);
                 let usage = matches!(origin, Origin::Flag(_));
                 let exit = if usage { Exit::Usage } else { Exit::Configuration };
-                self.failures.push(Failure::new("CFG003", exit, what).at(origin.to_string()));
+                let fix = match origin {
+                    Origin::Flag(ref flag) => format!("see {flag} in the help of the command"),
+                    _ => format!("correct it or leave it out; {}", fitting(key, key.path)),
+                };
+                let failure = Failure::new("CFG003", exit, what).at(origin.to_string());
+                self.failures.push(failure.fix(fix));
             }
         }
     }
@@ -302,6 +307,13 @@ impl Reader {
         if !key.active || multi {
             self.inactive.insert(path.clone());
         }
+        // Guards of one file are not switched off by another.
+        let value = match (key.path, self.layers.leaves.get(&path), value) {
+            ("hooks", Some(before), Value::Array(more)) => {
+                before.value.as_array().into_iter().flatten().cloned().chain(more).collect()
+            }
+            (_, _, value) => value,
+        };
         self.layers.leaves.insert(path, Leaf { value, origin });
     }
 

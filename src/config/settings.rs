@@ -42,6 +42,10 @@ pub struct Settings {
     pub models: BTreeMap<String, Map<String, Value>>,
     /// `permissions`: rules as JSON objects, from the user alone.
     pub permissions: Vec<Value>,
+    /// What set them, if anything did.
+    pub permissions_from: Option<String>,
+    /// `hooks` as JSON objects: the user's, then those of a trusted project.
+    pub hooks: Vec<Value>,
     /// `providers`, by name.
     pub providers: BTreeMap<String, ProviderSettings>,
 }
@@ -55,6 +59,10 @@ pub struct SandboxSettings {
     pub network: String,
     /// `readSecrets`: absolute.
     pub readable_secrets: Vec<PathBuf>,
+    /// `required`: ends where commands cannot be confined.
+    pub required: bool,
+    /// `writableRoots`: absolute.
+    pub writable_roots: Vec<PathBuf>,
 }
 
 /// How tools behave.
@@ -139,7 +147,9 @@ impl Settings {
         let sandbox = SandboxSettings {
             mode: text("sandbox.mode").unwrap_or_default(),
             network: text("sandbox.network").unwrap_or_default(),
-            readable_secrets: readable_secrets(&list("sandbox.readSecrets"), environment, failures),
+            readable_secrets: paths("sandbox.readSecrets", &list, environment, failures),
+            required: value("sandbox.required").and_then(Value::as_bool).unwrap_or_default(),
+            writable_roots: paths("sandbox.writableRoots", &list, environment, failures),
         };
         Settings {
             multi_agent: multi_agent(layers),
@@ -156,6 +166,8 @@ impl Settings {
             tools: tools(layers),
             models: models(layers),
             permissions: list("permissions"),
+            permissions_from: layers.get("permissions").map(|leaf| leaf.origin.to_string()),
+            hooks: list("hooks"),
             providers: providers(layers, environment, failures),
         }
     }
@@ -200,13 +212,15 @@ fn models(layers: &Layers) -> BTreeMap<String, Map<String, Value>> {
     models
 }
 
-fn readable_secrets(
-    listed: &[Value],
+/// A list of paths that do not depend on where it is read.
+fn paths(
+    key: &str,
+    list: &impl Fn(&str) -> Vec<Value>,
     environment: &Environment,
     failures: &mut Vec<Failure>,
 ) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for given in listed.iter().filter_map(Value::as_str) {
+    for given in list(key).iter().filter_map(Value::as_str) {
         let path = match (given.strip_prefix("~/"), environment.home()) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => PathBuf::from(given),
@@ -214,7 +228,7 @@ fn readable_secrets(
         if path.is_absolute() {
             paths.push(path);
         } else {
-            let what = format!("sandbox.readSecrets: \"{given}\" is not an absolute path");
+            let what = format!("{key}: \"{given}\" is not an absolute path");
             let fix = "begin it with / or ~/";
             failures.push(Failure::new("CFG003", Exit::Configuration, what).fix(fix));
         }

@@ -102,6 +102,7 @@ fn has_defaults_without_any_file() {
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
     tools.read.dedup = true  (built in)
+    ui.history = true  (built in)
     "#);
     let settings = loaded.settings;
     assert_eq!((settings.turns_max, settings.streaming, settings.timeout), (25, true, None));
@@ -140,6 +141,7 @@ fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
     tools.read.dedup = true  (built in)
+    ui.history = true  (built in)
     "#);
     assert_eq!(loaded.notices, []);
     assert_eq!((loaded.settings.turns_max, loaded.settings.streaming), (3, false));
@@ -270,19 +272,23 @@ fn keeps_a_repository_from_setting_what_is_not_harmless() {
     let text = r#"{
         "defaultAgent": "plan", "sandbox": { "mode": "off" }, "model": "expensive",
         "permissions": [ { "tool": "*", "decision": "allow" } ],
-        "providers": { "x": { "baseURL": "https://evil.example" } }, "hooks": { "a": 1 }
+        "providers": { "x": { "baseURL": "https://evil.example" } }, "hooks": [ { "event": "Stop", "command": ["theirs"] } ]
     }"#;
-    let place = Place::new().project(text);
+    let ours = r#"{ "hooks": [ { "event": "Stop", "command": ["ours"] } ] }"#;
+    let place = Place::new().user(ours).project(text);
     let loaded = place.load().unwrap();
-    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: "hooks.a", "model", "permissions", "providers.x.baseURL", "sandbox.mode" cannot be set by a repository; ignored (/project/.posse/config.json)"#);
+    assert_eq!(loaded.settings.hooks.len(), 1);
+    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: "hooks", "model", "permissions", "providers.x.baseURL", "sandbox.mode" cannot be set by a repository; ignored (/project/.posse/config.json)"#);
     assert_eq!(loaded.settings.default_agent, "plan");
     assert_eq!((loaded.settings.model, loaded.settings.providers.len()), (None, 0));
 
     let trusted = place.load_with(|sources| sources.trust_project = true).unwrap();
     insta::assert_snapshot!(place.notices(&trusted), @r#"
     warning[CFG005]: "permissions", "providers.x.baseURL", "sandbox.mode" cannot be set by a repository; ignored (/project/.posse/config.json)
-    warning[CFG017]: "hooks.a": accepted, but without effect in this version
     "#);
+    // A repository adds to the hooks of its user, and takes none away.
+    let commands = trusted.settings.hooks.iter().map(|hook| hook["command"][0].as_str());
+    assert_eq!(commands.collect::<Vec<_>>(), [Some("ours"), Some("theirs")]);
     assert_eq!(trusted.settings.model.as_deref(), Some("expensive"));
     assert_eq!(trusted.settings.sandbox.mode, "workspace-write");
     assert!(trusted.settings.permissions.is_empty());
@@ -411,7 +417,7 @@ fn repeats_no_name_that_is_endless() {
     let name = "n".repeat(1 << 20);
     let failures = Place::new().user(format!("{{ \"{name}\": 1 }}")).load().unwrap_err();
     assert!(failures[0].to_string().len() < 1000);
-    let place = Place::new().project(format!("{{ \"hooks\": {{ \"{name}\": 1 }} }}"));
+    let place = Place::new().project(format!("{{ \"memory\": {{ \"{name}\": 1 }} }}"));
     assert!(place.load().unwrap().notices[0].text.len() < 1000);
 }
 

@@ -226,9 +226,11 @@ impl Plain<'_> {
         let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
         let mut text = format!("session {}{kept}\n", self.current.session.id());
         text.push_str(&self.selection());
-        if self.current.tier == "none" {
-            text.push_str("sandbox   none: commands run with all of your rights\n");
-        }
+        text.push_str(match self.current.tier.as_str() {
+            "full" => "sandbox   full\n",
+            "reduced" => "sandbox   reduced: secret files can be read by commands\n",
+            _ => "sandbox   none: commands run with all of your rights\n",
+        });
         if dry_run {
             text.push_str("dry run   nothing is written or run\n");
         }

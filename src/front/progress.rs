@@ -1,7 +1,8 @@
 //! What a person sees on standard error while a run goes on: short lines, nothing that draws.
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
-use posse_actors::event::Event;
+use posse_actors::event::{Event, HookDecision};
+use posse_actors::ports::HookEvent;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
@@ -115,7 +116,10 @@ impl Progress {
                 String::new()
             }
             Event::ToolFailed { content, name, class, .. } => {
-                let text = format!("  ✗ {name} {class}: {}", first_line(content));
+                let line = first_line(content);
+                // What the model is told begins with the class as well.
+                let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
+                let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
                 self.paint("31", &text)
             }
             Event::ToolOutcomeUnknown { content, .. } => {
@@ -207,6 +211,10 @@ impl Progress {
             Event::ActorRestarted { actor, .. } => format!("! {actor} runs again"),
             Event::SessionParked { cause } => format!("! parked: {}", printable(cause)),
             Event::Warning { message } => format!("! {}", printable(message)),
+            Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {
+                Some(text) => text,
+                None => return String::new(),
+            },
             _ => return String::new(),
         };
         self.paint("33", &text)
@@ -214,6 +222,37 @@ impl Progress {
 
     fn paint(&self, code: &str, text: &str) -> String {
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// What a person should know of what a hook did. What refuses a call or ends the run is told there.
+fn of_hook(event: &Event) -> Option<String> {
+    match event {
+        Event::HookFired { hook, event, tool, decision, message, output, .. } => {
+            let tool = tool.as_deref().unwrap_or_default();
+            let what = match (decision, event) {
+                (HookDecision::Warn, _) => "warns".to_owned(),
+                (HookDecision::Patch, HookEvent::PreToolUse) => {
+                    format!("changed the arguments of {tool}")
+                }
+                (HookDecision::Patch, _) => format!("changed what the model reads of {tool}"),
+                (HookDecision::Block, HookEvent::Stop) => {
+                    "does not accept the answer yet".to_owned()
+                }
+                (HookDecision::Block, _) if output.is_some() => {
+                    format!("withheld the result of {tool}")
+                }
+                _ => return None,
+            };
+            let message = message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
+            Some(format!("! hook {} {}", printable(hook), printable(&format!("{what}{message}"))))
+        }
+        Event::HookFailed { hook, event, code, cause, blocked, .. } => {
+            let counts = if *blocked { "; that counts as a no" } else { "" };
+            let (hook, event, cause) = (printable(hook), event.name(), printable(cause));
+            Some(format!("! hook {hook} failed at {event}: {} {cause}{counts}", printable(code)))
+        }
+        _ => None,
     }
 }
 

@@ -140,7 +140,7 @@ impl Questions {
                 self.shown = false;
                 Answered::Decided(id, decision)
             }
-            None => Answered::Unclear(open.keys()),
+            None => Answered::Unclear(format!("  {UNCLEAR}\n{}", open.keys())),
         })
     }
 
@@ -155,6 +155,9 @@ impl Questions {
         self.show()
     }
 }
+
+/// What is said of a line that is no answer.
+const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
 
 /// What a line at the terminal meant.
 #[derive(Debug)]
@@ -257,7 +260,8 @@ mod tests {
                 "  not all of it was shown yet\n  [Enter] more (6 lines left)  [N] no: "
             );
         }
-        assert_eq!(shown(questions.decide("what?")), "  [Enter] more (6 lines left)  [N] no: ");
+        let unclear = format!("  {UNCLEAR}\n  [Enter] more (6 lines left)  [N] no: ");
+        assert_eq!(shown(questions.decide("what?")), unclear);
         let text = shown(questions.decide(""));
         assert_eq!(text.matches("  │ echo\n").count(), 5);
         let end = "  │ touch PWNED\n  allow? [y] once  [s] for this session  [N] no: ";

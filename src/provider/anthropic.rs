@@ -22,7 +22,7 @@ use crate::provider::anthropic::reply::Reply;
 use crate::provider::attempt::{attempt, bytes_of, refusal};
 use crate::provider::http::Endpoint;
 use crate::provider::opaque::Owner;
-use crate::provider::openai_compatible::classify::Cause;
+use crate::provider::openai_compatible::classify::{self, Cause};
 use crate::provider::profile::Profile;
 
 /// The protocol's name in what is kept of a reply.
@@ -67,8 +67,10 @@ impl Anthropic {
     /// How many tokens `request` has, as the server counts them.
     pub(crate) async fn count_tokens(&self, request: &Request) -> Result<u64, ProviderError> {
         let Shared { counting, encoder, .. } = &*self.0;
-        let body = encoder.encode_for_counting(request);
-        let response = counting.post(body.into(), "application/json").await?;
+        let body = encoder
+            .encode_for_counting(request)
+            .map_err(|why| classify::rejected(&counting.origin, why))?;
+        let response = counting.post(body.bytes.into(), "application/json").await?;
         if !response.status().is_success() {
             return Err(refusal(counting, response).await);
         }
@@ -108,8 +110,8 @@ impl Shared {
     ) -> Result<Completion, ProviderError> {
         let stream = request.stream && self.stream;
         let body = self.encoder.encode(request, stream);
-        let deltas = request.stream.then_some(deltas);
-        let mut completion = attempt::<Reply>(&self.endpoint, body.into(), stream, deltas).await?;
+        let mut completion =
+            attempt::<Reply>(&self.endpoint, body, stream, request.stream, deltas).await?;
         self.owner.sign(&mut completion.message);
         Ok(completion)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use posse_actors::ports::{Completion, DeltaSender, ProviderError};
+use posse_actors::ports::{Completion, Delta, DeltaSender, ProviderError};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::timeout;
@@ -25,16 +25,32 @@ const ERROR_WAIT: Duration = Duration::from_secs(5);
 /// used again.
 const DRAIN_WAIT: Duration = Duration::from_millis(10);
 
-/// Sends `body`, and reads the reply as an `A`. `deltas`: where they go, if anybody wants them.
+/// A request as it is sent.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    /// What the user should know about it.
+    pub(crate) notice: Option<String>,
+}
+
+/// Sends `body`, and reads the reply as an `A`. `wanted`: whether anybody wants its deltas.
 pub(crate) async fn attempt<A: Assembly>(
     endpoint: &Endpoint,
-    body: Bytes,
+    body: Result<Body, String>,
     stream: bool,
-    deltas: Option<&DeltaSender>,
+    wanted: bool,
+    deltas: &DeltaSender,
 ) -> Result<Completion, ProviderError> {
     let accept = if stream { "text/event-stream" } else { "application/json" };
-    let response = endpoint.post(body, accept).await?;
     let origin = &endpoint.origin;
+    let body = body.map_err(|why| ProviderError::Unasked {
+        class: ProviderError::NO_VISION,
+        source: classify::Cause::boxed(origin, why),
+    })?;
+    if let Some(notice) = body.notice {
+        deltas.send(Delta::Notice(notice)).await.ok();
+    }
+    let response = endpoint.post(body.bytes.into(), accept).await?;
     if !response.status().is_success() {
         return Err(refusal(endpoint, response).await);
     }
@@ -43,7 +59,8 @@ pub(crate) async fn attempt<A: Assembly>(
         return Err(classify::not_the_provider(origin));
     }
     let mut source = Live(response);
-    let completion = decode::read::<A>(&mut source, origin, endpoint.idle(), deltas).await?;
+    let wanted = wanted.then_some(deltas);
+    let completion = decode::read::<A>(&mut source, origin, endpoint.idle(), wanted).await?;
     timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
     Ok(completion)
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use posse_actors::conversation::Message;
 
+use crate::provider::pictures::{self, Shown};
+
 /// Histories that are kept serialised: those of agents that take turns.
 pub(crate) const HISTORIES_MAX: usize = 4;
 
@@ -16,9 +18,17 @@ pub(crate) trait Grouping {
     /// Whether `next` is part of the group before it.
     fn continues(&self, next: &Message) -> bool;
 
-    /// Appends a group, with a comma before it if there is something before it. `owed` is what
-    /// the writing of the group before it returned; it is false for the first.
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], owed: bool) -> bool;
+    /// Appends a group, with a comma before it if there is something before it.
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool;
+}
+
+/// What the groups before one leave to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Before {
+    /// What the writing of the last of them returned; false for the first.
+    pub(crate) owed: bool,
+    /// How many images of the group are left out, from its first on.
+    pub(crate) left_out: usize,
 }
 
 /// The most recently used histories, the latest last.
@@ -33,18 +43,26 @@ pub(crate) struct History {
     pub(crate) json: Vec<u8>,
     /// Where groups end.
     ends: Vec<End>,
+    /// Images that are left out, from the oldest on.
+    left_out: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct End {
     messages: usize,
     bytes: usize,
+    images: usize,
     owed: bool,
 }
 
 impl Histories {
-    /// `messages`, serialised.
-    pub(crate) fn of(&mut self, messages: &[Arc<Message>], how: &impl Grouping) -> &History {
+    /// `messages`, serialised. Of what is `shown`, a notice that was given before is taken out.
+    pub(crate) fn of(
+        &mut self,
+        messages: &[Arc<Message>],
+        shown: &mut Shown,
+        how: &impl Grouping,
+    ) -> &History {
         let best = (0..self.0.len())
             .map(|at| (self.0[at].common(messages), at))
             .filter(|(common, _)| *common > 0)
@@ -60,6 +78,10 @@ impl Histories {
         self.0.push(history);
         let last = self.0.len() - 1;
         let history = &mut self.0[last];
+        if shown.left_out <= history.left_out {
+            shown.notice = None;
+        }
+        history.leave_out(shown.left_out);
         history.catch_up(messages, how);
         history
     }
@@ -97,6 +119,15 @@ impl History {
         pairs.take_while(|(mine, theirs)| Arc::ptr_eq(mine, theirs)).count()
     }
 
+    /// Forgets what was written with other images left out than the oldest `left_out`.
+    fn leave_out(&mut self, left_out: usize) {
+        if self.left_out != left_out {
+            let same = self.left_out.min(left_out);
+            self.ends.retain(|end| end.images <= same);
+            self.left_out = left_out;
+        }
+    }
+
     /// Serialises what is new in `messages`, after forgetting what is no longer in them.
     fn catch_up(&mut self, messages: &[Arc<Message>], how: &impl Grouping) {
         let common = self.common(messages);
@@ -111,11 +142,13 @@ impl History {
         while from < messages.len() {
             let more = messages[from + 1..].iter().take_while(|next| how.continues(next)).count();
             let group = &messages[from..=from + more];
-            let owed = self.last().owed;
-            let owed = how.write(&mut self.json, group, owed);
+            let End { images, owed, .. } = self.last();
+            let before = Before { owed, left_out: self.left_out.saturating_sub(images) };
+            let owed = how.write(&mut self.json, group, before);
+            let images = images + pictures::count(group);
             self.messages.extend_from_slice(group);
             from += group.len();
-            self.ends.push(End { messages: from, bytes: self.json.len(), owed });
+            self.ends.push(End { messages: from, bytes: self.json.len(), images, owed });
         }
     }
 }

@@ -39,7 +39,12 @@ impl OpenAiCompatible {
     pub(crate) fn new(profile: Profile) -> Result<OpenAiCompatible, Failure> {
         Ok(OpenAiCompatible(Arc::new(Shared {
             endpoint: Endpoint::new(&profile, "/chat/completions")?,
-            encoder: Encoder::new(&profile.model, profile.quirks, profile.max_tokens),
+            encoder: Encoder::new(
+                &profile.model,
+                profile.quirks,
+                profile.sight,
+                profile.max_tokens,
+            ),
             model: profile.model,
             stream: profile.stream,
         })))
@@ -73,8 +78,7 @@ impl Shared {
     ) -> Result<Completion, ProviderError> {
         let stream = request.stream && self.stream;
         let body = self.encoder.encode(request, stream);
-        let deltas = request.stream.then_some(deltas);
-        attempt::<Reply>(&self.endpoint, body.into(), stream, deltas).await
+        attempt::<Reply>(&self.endpoint, body, stream, request.stream, deltas).await
     }
 }
 

@@ -80,8 +80,8 @@ impl Shared {
     ) -> Result<Completion, ProviderError> {
         let stream = request.stream && self.stream;
         let body = self.encoder.encode(request, stream);
-        let deltas = request.stream.then_some(deltas);
-        let mut completion = attempt::<Reply>(&self.endpoint, body.into(), stream, deltas).await?;
+        let mut completion =
+            attempt::<Reply>(&self.endpoint, body, stream, request.stream, deltas).await?;
         self.owner.sign(&mut completion.message);
         Ok(completion)
     }

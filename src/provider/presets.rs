@@ -32,6 +32,8 @@ enum Quirk {
     ReturnReasoning,
     CacheBreakpoints,
     MaxTokensField(&'static str),
+    MaxImages(usize),
+    MaxImageBytes(usize),
 }
 
 const PRESETS: &[Preset] = &[
@@ -127,7 +129,11 @@ const PRESETS: &[Preset] = &[
         key_variable: Some("GROQ_API_KEY"),
         placeholder_key: None,
         model: Some("openai/gpt-oss-120b"),
-        quirks: &[Quirk::MaxTokensField("max_completion_tokens")],
+        quirks: &[
+            Quirk::MaxTokensField("max_completion_tokens"),
+            Quirk::MaxImages(5),
+            Quirk::MaxImageBytes(4_000_000),
+        ],
     },
     Preset {
         name: "azure",
@@ -160,6 +166,8 @@ impl Preset {
                 Quirk::OmitTemperature => quirks.omit_temperature = true,
                 Quirk::ReturnReasoning => quirks.return_reasoning = true,
                 Quirk::CacheBreakpoints => quirks.cache_breakpoints = true,
+                Quirk::MaxImages(images) => quirks.max_images = Some(*images),
+                Quirk::MaxImageBytes(bytes) => quirks.max_image_bytes = Some(*bytes),
                 Quirk::MaxTokensField(field) => quirks.max_tokens_field = Some((*field).to_owned()),
             }
         }

@@ -4,6 +4,8 @@
 //! in and the key found.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -81,6 +83,38 @@ pub struct Profile {
     pub stream: bool,
     /// How long silence is borne.
     pub timeouts: Timeouts,
+    /// Whether the model takes images, as far as that is known.
+    pub sight: Sight,
+}
+
+/// Whether a model takes images: found out when there is one.
+#[derive(Clone)]
+pub struct Sight(Arc<LazyLock<Option<String>, FindBlindness>>);
+
+type FindBlindness = Box<dyn FnOnce() -> Option<String> + Send>;
+
+impl Sight {
+    /// `find` says why the model takes none, and which does; `None`: it may well take them.
+    pub fn new(find: impl FnOnce() -> Option<String> + Send + 'static) -> Sight {
+        Sight(Arc::new(LazyLock::new(Box::new(find))))
+    }
+
+    /// Why the model takes no images, if it takes none.
+    pub fn blindness(&self) -> Option<&str> {
+        LazyLock::force(&self.0).as_deref()
+    }
+}
+
+impl Default for Sight {
+    fn default() -> Sight {
+        Sight::new(|| None)
+    }
+}
+
+impl fmt::Debug for Sight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sight")
+    }
 }
 
 /// How a key is sent.
@@ -114,6 +148,10 @@ pub struct Quirks {
     pub return_reasoning: bool,
     /// The model takes no images; it is told that there was one.
     pub no_vision: bool,
+    /// Images that one request may have. Of more, the oldest are left out.
+    pub max_images: Option<usize>,
+    /// Bytes that the images of one request may have, as they are sent.
+    pub max_image_bytes: Option<usize>,
     /// Results of tools carry the tool's name.
     pub tool_result_name: bool,
     /// Mark the places up to which the server may cache a prompt, as Messages has it.
@@ -215,6 +253,7 @@ impl Profile {
             max_tokens: None,
             stream: true,
             timeouts: Timeouts::default(),
+            sight: Sight::default(),
         }
     }
 
@@ -282,6 +321,7 @@ impl Profile {
             max_tokens: settings.max_tokens,
             stream: settings.stream.unwrap_or(true),
             timeouts: settings.timeouts.unwrap_or_default(),
+            sight: Sight::default(),
         })
     }
 }

@@ -115,7 +115,17 @@ fn error(class: &str) -> ProviderError {
         "context_full" => ProviderError::ContextFull { source },
         "unauthorized" => ProviderError::Unauthorized { source },
         "quota" => ProviderError::QuotaExhausted { retry_after: None, source },
-        _ => ProviderError::Rejected { source },
+        class => {
+            let unasked = [
+                ProviderError::REDIRECTED,
+                ProviderError::NOT_THE_PROVIDER,
+                ProviderError::NO_VISION,
+            ];
+            match unasked.into_iter().find(|known| *known == class) {
+                Some(class) => ProviderError::Unasked { class, source },
+                None => ProviderError::Rejected { source },
+            }
+        }
     }
 }
 

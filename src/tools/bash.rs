@@ -112,6 +112,7 @@ impl Tool for Bash {
                 spill: spill::path(&env.session_dir, &context.call.call_id),
                 output_bytes_max: context.output_bytes_max,
                 spill_bytes_max: SPILL_BYTES_MAX,
+                dialogue: None,
             };
             match sandbox.run(spawn, |update| announce(&context, update)).await {
                 Ok(outcome) => report::output(&env.session_dir, &context, &outcome, note, timeout),

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use posse_actors::ports::Provider;
+use posse_actors::ports::{Provider, ProviderInfo};
 use serde_json::Value;
 
 use crate::config::{Environment, ProviderSettings, Settings};
 use crate::failure::{Exit, Failure};
-use crate::models::Catalog;
-use crate::provider::profile::{self, Auth, Profile, Protocol, Quirks};
+use crate::models::{Catalog, Model};
+use crate::provider::profile::{self, Auth, Profile, Protocol, Quirks, Sight};
 use crate::provider::{live, presets, replay};
 
 /// Bound of a reply where a protocol insists on one: a model may be able to say more, but what is
@@ -31,7 +31,9 @@ pub(crate) fn choose(
     match kind {
         Some("replay") => replayed(name, configured, workspace),
         None | Some("openai-compatible" | "openai-responses" | "anthropic") => {
-            live(profile(name, settings, environment)?)
+            let mut profile = profile(name, settings, environment)?;
+            profile.sight = sight(settings, name, &profile.model);
+            live(profile)
         }
         Some(other) => {
             let what = format!("providers.{name}.type \"{other}\" is not available yet");
@@ -39,6 +41,54 @@ pub(crate) fn choose(
                 .fix("use \"openai-compatible\", \"openai-responses\" or \"anthropic\""))
         }
     }
+}
+
+/// Why the model of `settings` takes no images, where that is known, and which one does.
+pub(crate) fn blindness(settings: &Settings, info: &ProviderInfo) -> Option<Failure> {
+    let configured = settings.providers.get(&info.profile);
+    if configured.is_some_and(|profile| profile.kind.as_deref() == Some("replay")) {
+        return None;
+    }
+    let says_so = configured.and_then(|profile| profile.quirks.get("noVision"));
+    let sight = sight(settings, &info.profile, &info.model);
+    let why = match sight.blindness() {
+        Some(why) => why.to_owned(),
+        None if says_so == Some(&Value::Bool(true)) => {
+            format!("providers.{}.quirks.noVision says so", info.profile)
+        }
+        None => return None,
+    };
+    let what = format!("{} takes no images, and nothing was sent", info.model);
+    Some(Failure::new("IMG007", Exit::Usage, what).at("--image").because(why).fix(format!(
+        "pass --model with one that does; or, if {0} does, set models.\"{0}\".vision to true",
+        info.model
+    )))
+}
+
+fn sight(settings: &Settings, profile: &str, model: &str) -> Sight {
+    let own = settings.models.clone();
+    let (profile, model) = (profile.to_owned(), model.to_owned());
+    Sight::new(move || {
+        let catalog = Catalog::new(&own);
+        let known = catalog.find(&profile, &model)?;
+        if known.facts.vision != Some(false) {
+            return None;
+        }
+        let theirs = format!("{profile}/");
+        let sees = |other: &Model| {
+            let name = match &other.provider {
+                Some(provider) => Some(other.model.as_str()).filter(|_| *provider == profile),
+                None => other.model.strip_prefix(&theirs),
+            };
+            name.filter(|_| other.facts.vision == Some(true)).map(str::to_owned)
+        };
+        Some(match catalog.all().iter().find_map(sees) {
+            Some(other) => format!("{model} takes no images; {other} of {profile} does"),
+            None => {
+                format!("{model} takes no images, and no model of {profile} is known that does")
+            }
+        })
+    })
 }
 
 /// The profile of that name, with its key.
@@ -99,8 +149,9 @@ fn no_provider() -> Failure {
     }
     let what = "no model provider is configured, and no key is in the environment";
     Failure::new("CFG023", Exit::Configuration, what).fix(format!(
-        "set one of {}; or name a local server with `--provider ollama --model NAME`; or see it \
-         work without a model: `posse demo`",
+        "set one of {}; or name a local server with `--provider ollama --model NAME`; or describe \
+         your own in the configuration (`posse config edit` says how); or see it work without a \
+         model: `posse demo`",
         variables.join(", ")
     ))
 }

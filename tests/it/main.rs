@@ -16,10 +16,14 @@ mod posse;
 mod turns;
 // What is asked about, allowed and denied.
 mod permission;
+// Programs that are asked, and secrets that are hidden.
+mod hooks;
 // What a model is told of arguments that make no sense.
 mod arguments;
 // Whole tasks in the other protocols.
 mod dialects;
+// Images, odd names, second names.
+mod files;
 // Servers that fail, lie or send rubbish.
 mod provider_faults;
 // What is kept of a run that does not come to its end.
@@ -43,7 +47,10 @@ mod replay;
 mod doctor;
 
 // Processes: what they see, how they end, what is left of them.
+mod confining;
 mod exec;
+// What confinement does not let through, each with what it must.
+mod sandbox;
 // Rules about the source that no compiler checks.
 mod tidy;
 // The commands around the configuration.

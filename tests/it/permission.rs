@@ -40,13 +40,13 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     let shown = ended.stderr.lines().skip(1).collect::<Vec<_>>().join("\n");
     let shown = shown.replace(&machine.path("work").display().to_string(), "/project");
     insta::assert_snapshot!(shown, @r#"
-    sandbox none: commands run with all of your rights
+    sandbox full: workspace-write, no network
     ! denied: commands are asked about; nobody can be asked
       rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
-      ✗ bash denied: Denied: commands are asked about; nobody can be asked
+      ✗ bash denied: commands are asked about; nobody can be asked
     ! denied: changes to files are asked about; nobody can be asked
       rule: {"decision":"allow","match":{"pathGlob":"/project/src/new.rs"},"tool":"write_file"}
-      ✗ write_file denied: Denied: changes to files are asked about; nobody can be asked
+      ✗ write_file denied: changes to files are asked about; nobody can be asked
     • read there.txt
     error[PRM001]: 2 permission(s) were needed and nobody could be asked
       fix: run it in a terminal, pass `--yes`, or add the rule shown above
@@ -407,7 +407,9 @@ fn says_what_of_the_sandbox_is_not_enforced() {
     let unenforced = |more: &serde_json::Value, args: &[&str]| -> Vec<String> {
         let server = ModelServer::start(vec![says("hi")]);
         let machine = Machine::configured(&server, more, &json!({}));
-        let ended = machine.posse(&[&["run"], args, &["say hi"]].concat());
+        let mut command = machine.command(&[&["run"], args, &["say hi"]].concat());
+        command.env("POSSE_SANDBOX_BACKEND", "nothing");
+        let ended = Running::start(command).end();
         ended.assert_code(0);
         let lines = ended.stderr.lines().filter(|line| line.contains("not enforced"));
         lines.map(str::to_owned).collect()
@@ -417,13 +419,13 @@ fn says_what_of_the_sandbox_is_not_enforced() {
     assert_eq!(
         unenforced(&none, &["--sandbox", "workspace-write", "--network", "deny"]),
         [
-            "sandbox none: --sandbox workspace-write is not enforced on commands yet",
-            "sandbox none: --network deny is not enforced on commands yet",
+            "sandbox none: --sandbox workspace-write is not enforced on commands here",
+            "sandbox none: --network deny is not enforced on commands here",
         ]
     );
     assert_eq!(unenforced(&none, &["--sandbox", "off", "--network", "inherit"]), [""; 0]);
     assert_eq!(
         unenforced(&json!({"sandbox": {"mode": "read-only"}}), &[]),
-        ["sandbox none: sandbox.mode read-only is not enforced on commands yet"]
+        ["sandbox none: sandbox.mode read-only is not enforced on commands here"]
     );
 }

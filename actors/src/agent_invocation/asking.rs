@@ -7,17 +7,30 @@ use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::Input;
-use crate::agent_invocation::ending::{no_provider, unanswered, unwritable};
+use crate::agent_invocation::ending::{hooked, no_provider, unanswered, unwritable};
 use crate::agent_invocation::{AgentInvocation, Msg, State};
 use crate::conversation::StopReason;
 use crate::event::{Event, Origin};
 use crate::mailbox::{Beside, beside, panic_text};
-use crate::ports::{Completion, ProviderError, Request, SideEffect};
+use crate::ports::{Completion, HookEvent, Moment, ProviderError, Request, SideEffect};
 use crate::provider_client::{self, Draft, keep_partial};
+use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
-/// What the provider's client answered. `None`: it is gone for good.
-pub(super) type Answer = Option<Result<Completion, ProviderError>>;
+/// Whether the model may be asked.
+pub(crate) enum Way {
+    Clear,
+    /// A hook says why not.
+    Blocked(String),
+}
+
+/// What became of a request.
+pub(crate) enum Heard {
+    /// What the provider's client answered. `None`: it is gone for good.
+    Answer(Option<Result<Completion, ProviderError>>),
+    /// A hook discards what the model said, and says why.
+    Discarded { said: Option<String>, why: String },
+}
 
 /// A request that the model has not answered yet.
 pub(super) struct Asking {
@@ -34,20 +47,35 @@ impl Asking {
 }
 
 impl AgentInvocation {
-    /// Asks the model as soon as the journal has room; almost always that is at once.
+    /// Asks the model as soon as hooks were asked and the journal has room; almost always there are
+    /// no hooks, and there is room.
     pub(super) fn clear_way(&self, me: &ActorRef<Msg>, state: &mut State) {
-        if self.services.transcript.has_room() {
+        let heard = self.services.hooks.hears(HookEvent::BeforeModelRequest, None);
+        if !heard && self.services.transcript.has_room() {
             return self.ask_model(me, state);
         }
+        let moment = heard.then(|| Moment::BeforeModelRequest {
+            turn: state.agent_loop.turns() + 1,
+            messages: state.agent_loop.history().len(),
+            model: self.provider_info.model.clone(),
+        });
+        let fired = moment.map(|moment| self.services.fire(&self.origin, moment));
         let transcript = self.services.transcript.clone();
-        let room = async move { transcript.room().await };
-        state.clearing = Some(beside(me, room, Msg::Cleared));
+        let way = async move {
+            if let Some(fired) = fired
+                && let Some(why) = fired.await.blocked
+            {
+                return Ok(Way::Blocked(why));
+            }
+            transcript.room().await.map(|()| Way::Clear)
+        };
+        state.clearing = Some(beside(me, way, Msg::Cleared));
     }
 
     pub(super) fn cleared(
         &self,
         me: &ActorRef<Msg>,
-        cleared: Result<Result<(), Unrecorded>, JoinError>,
+        cleared: Result<Result<Way, Unrecorded>, JoinError>,
         state: &mut State,
     ) -> Result<Option<Input>, ActorProcessingErr> {
         // A run that was stopped hears of the wait that it gave up.
@@ -55,10 +83,11 @@ impl AgentInvocation {
             return Ok(None);
         }
         match cleared {
-            Ok(Ok(())) => {
+            Ok(Ok(Way::Clear)) => {
                 self.ask_model(me, state);
                 Ok(None)
             }
+            Ok(Ok(Way::Blocked(why))) => Ok(Some(Input::Unanswered(hooked(why)))),
             Ok(Err(unrecorded)) => Ok(Some(Input::Unanswered(unwritable(&unrecorded)))),
             Err(died) => Err(panic_text(died).into()),
         }
@@ -84,7 +113,7 @@ impl AgentInvocation {
         let deadline = self.services.clock.monotonic() + self.services.limits.patience;
         let (origin, provider) = (Arc::clone(&self.origin), self.provider.clone());
         let (draft, transcript) = (Draft::default(), self.services.transcript.clone());
-        let shared = draft.clone();
+        let (shared, services) = (draft.clone(), Arc::clone(&self.services));
         // When the provider's client crashes with our request, no tool ran for it: ask again.
         let answer = async move {
             let question = |report| {
@@ -95,25 +124,29 @@ impl AgentInvocation {
                     provider_client::Question { request, origin, turn, deadline, draft, report };
                 provider_client::Msg::Complete(question)
             };
-            provider.insist(question).await
+            let answer = provider.insist(question).await;
+            review(answer, turn, &services, &origin).await
         };
         state.asking = Some(Asking { turn, draft, _work: beside(me, answer, Msg::Replied) });
     }
 
     pub(super) fn heard(
         &self,
-        replied: Result<Answer, JoinError>,
+        replied: Result<Heard, JoinError>,
         state: &mut State,
     ) -> Result<Option<Input>, ActorProcessingErr> {
         // An answer may be on its way when the run is stopped: it was not heard, and is not kept.
-        if state.asking.take().is_none() {
-            return Ok(None);
-        }
-        match replied {
-            Ok(Some(Ok(completion))) => Ok(Some(self.replied(completion, state))),
-            Ok(Some(Err(error))) => Ok(Some(Input::Unanswered(unanswered(&error)))),
-            Ok(None) => Ok(Some(Input::Unanswered(no_provider()))),
-            Err(died) => Err(panic_text(died).into()),
+        let Some(asking) = state.asking.take() else { return Ok(None) };
+        match replied.map_err(panic_text)? {
+            Heard::Answer(Some(Ok(completion))) => Ok(Some(self.replied(completion, state))),
+            Heard::Answer(Some(Err(error))) => Ok(Some(Input::Unanswered(unanswered(&error)))),
+            Heard::Answer(None) => Ok(Some(Input::Unanswered(no_provider()))),
+            Heard::Discarded { said, why } => {
+                asking.draft.or(said.as_deref().unwrap_or_default());
+                let (transcript, origin) = (&self.services.transcript, &self.origin);
+                keep_partial(&asking.draft, transcript, origin, asking.turn, "discarded by a hook");
+                Ok(Some(Input::Unanswered(hooked(why))))
+            }
         }
     }
 
@@ -152,4 +185,24 @@ impl AgentInvocation {
         let effect = self.tools.iter().find(|spec| spec.name == tool);
         effect.is_some_and(|spec| spec.side_effect != SideEffect::None)
     }
+}
+
+/// Lets hooks look at a reply before anything becomes of it.
+async fn review(
+    answer: Option<Result<Completion, ProviderError>>,
+    turn: u32,
+    services: &Services,
+    origin: &Arc<Origin>,
+) -> Heard {
+    if let Some(Ok(completion)) = &answer
+        && services.hooks.hears(HookEvent::AfterModelResponse, None)
+    {
+        let message = completion.message.clone();
+        let said = message.content.clone();
+        let moment = Moment::AfterModelResponse { turn, message };
+        if let Some(why) = services.fire(origin, moment).await.blocked {
+            return Heard::Discarded { said, why };
+        }
+    }
+    Heard::Answer(answer)
 }

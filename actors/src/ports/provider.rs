@@ -60,6 +60,8 @@ pub enum Delta {
     Text(String),
     /// Thinking.
     Thinking(String),
+    /// One line for the user about the request itself, such as what was left out of it.
+    Notice(String),
 }
 
 /// A whole reply.
@@ -126,9 +128,24 @@ pub enum ProviderError {
         /// For the user and the log.
         source: BoxError,
     },
+    /// The request did not get to a model. Trying again will not help.
+    #[error("the request did not get to a model")]
+    Unasked {
+        /// Why, as events name it: [`ProviderError::REDIRECTED`], …
+        class: &'static str,
+        /// For the user and the log.
+        source: BoxError,
+    },
 }
 
 impl ProviderError {
+    /// The server points elsewhere, and nothing was sent there.
+    pub const REDIRECTED: &'static str = "redirected";
+    /// What answered is not a provider.
+    pub const NOT_THE_PROVIDER: &'static str = "not_the_provider";
+    /// The history has images, and the model takes none. Nothing was sent.
+    pub const NO_VISION: &'static str = "no_vision";
+
     /// The class, as events and messages name it.
     pub fn class(&self) -> &'static str {
         match self {
@@ -139,6 +156,7 @@ impl ProviderError {
             ProviderError::Unauthorized { .. } => "unauthorized",
             ProviderError::QuotaExhausted { .. } => "quota",
             ProviderError::Rejected { .. } => "rejected",
+            ProviderError::Unasked { class, .. } => class,
         }
     }
 

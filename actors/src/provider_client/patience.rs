@@ -47,7 +47,8 @@ pub(crate) fn decide(
         | ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
         | ProviderError::QuotaExhausted { .. }
-        | ProviderError::Rejected { .. } => return Decision::GiveUp,
+        | ProviderError::Rejected { .. }
+        | ProviderError::Unasked { .. } => return Decision::GiveUp,
     };
     if wait > left { Decision::GiveUp } else { Decision::Retry { wait } }
 }
@@ -113,6 +114,7 @@ mod tests {
             ProviderError::Unauthorized { source: "x".into() },
             ProviderError::QuotaExhausted { retry_after: None, source: "x".into() },
             ProviderError::Rejected { source: "x".into() },
+            ProviderError::Unasked { class: ProviderError::NO_VISION, source: "x".into() },
         ];
         for error in &hopeless {
             assert_eq!(waits(error, 60 * SECOND), [None; 4], "{}", error.class());

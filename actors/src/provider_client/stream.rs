@@ -87,42 +87,55 @@ pub(crate) async fn relay(
     interval: Duration,
     pen: Pen,
 ) {
-    let mut text = String::new();
-    let mut thinking = String::new();
+    let mut waiting = Waiting::default();
     while let Some(delta) = deltas.recv().await {
-        collect(delta, &mut text, &mut thinking, &pen);
+        waiting.collect(delta, &pen);
         let mut pause = clock.sleep(interval);
         loop {
             tokio::select! {
                 biased;
                 delta = deltas.recv() => match delta {
-                    Some(delta) => collect(delta, &mut text, &mut thinking, &pen),
+                    Some(delta) => waiting.collect(delta, &pen),
                     None => break,
                 },
                 () = &mut pause => break,
             }
         }
-        pen.announce(|| flush(&mut text, &mut thinking, &transcript, &origin));
+        pen.announce(|| waiting.flush(&transcript, &origin));
     }
 }
 
-fn collect(delta: Delta, text: &mut String, thinking: &mut String, pen: &Pen) {
-    match delta {
-        Delta::Text(piece) => {
-            pen.write(&piece);
-            text.push_str(&piece);
+/// What has arrived and was not announced yet.
+#[derive(Default)]
+struct Waiting {
+    notices: Vec<String>,
+    thinking: String,
+    text: String,
+}
+
+impl Waiting {
+    fn collect(&mut self, delta: Delta, pen: &Pen) {
+        match delta {
+            Delta::Text(piece) => {
+                pen.write(&piece);
+                self.text.push_str(&piece);
+            }
+            Delta::Thinking(piece) => self.thinking.push_str(&piece),
+            Delta::Notice(line) => self.notices.push(line),
         }
-        Delta::Thinking(piece) => thinking.push_str(&piece),
     }
-}
 
-fn flush(text: &mut String, thinking: &mut String, transcript: &Transcript, origin: &Arc<Origin>) {
-    if !thinking.is_empty() {
-        let text = std::mem::take(thinking);
-        transcript.note(Some(origin), Event::ThinkingDelta { text });
-    }
-    if !text.is_empty() {
-        let text = std::mem::take(text);
-        transcript.note(Some(origin), Event::TextDelta { text });
+    fn flush(&mut self, transcript: &Transcript, origin: &Arc<Origin>) {
+        for message in self.notices.drain(..) {
+            transcript.note(Some(origin), Event::Warning { message });
+        }
+        if !self.thinking.is_empty() {
+            let text = std::mem::take(&mut self.thinking);
+            transcript.note(Some(origin), Event::ThinkingDelta { text });
+        }
+        if !self.text.is_empty() {
+            let text = std::mem::take(&mut self.text);
+            transcript.note(Some(origin), Event::TextDelta { text });
+        }
     }
 }

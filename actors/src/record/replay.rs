@@ -314,6 +314,10 @@ impl Replay {
             | Event::ToolOutcomeUnknown { call_id, content, .. } => {
                 self.history.end(call_id, content.clone(), true);
             }
+            Event::HookFired { call_id: Some(call_id), output: Some(content), .. }
+            | Event::HookFailed { call_id: Some(call_id), output: Some(content), .. } => {
+                self.history.revise(call_id, content.clone());
+            }
             _ => (),
         }
     }

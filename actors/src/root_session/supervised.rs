@@ -15,7 +15,7 @@ use crate::ports::{JournalError, JournalStore};
 use crate::provider_client::{self, ProviderClient};
 use crate::record::{QueuedMessage, Replay, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::{Main, Msg, Resumed, RootSession, State, stop_main};
+use crate::root_session::{Main, Msg, Resumed, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
 /// Records read at a time when an invocation is rebuilt.
@@ -178,10 +178,10 @@ impl RootSession {
         } else {
             Ending::Failed { class: "parked".to_owned(), cause }
         };
-        match state.main.take_if(|main| main.actor.is_none()) {
+        match state.main.take_if(|main| main.actor.is_none() && main.admitting.is_none()) {
             // It is not there to end by itself.
             Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
-            None => stop_main(ending, state),
+            None => self.stop(me, ending, state),
         }
     }
 

@@ -8,6 +8,8 @@ mod support;
 mod cancelling;
 /// A panic in each actor at each kind of message.
 mod crashes;
+/// Hooks at their ten places.
+mod hooks;
 /// A journal that fails or is slow.
 mod journal;
 /// Observers: order, loss, ends.

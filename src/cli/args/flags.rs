@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::cli::{CliExit, InputFormat, OutputFormat, PlaceArgs, PromptArg, RunArgs, usage};
+use crate::failure::{Exit, Failure};
 
 pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, \
     3 configuration, 4 a permission was needed and nobody could be asked, 5 provider unavailable, \
@@ -102,6 +103,9 @@ struct Agent {
     /// What commands are confined to
     #[arg(long, value_enum, help_heading = "Authority")]
     sandbox: Option<Sandbox>,
+    /// Ends with exit code 7 where commands cannot be confined
+    #[arg(long, help_heading = "Authority")]
+    sandbox_required: bool,
     /// Whether commands reach the network
     #[arg(long, value_enum, help_heading = "Authority")]
     network: Option<Network>,
@@ -161,11 +165,11 @@ impl Run {
     pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
         let prompt = prompt(self.prompt, &self.words)?;
         if self.input_format == InputFormat::StreamJson && prompt == Some(PromptArg::Stdin) {
+            let what =
+                "standard input cannot be both the prompt `-` and `--input-format stream-json`";
             return Err(usage(
-                "error: standard input cannot be both the prompt '-' and '--input-format \
-                 stream-json'\n\n  tip: leave out '-' and send \
-                 {\"type\":\"message\",\"content\":\"...\"}"
-                    .into(),
+                &Failure::new("CLI009", Exit::Usage, what)
+                    .fix("leave out `-`, and send {\"type\":\"message\",\"content\":\"...\"}"),
             ));
         }
         Ok(RunArgs {
@@ -187,9 +191,11 @@ impl Agent {
     fn into_args(self, place: Place) -> Result<RunArgs, CliExit> {
         if self.multi_agent || self.mode == Some(Mode::Multi) {
             let flag = if self.multi_agent { "--multi-agent" } else { "--mode multi" };
-            return Err(usage(format!(
-                "error: '{flag}' is not available yet\n\n  tip: leave it out; one agent does the task"
-            )));
+            let what = format!("{flag} is not available yet");
+            return Err(usage(
+                &Failure::new("CLI010", Exit::Usage, what)
+                    .fix("leave it out; one agent does the task"),
+            ));
         }
         let single = self.single_agent || self.mode.is_some();
         let stream = match (self.stream, self.no_stream) {
@@ -211,6 +217,7 @@ impl Agent {
             no_transcript: self.no_transcript,
             record: self.record,
             sandbox: self.sandbox.as_ref().map(value_name),
+            sandbox_required: self.sandbox_required.then_some(true),
             network: self.network.as_ref().map(value_name),
             agent_mode: single.then(|| "single-agent".into()),
             verbose: self.verbose,
@@ -242,7 +249,8 @@ fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, C
     }
     if text.trim().is_empty() {
         return Err(usage(
-            "error: the prompt is empty\n\n  tip: posse run \"fix the test\"".into(),
+            &Failure::new("CLI002", Exit::Usage, "the prompt is empty")
+                .fix("say what to do: posse run \"fix the failing test\""),
         ));
     }
     Ok(Some(PromptArg::Text(text)))

@@ -13,9 +13,11 @@ use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
 use crate::provider::anthropic::encode::message::{Turns, begins_with_thinking};
+use crate::provider::attempt::Body;
 use crate::provider::histories::{HISTORIES_MAX, Histories, History};
 use crate::provider::opaque::Owner;
-use crate::provider::profile::{Profile, Quirks};
+use crate::provider::pictures::Shown;
+use crate::provider::profile::{Profile, Quirks, Sight};
 use crate::provider::tame::{CACHE_MARK, write_json, write_marked};
 
 /// Bound of a reply where nobody gave one; the protocol insists on one.
@@ -36,6 +38,7 @@ const GO_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"Go on.
 pub(crate) struct Encoder {
     model: String,
     quirks: Quirks,
+    sight: Sight,
     max_tokens: Option<u64>,
     owner: Owner,
     kept: Mutex<Kept>,
@@ -55,14 +58,16 @@ impl Encoder {
         Encoder {
             model: profile.model.clone(),
             quirks: profile.quirks.clone(),
+            sight: profile.sight.clone(),
             max_tokens: profile.max_tokens,
             owner,
             kept: Mutex::default(),
         }
     }
 
-    /// The body of `request`.
-    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Vec<u8> {
+    /// The body of `request`; or why there is none, if the user shows images to a model that
+    /// takes none.
+    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
         self.write(request, |body, messages| {
             let tokens = request.tokens_max.or(self.max_tokens).unwrap_or(REPLY_TOKENS);
             body.extend_from_slice(b",\"max_tokens\":");
@@ -87,7 +92,7 @@ impl Encoder {
     }
 
     /// The body that asks how large `request` is.
-    pub(crate) fn encode_for_counting(&self, request: &Request) -> Vec<u8> {
+    pub(crate) fn encode_for_counting(&self, request: &Request) -> Result<Body, String> {
         self.write(request, |body, messages| {
             self.write_thinking(body, self.max_tokens.unwrap_or(REPLY_TOKENS), messages);
         })
@@ -97,13 +102,15 @@ impl Encoder {
         &self,
         request: &Request,
         settings: impl FnOnce(&mut Vec<u8>, &[Arc<Message>]),
-    ) -> Vec<u8> {
+    ) -> Result<Body, String> {
+        let mut shown = Shown::of(&request.messages, &self.quirks, &self.sight)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Kept { histories, tools, systems } = &mut *kept;
         let is_system = |message: &&Arc<Message>| matches!(***message, Message::System { .. });
         let (system, messages) =
             request.messages.split_at(request.messages.iter().take_while(is_system).count());
-        let history = histories.of(messages, &Turns { quirks: &self.quirks, owner: &self.owner });
+        let turns = Turns { quirks: &self.quirks, owner: &self.owner, blind: shown.blind };
+        let history = histories.of(messages, &mut shown, &turns);
         let system = system_json(systems, system);
         let mut tools = tools_json(tools, &request.tools);
         let is_past = tools.is_empty() && messages.iter().any(calls_tools);
@@ -131,7 +138,7 @@ impl Encoder {
         body.extend_from_slice(b",\"messages\":[");
         self.write_history(&mut body, history);
         body.extend_from_slice(b"]}");
-        body
+        Ok(Body { bytes: body, notice: shown.notice })
     }
 
     /// Appends `json` with a mark before its last `closing` bytes, which end a block.

@@ -55,6 +55,7 @@ fn joined(deltas: &[Delta]) -> String {
         match delta {
             Delta::Text(piece) => text.push_str(piece),
             Delta::Thinking(piece) => thinking.push_str(piece),
+            Delta::Notice(notice) => panic!("{notice}"),
         }
     }
     format!("thinking {thinking:?}, text {text:?}")
@@ -268,7 +269,7 @@ async fn ends_garbage_with_one_error() {
         (stream(&cut), "broken_reply: a call of the reply has no end"),
         (answer("200 OK", "", "{}"), "broken_reply: the reply does not say why it stops"),
         (answer("200 OK", "", "[]"), "broken_reply: "),
-        (answer("200 OK", "", "<html>"), "rejected: the reply is not from the provider"),
+        (answer("200 OK", "", "<html>"), "not_the_provider: the reply is an HTML page"),
     ];
     for (script, expected) in table {
         let error = once(script).await.0.unwrap_err();

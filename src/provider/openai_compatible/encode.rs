@@ -12,9 +12,11 @@ use posse_actors::conversation::Message;
 use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
-use crate::provider::histories::{Grouping, Histories, History};
+use crate::provider::attempt::Body;
+use crate::provider::histories::{Before, Grouping, Histories, History};
 use crate::provider::openai_compatible::encode::message::write_group;
-use crate::provider::profile::Quirks;
+use crate::provider::pictures::{Shown, View};
+use crate::provider::profile::{Quirks, Sight};
 use crate::provider::tame::{write_json, write_marked};
 
 /// Writes the requests of one profile.
@@ -22,6 +24,7 @@ use crate::provider::tame::{write_json, write_marked};
 pub(crate) struct Encoder {
     model: String,
     quirks: Quirks,
+    sight: Sight,
     max_tokens: Option<u64>,
     kept: Mutex<Kept>,
 }
@@ -34,16 +37,24 @@ struct Kept {
 
 impl Encoder {
     /// An encoder that has seen nothing.
-    pub(crate) fn new(model: &str, quirks: Quirks, max_tokens: Option<u64>) -> Encoder {
-        Encoder { model: model.to_owned(), quirks, max_tokens, kept: Mutex::default() }
+    pub(crate) fn new(
+        model: &str,
+        quirks: Quirks,
+        sight: Sight,
+        max_tokens: Option<u64>,
+    ) -> Encoder {
+        Encoder { model: model.to_owned(), quirks, sight, max_tokens, kept: Mutex::default() }
     }
 
-    /// The body of `request`.
-    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Vec<u8> {
+    /// The body of `request`; or why there is none, if the user shows images to a model that
+    /// takes none.
+    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
+        let mut shown = Shown::of(&request.messages, &self.quirks, &self.sight)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = &mut *kept;
         let tools = tools_json(&mut kept.tools, &request.tools);
-        let history = kept.histories.of(&request.messages, &Groups(&self.quirks));
+        let groups = Groups { quirks: &self.quirks, blind: shown.blind };
+        let history = kept.histories.of(&request.messages, &mut shown, &groups);
         let mut body = Vec::with_capacity(history.json.len() + tools.len() + 512);
         self.write_head(&mut body, request, stream, tools);
         body.extend_from_slice(b"\"messages\":[");
@@ -53,7 +64,7 @@ impl Encoder {
             body.extend_from_slice(&history.json);
         }
         body.extend_from_slice(b"]}");
-        body
+        Ok(Body { bytes: body, notice: shown.notice })
     }
 
     fn write_head(&self, body: &mut Vec<u8>, request: &Request, stream: bool, tools: &[u8]) {
@@ -112,15 +123,18 @@ fn write_with_marks(body: &mut Vec<u8>, history: &History) {
 }
 
 /// One message, or an assistant's message with the results behind it.
-struct Groups<'q>(&'q Quirks);
+struct Groups<'q> {
+    quirks: &'q Quirks,
+    blind: bool,
+}
 
 impl Grouping for Groups<'_> {
     fn continues(&self, next: &Message) -> bool {
         matches!(next, Message::Tool { .. })
     }
 
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], _: bool) -> bool {
-        write_group(json, group, self.0);
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool {
+        write_group(json, group, &View::new(self.quirks, self.blind, before.left_out));
         false
     }
 }

@@ -112,7 +112,7 @@ async fn streams_a_reply() {
     let joined: String = deltas
         .iter()
         .map(|delta| match delta {
-            Delta::Text(text) | Delta::Thinking(text) => text.as_str(),
+            Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => text.as_str(),
         })
         .collect();
     assert_eq!(joined, "hmhéllo wörld");
@@ -372,9 +372,9 @@ async fn ends_garbage_with_one_error() {
         (answer("204 No Content", "", ""), "broken_reply: the reply is empty"),
         (
             answer("200 OK", "content-type: text/html; charset=utf-8\r\n", "hi"),
-            "rejected: the reply is not from the provider",
+            "not_the_provider: the reply is an HTML page",
         ),
-        (answer("200 OK", "", "\n<!doctype html>"), "rejected: the reply is not from the provider"),
+        (answer("200 OK", "", "\n<!doctype html>"), "not_the_provider: the reply is an HTML page"),
         (vec![Step::Send(b"SSH-2.0-OpenSSH\r\n".to_vec()), Step::Close], "unreachable: "),
         (vec![Step::Close], "unreachable: "),
         (vec![Step::Reset], "unreachable: "),
@@ -393,7 +393,7 @@ async fn ends_garbage_with_one_error() {
         ),
         (
             answer("302 Found", "location: https://evil.example/v1\r\n", ""),
-            "rejected: refused to follow a redirect (302) to https://evil.example/v1",
+            "redirected: refused to follow a redirect (302) to https://evil.example/v1",
         ),
     ];
     for (script, expected) in table {

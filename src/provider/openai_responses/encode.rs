@@ -12,10 +12,12 @@ use posse_actors::conversation::Message;
 use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
+use crate::provider::attempt::Body;
 use crate::provider::histories::Histories;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_responses::encode::item::Items;
-use crate::provider::profile::{Profile, Quirks};
+use crate::provider::pictures::Shown;
+use crate::provider::profile::{Profile, Quirks, Sight};
 use crate::provider::tame::{fingerprint, write_json};
 
 /// The least that servers take as the bound of a reply.
@@ -30,6 +32,7 @@ const GO_ON: &[u8] =
 pub(crate) struct Encoder {
     model: String,
     quirks: Quirks,
+    sight: Sight,
     max_tokens: Option<u64>,
     owner: Owner,
     kept: Mutex<Kept>,
@@ -47,21 +50,25 @@ impl Encoder {
         Encoder {
             model: profile.model.clone(),
             quirks: profile.quirks.clone(),
+            sight: profile.sight.clone(),
             max_tokens: profile.max_tokens,
             owner,
             kept: Mutex::default(),
         }
     }
 
-    /// The body of `request`.
-    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Vec<u8> {
+    /// The body of `request`; or why there is none, if the user shows images to a model that
+    /// takes none.
+    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
+        let mut shown = Shown::of(&request.messages, &self.quirks, &self.sight)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Kept { histories, tools } = &mut *kept;
         let is_system = |message: &&Arc<Message>| matches!(***message, Message::System { .. });
         let (system, messages) =
             request.messages.split_at(request.messages.iter().take_while(is_system).count());
         let instructions = instructions(system);
-        let history = histories.of(messages, &Items { quirks: &self.quirks, owner: &self.owner });
+        let items = Items { quirks: &self.quirks, owner: &self.owner, blind: shown.blind };
+        let history = histories.of(messages, &mut shown, &items);
         let tools = tools_json(tools, &request.tools);
         let mut body =
             Vec::with_capacity(history.json.len() + tools.len() + instructions.len() + 512);
@@ -93,7 +100,7 @@ impl Encoder {
         let is_empty = history.json.is_empty();
         body.extend_from_slice(if is_empty { GO_ON } else { &history.json });
         body.extend_from_slice(b"]}");
-        body
+        Ok(Body { bytes: body, notice: shown.notice })
     }
 
     fn write_settings(&self, body: &mut Vec<u8>, request: &Request) {

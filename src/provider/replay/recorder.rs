@@ -111,19 +111,19 @@ fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
         .as_ref()
         .and_then(|reasoning| reasoning.field.as_deref())
         .unwrap_or("reasoning_content");
-    let is_text = |delta: &&Delta| matches!(delta, Delta::Text(_));
     let said: String = deltas
         .iter()
-        .filter(is_text)
-        .map(|delta| match delta {
-            Delta::Text(text) | Delta::Thinking(text) => text.as_str(),
+        .filter_map(|delta| match delta {
+            Delta::Text(text) => Some(text.as_str()),
+            Delta::Thinking(_) | Delta::Notice(_) => None,
         })
         .collect();
     let mut pieces: Vec<Value> = Vec::new();
     if Some(said.as_str()) == message.content.as_deref() {
-        pieces.extend(deltas.iter().map(|delta| match delta {
-            Delta::Text(text) => json!({ "content": text }),
-            Delta::Thinking(text) => json!({ thinking_field: text }),
+        pieces.extend(deltas.iter().filter_map(|delta| match delta {
+            Delta::Text(text) => Some(json!({ "content": text })),
+            Delta::Thinking(text) => Some(json!({ thinking_field: text })),
+            Delta::Notice(_) => None,
         }));
     } else {
         // Nobody wanted deltas.

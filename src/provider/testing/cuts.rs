@@ -22,7 +22,7 @@ use crate::provider::http::Origin;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible;
 use crate::provider::openai_responses;
-use crate::provider::profile::{Profile, Quirks};
+use crate::provider::profile::{Profile, Quirks, Sight};
 use crate::provider::testing::strict::{self, assert_valid};
 
 const TEXT: &str = "I will look at “both”.";
@@ -162,11 +162,12 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
 
 #[tokio::test]
 async fn chat_completions_cut_at_every_byte() {
-    let encoder = openai_compatible::encode::Encoder::new("m", Quirks::default(), None);
+    let encoder =
+        openai_compatible::encode::Encoder::new("m", Quirks::default(), Sight::default(), None);
     let dialect = Dialect {
         stream: CHAT,
         check: strict::chat,
-        encode: Box::new(move |request| encoder.encode(request, true)),
+        encode: Box::new(move |request| encoder.encode(request, true).unwrap().bytes),
         owner: Owner::new("none", "mine", "m"),
     };
     cut_everywhere::<openai_compatible::reply::Reply>(&dialect).await;
@@ -181,7 +182,7 @@ async fn anthropic_messages_cut_at_every_byte() {
     let dialect = Dialect {
         stream: MESSAGES,
         check: strict::messages,
-        encode: Box::new(move |request| encoder.encode(request, true)),
+        encode: Box::new(move |request| encoder.encode(request, true).unwrap().bytes),
         owner,
     };
     cut_everywhere::<anthropic::reply::Reply>(&dialect).await;
@@ -195,7 +196,7 @@ async fn openai_responses_cut_at_every_byte() {
     let dialect = Dialect {
         stream: RESPONSES,
         check: strict::responses,
-        encode: Box::new(move |request| encoder.encode(request, true)),
+        encode: Box::new(move |request| encoder.encode(request, true).unwrap().bytes),
         owner,
     };
     cut_everywhere::<openai_responses::reply::Reply>(&dialect).await;

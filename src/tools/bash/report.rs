@@ -44,6 +44,9 @@ pub(super) fn output(
             count(outcome.stragglers, "process was", "processes were")
         );
     }
+    for finding in &outcome.findings {
+        let _ = write!(text, "\n(SBX: {finding})");
+    }
     for note in printed.note.into_iter().chain(note) {
         let _ = write!(text, "\n({note})");
     }
@@ -64,6 +67,7 @@ pub(super) fn output(
             "truncated": printed.is_cut,
             "spill": printed.spill,
             "stragglers": outcome.stragglers,
+            "protected": outcome.findings,
             "durationMs": milliseconds(outcome.duration),
         }),
         duration: outcome.duration,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 use serde_json::{Value, json};
 
-use crate::provider::histories::Grouping;
+use crate::provider::histories::{Before, Grouping};
 use crate::provider::opaque::Owner;
+use crate::provider::pictures::View;
 use crate::provider::profile::Quirks;
 use crate::provider::tame::{
-    NO_OUTPUT, NO_RESULT, NO_VISION, ODD_IMAGE, arguments, call_id, comma, inline_image, tool_name,
-    write_json,
+    NO_OUTPUT, NO_RESULT, ODD_IMAGE, arguments, call_id, comma, inline_image, tool_name, write_json,
 };
 
 const SILENT_MODEL: &str = "(no answer)";
@@ -23,6 +23,8 @@ const BETWEEN: &str = "Go on.";
 pub(super) struct Turns<'e> {
     pub(super) quirks: &'e Quirks,
     pub(super) owner: &'e Owner,
+    /// The model takes no images.
+    pub(super) blind: bool,
 }
 
 /// A block of what the model said.
@@ -40,7 +42,8 @@ impl Grouping for Turns<'_> {
     }
 
     /// Returns whether the user has yet to say something.
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], owed: bool) -> bool {
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool {
+        let Before { owed, left_out } = before;
         let said = group.first().and_then(|first| match &**first {
             Message::Assistant(said) => Some(said),
             Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
@@ -53,7 +56,8 @@ impl Grouping for Turns<'_> {
             }
             write_message(json, "assistant", &self.assistant(said));
         }
-        let content = self.user(said.map_or(&[], |said| &said.tool_calls), group);
+        let view = View::new(self.quirks, self.blind, left_out);
+        let content = user(said.map_or(&[], |said| &said.tool_calls), group, &view);
         if content.is_empty() {
             return owed || said.is_some();
         }
@@ -83,91 +87,92 @@ impl Turns<'_> {
         }
         content
     }
+}
 
-    /// Results come first, in the order of the calls: servers insist.
-    fn user(&self, calls: &[ToolCall], group: &[Arc<Message>]) -> Vec<u8> {
-        let mut content = Vec::new();
-        let mut results: HashMap<&CallId, (&[ContentPart], bool)> = HashMap::new();
-        for message in group {
-            if let Message::Tool { tool_call_id, content, is_error, .. } = &**message {
-                results.entry(tool_call_id).or_insert((content, *is_error));
-            }
+/// Results come first, in the order of the calls: servers insist.
+fn user(calls: &[ToolCall], group: &[Arc<Message>], view: &View<'_>) -> Vec<u8> {
+    let mut content = Vec::new();
+    let mut results: HashMap<&CallId, (&[ContentPart], bool)> = HashMap::new();
+    for message in group {
+        if let Message::Tool { tool_call_id, content, is_error, .. } = &**message {
+            results.entry(tool_call_id).or_insert((content, *is_error));
         }
-        let mut pictures = Vec::new();
-        for call in calls {
-            self.write_result(&mut content, &mut pictures, call, results.remove(&call.id));
-        }
-        if !pictures.is_empty() {
-            comma(&mut content);
-            content.append(&mut pictures);
-        }
-        let mut spoke = false;
-        for message in group {
-            match &**message {
-                Message::User { content: parts } => {
-                    spoke = true;
-                    self.write_parts(&mut content, parts);
-                }
-                Message::System { content: text } => write_text(&mut content, text),
-                Message::Assistant(_) | Message::Tool { .. } => {}
-            }
-        }
-        if content.is_empty() && spoke {
-            write_text(&mut content, SILENT_USER);
-        }
-        content
     }
-
-    /// `pictures` come behind all results: the protocol has none in the result of a failure.
-    fn write_result(
-        &self,
-        content: &mut Vec<u8>,
-        pictures: &mut Vec<u8>,
-        call: &ToolCall,
-        result: Option<(&[ContentPart], bool)>,
-    ) {
-        let mut blocks = Vec::new();
-        let is_error = if let Some((parts, is_error)) = result {
-            let is_image = |part: &&ContentPart| matches!(part, ContentPart::ImageUrl { .. });
-            let (behind, within): (Vec<_>, Vec<_>) =
-                parts.iter().partition(|part| is_error && is_image(part));
-            self.write_parts(&mut blocks, within);
-            self.write_parts(pictures, behind);
-            if blocks.is_empty() {
-                write_text(&mut blocks, NO_OUTPUT);
-            }
-            is_error
-        } else {
-            write_text(&mut blocks, NO_RESULT);
-            true
-        };
-        comma(content);
-        content.extend_from_slice(b"{\"type\":\"tool_result\",\"tool_use_id\":");
-        write_json(content, &call_id(call.id.as_str()));
-        if is_error {
-            content.extend_from_slice(b",\"is_error\":true");
-        }
-        content.extend_from_slice(b",\"content\":[");
-        content.extend_from_slice(&blocks);
-        content.extend_from_slice(b"]}");
+    let mut pictures = Vec::new();
+    for call in calls {
+        let result = results.remove(&call.id);
+        write_result(&mut content, &mut pictures, call, result, view);
     }
-
-    fn write_parts<'p>(
-        &self,
-        content: &mut Vec<u8>,
-        parts: impl IntoIterator<Item = &'p ContentPart>,
-    ) {
-        for part in parts {
-            match part {
-                ContentPart::Text { text } => write_text(content, text),
-                ContentPart::ImageUrl { .. } if self.quirks.no_vision => {
-                    write_text(content, NO_VISION);
-                }
-                ContentPart::ImageUrl { url, .. } => match image(url) {
-                    Some(source) => push(content, &json!({ "type": "image", "source": source })),
-                    None => write_text(content, ODD_IMAGE),
-                },
+    if !pictures.is_empty() {
+        comma(&mut content);
+        content.append(&mut pictures);
+    }
+    let mut spoke = false;
+    for message in group {
+        match &**message {
+            Message::User { content: parts } => {
+                spoke = true;
+                write_parts(&mut content, parts, view);
             }
+            Message::System { content: text } => write_text(&mut content, text),
+            Message::Assistant(_) | Message::Tool { .. } => {}
+        }
+    }
+    if content.is_empty() && spoke {
+        write_text(&mut content, SILENT_USER);
+    }
+    content
+}
+
+/// `pictures` come behind all results: the protocol has none in the result of a failure.
+fn write_result(
+    content: &mut Vec<u8>,
+    pictures: &mut Vec<u8>,
+    call: &ToolCall,
+    result: Option<(&[ContentPart], bool)>,
+    view: &View<'_>,
+) {
+    let mut blocks = Vec::new();
+    let is_error = if let Some((parts, is_error)) = result {
+        let is_image = |part: &&ContentPart| matches!(part, ContentPart::ImageUrl { .. });
+        let (behind, within): (Vec<_>, Vec<_>) =
+            parts.iter().partition(|part| is_error && is_image(part));
+        write_parts(&mut blocks, within, view);
+        write_parts(pictures, behind, view);
+        if blocks.is_empty() {
+            write_text(&mut blocks, NO_OUTPUT);
+        }
+        is_error
+    } else {
+        write_text(&mut blocks, NO_RESULT);
+        true
+    };
+    comma(content);
+    content.extend_from_slice(b"{\"type\":\"tool_result\",\"tool_use_id\":");
+    write_json(content, &call_id(call.id.as_str()));
+    if is_error {
+        content.extend_from_slice(b",\"is_error\":true");
+    }
+    content.extend_from_slice(b",\"content\":[");
+    content.extend_from_slice(&blocks);
+    content.extend_from_slice(b"]}");
+}
+
+fn write_parts<'p>(
+    content: &mut Vec<u8>,
+    parts: impl IntoIterator<Item = &'p ContentPart>,
+    view: &View<'_>,
+) {
+    for part in parts {
+        match part {
+            ContentPart::Text { text } => write_text(content, text),
+            ContentPart::ImageUrl { url, .. } => match (view.instead(), image(url)) {
+                (Some(marker), _) => write_text(content, marker),
+                (None, Some(source)) => {
+                    push(content, &json!({ "type": "image", "source": source }));
+                }
+                (None, None) => write_text(content, ODD_IMAGE),
+            },
         }
     }
 }

@@ -90,7 +90,7 @@ fn encoder(quirks: Quirks) -> Encoder {
 }
 
 fn body_with(quirks: Quirks, request: &Request) -> Value {
-    let body = encoder(quirks).encode(request, false);
+    let body = encoder(quirks).encode(request, false).unwrap().bytes;
     assert_valid(strict::messages, &body);
     serde_json::from_slice(&body).unwrap()
 }
@@ -111,10 +111,11 @@ fn puts_what_changes_least_first() {
         tokens_max: Some(7),
         ..request(&[system("Be brief."), user("hi")])
     };
-    let body = String::from_utf8(encoder(Quirks::default()).encode(&full, true)).unwrap();
+    let body =
+        String::from_utf8(encoder(Quirks::default()).encode(&full, true).unwrap().bytes).unwrap();
     insta::assert_snapshot!(body, @r#"{"model":"m","max_tokens":7,"stream":true,"temperature":0.5,"tools":[{"name":"tool_0","description":"Does.","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}}],"system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]}"#);
     let quirks = Quirks { omit_temperature: true, effort: Some("high".to_owned()), ..unmarked() };
-    let body = String::from_utf8(encoder(quirks).encode(&full, false)).unwrap();
+    let body = String::from_utf8(encoder(quirks).encode(&full, false).unwrap().bytes).unwrap();
     insta::assert_snapshot!(body, @r#"{"model":"m","max_tokens":7,"output_config":{"effort":"high"},"tools":[{"name":"tool_0","description":"Does.","input_schema":{"type":"object"}}],"system":[{"type":"text","text":"Be brief."}],"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}"#);
 }
 
@@ -148,7 +149,7 @@ fn marks_where_the_last_request_ended_and_where_this_one_does() {
     let encoder = encoder(Quirks::default());
     let marked = |history: &[Arc<Message>]| -> Vec<String> {
         let wanted = Request { tools: tools(3), ..request(history) };
-        let body = encoder.encode(&wanted, false);
+        let body = encoder.encode(&wanted, false).unwrap().bytes;
         assert_valid(strict::messages, &body);
         let body: Value = serde_json::from_slice(&body).unwrap();
         let blocks = ["tools", "system"].into_iter().flat_map(|list| {
@@ -295,7 +296,7 @@ fn asks_for_thinking_only_where_it_may() {
 fn writes_a_message_once() {
     let encoder = encoder(unmarked());
     let mut history = vec![system("S"), user("go"), assistant(Some("a"), vec![])];
-    encoder.encode(&request(&history), false);
+    encoder.encode(&request(&history), false).unwrap();
     // A mark in what was written shows whether it is written again.
     let mut kept = encoder.kept.lock().unwrap();
     let json = String::from_utf8(kept.histories.0[0].json.clone()).unwrap();
@@ -307,7 +308,8 @@ fn writes_a_message_once() {
         history.push(done(&format!("c{nth}")));
         // The instructions are the same, and another message.
         history[0] = system("S");
-        let body = String::from_utf8(encoder.encode(&request(&history), false)).unwrap();
+        let body =
+            String::from_utf8(encoder.encode(&request(&history), false).unwrap().bytes).unwrap();
         assert!(body.contains("\"GO\""), "{body}");
     }
     let kept = encoder.kept.lock().unwrap();
@@ -330,9 +332,9 @@ proptest! {
         let offered = tools(offered);
         for length in 0..=history.len() {
             let wanted = Request { tools: Arc::clone(&offered), ..request(&history[..length]) };
-            let body = growing.encode(&wanted, true);
+            let body = growing.encode(&wanted, true).unwrap().bytes;
             assert_valid(strict::messages, &body);
-            let fresh = encoder(quirks.clone()).encode(&wanted, true);
+            let fresh = encoder(quirks.clone()).encode(&wanted, true).unwrap().bytes;
             prop_assert_eq!(String::from_utf8(body).unwrap(), String::from_utf8(fresh).unwrap());
         }
     }

@@ -35,7 +35,8 @@ fn wait_of(error: &ProviderError) -> Option<Duration> {
         | ProviderError::Broken { .. }
         | ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
-        | ProviderError::Rejected { .. } => None,
+        | ProviderError::Rejected { .. }
+        | ProviderError::Unasked { .. } => None,
     }
 }
 

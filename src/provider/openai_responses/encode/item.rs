@@ -6,12 +6,12 @@ use std::sync::Arc;
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 use serde_json::{Value, json};
 
-use crate::provider::histories::Grouping;
+use crate::provider::histories::{Before, Grouping};
 use crate::provider::opaque::Owner;
+use crate::provider::pictures::View;
 use crate::provider::profile::Quirks;
 use crate::provider::tame::{
-    NO_OUTPUT, NO_RESULT, NO_VISION, ODD_IMAGE, arguments, call_id, comma, inline_image, tool_name,
-    write_json,
+    NO_OUTPUT, NO_RESULT, ODD_IMAGE, arguments, call_id, comma, inline_image, tool_name, write_json,
 };
 
 const SILENT_USER: &str = "(empty message)";
@@ -20,6 +20,8 @@ const SILENT_USER: &str = "(empty message)";
 pub(super) struct Items<'e> {
     pub(super) quirks: &'e Quirks,
     pub(super) owner: &'e Owner,
+    /// The model takes no images.
+    pub(super) blind: bool,
 }
 
 /// An item of what the model said.
@@ -40,7 +42,8 @@ impl Grouping for Items<'_> {
     }
 
     /// Results of no call are left out.
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], _: bool) -> bool {
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool {
+        let view = View::new(self.quirks, self.blind, before.left_out);
         let Some((first, results)) = group.split_first() else { return false };
         match &**first {
             Message::System { content } if content.trim().is_empty() => {}
@@ -49,7 +52,7 @@ impl Grouping for Items<'_> {
                 write_message(json, "system", &[part], None);
             }
             Message::User { content } => {
-                let mut parts = self.parts(content);
+                let mut parts = parts(content, &view);
                 if parts.is_empty() {
                     parts.push(json!({ "type": "input_text", "text": SILENT_USER }));
                 }
@@ -57,7 +60,7 @@ impl Grouping for Items<'_> {
             }
             Message::Assistant(said) => {
                 self.write_reply(json, said);
-                self.write_results(json, &said.tool_calls, results);
+                write_results(json, &said.tool_calls, results, &view);
             }
             Message::Tool { .. } => {}
         }
@@ -94,56 +97,63 @@ impl Items<'_> {
             }
         }
     }
+}
 
-    fn write_results(&self, json: &mut Vec<u8>, calls: &[ToolCall], results: &[Arc<Message>]) {
-        let mut answers: HashMap<&CallId, &[ContentPart]> = HashMap::with_capacity(results.len());
-        for result in results {
-            if let Message::Tool { tool_call_id, content, .. } = &**result {
-                answers.entry(tool_call_id).or_insert(content);
+fn write_results(
+    json: &mut Vec<u8>,
+    calls: &[ToolCall],
+    results: &[Arc<Message>],
+    view: &View<'_>,
+) {
+    let mut answers: HashMap<&CallId, &[ContentPart]> = HashMap::with_capacity(results.len());
+    for result in results {
+        if let Message::Tool { tool_call_id, content, .. } = &**result {
+            answers.entry(tool_call_id).or_insert(content);
+        }
+    }
+    for call in calls {
+        let output = match answers.remove(&call.id) {
+            None => Value::from(NO_RESULT),
+            Some(parts) => output(parts, view),
+        };
+        push(
+            json,
+            &json!({
+                "type": "function_call_output",
+                "call_id": call_id(call.id.as_str()),
+                "output": output,
+            }),
+        );
+    }
+}
+
+/// A text where there is nothing but text: not every server takes a list.
+fn output(content: &[ContentPart], view: &View<'_>) -> Value {
+    let parts = parts(content, view);
+    if parts.iter().any(|part| part["type"] == "input_image") {
+        return Value::Array(parts);
+    }
+    let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
+    if texts.is_empty() { NO_OUTPUT.into() } else { texts.join("\n").into() }
+}
+
+fn parts(content: &[ContentPart], view: &View<'_>) -> Vec<Value> {
+    let text = |text: &str| json!({ "type": "input_text", "text": text });
+    let parts = content.iter().filter_map(|part| match part {
+        ContentPart::Text { text } if text.trim().is_empty() => None,
+        ContentPart::Text { text: said } => Some(text(said)),
+        ContentPart::ImageUrl { url, detail } => {
+            if let Some(marker) = view.instead() {
+                return Some(text(marker));
             }
-        }
-        for call in calls {
-            let output = match answers.remove(&call.id) {
-                None => Value::from(NO_RESULT),
-                Some(parts) => self.output(parts),
-            };
-            push(
-                json,
-                &json!({
-                    "type": "function_call_output",
-                    "call_id": call_id(call.id.as_str()),
-                    "output": output,
-                }),
-            );
-        }
-    }
-
-    /// A text where there is nothing but text: not every server takes a list.
-    fn output(&self, content: &[ContentPart]) -> Value {
-        let parts = self.parts(content);
-        if parts.iter().any(|part| part["type"] == "input_image") {
-            return Value::Array(parts);
-        }
-        let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
-        if texts.is_empty() { NO_OUTPUT.into() } else { texts.join("\n").into() }
-    }
-
-    fn parts(&self, content: &[ContentPart]) -> Vec<Value> {
-        let text = |text: &str| json!({ "type": "input_text", "text": text });
-        let parts = content.iter().filter_map(|part| match part {
-            ContentPart::Text { text } if text.trim().is_empty() => None,
-            ContentPart::Text { text: said } => Some(text(said)),
-            ContentPart::ImageUrl { .. } if self.quirks.no_vision => Some(text(NO_VISION)),
-            ContentPart::ImageUrl { url, detail } => {
-                if !url.starts_with("https://") && inline_image(url).is_none() {
-                    return Some(text(ODD_IMAGE));
-                }
-                let detail = detail.as_deref().unwrap_or("auto");
-                Some(json!({ "type": "input_image", "image_url": url, "detail": detail }))
+            if !url.starts_with("https://") && inline_image(url).is_none() {
+                return Some(text(ODD_IMAGE));
             }
-        });
-        parts.collect()
-    }
+            let detail = detail.as_deref().unwrap_or("auto");
+            Some(json!({ "type": "input_image", "image_url": url, "detail": detail }))
+        }
+    });
+    parts.collect()
 }
 
 /// The items in the order in which they came, as far as that is known.

@@ -82,7 +82,7 @@ fn encoder(quirks: Quirks) -> Encoder {
 }
 
 fn body(quirks: Quirks, request: &Request) -> String {
-    let body = encoder(quirks).encode(request, false);
+    let body = encoder(quirks).encode(request, false).unwrap().bytes;
     assert_valid(strict::responses, &body);
     String::from_utf8(body).unwrap()
 }
@@ -163,7 +163,8 @@ fn keys_the_cache_by_how_a_conversation_began() {
     let encoder = encoder(Quirks::default());
     let key = |history: &[Arc<Message>]| {
         let body: Value =
-            serde_json::from_slice(&encoder.encode(&request(history), false)).unwrap();
+            serde_json::from_slice(&encoder.encode(&request(history), false).unwrap().bytes)
+                .unwrap();
         body["prompt_cache_key"].as_str().unwrap().to_owned()
     };
     let mut history = vec![system("S"), user("go")];
@@ -182,7 +183,7 @@ fn keys_the_cache_by_how_a_conversation_began() {
 fn writes_a_message_once() {
     let encoder = encoder(Quirks::default());
     let mut history = vec![system("S"), user("go"), assistant(Some("a"), vec![], None)];
-    encoder.encode(&request(&history), false);
+    encoder.encode(&request(&history), false).unwrap();
     // A mark in what was written shows whether it is written again.
     let mut kept = encoder.kept.lock().unwrap();
     let json = String::from_utf8(kept.histories.0[0].json.clone()).unwrap();
@@ -194,7 +195,8 @@ fn writes_a_message_once() {
         history.push(result(&format!("c{nth}"), vec![]));
         // The instructions are the same, and another message.
         history[0] = system("S");
-        let body = String::from_utf8(encoder.encode(&request(&history), false)).unwrap();
+        let body =
+            String::from_utf8(encoder.encode(&request(&history), false).unwrap().bytes).unwrap();
         assert!(body.contains("\"GO\""), "{body}");
     }
     assert_eq!(encoder.kept.lock().unwrap().histories.0.len(), 1);
@@ -212,9 +214,10 @@ proptest! {
         let growing = encoder(quirks.clone());
         for length in 0..=history.len() {
             let wanted = Request { tools: tools(2), ..request(&history[..length]) };
-            let body = growing.encode(&wanted, true);
+            let Ok(body) = growing.encode(&wanted, true) else { continue };
+            let body = body.bytes;
             assert_valid(strict::responses, &body);
-            let fresh = encoder(quirks.clone()).encode(&wanted, true);
+            let fresh = encoder(quirks.clone()).encode(&wanted, true).unwrap().bytes;
             prop_assert_eq!(String::from_utf8(body).unwrap(), String::from_utf8(fresh).unwrap());
         }
     }

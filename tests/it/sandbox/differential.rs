@@ -1,0 +1,1 @@
+//! The model of the policy and the kernel say the same.
