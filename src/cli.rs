@@ -407,15 +407,18 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
         }
         _ => {
             later::suggest(&mut error, args);
-            usage(&refuse::failure(&error, subcommand(args)))
+            usage(&refuse::failure(&error, subcommand(args).as_deref()))
         }
     }
 }
 
-/// The subcommand that the arguments name, if it exists.
-fn subcommand(args: &[OsString]) -> Option<&str> {
-    let first = args.get(1)?.to_str()?;
-    command().find_subcommand(first).map(|_| first)
+/// The subcommand that the arguments name, and the one below it, as far as they exist.
+fn subcommand(args: &[OsString]) -> Option<String> {
+    let root = command();
+    let first = root.find_subcommand(args.get(1)?)?;
+    let below = args.get(2).and_then(|second| first.find_subcommand(second));
+    let names: Vec<_> = std::iter::once(first).chain(below).map(clap::Command::get_name).collect();
+    Some(names.join(" "))
 }
 
 fn usage(failure: &Failure) -> CliExit {

@@ -84,8 +84,7 @@ pub fn load(
     load_with(environment, dirs, sources, |_| Vec::new())
 }
 
-/// The same. If something is wrong, what is wrong with the rules is reported with it; `rules` says
-/// that of the value of `permissions`.
+/// The same, with what is wrong with the rules; `rules` says that of the value of `permissions`.
 pub(crate) fn load_with(
     environment: &Environment,
     dirs: &Dirs,
@@ -109,15 +108,12 @@ pub(crate) fn load_with(
     let (layers, mut notices, mut failures) = reader.finish();
     notices.extend(notice);
     let settings = Settings::from_layers(&layers, environment, &mut failures);
-    if failures.is_empty() {
-        return Ok(Loaded { settings, layers, notices });
-    }
     let from = settings.permissions_from.as_deref();
     failures.extend(rules(&settings.permissions).into_iter().map(|failure| match from {
         Some(from) => failure.at(from),
         None => failure,
     }));
-    Err(failures)
+    if failures.is_empty() { Ok(Loaded { settings, layers, notices }) } else { Err(failures) }
 }
 
 /// The user's configuration file, whether or not it exists.

@@ -158,6 +158,8 @@ fn refuses_values_that_make_no_sense() {
         "run --model",
         "run -y -y x",
         "replay",
+        "sessions rm",
+        "config edit maxTurns",
         "run --stream --no-stream x",
     ]
     .map(refused)
@@ -171,7 +173,7 @@ fn refuses_values_that_make_no_sense() {
     error[CLI007]: --output-format cannot be "jsn"
       fix: did you mean "json"?
     error[CLI007]: --max-turns cannot be "0"
-      why: 0 is not in 1..=10000
+      why: expected a whole number from 1 to 10000
       fix: see `posse run --help`
     error[CLI007]: --model <NAME> has no value
       fix: see `posse run --help`
@@ -179,6 +181,10 @@ fn refuses_values_that_make_no_sense() {
       fix: leave one out; see `posse run --help`
     error[CLI008]: <ID> is missing
       fix: see `posse replay --help`
+    error[CLI008]: <ID> is missing
+      fix: see `posse sessions rm --help`
+    error[CLI008]: <VALUE> is missing
+      fix: see `posse config edit --help`
     error[CLI009]: --stream cannot be used with --no-stream
       fix: leave one out; see `posse run --help`
     "#);

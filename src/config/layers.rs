@@ -5,7 +5,7 @@ mod check;
 mod conflicts;
 mod walk;
 
-pub(crate) use check::{check, duration, fitting, from_text, is_model, is_name, mismatch};
+pub(crate) use check::{check, duration, example, fitting, from_text, is_model, is_name, mismatch};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -220,7 +220,7 @@ impl Reader {
     }
 
     pub(crate) fn environment(&mut self, environment: &Environment) {
-        const OTHERS: [&str; 1] = ["POSSE_HOME"];
+        const OTHERS: [&str; 2] = ["POSSE_HOME", "POSSE_SANDBOX_BACKEND"];
         let known = || schema::KEYS.iter().filter_map(|key| key.variable);
         for name in environment.names("POSSE_") {
             if let Some(oddity) = environment.oddity(name) {
@@ -284,6 +284,9 @@ impl Reader {
                 let exit = if usage { Exit::Usage } else { Exit::Configuration };
                 let fix = match origin {
                     Origin::Flag(ref flag) => format!("see {flag} in the help of the command"),
+                    Origin::Variable(name) => {
+                        format!("correct it or leave it out; write it like {name}={}", example(key))
+                    }
                     _ => format!("correct it or leave it out; {}", fitting(key, key.path)),
                 };
                 let failure = Failure::new("CFG003", exit, what).at(origin.to_string());

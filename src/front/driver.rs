@@ -153,7 +153,7 @@ enum Verdict {
 
 /// What a line means, or what is wrong with it.
 fn parse(line: &[u8]) -> Result<Instruction, String> {
-    let wire: Wire = serde_json::from_slice(line).map_err(|error| short(&error.to_string()))?;
+    let wire: Wire = serde_json::from_slice(line).map_err(|error| unfit(&error))?;
     Ok(match wire {
         Wire::Message { content } => Instruction::Message(parts(content)?),
         Wire::Steer { content } => Instruction::Steer(parts(content)?),
@@ -200,6 +200,16 @@ fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
         }
     }
     Ok(parts)
+}
+
+/// What is wrong with a line. Its own number is said elsewhere, and here it would always be 1.
+fn unfit(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let said = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    if error.is_data() {
+        return short(said);
+    }
+    short(&format!("not valid JSON: {said} at column {}", error.column()))
 }
 
 fn short(error: &str) -> String {
@@ -258,7 +268,8 @@ mod tests {
     #[test]
     fn says_what_is_wrong_with_a_line() {
         let table = [
-            ("nonsense", "expected"),
+            ("nonsense", "not valid JSON: expected ident at column 2"),
+            (r#"{"type":"interrupt""#, "not valid JSON: EOF while parsing an object at column 19"),
             ("[]", "missing field `type`"),
             (r#"{"type":"mesage","content":"x"}"#, "unknown variant `mesage`"),
             (r#"{"type":"message"}"#, "missing field `content`"),
@@ -273,6 +284,7 @@ mod tests {
         for (line, part) in table {
             let error = parse(line.as_bytes()).unwrap_err();
             assert!(error.contains(part), "{line}: {error}");
+            assert!(!error.contains("at line"), "{line}: {error}");
         }
         let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(10_000));
         assert!(parse(long.as_bytes()).unwrap_err().chars().count() <= ERROR_CHARS_MAX + 2);

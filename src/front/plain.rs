@@ -369,6 +369,12 @@ impl Plain<'_> {
     }
 
     async fn select(&mut self, what: Selected, name: String) {
+        if name.contains(char::is_whitespace) {
+            let what = format!("a name has no white space: \"{}\"", printable(&name));
+            let failure = Failure::new("CFG003", Exit::Configuration, what);
+            self.complain(&[failure]).await;
+            return;
+        }
         let mut choice = self.choice.clone();
         let chosen = Some(name.clone());
         match what {

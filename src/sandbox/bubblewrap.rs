@@ -2,6 +2,7 @@
 //!
 //! The plan becomes its arguments, and our helper is the first process inside, for the rest.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -58,50 +59,68 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     }
     command.args(["--proc", "/proc", "--dev", "/dev"]);
     command.arg("--ro-bind").arg(helper).arg(INSIDE);
-    let is_inside = |path: &&PathBuf| {
-        plan.writable.iter().any(|root| path.starts_with(root) && path.as_path() != root)
-    };
-    let is_masked = |path: &&PathBuf| plan.masked.iter().any(|folder| path.starts_with(folder));
-    let mut opened = Vec::new();
-    for path in plan.hidden.iter().filter(|path| !is_inside(path) && !is_masked(path)) {
-        let shown = plan.writable.iter().chain(&plan.visible);
-        if shown.clone().any(|shown| shown.starts_with(path)) {
-            command.args(["--perms", "0755", "--tmpfs"]).arg(path);
-            opened.push(path);
-        } else {
-            cover(&mut command, path);
-        }
-    }
-    let covered = |path: &&PathBuf| {
-        plan.masked.iter().chain(&plan.hidden).any(|folder| path.starts_with(folder))
-    };
-    let mut shown: Vec<PathBuf> = plan.visible.iter().filter(covered).cloned().collect();
-    if plan.network {
-        shown.extend(fs::canonicalize("/etc/resolv.conf").ok().filter(|path| covered(&path)));
-    }
-    for path in shown {
-        bind(&mut command, "--ro-bind-try", path.as_os_str());
-    }
+    lay(&mut command, plan);
     for link in SYSTEM_LINKS {
         if let Ok(target) = fs::read_link(link) {
             command.arg("--symlink").arg(target).arg(link);
         }
     }
-    let mut roots: Vec<&PathBuf> = plan.writable.iter().collect();
-    roots.sort();
-    for root in roots {
-        bind(&mut command, "--bind", root.as_os_str());
+    fix(&mut command, plan);
+    command.args(["--chdir", "/", "--", INSIDE]);
+    Ok(command)
+}
+
+/// How a path is laid over the read-only tree.
+enum Layer {
+    Nothing,
+    Shown,
+    Writable,
+}
+
+/// Lays what is kept and what is hidden over the tree, folders before what is in them.
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn lay(command: &mut std::process::Command, plan: &Plan) {
+    let is_covered =
+        |path: &Path| plan.masked.iter().chain(&plan.hidden).any(|folder| path.starts_with(folder));
+    let is_writable = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
+    let is_masked = |path: &Path| plan.masked.iter().any(|folder| path.starts_with(folder));
+    let mut layers: BTreeMap<PathBuf, Layer> = BTreeMap::new();
+    for path in &plan.hidden {
+        // What is not there hides itself, and is not to be made.
+        if is_writable(path) || !is_masked(path) {
+            layers.insert(path.clone(), Layer::Nothing);
+        }
     }
-    for path in opened {
+    let mut shown = plan.visible.clone();
+    if plan.network {
+        shown.extend(fs::canonicalize("/etc/resolv.conf"));
+    }
+    for path in shown.into_iter().filter(|path| is_covered(path) && !is_writable(path)) {
+        layers.insert(path, Layer::Shown);
+    }
+    layers.extend(plan.writable.iter().map(|root| (root.clone(), Layer::Writable)));
+    let kept = |path: &Path| {
+        let below = |(other, layer): (&PathBuf, &Layer)| {
+            other.starts_with(path) && !matches!(layer, Layer::Nothing)
+        };
+        layers.iter().any(below)
+    };
+    let mut ways = Vec::new();
+    for (path, layer) in &layers {
+        match layer {
+            Layer::Nothing if kept(path) => {
+                command.args(["--perms", "0755", "--tmpfs"]).arg(path);
+                ways.push(path);
+            }
+            Layer::Nothing => cover(command, path),
+            Layer::Shown => bind(command, "--ro-bind-try", path.as_os_str()),
+            Layer::Writable => bind(command, "--bind", path.as_os_str()),
+        }
+    }
+    for path in ways {
         // Only the way to what is in it was made, and stays as it is.
         command.arg("--remount-ro").arg(path);
     }
-    fix(&mut command, plan);
-    for path in plan.hidden.iter().filter(is_inside) {
-        cover(&mut command, path);
-    }
-    command.args(["--chdir", "/", "--", INSIDE]);
-    Ok(command)
 }
 
 /// What stays as it is within what can be written.

@@ -9,6 +9,7 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -171,26 +172,55 @@ fn help(
 
 /// Becomes the command, or its init, where the process is.
 fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    let Some((request, directory)) = Request::receive(control)? else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    nix::unistd::fchdir(&directory)
-        .map_err(|error| format!("the working directory is gone: {error}"))?;
-    drop(directory);
-    let Request { plan, .. } = &request;
-    if Shape::of(plan) != facts.shape {
-        return Err("the helper is not ready for this plan".to_owned());
-    }
-    if plan.tier == Tier::Reduced {
-        limit_user_processes(plan);
+    if facts.shape != Shape::Bare {
+        // No command needs more than this, so it need not wait for one.
         kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
         nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
         facts.has_init = landlock::enclose() && adopt_orphans();
+        if facts.has_init {
+            return split(control, &facts);
+        }
     }
-    if facts.has_init {
-        return command_and_init(control, &request, &facts);
+    become_requested(control, &facts)
+}
+
+/// Splits into what becomes the command and the process that keeps house for it, before there is
+/// a command.
+fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
+    let (mut waiting, taken) = std::io::pipe().map_err(|error| format!("no pipe: {error}"))?;
+    match fork_with_init()? {
+        Fork::Child => {
+            drop(waiting);
+            // Where there is no namespace that ends with its first process.
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+                .map_err(|error| format!("no parent-death signal: {error}"))?;
+            let ended = become_requested(control, facts);
+            drop(taken);
+            ended
+        }
+        Fork::Parent(command) => {
+            drop(taken);
+            let_go_of_output()?;
+            // What is said until the request was taken is the request. The other end is closed
+            // when the command begins, or by the other one's death.
+            waiting.read_to_end(&mut Vec::new()).ok();
+            init::keep_house(command, control)
+        }
     }
-    let never = become_command(control, &request, &facts)?;
+}
+
+fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
+    let Some((request, directory)) = Request::receive(control)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    if Shape::of(&request.plan) != facts.shape {
+        return Err("the helper is not ready for this plan".to_owned());
+    }
+    nix::unistd::fchdir(&directory)
+        .map_err(|error| format!("the working directory is gone: {error}"))?;
+    drop(directory);
+    limit_user_processes(&request.plan);
+    let never = become_command(control, &request, facts)?;
     match never {}
 }
 
@@ -198,28 +228,15 @@ fn adopt_orphans() -> bool {
     nix::sys::prctl::set_child_subreaper(true).is_ok()
 }
 
-/// Splits into the command and the process that keeps house for it.
-fn command_and_init(
-    control: &UnixStream,
-    request: &Request,
-    facts: &Facts,
-) -> Result<ExitCode, String> {
+/// Forks. The child is in a session of its own, the parent waits for children by their signals.
+fn fork_with_init() -> Result<Fork, String> {
     init::children().thread_block().map_err(|error| format!("signals: {error}"))?;
-    match kernel::fork().map_err(|error| format!("no process: {error}"))? {
-        Fork::Child => {
-            SigSet::empty().thread_set_mask().map_err(|error| format!("signals: {error}"))?;
-            // Where there is no namespace that ends with its first process.
-            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
-                .map_err(|error| format!("no parent-death signal: {error}"))?;
-            setsid().map_err(|error| format!("no new session: {error}"))?;
-            let never = become_command(control, request, facts)?;
-            match never {}
-        }
-        Fork::Parent(command) => {
-            let_go_of_output()?;
-            init::keep_house(command, control)
-        }
+    let fork = kernel::fork().map_err(|error| format!("no process: {error}"))?;
+    if matches!(fork, Fork::Child) {
+        SigSet::empty().thread_set_mask().map_err(|error| format!("signals: {error}"))?;
+        setsid().map_err(|error| format!("no new session: {error}"))?;
     }
+    Ok(fork)
 }
 
 /// Makes namespaces, and waits outside for the first process in them.
@@ -282,7 +299,16 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
     nix::sys::prctl::set_no_new_privs().map_err(|error| format!("new privileges: {error}"))?;
     facts.has_init = true;
-    command_and_init(control, &request, &facts)
+    match fork_with_init()? {
+        Fork::Child => {
+            let never = become_command(control, &request, &facts)?;
+            match never {}
+        }
+        Fork::Parent(command) => {
+            let_go_of_output()?;
+            init::keep_house(command, control)
+        }
+    }
 }
 
 /// Puts in force what holds for this process, says so, and becomes the command.

@@ -148,14 +148,15 @@ impl Rules {
         }
         for entry in names {
             let path = entry.path();
-            if entry.file_type().is_ok_and(|kind| kind.is_symlink()) || spared.contains(&*path) {
+            let kind = entry.file_type()?;
+            if kind.is_symlink() || spared.contains(&*path) {
                 continue;
             }
             let mut below = spared.range::<Path, _>((Bound::Excluded(&*path), Bound::Unbounded));
             if below.next().is_some_and(|spared| spared.starts_with(&path)) {
                 self.around(&path, spared, exposed)?;
             } else {
-                self.add(&path, AccessFs::from_read(KNOWN))?;
+                self.add_known(&path, AccessFs::from_read(KNOWN), kind.is_dir())?;
             }
         }
         Ok(())
@@ -181,11 +182,22 @@ impl Rules {
 
     /// Adds a rule. What has vanished meanwhile, or cannot be opened, needs none.
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
+        let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+        self.add_known(path, access, found.is_dir())
+    }
+
+    /// The same where it is known whether it is a folder. A rule that does not fit what is there
+    /// by now is refused by the kernel.
+    fn add_known(
+        &mut self,
+        path: &Path,
+        access: BitFlags<AccessFs>,
+        is_folder: bool,
+    ) -> io::Result<()> {
         let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
         let Ok(opened) = File::options().read(true).custom_flags(flags).open(path) else {
             return Ok(());
         };
-        let is_folder = opened.metadata()?.is_dir();
         let access = if is_folder { access } else { access & AccessFs::from_file(KNOWN) };
         if access.is_empty() {
             return Ok(());

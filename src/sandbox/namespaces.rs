@@ -114,37 +114,13 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
     let flags = kernel::READ_ONLY | kernel::NO_SETUID | kernel::NO_DEVICES;
     kernel::restrict_tree(root.as_fd(), flags).map_err(at(Path::new("/")))?;
     drop(root);
-    let (inside, outside): (Vec<_>, Vec<_>) =
-        covers(plan)?.into_iter().partition(|(path, _)| is_below(path, &plan.writable));
+    let covers = covers(plan)?;
     for folder in masks(plan) {
         memory(folder).map_err(|error| at(folder)(error.into()))?;
         mounted.masked += 1;
     }
     own_devices(devices).map_err(|error| format!("/dev: {error}"))?;
-    // What is opened again below a hidden folder, such as the call's own temporary one, lies on
-    // top of it; what is hidden in a root comes when the root is there.
-    let mut opened = Vec::new();
-    for (path, nothing) in &outside {
-        if kept.trees.keys().any(|tree| tree.starts_with(path)) {
-            make_folder(path).map_err(at(path))?;
-            memory(path).map_err(|error| at(path)(error.into()))?;
-            opened.push(path);
-            mounted.hidden += 1;
-        } else {
-            mounted.hidden += usize::from(cover(path, nothing).map_err(at(path))?);
-        }
-    }
-    mounted.writable = kept.put_back()?;
-    for path in opened {
-        // Only the way to what is in it was made, and stays as it is.
-        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-        let flags = flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(None::<&str>, path, None::<&str>, flags, None::<&str>)
-            .map_err(|error| at(path)(error.into()))?;
-    }
-    for (path, nothing) in &inside {
-        mounted.hidden += usize::from(cover(path, nothing).map_err(at(path))?);
-    }
+    lay(kept, covers, mounted)?;
     let mut fixed: BTreeMap<&Path, bool> = BTreeMap::new();
     fixed.extend(plan.pinned.iter().map(|path| (path.as_path(), false)));
     fixed.extend(plan.read_only.iter().map(|path| (path.as_path(), true)));
@@ -220,27 +196,69 @@ impl Kept {
         });
         Ok(Kept { trees, links: links.collect() })
     }
+}
 
-    /// Puts everything back, and says how many of it can be written.
-    fn put_back(self) -> Result<usize, String> {
-        let mut writable = 0;
-        for (path, (tree, is_writable)) in self.trees {
-            let at = |error: io::Error| format!("{}: {error}", path.display());
-            if !is_writable {
-                kernel::restrict_tree(tree.as_fd(), kernel::READ_ONLY).map_err(at)?;
+/// What comes over the read-only tree.
+enum Layer {
+    /// Something that nobody can read.
+    Nothing(OwnedFd),
+    /// A copy of what was there, and whether it can be written.
+    Copy(OwnedFd, bool),
+}
+
+/// Lays what is kept and what is hidden over the tree, folders before what is in them: so a secret
+/// in a root is covered, and what is kept below a hidden folder is open in it.
+fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Result<(), String> {
+    let Kept { trees, links } = kept;
+    let trees =
+        trees.into_iter().map(|(path, (tree, writable))| (path, Layer::Copy(tree, writable)));
+    let mut layers: BTreeMap<PathBuf, Layer> =
+        covers.into_iter().map(|(path, nothing)| (path, Layer::Nothing(nothing))).collect();
+    layers.extend(trees);
+    let copies: Vec<PathBuf> = layers
+        .iter()
+        .filter(|(_, layer)| matches!(layer, Layer::Copy(..)))
+        .map(|(path, _)| path.clone())
+        .collect();
+    let mut ways = Vec::new();
+    for (path, layer) in layers {
+        let at = |error: io::Error| format!("{}: {error}", path.display());
+        match layer {
+            Layer::Nothing(_) if copies.iter().any(|copy| copy.starts_with(&path)) => {
+                make_folder(&path).map_err(at)?;
+                memory(&path).map_err(|error| at(error.into()))?;
+                mounted.hidden += 1;
+                ways.push(path);
             }
-            // A program that runs with its owner's rights does not, here.
-            let flags = kernel::NO_SETUID | kernel::NO_DEVICES;
-            kernel::restrict_tree(tree.as_fd(), flags).map_err(at)?;
-            make_place(&path, tree.as_fd()).map_err(at)?;
-            kernel::attach_tree(tree.as_fd(), &path).map_err(at)?;
-            writable += usize::from(is_writable);
+            Layer::Nothing(nothing) => {
+                mounted.hidden += usize::from(cover(&path, &nothing).map_err(at)?);
+            }
+            Layer::Copy(tree, is_writable) => {
+                put_back(&path, &tree, is_writable).map_err(at)?;
+                mounted.writable += usize::from(is_writable);
+            }
         }
-        for (link, target) in self.links {
-            symlink(target, &link).map_err(|error| format!("{}: {error}", link.display()))?;
-        }
-        Ok(writable)
     }
+    for path in ways {
+        // Only the way to what is in it was made, and stays as it is.
+        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+        let flags = flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(None::<&str>, &path, None::<&str>, flags, None::<&str>)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    for (link, target) in links {
+        symlink(target, &link).map_err(|error| format!("{}: {error}", link.display()))?;
+    }
+    Ok(())
+}
+
+fn put_back(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
+    // A program that runs with its owner's rights does not, here.
+    let flags = kernel::NO_SETUID | kernel::NO_DEVICES;
+    let flags = if is_writable { flags } else { flags | kernel::READ_ONLY };
+    kernel::restrict_tree(tree.as_fd(), flags)?;
+    make_place(path, tree.as_fd())?;
+    kernel::attach_tree(tree.as_fd(), path)
 }
 
 /// Makes something to mount on, where a covered folder has nothing.

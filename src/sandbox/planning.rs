@@ -62,10 +62,13 @@ struct Places {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Place {
     path: Option<PathBuf>,
     variable: Option<String>,
+    /// Only where it costs nothing.
+    #[serde(default)]
+    full_tier_only: bool,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
     reason: String,
 }
@@ -148,7 +151,9 @@ impl Sandbox {
         let directory = std::fs::read_link(link).ok();
         let visible = roots.iter().chain(&directory).filter_map(|path| resolved(path)).collect();
         let of = |places: &[Place]| -> Vec<PathBuf> {
-            let paths = places.iter().filter_map(|place| place.resolve(&self.surroundings));
+            let is_full = backend.tier() == Tier::Full;
+            let places = places.iter().filter(|place| is_full || !place.full_tier_only);
+            let paths = places.filter_map(|place| place.resolve(&self.surroundings));
             paths.filter_map(|path| resolved(&path)).collect()
         };
         let mut hidden = of(&data.places.hidden);

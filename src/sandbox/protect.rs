@@ -55,15 +55,25 @@ struct Inner {
     owed: Option<Held>,
     /// Repositories that commands of this session made. They hold nothing of the user's, and are
     /// cleaned after each command.
-    born: HashMap<Identity, Key>,
+    born: HashMap<Identity, Born>,
     /// Found when nobody was there to be told.
     untold: Vec<Finding>,
+    /// It was said that there is too much to look at.
+    told_too_much: bool,
 }
 
 #[derive(Debug)]
 struct Watched {
     root: Root,
     scan: Scan,
+}
+
+/// A repository that a command made.
+#[derive(Debug)]
+struct Born {
+    key: Key,
+    /// Whether the folder around it was made with it, so that nothing in there is the user's.
+    with_folder: bool,
 }
 
 /// Where a protected name is: which root, and the path below it.
@@ -232,6 +242,7 @@ impl Protection {
                 owed: None,
                 born: HashMap::new(),
                 untold: Vec::new(),
+                told_too_much: false,
             }),
         })
     }
@@ -288,7 +299,7 @@ impl Protection {
         inner.running = inner.running.saturating_sub(1);
         inner.baseline = Some(Arc::clone(&survey.baseline));
         findings.extend(inner.settle(survey.held, self.bounds));
-        if !survey.complete {
+        if !survey.complete && !std::mem::replace(&mut inner.told_too_much, true) {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
             let too_much = |path| Finding { path, what: What::TooMuch, action: Action::Left };
             findings.extend(roots.take(1).map(too_much));
@@ -336,7 +347,9 @@ impl Inner {
     fn new_baseline(&mut self, items: Vec<(usize, Item)>) -> Arc<Baseline> {
         // The number of a folder that is gone is given to another one.
         let roots = &self.roots;
-        self.born.retain(|identity, (at, path)| roots[*at].scan.identity(path) == Some(*identity));
+        self.born.retain(|identity, Born { key: (at, path), .. }| {
+            roots[*at].scan.identity(path) == Some(*identity)
+        });
         let pointed = self.pointed(&items);
         let mut baseline = Baseline {
             items: HashMap::with_capacity(items.len()),
@@ -371,7 +384,7 @@ impl Inner {
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
-        let is_born = parent.is_some_and(|parent| self.born.contains_key(&parent));
+        let is_born = self.is_born(parent) || self.came_along(at, &item.path);
         let state = self.reader.state(&folder, name)?;
         let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
         Some(Before { sort: item.sort, state: Some(state), identity, parent, is_mounted })

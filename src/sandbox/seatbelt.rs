@@ -160,13 +160,11 @@ impl Profile {
             if matches!(name.as_str(), ".git" | "git~1" | ".gitmodules") {
                 continue;
             }
-            let pattern = match name.strip_prefix('*') {
-                Some(ending) => format!("/(.*/)?[^/]*{}(/|$)", without_case(ending)),
-                None => {
-                    let above = above.map(|above| format!("{}/", without_case(above)));
-                    let above = above.unwrap_or_default();
-                    format!("/(.*/)?{above}{}(/|$)", without_case(&name))
-                }
+            let pattern = if let Some(ending) = name.strip_prefix('*') {
+                format!("/(.*/)?[^/]*{}(/|$)", without_case(ending))
+            } else {
+                let above = above.map(|above| format!("{}/", without_case(above)));
+                format!("/(.*/)?{}{}(/|$)", above.unwrap_or_default(), without_case(&name))
             };
             self.line(format_args!(
                 "(deny file-write* (regex (string-append \"^\" (regex-quote (param \"{root}\")) \

@@ -49,8 +49,12 @@ mod doctor;
 // Processes: what they see, how they end, what is left of them.
 mod confining;
 mod exec;
+// A hostile repository, before anybody runs anything.
+mod neutral;
 // What confinement does not let through, each with what it must.
 mod sandbox;
+// A model that does what an attacker wrote.
+mod obedient;
 // Rules about the source that no compiler checks.
 mod tidy;
 // The commands around the configuration.

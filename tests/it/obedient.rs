@@ -26,6 +26,10 @@ use crate::posse::{Ended, Machine};
 /// Stands in every secret of the machine and nowhere else.
 const CANARY: &str = "canary-8f2d61";
 
+/// What puts a confinement in force, and those of them that can hide files.
+const ALL: [&str; 3] = ["namespaces", "bubblewrap", "landlock"];
+const FULL: [&str; 2] = ["namespaces", "bubblewrap"];
+
 /// Attacks that run at the same time: a loaded machine must not make any of them slow.
 const AT_ONCE: usize = 6;
 
@@ -56,6 +60,8 @@ const ACTED_UPON_BY_GIT: [&str; 5] =
 struct Target {
     machine: Machine,
     server: ModelServer,
+    /// What puts the confinement in force.
+    backend: &'static str,
     port: u16,
     arrived: Arc<AtomicUsize>,
 }
@@ -69,13 +75,12 @@ enum Told {
 }
 
 impl Target {
-    fn new(tier: &str) -> Target {
+    fn new(backend: &'static str) -> Target {
         let server = ModelServer::obedient();
         let settings = json!({"sandbox": {"mode": "workspace-write"}});
         let machine = Machine::configured(&server, &settings, &json!({}));
-        machine.force_tier(tier);
-        let mut target =
-            Target { machine, server, port: 0, arrived: Arc::new(AtomicUsize::new(0)) };
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let mut target = Target { machine, server, backend, port: 0, arrived };
         target.furnish();
         target.listen();
         target
@@ -172,10 +177,23 @@ impl Target {
         };
         let before = self.state();
         let mut command = self.machine.command(&["run", "--yes", &prompt]);
+        command.env("POSSE_SANDBOX_BACKEND", self.backend);
         command.env("OTHER_API_KEY", format!("sk-{CANARY}"));
         let ended = crate::posse::Running::start(command).end();
-        let after = self.state();
-        assert_eq!(before, after, "\n{}\n{:#?}", ended.stderr, self.server.obeyed());
+        let mut after = self.state();
+        after.retain(|name, contents| before.contains_key(name) || !is_harmless(name, contents));
+        let differs = |a: &BTreeMap<String, String>, b: &BTreeMap<String, String>| {
+            let other = |(name, contents): &(&String, &String)| b.get(*name) != Some(*contents);
+            a.iter().filter(other).map(|(name, text)| format!("{name}: {text}")).collect::<Vec<_>>()
+        };
+        let (gone, new) = (differs(&before, &after), differs(&after, &before));
+        assert!(
+            gone.is_empty() && new.is_empty(),
+            "{}: was {gone:#?}, is {new:#?}\n{}\n{:#?}",
+            self.backend,
+            ended.stderr,
+            self.server.obeyed()
+        );
         ended
     }
 
@@ -207,6 +225,8 @@ impl Target {
             assert!(!text.contains(CANARY), "{}\n{text}", ended.stderr);
             let backwards: String = CANARY.chars().rev().collect();
             assert!(!text.contains(&backwards), "{}", ended.stderr);
+            // `KEY=canary-` in base 64.
+            assert!(!text.contains("S0VZPWNhbmFyeS"), "{}", ended.stderr);
         }
         assert!(!(ended.stdout.clone() + &ended.stderr).contains(CANARY), "{}", ended.stderr);
         assert_eq!(self.arrived.load(Ordering::SeqCst), 0, "{}", ended.stderr);
@@ -232,6 +252,15 @@ fn is_acted_upon(path: &str) -> bool {
     false
 }
 
+/// Whether something new is nobody's harm: a repository without hooks, and with plain settings.
+fn is_harmless(name: &str, contents: &str) -> bool {
+    let is_of_git = name.to_lowercase().contains(".git");
+    let is_folder = contents.is_empty() && !name.to_lowercase().contains("/hooks/");
+    let is_plain = name.ends_with(".git/config")
+        && !["evil", "hookspath", "fsmonitor"].iter().any(|word| contents.contains(word));
+    is_of_git && (is_folder || is_plain)
+}
+
 /// Reads files, links and folders below `at` whose names `wanted` likes.
 fn collect(
     at: &Path,
@@ -253,10 +282,7 @@ fn collect(
         } else {
             String::new()
         };
-        // A new repository with nothing in it that is acted upon is nobody's harm.
-        let harmless = kind.is_dir() && name.contains(".git")
-            || name.ends_with(".git/config") && !contents.to_lowercase().contains("evil");
-        if wanted(&name) && !(harmless && name.contains("/new/")) {
+        if wanted(&name) {
             into.insert(name, contents);
         }
         if kind.is_dir() {
@@ -279,17 +305,19 @@ fn counting(arrived: Arc<AtomicUsize>, mut next: impl FnMut() -> bool + Send + '
     });
 }
 
-/// Every attack in each way of telling it, in turn on the tiers.
-fn all(attacks: &[Attack], tiers: &[&str], check: impl Fn(&Target, &Ended) + Sync) {
+/// Every attack in each way of telling it, in turn on the back ends.
+fn all(attacks: &[Attack], backends: &[&'static str], check: impl Fn(&Target, &Ended) + Sync) {
     let ways = [Told::Readme, Told::Output, Told::Instructions];
-    let rows: Vec<_> = tiers
+    let rows: Vec<_> = backends
         .iter()
-        .flat_map(|tier| attacks.iter().enumerate().map(move |(nth, attack)| (*tier, nth, attack)))
+        .flat_map(|backend| {
+            attacks.iter().enumerate().map(move |(nth, attack)| (*backend, nth, attack))
+        })
         .collect();
     for rows in rows.chunks(AT_ONCE) {
-        crate::posse::side_by_side(rows.iter().copied(), |(tier, nth, (name, steps))| {
-            let target = Target::new(tier);
-            eprintln!("{tier}: {name}");
+        crate::posse::side_by_side(rows.iter().copied(), |(backend, nth, (name, steps))| {
+            let target = Target::new(backend);
+            eprintln!("{backend}: {name}");
             let ended = target.attack(steps, ways[nth % ways.len()]);
             assert!(target.server.obeyed().len() >= steps.len(), "{name}: {}", ended.stderr);
             check(&target, &ended);
@@ -305,8 +333,8 @@ fn there_are_enough_attacks() {
 /// Without this, a model that can do nothing at all would pass.
 #[test]
 fn ordinary_orders_are_carried_out() {
-    for tier in ["full", "reduced"] {
-        let target = Target::new(tier);
+    for backend in ALL {
+        let target = Target::new(backend);
         fs::remove_file(target.machine.work(".env")).unwrap();
         fs::remove_dir_all(target.machine.work("config")).unwrap();
         let steps = [
@@ -318,26 +346,26 @@ fn ordinary_orders_are_carried_out() {
         let ended = target.attack(&steps, Told::Readme);
         ended.assert_code(0);
         for made in ["d/by-bash", "by-tool", "by-python"] {
-            assert_eq!(target.machine.read(made), "made\n", "{tier}: {}", ended.stderr);
+            assert_eq!(target.machine.read(made), "made\n", "{backend}: {}", ended.stderr);
         }
-        assert!(target.machine.read("log").contains("done"), "{tier}: {}", ended.stderr);
+        assert!(target.machine.read("log").contains("done"), "{backend}: {}", ended.stderr);
     }
 }
 
 #[test]
 fn nothing_is_planted() {
-    all(PLANTS, &["full", "reduced"], |_, _| {});
+    all(PLANTS, &ALL, |_, _| {});
 }
 
 #[test]
 fn no_secret_leaves() {
-    all(LEAKS, &["full"], Target::assert_kept_secret);
+    all(LEAKS, &FULL, Target::assert_kept_secret);
 }
 
 /// Files inside the workspace cannot be hidden on this tier; whatever is read stays on the host.
 #[test]
 fn nothing_is_sent_out_without_namespaces() {
-    all(LEAKS, &["reduced"], |target, ended| {
+    all(LEAKS, &["landlock"], |target, ended| {
         assert_eq!(target.arrived.load(Ordering::SeqCst), 0, "{}", ended.stderr);
     });
 }

@@ -84,8 +84,7 @@ struct Agent {
     images: Vec<String>,
 
     /// Ends after this many replies of the model
-    #[arg(long, value_name = "N", help_heading = "Limits",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = turns, help_heading = "Limits")]
     max_turns: Option<u32>,
     /// Ends after this time: 90s, 10m, 2h
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Limits")]
@@ -254,6 +253,11 @@ fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, C
         ));
     }
     Ok(Some(PromptArg::Text(text)))
+}
+
+fn turns(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=10_000).contains(number));
+    number.ok_or_else(|| "expected a whole number from 1 to 10000".into())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

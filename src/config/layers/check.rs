@@ -81,7 +81,19 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
 /// How a value for `path` is written that fits.
 pub(crate) fn fitting(key: &Key, path: &str) -> String {
     let name = path.rsplit('.').next().unwrap_or(path);
-    let value = match (key.default_value(), key.kind) {
+    format!("write it like \"{name}\": {}", sample(key))
+}
+
+/// The same for an environment variable, where a text has no quotes.
+pub(crate) fn example(key: &Key) -> String {
+    match sample(key) {
+        Value::String(text) => text,
+        value => value.to_string(),
+    }
+}
+
+fn sample(key: &Key) -> Value {
+    match (key.default_value(), key.kind) {
         (Some(value), _) => value,
         (None, Kind::Bool) => json!(true),
         (None, Kind::Whole(least, most)) => json!(1000_i64.clamp(least, most)),
@@ -94,8 +106,7 @@ pub(crate) fn fitting(key: &Key, path: &str) -> String {
         (None, Kind::ObjectList) => json!([{}]),
         (None, Kind::TextMap) => json!({ "name": "text" }),
         (None, Kind::Text | Kind::Secret | Kind::Any) => json!("text"),
-    };
-    format!("write it like \"{name}\": {value}")
+    }
 }
 
 /// The value that a text in an environment variable stands for.

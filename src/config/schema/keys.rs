@@ -289,7 +289,7 @@ pub(crate) static KEYS: &[Key] = &[
         "What happens after that: block refuses, steer tells the model once. Default: \
          block."),
     key("tools.edit.fuzzy", Bool, D::Bool(false), Trusted,
-        "Lets edits match where only white space, quotes or dashes differ; the result \
+        "Lets edits match where only trailing blanks, kinds of spaces, quotes or dashes differ; the result \
          says so."),
     key("tools.edit.requireRead", Bool, D::Bool(false), Trusted,
         "Refuses to edit a file that the session has not read, or that changed since."),

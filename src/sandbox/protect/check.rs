@@ -11,7 +11,7 @@ use crate::sandbox::protect::gitconfig;
 use crate::sandbox::protect::place::{self, Identity, Kind, Stat};
 use crate::sandbox::protect::scan::{Bounds, Item, Sort};
 use crate::sandbox::protect::state::{self, State};
-use crate::sandbox::protect::{Action, Baseline, Before, Finding, Held, Inner, Key, What};
+use crate::sandbox::protect::{Action, Baseline, Before, Born, Finding, Held, Inner, Key, What};
 
 /// How often everything is looked at, as long as there is something to put right: somebody may
 /// still be at work.
@@ -60,13 +60,18 @@ impl Inner {
         let before_by_identity: HashMap<Identity, &Before> =
             baseline.items.values().map(|before| (before.identity, before)).collect();
         let mut findings = Vec::new();
-        for (key, current) in &now {
-            if current.sort == Sort::Repository {
-                if !self.knew(baseline, key) {
-                    self.born.insert(current.identity, key.clone());
-                }
-                continue;
+        // What a new repository is allowed does not depend on the order of names.
+        let (repositories, others): (Vec<_>, Vec<_>) =
+            now.iter().partition(|(_, current)| current.sort == Sort::Repository);
+        for (key, current) in repositories {
+            if !self.knew(baseline, key) {
+                let around = key.1.parent().unwrap_or(Path::new(""));
+                let scan = &self.roots[key.0].scan;
+                let with_folder = !scan.was_there(around, baseline.scans[key.0]);
+                self.born.insert(current.identity, Born { key: key.clone(), with_folder });
             }
+        }
+        for (key, current) in others {
             let known = baseline.items.get(key).filter(|before| before.sort == current.sort);
             let same_place = known.filter(|before| before.parent == current.parent);
             // A folder above may have been renamed, and this has come with it.
@@ -76,7 +81,7 @@ impl Inner {
                 .filter(|before| before.parent == current.parent && before.sort == current.sort);
             match same_place.or(carried) {
                 Some(before) => self.changed(key, before, current, held, &mut findings),
-                None => self.created(baseline, key, current, &mut findings),
+                None => self.created(key, current, &mut findings),
             }
         }
         for (key, before) in &baseline.items {
@@ -95,7 +100,8 @@ impl Inner {
         repositories.any(|before| before.identity == identity)
     }
 
-    fn is_born(&self, parent: Option<Identity>) -> bool {
+    /// Whether a folder is a repository that a command of this session made.
+    pub(super) fn is_born(&self, parent: Option<Identity>) -> bool {
         parent.is_some_and(|parent| self.born.contains_key(&parent))
     }
 
@@ -113,6 +119,9 @@ impl Inner {
         }
         if self.is_born(current.parent) && !matches!(current.sort, Sort::Name(_)) {
             self.clean(key, current, findings);
+            return;
+        }
+        if self.came_along(key.0, &key.1) {
             return;
         }
         // It was on a mount that the command could not write: somebody else did this.
@@ -198,7 +207,8 @@ impl Inner {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_there = Stat::at(&folder, name).is_ok();
-        if parent != before.parent || is_there || self.is_born(parent) {
+        let is_theirs = self.is_born(parent) || self.came_along(key.0, &key.1);
+        if parent != before.parent || is_there || is_theirs {
             return;
         }
         // A hollow `.git` goes with what was in it.
@@ -210,13 +220,7 @@ impl Inner {
         self.restore(&folder, name, state, None, &path, findings);
     }
 
-    fn created(
-        &mut self,
-        baseline: &Baseline,
-        key: &Key,
-        current: &Before,
-        findings: &mut Vec<Finding>,
-    ) {
+    fn created(&mut self, key: &Key, current: &Before, findings: &mut Vec<Finding>) {
         if !matches!(current.sort, Sort::Name(_)) {
             self.clean(key, current, findings);
             return;
@@ -225,7 +229,7 @@ impl Inner {
             return;
         }
         let path = self.path(key);
-        if self.came_with_repository(baseline, key) {
+        if self.came_along(key.0, &key.1) {
             let (what, action) = (What::CameWithRepository, Action::Left);
             findings.push(Finding { path, what, action });
             return;
@@ -234,16 +238,15 @@ impl Inner {
         self.aside(&folder, name, &path, What::Created, findings);
     }
 
-    /// Whether a folder above is a repository that the command made from nothing: what git would
-    /// take it for is shown, but the work tree is its own.
-    fn came_with_repository(&self, baseline: &Baseline, key: &Key) -> bool {
-        let (at, path) = key;
-        let scan = &self.roots[*at].scan;
+    /// Whether a folder above is a repository that a command made together with the folder: what
+    /// would act in it is shown, but the work tree is its own.
+    pub(super) fn came_along(&self, at: usize, path: &Path) -> bool {
+        let scan = &self.roots[at].scan;
         let mut above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
         above.any(|folder| {
-            let is_new = !scan.was_there(folder, baseline.scans[*at]);
             let dot_git = scan.identity(&folder.join(".git"));
-            is_new && dot_git.is_some_and(|identity| self.born.contains_key(&identity))
+            let born = dot_git.and_then(|identity| self.born.get(&identity));
+            born.is_some_and(|born| born.with_folder)
         })
     }
 

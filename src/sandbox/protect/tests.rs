@@ -34,8 +34,13 @@ impl World {
         write(&root, ".vscode/tasks.json", "{}\n");
         write(&root, "src/main.rs", "fn main() {}\n");
         prepare(&root);
-        let protection =
-            Protection::new(&[root.clone()], Vec::new(), None, Vec::new(), quarantine.clone());
+        let protection = Protection::new(
+            std::slice::from_ref(&root),
+            Vec::new(),
+            None,
+            Vec::new(),
+            quarantine.clone(),
+        );
         let protection = Arc::new(protection.unwrap());
         World { root, quarantine, protection, _folder: folder }
     }
@@ -245,14 +250,14 @@ fn a_repository_that_came_along_works_and_plants_nothing() {
         repository(&root.join("clone/.git"));
         write(root, "clone/.git/hooks/post-checkout", "evil");
         write(root, "clone/.git/config", "[core]\n\tbare = false\n\tfsmonitor = ./evil\n");
-        write(root, "clone/CLAUDE.md", "project words");
+        write(root, "clone/.claude/settings.json", "project words");
         write(root, "clone/.gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = ../x\n");
     });
     assert_eq!(findings.len(), 3, "{findings:?}");
     assert_eq!(world.read("clone/.git/config"), "[core]\n\tbare = false\n");
     assert!(!world.exists("clone/.git/hooks/post-checkout"));
     assert!(world.exists("clone/.git/hooks/pre-commit.sample"));
-    assert!(world.exists("clone/CLAUDE.md") && world.exists("clone/.gitmodules"));
+    assert!(world.exists("clone/.claude") && world.exists("clone/.gitmodules"));
     // It is the command's own: no mounts, and harmless settings may change.
     let mut survey = world.protection.survey();
     survey.held_by(Held::ByMounts);
@@ -362,7 +367,8 @@ fn what_is_too_much_is_said() {
         fs::create_dir(root.join(format!("d{number}"))).unwrap();
     }
     let protection =
-        Protection::new(&[root.clone()], Vec::new(), None, Vec::new(), root.join("q")).unwrap();
+        Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
+            .unwrap();
     let bounds = Bounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
     let protection = Arc::new(protection.within(bounds));
     let survey = protection.survey();
@@ -385,7 +391,7 @@ fn credentials_of_the_home_folder_are_hidden_unless_the_user_says_so() {
     write(&state, "sessions/x", "x");
     let readable = vec![home.join(".netrc"), root.join(".env.test"), state.clone()];
     let protection = Protection::new(
-        &[root.clone()],
+        std::slice::from_ref(&root),
         vec![state.clone()],
         Some(home.clone()),
         readable,

@@ -14,6 +14,7 @@ const fn row(name: &'static str, script: &'static str) -> Row {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn rows() -> Vec<Row> {
     vec![
         row("make a ring of calls", "python3 -IS $PROBE io_uring_setup"),

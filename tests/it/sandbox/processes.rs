@@ -32,10 +32,7 @@ pub(super) fn rows() -> Vec<Row> {
             "bash -c 'trap \"\" TERM INT HUP; while :; do sleep 600; done' $N & echo DONE",
         ),
         row("stopped", "bash -c 'kill -STOP $$; :' $N & echo DONE"),
-        // Without a namespace of processes it is told from those of other commands by its
-        // environment; while others run, one that wiped it is left until they have ended.
-        row("without an environment", "env -i setsid bash -c 'sleep 600; :' $N & echo DONE")
-            .with_tiers(Tiers::Full),
+        row("without an environment", "env -i setsid bash -c 'sleep 600; :' $N & echo DONE"),
         row(
             "one after the other",
             "bash -c 'f() { sleep 0.01; \"$0\" -c \"$1\" x \"$1\" $2 & }; sleep 600; f' $N & echo DONE",

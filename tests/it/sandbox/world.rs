@@ -57,9 +57,14 @@ fn write(root: &Path, path: &str, text: &str) {
 }
 
 /// A repository as `git init` makes it, without calling anybody.
-pub(super) fn repository(at: &Path) {
-    write(at, "HEAD", "ref: refs/heads/main\n");
+fn repository(at: &Path) {
     write(at, "config", "[core]\n\trepositoryformatversion = 0\n\tbare = false\n");
+    repository_around(at);
+}
+
+/// The same without settings.
+pub(super) fn repository_around(at: &Path) {
+    write(at, "HEAD", "ref: refs/heads/main\n");
     write(at, "hooks/pre-commit.sample", "#!/bin/sh\n");
     write(at, "info/exclude", "");
     for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags"] {
@@ -417,7 +422,7 @@ fn is_control(root: &Path, relative: &Path) -> bool {
         let name = part.as_os_str().as_bytes();
         match protected::class_of(above, name) {
             Some(protected::Class::Git) if &*protected::fold(name) != b".gitmodules" => {
-                in_git = true
+                in_git = true;
             }
             Some(_) if !in_git => return true,
             _ => {}
