@@ -9,8 +9,12 @@ use serde_json::Value;
 use crate::config::{Environment, ProviderSettings, Settings};
 use crate::failure::{Exit, Failure};
 use crate::models::{Catalog, Model};
-use crate::provider::profile::{self, Profile, Quirks, Sight};
-use crate::provider::{openai_compatible, presets, replay};
+use crate::provider::profile::{self, Auth, Profile, Protocol, Quirks, Sight};
+use crate::provider::{live, presets, replay};
+
+/// Bound of a reply where a protocol insists on one: a model may be able to say more, but what is
+/// kept free for that cannot be read.
+const REPLY_TOKENS: u64 = 32_000;
 
 /// Makes the provider that `settings` mean. `workspace` is what a cassette's placeholder means.
 pub(crate) fn choose(
@@ -26,15 +30,15 @@ pub(crate) fn choose(
     let kind = configured.and_then(|profile| profile.kind.as_deref());
     match kind {
         Some("replay") => replayed(name, configured, workspace),
-        None | Some("openai-compatible") => {
+        None | Some("openai-compatible" | "openai-responses" | "anthropic") => {
             let mut profile = profile(name, settings, environment)?;
             profile.sight = sight(settings, name, &profile.model);
-            openai_compatible(profile)
+            live(profile)
         }
         Some(other) => {
             let what = format!("providers.{name}.type \"{other}\" is not available yet");
             Err(Failure::new("CFG022", Exit::Configuration, what)
-                .fix("use a server that speaks the OpenAI protocol: type \"openai-compatible\""))
+                .fix("use \"openai-compatible\", \"openai-responses\" or \"anthropic\""))
         }
     }
 }
@@ -102,7 +106,25 @@ pub(crate) fn profile(
         wanted.model = Some(model.clone());
     }
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    Profile::resolve(name, wanted, variable)
+    let mut profile = Profile::resolve(name, wanted, variable)?;
+    adapt(&mut profile, settings);
+    Ok(profile)
+}
+
+/// Tells a profile what is known of its model, where the protocol cannot do without.
+fn adapt(profile: &mut Profile, settings: &Settings) {
+    let vendor = match profile.protocol {
+        Protocol::ChatCompletions => return,
+        Protocol::Responses => "openai",
+        Protocol::Messages => "anthropic",
+    };
+    let models = Catalog::new(&settings.models);
+    let known = models.find(&profile.name, &profile.model);
+    let Some(known) = known.or_else(|| models.find(vendor, &profile.model)) else { return };
+    if profile.protocol == Protocol::Messages && profile.max_tokens.is_none() {
+        profile.max_tokens = known.facts.max_output_tokens.map(|max| max.min(REPLY_TOKENS));
+    }
+    profile.quirks.no_reasoning |= known.facts.reasoning == Some(false);
 }
 
 /// The name of the provider that would be asked: the one that was named, or one at hand.
@@ -119,8 +141,12 @@ fn at_hand(environment: &Environment) -> Option<&'static str> {
 }
 
 fn no_provider() -> Failure {
-    let variables: Vec<&str> =
-        presets::all().iter().filter_map(|preset| preset.key_variable).collect();
+    let mut variables: Vec<&str> = Vec::new();
+    for variable in presets::all().iter().filter_map(|preset| preset.key_variable) {
+        if !variables.contains(&variable) {
+            variables.push(variable);
+        }
+    }
     let what = "no model provider is configured, and no key is in the environment";
     Failure::new("CFG023", Exit::Configuration, what).fix(format!(
         "set one of {}; or name a local server with `--provider ollama --model NAME`; or describe \
@@ -164,10 +190,15 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
         let what = format!("providers.{name}.{key}: {error}");
         Failure::new("CFG003", Exit::Configuration, what)
     };
-    let auth = match &configured.auth {
-        Some(auth) => {
-            let auth = Value::String(auth.clone());
-            Some(serde_json::from_value(auth).map_err(|error| wrong("auth", &error))?)
+    let auth = configured.auth.as_deref().map(|auth| match auth {
+        "bearer" => Auth::Bearer,
+        "none" => Auth::None,
+        header => Auth::Header(header.to_owned()),
+    });
+    let protocol = match &configured.kind {
+        Some(kind) => {
+            let kind = Value::String(kind.clone());
+            Some(serde_json::from_value(kind).map_err(|error| wrong("type", &error))?)
         }
         None => None,
     };
@@ -187,6 +218,7 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
     };
     Ok(profile::Settings {
         preset: None,
+        protocol,
         base_url: configured.base_url.clone(),
         model: configured.model.clone(),
         api_key_env: configured.api_key_env.clone(),

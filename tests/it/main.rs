@@ -24,6 +24,8 @@ mod authority;
 mod hostile;
 // What a model is told of arguments that make no sense.
 mod arguments;
+// Whole tasks in the other protocols.
+mod dialects;
 // Images, odd names, second names.
 mod files;
 // Servers that fail, lie or send rubbish.

@@ -136,6 +136,8 @@ pub(crate) static KEYS: &[Key] = &[
     key("model", Text, D::None, Trusted,
         "The model, instead of the provider's own.")
         .variable("POSSE_MODEL"),
+    key("models.*.cacheWritePrice", PRICE, D::None, Trusted,
+        "Micro-USD for a million tokens written into the provider's cache."),
     key("models.*.cachedInputPrice", PRICE, D::None, Trusted,
         "Micro-USD for a million tokens read from the provider's cache."),
     key("models.*.contextWindow", TOKENS, D::None, Trusted,

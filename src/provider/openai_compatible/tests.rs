@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::provider::decode::Assembly;
 use crate::provider::profile::Settings;
 use crate::provider::testing::{Server, Step, answer, ask, request, stream, stream_head};
 
@@ -104,6 +105,7 @@ async fn streams_a_reply() {
         output_tokens: Some(5),
         cached_input_tokens: Some(4),
         reasoning_tokens: Some(1),
+        cache_write_tokens: None,
     };
     assert_eq!(reply.usage, Some(usage));
     // One read brought everything, or a few did: the pieces of one read are joined.
@@ -291,6 +293,9 @@ async fn stops_with_tool_use_exactly_when_there_is_a_call() {
         (vec![text, call], "length", StopReason::MaxTokens, 0),
         (vec![call], "content_filter", StopReason::ContentFilter, 0),
         (vec![text], "content_filter", StopReason::ContentFilter, 0),
+        (vec![call], "content_filter: PROHIBITED_CONTENT", StopReason::ContentFilter, 0),
+        (vec![], "SAFETY", StopReason::ContentFilter, 0),
+        (vec![text], "RECITATION", StopReason::ContentFilter, 0),
         (vec![refusal], "stop", StopReason::ContentFilter, 0),
         (vec![text], "error", StopReason::Error, 0),
         (vec![], "stop", StopReason::EndTurn, 0),
@@ -501,7 +506,7 @@ async fn talks_to_a_vendor_from_configuration_alone() {
         (variable == "NEW_KEY").then(|| "k-123".to_owned())
     })
     .unwrap();
-    let provider = crate::provider::openai_compatible(profile).unwrap();
+    let provider = crate::provider::live(profile).unwrap();
     let reply = ask(&*provider, request("hi")).await.0.unwrap();
     assert_eq!(reply.message.content.as_deref(), Some("héllo wörld"));
     let seen = server.seen().remove(0);
@@ -560,11 +565,11 @@ proptest! {
             text.replace_range(at..end, edit);
         }
         for mode in [reply::Mode::Stream, reply::Mode::Whole] {
-            let mut whole = reply::Reply::default();
+            let mut whole = Reply::default();
             for line in text.lines() {
                 whole.add(line, mode).ok();
             }
-            let done = whole.complete();
+            let done = whole.complete().unwrap();
             let wants_tools = done.stop_reason == StopReason::ToolUse;
             prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
         }

@@ -111,7 +111,7 @@ async fn plays_back_what_it_recorded() {
     .map(|event| ["data: ", event, "\n\n"].concat())
     .concat();
     let server = Server::start([stream(&events), stream(&events)]).await;
-    let live = crate::provider::openai_compatible(server.profile()).unwrap();
+    let live = crate::provider::live(server.profile()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("c.jsonl");
     let recorder = recording(live, &file, Path::new("/tmp/w1")).unwrap();

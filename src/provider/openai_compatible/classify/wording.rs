@@ -11,6 +11,7 @@ pub(crate) const QUOTA_CODES: &[&str] = &[
     "insufficient_credits",
     "credit_limit",
     "usage_limit_reached",
+    "billing_error",
 ];
 
 /// Codes and types that mean too long a conversation.
@@ -27,7 +28,7 @@ pub(crate) const CREDENTIAL_CODES: &[&str] =
 
 /// Codes and types that mean a bad request, where there is no status.
 pub(crate) const REQUEST_CODES: &[&str] =
-    &["invalid_request", "invalid_argument", "not_found", "bad_request", "unsupported"];
+    &["invalid_", "not_found", "bad_request", "unsupported", "content_filter", "content_policy"];
 
 const QUOTA: &[&str] = &[
     "exceeded your current quota",

@@ -8,17 +8,11 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, ToolCall, text_of,
 };
 use serde::Serialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
-use crate::provider::openai_compatible::encode::pictures::View;
-use crate::provider::openai_compatible::encode::write_json;
+use crate::provider::pictures::View;
+use crate::provider::profile::Quirks;
+use crate::provider::tame::{NO_OUTPUT, NO_RESULT, arguments, tool_name, write_json};
 
-/// Longest name of a tool that every server accepts.
-const NAME_BYTES_MAX: usize = 64;
-
-const NO_RESULT: &str = "error: this call has no recorded result; it may or may not have run";
-const NO_OUTPUT: &str = "(no output)";
 const IMAGE_BELOW: &str = "[image: see the message after the results]";
 
 /// A message as it goes over the wire.
@@ -87,10 +81,10 @@ pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], view: &Vie
     let Some((first, rest)) = group.split_first() else { return };
     match &**first {
         Message::System { content } => {
-            write(json, &Wire::new("system", Content::Text(content.into())));
+            write(json, &Wire::new("system", markable(Content::Text(content.into()), view.quirks)));
         }
         Message::User { content } => {
-            write(json, &Wire::new("user", user_content(content, view)));
+            write(json, &Wire::new("user", markable(user_content(content, view), view.quirks)));
         }
         Message::Assistant(message) => write_turn(json, message, rest, view),
         Message::Tool { .. } => {}
@@ -119,7 +113,7 @@ fn write_turn(
             None => NO_RESULT.into(),
         };
         let name = tool_name(answer.as_ref().map_or(&call.name, |answer| answer.name));
-        let mut wire = Wire::new("tool", Content::Text(text));
+        let mut wire = Wire::new("tool", markable(Content::Text(text), view.quirks));
         wire.tool_call_id = Some(id);
         wire.name = view.quirks.tool_result_name.then_some(&*name);
         write(json, &wire);
@@ -166,6 +160,16 @@ fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, ids: &[&str],
     }
 }
 
+/// What can have a mark of the cache: a list of parts where there would be a text.
+fn markable<'m>(content: Content<'m>, quirks: &Quirks) -> Content<'m> {
+    match content {
+        Content::Text(text) if quirks.cache_breakpoints && !text.trim().is_empty() => {
+            Content::Parts(vec![Part::Text { text }])
+        }
+        content => content,
+    }
+}
+
 fn write(json: &mut Vec<u8>, message: &Wire<'_>) {
     if !json.is_empty() {
         json.push(b',');
@@ -189,32 +193,6 @@ fn wire_ids(calls: &[ToolCall]) -> Vec<&str> {
             Some(_) | None => call.id.as_str(),
         })
         .collect()
-}
-
-/// A name that every server accepts. What a model made up is in the history like the rest.
-fn tool_name(name: &str) -> Cow<'_, str> {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
-        return name.into();
-    }
-    let tame: String =
-        name.chars().take(NAME_BYTES_MAX).map(|c| if is_fine(c) { c } else { '_' }).collect();
-    if tame.is_empty() { "unnamed".into() } else { tame.into() }
-}
-
-/// Arguments that are an object, as servers insist when they read a history.
-fn arguments(text: &str) -> Cow<'_, str> {
-    let text = text.trim();
-    if text.is_empty() {
-        return "{}".into();
-    }
-    if text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok() {
-        return text.into();
-    }
-    match serde_json::from_str::<&RawValue>(text) {
-        Ok(_) => format!("{{\"value\":{text}}}").into(),
-        Err(_) => serde_json::json!({ "invalid_json": text }).to_string().into(),
-    }
 }
 
 fn user_content<'m>(parts: &'m [ContentPart], view: &View<'_>) -> Content<'m> {

@@ -2,9 +2,13 @@
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Reasoning, ToolCall};
 use posse_actors::ports::SideEffect;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::provider::histories::HISTORIES_MAX;
+use crate::provider::testing::histories::any_history;
+use crate::provider::testing::strict::{self, assert_valid};
 
 fn user(text: &str) -> Arc<Message> {
     Arc::new(Message::User { content: vec![ContentPart::text(text)] })
@@ -309,7 +313,7 @@ fn writes_the_same_whether_it_remembers_or_not() {
     for n in 0..10 {
         check(&history(n));
     }
-    assert!(encoder.kept.lock().unwrap().histories.len() <= HISTORIES_MAX);
+    assert!(encoder.kept.lock().unwrap().histories.0.len() <= HISTORIES_MAX);
 }
 
 #[test]
@@ -318,12 +322,63 @@ fn serialises_a_message_once() {
     let mut history = vec![user("go")];
     encoder.encode(&request(&history), false).unwrap();
     // A mark in what was written shows whether it is written again.
-    encoder.kept.lock().unwrap().histories[0].json = br#"{"role":"user","content":"GO"}"#.to_vec();
+    encoder.kept.lock().unwrap().histories.0[0].json =
+        br#"{"role":"user","content":"GO"}"#.to_vec();
     for n in 0..100 {
         history.push(user(&n.to_string()));
         let body =
             String::from_utf8(encoder.encode(&request(&history), false).unwrap().bytes).unwrap();
         assert!(body.contains(r#"{"role":"user","content":"GO"},{"role":"user","content":"0"}"#));
     }
-    assert_eq!(encoder.kept.lock().unwrap().histories.len(), 1);
+    assert_eq!(encoder.kept.lock().unwrap().histories.0.len(), 1);
+}
+
+#[test]
+fn marks_what_may_be_cached_where_a_server_wants_that() {
+    let quirks = Quirks { cache_breakpoints: true, ..Quirks::default() };
+    let marked = |history: &[Arc<Message>]| {
+        let said = messages_with(quirks.clone(), history);
+        let marked = |message: &Value| {
+            let last = message["content"].as_array().and_then(|parts| parts.last()).cloned();
+            last.is_some_and(|part| part["cache_control"] == json!({"type": "ephemeral"}))
+        };
+        let at = said.as_array().unwrap().iter().enumerate();
+        at.filter(|(_, message)| marked(message)).map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let system = Arc::new(Message::System { content: "S".to_owned() });
+    let mut history = vec![system, user("go")];
+    assert_eq!(marked(&history[1..]), [0]);
+    assert_eq!(marked(&history), [0, 1]);
+    history.push(assistant(Some("a"), vec![call("c1", None, "{}"), call("c2", None, "{}")]));
+    history.push(result("c1", vec![ContentPart::text("one")]));
+    history.push(result("c2", vec![ContentPart::text("two"), image()]));
+    // Behind the results there is one message more, with the image.
+    assert_eq!(marked(&history), [0, 1, 5]);
+    history.extend([assistant(Some("b"), vec![]), user("more")]);
+    assert_eq!(marked(&history), [0, 5, 7]);
+    history.push(assistant(Some("c"), vec![]));
+    assert_eq!(marked(&history), [0, 5, 7]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn every_history_is_one_that_a_server_takes(
+        history in any_history(["none", "mine", "m"]),
+        return_reasoning in any::<bool>(),
+        no_vision in any::<bool>(),
+        cache_breakpoints in any::<bool>(),
+    ) {
+        let quirks =
+            Quirks { return_reasoning, no_vision, cache_breakpoints, ..Quirks::default() };
+        let growing = encoder(quirks.clone());
+        for length in 0..=history.len() {
+            let Ok(body) = growing.encode(&request(&history[..length]), true) else { continue };
+            let body = body.bytes;
+            assert_valid(strict::chat, &body);
+            let fresh = encoder(quirks.clone()).encode(&request(&history[..length]), true).unwrap().bytes;
+            prop_assert_eq!(String::from_utf8(body).unwrap(), String::from_utf8(fresh).unwrap());
+        }
+    }
 }

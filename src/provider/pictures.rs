@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, Message};
 
-use crate::provider::profile::Quirks;
+use crate::provider::profile::{Quirks, Sight};
+use crate::provider::tame::NO_VISION;
 
 /// Images that a request may have where nothing else is known of the server.
 const IMAGES_MAX: usize = 50;
@@ -13,20 +14,56 @@ const IMAGES_MAX: usize = 50;
 /// Bytes that they may have, as they are sent.
 const IMAGE_BYTES_MAX: usize = 20_000_000;
 
-const NO_VISION: &str = "[image left out: this model takes no images]";
 const TOO_MANY: &str = "[image left out: the request has more images than the provider takes]";
+
+/// What of the images of a history is sent.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    /// Nothing: the model takes none.
+    pub(crate) blind: bool,
+    /// How many are left out, from the oldest on.
+    pub(crate) left_out: usize,
+    /// What the user should know about that.
+    pub(crate) notice: Option<String>,
+}
+
+impl Shown {
+    /// Or why nothing is sent at all, if the user shows images to a model that takes none.
+    pub(crate) fn of(
+        messages: &[Arc<Message>],
+        quirks: &Quirks,
+        sight: &Sight,
+    ) -> Result<Shown, String> {
+        let pictures = Pictures::of(messages);
+        if pictures.is_empty() {
+            return Ok(Shown { blind: false, left_out: 0, notice: None });
+        }
+        let blindness = match sight.blindness() {
+            None if quirks.no_vision => Some("the configuration says so (quirks.noVision)"),
+            blindness => blindness,
+        };
+        match blindness {
+            Some(why) if pictures.from_user => Err(why.to_owned()),
+            Some(_) => Ok(Shown { blind: true, left_out: 0, notice: None }),
+            None => {
+                let (left_out, notice) = pictures.too_many(quirks);
+                Ok(Shown { blind: false, left_out, notice })
+            }
+        }
+    }
+}
 
 /// The images of a history.
 #[derive(Debug, Default)]
-pub(crate) struct Pictures {
+struct Pictures {
     /// Bytes of each, oldest first.
     bytes: Vec<usize>,
     /// Whether the user showed one.
-    pub(crate) from_user: bool,
+    from_user: bool,
 }
 
 impl Pictures {
-    pub(crate) fn of(messages: &[Arc<Message>]) -> Pictures {
+    fn of(messages: &[Arc<Message>]) -> Pictures {
         let mut pictures = Pictures::default();
         for message in messages {
             let before = pictures.bytes.len();
@@ -37,12 +74,12 @@ impl Pictures {
         pictures
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// How many of the oldest are more than the server takes, and what to say about that.
-    pub(crate) fn too_many(&self, quirks: &Quirks) -> (usize, Option<String>) {
+    fn too_many(&self, quirks: &Quirks) -> (usize, Option<String>) {
         let images_max = quirks.max_images.unwrap_or(IMAGES_MAX);
         let bytes_max = quirks.max_image_bytes.unwrap_or(IMAGE_BYTES_MAX);
         let mut room = bytes_max;
