@@ -237,7 +237,7 @@ impl Grammar {
                 format!("function {name} {{ {}; }}\n{name}", self.simple())
             }
             // It reads from a pipe that nobody closes: a program that reads would wait for ever.
-            13 => format!("coproc {} {}", self.program(), self.word()),
+            13 => format!("coproc {} {}", self.program(), self.numbers.one(&["a", "'b c'", "-x"])),
             14 => format!("for ((i=0; i<1; i++)); do {}; done", self.list()),
             15 => format!("select x in {}; do {}; break; done <<< 1", self.word(), self.simple()),
             _ => format!("{{\n{}\n}}", self.simple()),

@@ -121,17 +121,23 @@ pub(crate) fn is_system(text: &str, place: Place<'_>) -> bool {
     if parts.is_empty() {
         return true;
     }
+    let whole = format!("/{}", parts.join("/"));
+    let globs = is_glob(&whole);
     let same = |known: &str| {
-        let known: Vec<&str> = known.split('/').filter(|part| !part.is_empty()).collect();
-        known.len() == parts.len()
-            && known.iter().zip(&parts).all(|(name, pattern)| part_matches(pattern, name))
+        if !globs {
+            return known == whole;
+        }
+        let mut names = known.split('/').filter(|part| !part.is_empty());
+        let matched =
+            parts.iter().all(|part| names.next().is_some_and(|name| part_matches(part, name)));
+        matched && names.next().is_none()
     };
     let users = parts.len() == 2 && matches!(parts[0], "home" | "Users");
     // Whatever the home folder is in cannot be missed either.
     let above_home = place.home.match_indices('/').map(|(at, _)| &place.home[..at]);
     users
         || SYSTEM.iter().any(|known| same(known))
-        || same(place.home)
+        || same(place.home.trim_end_matches('/'))
         || above_home.filter(|above| !above.is_empty() && *above != "/tmp").any(same)
 }
 

@@ -24,7 +24,7 @@ use crate::permission::shell::wrappers::{DOWNLOADERS, wrapper_named};
 const DEPTH_MAX: usize = 48;
 /// Characters that are read again because they hide a script, beyond a multiple of the whole.
 const AGAIN_MIN: usize = 1 << 16;
-const AGAIN_TIMES: usize = 24;
+const AGAIN_TIMES: usize = 12;
 /// Bytes of output that are followed.
 const TEXT_BYTES_MAX: usize = 1 << 14;
 /// Words that one command may become by brace lists.
