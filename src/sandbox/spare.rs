@@ -6,8 +6,10 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::process::Child;
@@ -15,10 +17,16 @@ use tokio::runtime::{Handle, Id};
 
 use crate::sandbox::Sandbox;
 use crate::sandbox::helper::{self, Shape};
-use crate::sandbox::tree::{Mark, Tree};
+use crate::sandbox::tree::{Family, Mark, Tree};
 
 /// How long a helper may take to read what it is told.
 const SEND_MAX: Duration = Duration::from_secs(5);
+
+/// How long a command that has just begun has the machine for itself.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// The stack of the thread that starts helpers: it calls nothing deep.
+const STACK_BYTES: usize = 256 << 10;
 
 /// A helper that waits for its request.
 #[derive(Debug)]
@@ -33,20 +41,67 @@ pub(crate) struct Ready {
     runtime: Id,
 }
 
-/// The helper that is kept.
+/// The helper that is kept, and the thread that starts it.
+///
+/// To start one holds up the thread that does it until the new process runs, and a command is
+/// killed when the thread that started its helper ends: so it is one thread of its own, for as
+/// long as there is a sandbox.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Mutex<Option<Ready>>);
+pub(crate) struct Kept {
+    slot: Arc<Mutex<Slot>>,
+    keeper: OnceLock<Option<Sender<Order>>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    ready: Option<Ready>,
+    /// Whether none is wanted any more.
+    is_closed: bool,
+}
+
+/// What to keep, and where its end is waited for.
+#[derive(Debug)]
+struct Order {
+    shape: Shape,
+    runtime: Handle,
+}
+
+fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Kept {
-    fn take(&self) -> Option<Ready> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
     /// Ends it.
-    pub(crate) fn dismiss(&self) {
-        if let Some(ready) = self.take() {
+    pub(crate) fn dismiss(&mut self) {
+        drop(self.keeper.take());
+        let mut slot = lock(&self.slot);
+        slot.is_closed = true;
+        if let Some(ready) = slot.ready.take() {
             ready.tree.dismiss();
         }
+    }
+
+    fn start(&self, helper: PathBuf, family: &Family) -> Option<Sender<Order>> {
+        let (sender, orders) = channel::<Order>();
+        let (slot, family) = (Arc::clone(&self.slot), family.clone());
+        let work = move || {
+            for Order { shape, runtime } in orders {
+                // The command that runs now is waited for; nobody waits for this.
+                std::thread::sleep(PAUSE);
+                let mut slot = lock(&slot);
+                if slot.is_closed || slot.ready.is_some() {
+                    continue;
+                }
+                let context = runtime.enter();
+                match begin(command(&helper), shape, &family) {
+                    Ok(ready) => slot.ready = Some(ready),
+                    Err(error) => tracing::debug!(%error, "no helper is kept"),
+                }
+                drop(context);
+            }
+        };
+        let thread = std::thread::Builder::new().name("posse-spare".into());
+        thread.stack_size(STACK_BYTES).spawn(work).ok().map(|_| sender)
     }
 }
 
@@ -60,7 +115,7 @@ impl Ready {
 impl Sandbox {
     /// The helper that was kept, if it is one for `shape`.
     pub(crate) fn kept(&self, shape: Shape) -> Option<Ready> {
-        let mut ready = self.kept.take()?;
+        let mut ready = lock(&self.kept.slot).ready.take()?;
         if ready.suits(shape) {
             return Some(ready);
         }
@@ -74,53 +129,55 @@ impl Sandbox {
         if shape == Shape::Inner {
             return;
         }
-        let mut kept = self.kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.is_some() {
-            return;
-        }
-        match self.helper(shape) {
-            Ok(ready) => *kept = Some(ready),
-            Err(error) => tracing::debug!(%error, "no helper is kept"),
+        let start = || self.kept.start(self.helper.clone(), &self.family);
+        if let Some(keeper) = self.kept.keeper.get_or_init(start) {
+            // A thread that has gone keeps nothing, and the next helper is started when needed.
+            keeper.send(Order { shape, runtime: Handle::current() }).ok();
         }
     }
 
     /// Starts a helper.
-    #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
     pub(crate) fn helper(&self, shape: Shape) -> io::Result<Ready> {
-        let mut command = std::process::Command::new(&self.helper);
-        command.arg0("posse");
-        self.begin(command, shape)
+        self.begin(command(&self.helper), shape)
     }
 
     /// Starts a program that is a helper, or becomes one.
     #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
-    pub(crate) fn begin(
-        &self,
-        mut command: std::process::Command,
-        shape: Shape,
-    ) -> io::Result<Ready> {
-        let (output, output_end) = io::pipe()?;
-        let (control, control_end) = UnixStream::pair()?;
-        control.set_write_timeout(Some(SEND_MAX))?;
+    pub(crate) fn begin(&self, command: std::process::Command, shape: Shape) -> io::Result<Ready> {
         self.watch.ensure(&self.helper, &self.family);
-        let mark = Mark::new(&self.family);
-        command
-            .arg(helper::MARK)
-            .arg(std::process::id().to_string())
-            .arg(shape.as_str())
-            .env_clear()
-            .envs([mark.variable()])
-            .stdin(Stdio::from(std::os::fd::OwnedFd::from(control_end)))
-            .stdout(Stdio::from(output_end.try_clone()?))
-            .stderr(Stdio::from(output_end))
-            .current_dir("/");
-        // The descriptors of the other ends are closed with the command, or reading never ends.
-        let (child, tree) = Tree::start(mark.clone(), shape.encloses(), move || {
-            let child = tokio::process::Command::from(command).spawn()?;
-            let id = child.id().map_or(0, u32::cast_signed);
-            Ok((child, id))
-        })?;
-        let runtime = Handle::current().id();
-        Ok(Ready { mark, child, tree, output, control, shape, runtime })
+        begin(command, shape, &self.family)
     }
+}
+
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn command(helper: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(helper);
+    command.arg0("posse");
+    command
+}
+
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn begin(mut command: std::process::Command, shape: Shape, family: &Family) -> io::Result<Ready> {
+    let (output, output_end) = io::pipe()?;
+    let (control, control_end) = UnixStream::pair()?;
+    control.set_write_timeout(Some(SEND_MAX))?;
+    let mark = Mark::new(family);
+    command
+        .arg(helper::MARK)
+        .arg(std::process::id().to_string())
+        .arg(shape.as_str())
+        .env_clear()
+        .envs([mark.variable()])
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(control_end)))
+        .stdout(Stdio::from(output_end.try_clone()?))
+        .stderr(Stdio::from(output_end))
+        .current_dir("/");
+    // The descriptors of the other ends are closed with the command, or reading never ends.
+    let (child, tree) = Tree::start(mark.clone(), shape.encloses(), move || {
+        let child = tokio::process::Command::from(command).spawn()?;
+        let id = child.id().map_or(0, u32::cast_signed);
+        Ok((child, id))
+    })?;
+    let runtime = Handle::current().id();
+    Ok(Ready { mark, child, tree, output, control, shape, runtime })
 }

@@ -44,7 +44,7 @@ fn started() -> MutexGuard<'static, BTreeMap<i32, Started>> {
 }
 
 /// What the marks of one sandbox have in common, and those of no other process on the machine.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Family(String);
 
 impl Family {
