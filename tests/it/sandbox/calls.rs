@@ -81,7 +81,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("the parent's memory", "head -c 0 /proc/$P/mem && echo DONE")
             .with_forbidden("P=$PARENT")
             .with_twin(Twin::Inside, "P=self"),
-        row("the parent's descriptors", "ls /proc/$P/fd/ > /dev/null && echo DONE")
+        row("the parent's descriptors", "readlink /proc/$P/fd/0 > /dev/null && echo DONE")
             .with_forbidden("P=$PARENT")
             .with_twin(Twin::Inside, "P=self"),
         row("the parent's root", "ls /proc/$P/root/ > /dev/null && echo DONE")
@@ -100,7 +100,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("a terminal", "(: < $D) && echo DONE")
             .with_forbidden("D=/dev/tty")
             .with_twin(Twin::Inside, "D=/dev/null"),
-        row("a disk", "D=$(ls -d $D | head -1); head -c 1 $D > /dev/null && echo DONE")
+        row("a disk", "for d in $D; do head -c 1 $d > /dev/null && echo DONE; done")
             .with_forbidden("D='/dev/mem /dev/kmsg /dev/port'")
             .with_twin(Twin::Inside, "D=/dev/zero"),
         row("a descriptor that was open", "[ $(ls /proc/self/fd | wc -l) -gt $N ] && echo DONE")

@@ -76,10 +76,13 @@ pub(super) fn rows() -> Vec<Row> {
         denied("tee", "echo x | tee $T/teed > $WS/teed && echo DONE"),
         denied("dd", "dd if=/dev/zero of=$T/file.txt bs=1 count=1 conv=notrunc && echo DONE"),
         denied("sed in place", "sed -i s/keep/lost/ $T/file.txt && echo DONE"),
-        denied("perl in place", "perl -pi -e s/keep/lost/ $T/file.txt && echo DONE"),
+        denied(
+            "perl in place",
+            "perl -pi -e s/keep/lost/ $T/file.txt; grep -q lost $T/file.txt && echo DONE",
+        ),
         denied(
             "extract an archive",
-            "tar -C $WS -cf $WS/x.tar src && tar -C $T -xf $WS/x.tar && echo DONE",
+            "tar -C $WS -cf $WS/x.tar src/main.rs && tar -C $T -xf $WS/x.tar && echo DONE",
         ),
         denied("make a repository", "git init -q $T/repository && echo DONE"),
         denied("grow a file", "fallocate -l 4096 $T/file.txt && echo DONE"),
