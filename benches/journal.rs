@@ -21,8 +21,8 @@ use posse_actors::conversation::{ContentPart, Prompt, SessionId};
 use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    Action, Asking, CallContext, JournalBatch, JournalStore, NoHooks, PortFuture, Ports, Prepared,
-    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, Asking, CallContext, JournalBatch, JournalStore, NoGrants, NoHooks, PortFuture, Ports,
+    Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::record::{Durability, RecordId};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
@@ -161,6 +161,7 @@ async fn noted(dir: &Path) -> Duration {
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: allow_all(),
+        grants: Arc::new(NoGrants),
         journal: Arc::new(FileJournal::lock(dir, SessionId::new("s")).unwrap()),
         clock: Arc::new(TokioClock::default()),
         ids: Arc::new(CountedIds::default()),
@@ -178,6 +179,7 @@ async fn noted(dir: &Path) -> Duration {
         limits: Limits::default(),
         history: Vec::new(),
         price: None,
+        noted: Vec::new(),
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

@@ -15,7 +15,7 @@ use posse::journal::{FileJournal, MemoryJournal};
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalStore, NoHooks, Ports, Toolbox};
+use posse_actors::ports::{Asking, JournalStore, NoGrants, NoHooks, Ports, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{CountedIds, EchoTool, ScriptedModel, Step, TokioClock, allow_all};
 
@@ -52,6 +52,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: allow_all(),
+        grants: Arc::new(NoGrants),
         journal,
         clock: Arc::new(TokioClock::default()),
         ids: Arc::new(CountedIds::default()),
@@ -69,6 +70,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         limits: Limits { turns_max: TURNS + 1, ..Limits::default() },
         history: Vec::new(),
         price: None,
+        noted: Vec::new(),
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

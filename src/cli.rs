@@ -4,8 +4,10 @@
 //! do yet is an error that says so: no flag is accepted and then ignored.
 
 mod args;
+mod authority;
 mod directory;
 mod later;
+mod refuse;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,9 +17,10 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use serde_json::{Value, json};
 
+pub use authority::{GrantsAction, GrantsArgs, TrustAction, TrustArgs};
 pub use directory::working_directory;
 
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
 
 /// What `posse` was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +43,12 @@ pub enum Invocation {
     Tools(ListArgs),
     /// `posse models`.
     Models(ListArgs),
+    /// `posse grants …`.
+    Grants(GrantsArgs),
+    /// `posse trust …`.
+    Trust(TrustArgs),
+    /// `posse permissions check`.
+    Permissions(PermissionsArgs),
     /// `posse doctor`.
     Doctor(DoctorArgs),
     /// `posse completions`.
@@ -86,8 +95,12 @@ pub struct RunArgs {
     pub record: Option<PathBuf>,
     /// `--sandbox`: `off`, `read-only` or `workspace-write`.
     pub sandbox: Option<String>,
+    /// `--sandbox-required`, if it was given.
+    pub sandbox_required: Option<bool>,
     /// `--network`: `deny` or `inherit`.
     pub network: Option<String>,
+    /// `--persistent-grants` or `--no-persistent-grants`.
+    pub persistent_grants: Option<bool>,
     /// `--mode`, `--single-agent`: `single-agent`, the only one there is.
     pub agent_mode: Option<String>,
     /// `-v`, counted.
@@ -219,6 +232,21 @@ pub struct ReplayArgs {
     pub cwd: Option<PathBuf>,
     /// `-v`, counted.
     pub verbose: u8,
+}
+
+/// What `posse permissions check` understands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PermissionsArgs {
+    /// The command; without one, standard input.
+    pub command: Option<String>,
+    /// `--grant`, in order.
+    pub grants: Vec<String>,
+    /// `--jsonl`.
+    pub jsonl: bool,
+    /// `--exit-code`.
+    pub exit_code: bool,
+    /// Where the configuration comes from.
+    pub place: PlaceArgs,
 }
 
 /// What `posse agents`, `posse tools` and `posse models` understand.
@@ -378,7 +406,18 @@ impl RunArgs {
         set("patience", self.unattended.then(|| json!("24h")), "--unattended");
         let flag = if self.stream == Some(true) { "--stream" } else { "--no-stream" };
         set("streaming.enabled", self.stream.map(|on| json!(on)), flag);
+        let flag = if self.persistent_grants == Some(true) {
+            "--persistent-grants"
+        } else {
+            "--no-persistent-grants"
+        };
+        set("persistentGrants.enabled", self.persistent_grants.map(|on| json!(on)), flag);
         set("sandbox.mode", self.sandbox.as_ref().map(|mode| json!(mode)), "--sandbox");
+        set(
+            "sandbox.required",
+            self.sandbox_required.map(|required| json!(required)),
+            "--sandbox-required",
+        );
         set("sandbox.network", self.network.as_ref().map(|mode| json!(mode)), "--network");
         overrides
     }
@@ -397,18 +436,28 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
         ErrorKind::DisplayVersion => {
             CliExit { text: version(), stderr: false, code: Exit::Done as u8 }
         }
+        // Nothing was asked for: what there is to ask for.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            CliExit { text: error.to_string(), stderr: true, code: Exit::Usage as u8 }
+        }
         _ => {
             later::suggest(&mut error, args);
-            usage(later::explain(&error).unwrap_or_else(|| error.to_string()))
+            usage(&refuse::failure(&error, subcommand(args).as_deref()))
         }
     }
 }
 
-fn usage(mut text: String) -> CliExit {
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    CliExit { text, stderr: true, code: Exit::Usage as u8 }
+/// The subcommand that the arguments name, and the one below it, as far as they exist.
+fn subcommand(args: &[OsString]) -> Option<String> {
+    let root = command();
+    let first = root.find_subcommand(args.get(1)?)?;
+    let below = args.get(2).and_then(|second| first.find_subcommand(second));
+    let names: Vec<_> = std::iter::once(first).chain(below).map(clap::Command::get_name).collect();
+    Some(names.join(" "))
+}
+
+fn usage(failure: &Failure) -> CliExit {
+    CliExit { text: format!("{failure}\n"), stderr: true, code: Exit::Usage as u8 }
 }
 
 #[cfg(test)]

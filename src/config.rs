@@ -24,10 +24,11 @@ use crate::failure::{Failure, printable};
 pub use describe::{json_schema, reference};
 pub use edit::{Change, edit, explain};
 pub use environment::{Dirs, Environment};
-pub use layers::{Layers, Leaf, Origin};
+pub use layers::{Fate, Layers, Leaf, Origin, ProjectFile, Trust, Wanted};
 pub use settings::{
-    CallBudget, ProviderSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
+    CallBudget, GrantKeeping, ProviderSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
 };
+pub(crate) use show::shown_value;
 pub use show::{paths, show};
 
 use file::Reading;
@@ -45,6 +46,10 @@ pub struct Sources<'a> {
     pub file: Option<&'a Path>,
     /// `--trust-project`: the project's file counts, for this run.
     pub trust_project: bool,
+    /// SHA-256 of the project's file that the user trusts, in hex. Another one is not trusted.
+    pub trusted: Option<&'a str>,
+    /// Providers that exist without being configured, and the variables with their keys.
+    pub presets: &'a [(&'static str, Option<&'static str>)],
     /// Settings from flags: key, value, flag.
     pub flags: Vec<(&'static str, Value, &'static str)>,
 }
@@ -58,6 +63,8 @@ pub struct Loaded {
     pub layers: Layers,
     /// What the user should know; each is one line for standard error.
     pub notices: Vec<Notice>,
+    /// The project's file, if there is one that can be read.
+    pub project: Option<ProjectFile>,
 }
 
 /// Something that is not as it was meant, though the run goes on.
@@ -81,10 +88,20 @@ pub fn load(
     dirs: &Dirs,
     sources: &Sources<'_>,
 ) -> Result<Loaded, Vec<Failure>> {
+    load_with(environment, dirs, sources, |_| Vec::new())
+}
+
+/// The same, with what is wrong with the rules; `rules` says that of the value of `permissions`.
+pub(crate) fn load_with(
+    environment: &Environment,
+    dirs: &Dirs,
+    sources: &Sources<'_>,
+    rules: impl Fn(&[Value]) -> Vec<Failure>,
+) -> Result<Loaded, Vec<Failure>> {
     let mut reader = Reader::default();
     reader.user_file(&user_file(dirs), Reading::Optional);
     if let Some(project) = sources.project {
-        reader.project_file(&project_file(project), sources.trust_project);
+        reader.project_file(&project_file(project), sources);
     }
     if let Some(file) = sources.file {
         reader.user_file(file, Reading::Required);
@@ -95,10 +112,20 @@ pub fn load(
     for (key, value, flag) in &sources.flags {
         reader.flag(key, value, flag);
     }
+    let project = reader.take_project();
     let (layers, mut notices, mut failures) = reader.finish();
     notices.extend(notice);
     let settings = Settings::from_layers(&layers, environment, &mut failures);
-    if failures.is_empty() { Ok(Loaded { settings, layers, notices }) } else { Err(failures) }
+    let from = settings.permissions_from.as_deref();
+    failures.extend(rules(&settings.permissions).into_iter().map(|failure| match from {
+        Some(from) => failure.at(from),
+        None => failure,
+    }));
+    if failures.is_empty() {
+        Ok(Loaded { settings, layers, notices, project })
+    } else {
+        Err(failures)
+    }
 }
 
 /// The user's configuration file, whether or not it exists.

@@ -3,6 +3,7 @@
 //! Looks and tries; the only things it writes are a temporary file in the state directory, which
 //! it removes, and nothing else. It says where a secret is and never what it is.
 
+mod confinement;
 mod online;
 mod place;
 mod providers;
@@ -107,7 +108,8 @@ pub fn run(
     if online {
         checks.extend(online::checks(examined)?);
     }
-    checks.extend(place::checks(examined)?);
+    checks.extend(place::checks(examined));
+    checks.extend(confinement::checks(examined)?);
     checks.extend(terminal::checks(examined.environment, &examined.streams));
     let ok = checks.iter().all(|check| check.status != Status::Problem);
     let written = if as_json {

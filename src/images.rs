@@ -106,7 +106,9 @@ impl LoadedImage {
 pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     let place = path.display().to_string();
     let unreadable = |error: io::Error| {
-        wrong("IMG001", format!("the image cannot be read: {error}")).at(place.clone())
+        wrong("IMG001", format!("the image cannot be read: {error}"))
+            .at(place.clone())
+            .fix("name an image file that exists and that you may read")
     };
     // Opening a pipe must not wait for a writer.
     let file = File::options()
@@ -116,7 +118,9 @@ pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
         .map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     if !about.is_file() {
-        return Err(wrong("IMG001", "the image is not a file").at(place));
+        return Err(wrong("IMG001", "the image is not a file")
+            .at(place)
+            .fix("name the image file itself"));
     }
     if about.len() > limits.file_bytes_max {
         return Err(too_large(about.len(), limits).at(place));
@@ -136,7 +140,7 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
         return Err(too_large(bytes.len() as u64, limits));
     }
     if bytes.is_empty() {
-        return Err(wrong("IMG004", "the image is empty (0 bytes)"));
+        return Err(wrong("IMG004", "the image is empty (0 bytes)").fix("save it again"));
     }
     let Some(format) = Format::of(&bytes) else {
         let what = match other(&bytes) {

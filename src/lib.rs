@@ -10,13 +10,19 @@ pub mod cli;
 pub mod config;
 
 pub mod agents;
+pub mod grants;
+pub mod hooks;
 pub mod journal;
 pub mod models;
 pub mod permission;
+pub mod project;
+pub mod protected;
 pub mod provider;
 pub mod sandbox;
+pub mod sealed;
 pub mod secrets;
 pub mod tools;
+pub mod trust;
 
 pub mod demo;
 pub mod doctor;

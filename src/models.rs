@@ -43,6 +43,8 @@ pub struct Facts {
     pub input_price: Option<u64>,
     /// Micro-USD for a million tokens read from the provider's cache.
     pub cached_input_price: Option<u64>,
+    /// Micro-USD for a million tokens written into the provider's cache.
+    pub cache_write_price: Option<u64>,
     /// Micro-USD for a million tokens written.
     pub output_price: Option<u64>,
     /// Whether it sees images.
@@ -154,6 +156,7 @@ impl Facts {
             max_output_tokens: self.max_output_tokens.or(other.max_output_tokens),
             input_price: self.input_price.or(other.input_price),
             cached_input_price: self.cached_input_price.or(other.cached_input_price),
+            cache_write_price: self.cache_write_price.or(other.cache_write_price),
             output_price: self.output_price.or(other.output_price),
             vision: self.vision.or(other.vision),
             tools: self.tools.or(other.tools),
@@ -163,17 +166,20 @@ impl Facts {
 }
 
 /// What a usage costs in micro-USD, rounded up. `None` if a price or a count is unknown; without a
-/// price for cached tokens they cost what others cost.
+/// price of their own, tokens read from the cache or written into it cost what others cost.
 pub fn cost(usage: &Usage, model: &Model) -> Option<u64> {
     const MILLION: u128 = 1_000_000;
     let facts = &model.facts;
     let (input, output) = (usage.input_tokens?, usage.output_tokens?);
     let (input_price, output_price) = (facts.input_price?, facts.output_price?);
     let cached = usage.cached_input_tokens.unwrap_or(0).min(input);
+    let kept = usage.cache_write_tokens.unwrap_or(0).min(input - cached);
     let cached_price = facts.cached_input_price.unwrap_or(input_price);
+    let kept_price = facts.cache_write_price.unwrap_or(input_price);
     let part = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
-    let total = part(input - cached, input_price)
+    let total = part(input - cached - kept, input_price)
         .saturating_add(part(cached, cached_price))
+        .saturating_add(part(kept, kept_price))
         .saturating_add(part(output, output_price));
     u64::try_from(total.div_ceil(MILLION)).ok()
 }

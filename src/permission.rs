@@ -4,7 +4,8 @@
 //! then the question. Nothing a later step says can undo an earlier one, so a secret stays denied
 //! whatever was granted. Nothing here reads a file or asks anybody.
 
-mod hardening;
+mod check;
+mod commands;
 mod places;
 mod rules;
 mod shell;
@@ -18,14 +19,21 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, printable};
 use crate::secrets::is_secret;
 
-use hardening::Danger;
+use commands::{is_command, secret_word};
 use rules::{Decision, Rule};
-use shell::Script;
+use shell::{COMMAND_CHARS_MAX, Judged};
 
+pub use check::{Checked, Need, command_grant};
 pub use places::is_protected;
 
-/// Characters of a command above which nothing allows it but a human who sees it.
-const COMMAND_CHARS_MAX: usize = 10_000;
+/// What is wrong with the user's rules, each on its own.
+pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
+    rules::compile(rules).err().unwrap_or_default()
+}
+
+/// Stands for a home folder that is not known.
+const HOME_UNKNOWN: &str = "/home/user";
+const COMMANDS: &str = "commands are asked about";
 const READ_TOOLS: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
 
@@ -46,6 +54,14 @@ pub struct PolicySettings {
     pub own_dirs: Vec<String>,
     /// Agents that may only read, such as `plan`.
     pub read_only_agents: Vec<String>,
+    /// The home folder; without one, `~` is read as some user's.
+    pub home: Option<String>,
+    /// Whether `--sandbox off` was given on the command line, which alone lets `--yes` answer for
+    /// commands that nothing confines.
+    pub sandbox_off_given: bool,
+    /// Whether secret files of the workspace can be read by commands, as where single files cannot
+    /// be hidden.
+    pub secrets_in_reach: bool,
 }
 
 /// What commands are confined to.
@@ -112,13 +128,16 @@ pub struct RulePolicy {
     readable_secrets: Vec<String>,
     own_dirs: Vec<String>,
     read_only_agents: Vec<String>,
+    home: String,
+    sandbox_off_given: bool,
+    secrets_in_reach: bool,
 }
 
 /// An action and what its parts were recognised as.
 struct Case<'a> {
     action: &'a Action,
     situation: &'a Situation<'a>,
-    scripts: Vec<Script>,
+    scripts: Vec<Judged>,
 }
 
 impl RulePolicy {
@@ -133,6 +152,9 @@ impl RulePolicy {
             readable_secrets: settings.readable_secrets,
             own_dirs: settings.own_dirs,
             read_only_agents: settings.read_only_agents,
+            home: settings.home.unwrap_or_else(|| HOME_UNKNOWN.to_owned()),
+            sandbox_off_given: settings.sandbox_off_given,
+            secrets_in_reach: settings.secrets_in_reach,
         })
     }
 }
@@ -143,7 +165,7 @@ impl Policy for RulePolicy {
             .operations
             .iter()
             .filter_map(|operation| match operation {
-                Operation::Execute { command, .. } => Some(Script::read(command)),
+                Operation::Execute { command, cwd } => Some(self.judged(command, cwd)),
                 Operation::Read { .. } | Operation::Write { .. } => None,
             })
             .collect();
@@ -182,8 +204,8 @@ impl RulePolicy {
         }
         case.scripts
             .iter()
-            .find_map(hardening::danger)
-            .map(|Danger { rule, reason }| deny(&format!("hard-deny: {rule}"), reason))
+            .find_map(|script| script.findings.danger)
+            .map(|danger| deny(&format!("hard-deny: {}", danger.rule), danger.reason))
     }
 
     fn global_deny(&self, case: &Case<'_>) -> Option<Verdict> {
@@ -243,8 +265,16 @@ impl RulePolicy {
             Operation::Read { .. } => None,
         });
         let reason = reason.or_else(|| {
-            let word = case.scripts.iter().find_map(Script::secret_word)?;
-            Some(format!("the command names {word}, which holds secrets"))
+            let word = case.scripts.iter().find_map(secret_word);
+            if let Some(word) = word {
+                return Some(format!("the command names {}, which holds secrets", printable(word)));
+            }
+            let mut written = case.scripts.iter().flat_map(|script| &script.findings.written);
+            let planted = written.find(|path| is_protected(path))?;
+            let planted = printable(planted);
+            Some(format!(
+                "{planted} decides what runs or steers later; it is asked about each time"
+            ))
         })?;
         Some(Verdict::Ask(Question {
             reason,
@@ -266,11 +296,25 @@ impl RulePolicy {
                 Operation::Read { .. } => true,
                 Operation::Execute { .. } => false,
             };
+        if let Some(verdict) = self.commanded(case) {
+            return Some(verdict);
+        }
         let writes =
             operations.iter().any(|operation| matches!(operation, Operation::Write { .. }));
         let tool = WRITE_TOOLS.contains(&case.action.tool.as_str());
         (tool && writes && operations.iter().all(covered))
             .then(|| Verdict::Allow(self.confinement(case.situation)))
+    }
+
+    /// Commands of which every part is granted or allowed by a rule.
+    fn commanded(&self, case: &Case<'_>) -> Option<Verdict> {
+        let commands = case.action.operations.iter().all(is_command);
+        let covered = !case.scripts.is_empty()
+            && commands
+            && case.action.tool == "bash"
+            && self.allows_commands(case.situation).is_ok()
+            && self.uncovered(&case.scripts, case.situation).is_empty();
+        covered.then(|| Verdict::Allow(self.confinement(case.situation)))
     }
 
     /// The most specific of the user's rules; of two equals, the one that asks.
@@ -279,13 +323,12 @@ impl RulePolicy {
             .rules
             .iter()
             .filter(|rule| rule.applies(case.action, &case.scripts))
+            .filter(|rule| rule.decision != Decision::Allow || self.may_allow(case))
             .max_by_key(|rule| (rule.specificity(), rule.decision == Decision::Ask))?;
         match rule.decision {
             Decision::Allow => Some(Verdict::Allow(self.confinement(case.situation))),
             Decision::Ask | Decision::Deny => {
-                let reason = rule.reason.clone();
-                let reason = reason.unwrap_or_else(|| format!("a rule asks: {}", rule.text));
-                let mut verdict = self.ask(case, reason);
+                let mut verdict = self.ask(case, rule.why());
                 // The user wants to be asked: a rule against their own is nothing to suggest.
                 if let Verdict::Ask(question) = &mut verdict {
                     question.rule = None;
@@ -293,6 +336,14 @@ impl RulePolicy {
                 Some(verdict)
             }
         }
+    }
+
+    /// Whether a rule without a prefix may allow the call: commands have to be understood, and
+    /// something has to confine them.
+    fn may_allow(&self, case: &Case<'_>) -> bool {
+        case.scripts.is_empty()
+            || (self.allows_commands(case.situation).is_ok()
+                && case.scripts.iter().all(|script| !script.doubtful))
     }
 
     fn built_in(&self, case: &Case<'_>) -> Verdict {
@@ -305,7 +356,7 @@ impl RulePolicy {
             });
         }
         let reason = match tool {
-            "bash" => "commands are asked about".to_owned(),
+            "bash" => COMMANDS.to_owned(),
             tool if WRITE_TOOLS.contains(&tool) => "changes to files are asked about".to_owned(),
             tool => format!("no rule covers {tool}"),
         };
@@ -313,6 +364,12 @@ impl RulePolicy {
     }
 
     fn ask(&self, case: &Case<'_>, reason: String) -> Verdict {
+        if !case.scripts.is_empty() {
+            let question = self.command_question(case);
+            let known = if reason == COMMANDS { question.reason } else { reason };
+            let rule = RulePolicy::rule_for(case);
+            return Verdict::Ask(Question { reason: known, rule, ..question });
+        }
         let grant = grant_for(case.action);
         let reason = match &grant {
             // Only a person can give a wider answer.
@@ -323,15 +380,37 @@ impl RulePolicy {
             _ => reason,
         };
         let mut scopes = vec![Scope::Once];
-        scopes.extend(grant.as_ref().map(|grant| grant.scope));
+        if grant.is_some() {
+            scopes.extend([Scope::Session, Scope::Project]);
+        }
         Verdict::Ask(Question {
             reason,
             scopes,
             grant,
             yes_covers: true,
-            rule: rule_for(case),
+            rule: RulePolicy::rule_for(case),
             confinement: self.confinement(case.situation),
         })
+    }
+
+    /// The narrowest rule that would have allowed the call, for the user's configuration. None where
+    /// a rule cannot say it, or would open more than calls like this one.
+    fn rule_for(case: &Case<'_>) -> Option<String> {
+        let matching = match (case.action.operations.as_slice(), case.scripts.as_slice()) {
+            // The whole path: the rule counts in other projects as well.
+            ([Operation::Write { path, .. }], []) => {
+                let glob = globset::escape(path);
+                // Nothing escapes a backslash.
+                let sayable = glob.len() <= rules::GLOB_BYTES_MAX && !path.contains('\\');
+                sayable.then(|| json!({ "pathGlob": glob }))?
+            }
+            ([Operation::Execute { .. }], [_]) => {
+                json!({ "commandPrefix": RulePolicy::command_rule(case)? })
+            }
+            _ => return None,
+        };
+        let rule = json!({ "tool": case.action.tool, "match": matching, "decision": "allow" });
+        Some(rule.to_string())
     }
 
     /// Where a grant counts, in words: short below the working directory.
@@ -392,26 +471,6 @@ fn grant_for(action: &Action) -> Option<Grant> {
     }
     let target = folder?.to_owned();
     Some(Grant { operation: "write".into(), target, scope: Scope::Session })
-}
-
-/// The narrowest rule that would have allowed the call, for the user's configuration. None where
-/// a rule cannot say it, or would open more than calls like this one.
-fn rule_for(case: &Case<'_>) -> Option<String> {
-    let matching = match (case.action.operations.as_slice(), case.scripts.as_slice()) {
-        // The whole path: the rule counts in other projects as well.
-        ([Operation::Write { path, .. }], []) => {
-            let glob = globset::escape(path);
-            // Nothing escapes a backslash.
-            let sayable = glob.len() <= rules::GLOB_BYTES_MAX && !path.contains('\\');
-            sayable.then(|| json!({ "pathGlob": glob }))?
-        }
-        ([Operation::Execute { command, .. }], [script]) if script.is_narrow() => {
-            json!({ "commandPrefix": command.trim_start() })
-        }
-        _ => return None,
-    };
-    let rule = json!({ "tool": case.action.tool, "match": matching, "decision": "allow" });
-    Some(rule.to_string())
 }
 
 #[cfg(test)]

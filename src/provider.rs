@@ -9,8 +9,17 @@ pub mod reach;
 pub mod replay;
 pub mod sse;
 
+mod anthropic;
+mod attempt;
+mod decode;
+mod histories;
 mod http;
+mod lenient;
+mod opaque;
 mod openai_compatible;
+mod openai_responses;
+mod pictures;
+mod tame;
 mod tls;
 
 #[cfg(test)]
@@ -21,13 +30,19 @@ use std::sync::Arc;
 use posse_actors::ports::Provider;
 
 use crate::failure::Failure;
+use crate::provider::anthropic::Anthropic;
 use crate::provider::openai_compatible::OpenAiCompatible;
-use crate::provider::profile::Profile;
+use crate::provider::openai_responses::OpenAiResponses;
+use crate::provider::profile::{Profile, Protocol};
 
-/// A provider that speaks Chat Completions to the server of `profile`.
+/// A provider that speaks to the server of `profile` in its protocol.
 ///
 /// Opens nothing: the connection is made by the first request. For `https:` the platform's root
 /// certificates begin to load beside whatever the caller does next.
-pub fn openai_compatible(profile: Profile) -> Result<Arc<dyn Provider>, Failure> {
-    Ok(Arc::new(OpenAiCompatible::new(profile)?))
+pub fn live(profile: Profile) -> Result<Arc<dyn Provider>, Failure> {
+    Ok(match profile.protocol {
+        Protocol::ChatCompletions => Arc::new(OpenAiCompatible::new(profile)?),
+        Protocol::Responses => Arc::new(OpenAiResponses::new(profile)?),
+        Protocol::Messages => Arc::new(Anthropic::new(profile)?),
+    })
 }

@@ -16,7 +16,7 @@ use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::SessionId;
 use posse_actors::event::StoredRecord;
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalStore, NoHooks, Ports, ToolSpec, Toolbox};
+use posse_actors::ports::{Asking, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use serde::Serialize;
 
@@ -114,7 +114,13 @@ fn write(
     }
     let Report { prompts, replies, calls, .. } = report;
     match report.difference {
-        None => writeln!(out, "identical: {prompts} prompts, {replies} replies, {calls} results"),
+        None => writeln!(
+            out,
+            "identical: {}, {}, {}",
+            counted(*prompts, "prompt", "prompts"),
+            counted(*replies, "reply", "replies"),
+            counted(*calls, "result", "results"),
+        ),
         Some(Difference { step, recorded, replayed }) => writeln!(
             out,
             "different at step {step}\n  recorded: {}\n  replayed: {}",
@@ -166,6 +172,7 @@ async fn play(
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(EverythingAllowed),
+        grants: Arc::new(NoGrants),
         journal: Arc::clone(&journal) as Arc<dyn JournalStore>,
         clock: Arc::new(StillClock(Arc::clone(&stage))),
         ids: Arc::new(RecordedIds(Arc::clone(&stage))),
@@ -201,13 +208,19 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
             // What failed then fails at once.
             patience: Duration::ZERO,
             broken_replies_max: 0,
+            cut_replies_max: 0,
             result_bytes_max: usize::MAX,
             ..Limits::default()
         },
         history: Vec::new(),
         price: None,
+        noted: Vec::new(),
         fail: FailPoints::default(),
     }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 #[cfg(test)]

@@ -5,15 +5,32 @@
 //! command. Dropping the future of a run kills everything that the command has started; if we are
 //! killed ourselves, a watcher does it.
 
+#[cfg(target_os = "linux")]
+mod bubblewrap;
 mod capture;
+mod dialogue;
 mod environment;
+mod guard;
 mod helper;
+mod init;
+mod kernel;
+mod landlock;
 mod live;
-mod mask;
+mod namespaces;
+mod plan;
+mod planning;
+mod probe;
+mod protect;
 mod run;
 mod scratch;
+#[cfg(any(test, target_os = "macos"))]
+mod seatbelt;
+mod seccomp;
+mod spare;
+mod syscalls;
 mod tree;
 mod watch;
+mod wire;
 
 use std::ffi::OsString;
 use std::io;
@@ -25,8 +42,15 @@ use posse_actors::ports::Confinement;
 use secrecy::SecretString;
 use serde_json::Value;
 
+use crate::secrets::mask;
+
 pub use capture::Captured;
+pub use dialogue::Dialogue;
 pub use helper::{helper_main, survive_file_limits};
+pub use plan::{Backend, Tier};
+pub use planning::Surroundings;
+pub use probe::{Found, Tried, Wanted};
+pub use protect::{Action, Finding, Held, Protection, Survey, What};
 
 /// Starts processes, all with the same helper, environment and secrets.
 #[derive(Debug)]
@@ -35,13 +59,18 @@ pub struct Sandbox {
     environment: Vec<(OsString, OsString)>,
     shell: PathBuf,
     secrets: Vec<SecretString>,
+    surroundings: Surroundings,
+    probe: probe::Probe,
     spare: scratch::Spare,
     family: tree::Family,
     watch: watch::Watch,
+    kept: spare::Kept,
+    protections: guard::Protections,
 }
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
+        self.kept.dismiss();
         // Runs borrow the sandbox, so only what is still dying can be left.
         if self.family.is_gone() {
             self.watch.dismiss();
@@ -50,7 +79,8 @@ impl Drop for Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox whose helper is the running binary, and that hides `secrets` in all output.
+    /// A sandbox whose helper is the running binary, that hides `secrets` in all output and
+    /// confines nothing.
     pub fn new(secrets: Vec<SecretString>) -> io::Result<Sandbox> {
         Ok(Sandbox::with_helper(helper::own_binary()?, secrets))
     }
@@ -63,15 +93,37 @@ impl Sandbox {
             environment,
             shell: shell(),
             secrets,
+            surroundings: Surroundings::default(),
+            probe: probe::Probe::new(Wanted::Exactly(Backend::Nothing)),
             spare: scratch::Spare::default(),
             family: tree::Family::new(),
             watch: watch::Watch::default(),
+            kept: spare::Kept::default(),
+            protections: guard::Protections::default(),
         }
     }
 
-    /// The strongest confinement that this host can give: `none`, `reduced` or `full`.
+    /// Confines what is run from now on, as far as this host can.
+    #[must_use]
+    pub fn confined(mut self, wanted: Wanted, surroundings: Surroundings) -> Sandbox {
+        self.probe = probe::Probe::new(wanted);
+        self.surroundings = surroundings;
+        self
+    }
+
+    /// What commands are confined by here, found out by trying it the first time this is asked.
+    pub fn backend(&self) -> Backend {
+        self.probe.found(&self.helper).backend
+    }
+
+    /// What was tried to find that out. Nothing, if an earlier process has found it out.
+    pub fn tried(&self) -> Vec<Tried> {
+        self.probe.found(&self.helper).tried
+    }
+
+    /// How much of a confinement there is: `none`, `reduced` or `full`.
     pub fn tier(&self) -> &'static str {
-        "none"
+        self.backend().tier().as_str()
     }
 
     /// The program and arguments that run `command` in the shell.
@@ -104,6 +156,8 @@ pub struct Spawn {
     pub output_bytes_max: usize,
     /// Bytes of output after which it is killed.
     pub spill_bytes_max: u64,
+    /// What it is asked, if it is a program that answers; other commands have no input.
+    pub dialogue: Option<Dialogue>,
 }
 
 /// A working directory.
@@ -134,14 +188,19 @@ pub enum Update {
 pub struct Outcome {
     /// The end.
     pub exit: Exit,
-    /// What it printed: standard output and standard error, in the order of printing.
+    /// What it printed: standard output and standard error, in the order of printing. Of a
+    /// [`Dialogue`], standard output alone.
     pub output: Captured,
+    /// The beginning of what a [`Dialogue`] printed on standard error.
+    pub errors: Vec<u8>,
     /// How long it ran.
     pub duration: Duration,
     /// How long it had printed nothing when it ended.
     pub quiet: Duration,
     /// Processes that it had left behind and that were killed.
     pub stragglers: usize,
+    /// What it did to protected files, and what became of that.
+    pub findings: Vec<Finding>,
 }
 
 /// How a process ended, exactly once.

@@ -1,7 +1,10 @@
 //! What counts as a secret, by its name: one list for the policy, which judges what a call names,
 //! and for searches, which skip what lies below the folder that was named.
 //!
-//! Names are compared without regard to case, because some file systems do.
+//! Names are compared without regard to case, because some file systems do. Secrets that are known
+//! by their value are hidden by a [`Mask`](mask::Mask).
+
+pub(crate) mod mask;
 
 /// Folders whose whole content is secret.
 const SECRET_FOLDERS: [&str; 6] = [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"];
@@ -40,6 +43,83 @@ const SECRET_PAIRS: [(&str, &str); 8] = [
 ];
 /// Endings that make an `.env` file an example.
 const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
+
+/// Where programs keep credentials below the home folder: files, and folders with all that is in
+/// them. What [`is_secret`] knows by name is here too, as nobody searches the home folder.
+pub const HOME_STORES: [&str; 72] = [
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".password-store",
+    ".netrc",
+    "_netrc",
+    ".pgpass",
+    ".my.cnf",
+    ".npmrc",
+    ".yarnrc.yml",
+    ".pypirc",
+    ".git-credentials",
+    ".config/git/credentials",
+    ".htpasswd",
+    ".dockercfg",
+    ".docker/config.json",
+    ".config/containers/auth.json",
+    ".vault-token",
+    ".terraformrc",
+    ".terraform.d/credentials.tfrc.json",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".gem/credentials",
+    ".m2/settings-security.xml",
+    ".streamlit/secrets.toml",
+    ".config/gh/hosts.yml",
+    ".config/hub",
+    ".config/glab-cli",
+    ".config/gcloud",
+    ".config/doctl",
+    ".config/heroku",
+    ".config/flyctl",
+    ".fly",
+    ".config/rclone",
+    ".config/op",
+    ".config/1Password",
+    ".config/Bitwarden",
+    ".config/sops",
+    ".config/age",
+    ".oci",
+    ".bluemix",
+    ".boto",
+    ".s3cfg",
+    ".databrickscfg",
+    ".snowflake",
+    ".kaggle",
+    ".huggingface/token",
+    ".cache/huggingface/token",
+    ".local/share/keyrings",
+    ".local/share/kwalletd",
+    ".mozilla",
+    ".thunderbird",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge",
+    ".config/vivaldi",
+    ".config/opera",
+    "snap/firefox",
+    ".codex/auth.json",
+    ".claude/.credentials.json",
+    ".claude.json",
+    ".gemini/oauth_creds.json",
+    ".local/share/opencode/auth.json",
+    ".config/github-copilot",
+    "Library/Keychains",
+    "Library/Cookies",
+    "Library/Application Support/Google/Chrome",
+    "Library/Application Support/Firefox",
+    ".env",
+];
 
 /// Whether a path names a secret: denied to every tool, agent and grant.
 ///

@@ -1,13 +1,17 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod authority;
 mod confinement;
 mod errands;
 mod fallback;
+mod hooking;
+mod judging;
 mod model_price;
 mod plain;
 mod provider;
 mod run;
 mod toolbox;
+mod trusting;
 mod world;
 
 use std::ffi::OsString;
@@ -21,12 +25,14 @@ use crate::cli::{
     self, CliExit, ConfigArgs, ConfigEdit, Invocation, ListArgs, PlaceArgs, SessionsAction,
     SessionsArgs,
 };
-use crate::config::{self, Change, Dirs, Environment, Loaded, Sources};
-use crate::failure::{Exit, Failure, lines};
+use crate::config::{self, Change, Dirs, Environment, Loaded, Origin, Sources};
+use crate::failure::{Exit, Failure, lines, printable};
 use crate::journal::commands::{self, View};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 use crate::models;
+use crate::permission;
+use crate::project;
 
 pub(crate) use provider::{
     choose as choose_provider, name as provider_name, profile as provider_profile,
@@ -60,6 +66,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Agents(args) => errands::agents(&args, &environment),
         Invocation::Tools(args) => errands::tools(&args, &environment),
         Invocation::Models(args) => list_models(&args, &environment),
+        Invocation::Grants(args) => authority::run_grants(&args, &environment),
+        Invocation::Trust(args) => trusting::run(&args, &environment),
+        Invocation::Permissions(args) => judging::check(&args, &environment),
         Invocation::Doctor(args) => errands::doctor(&args, &environment),
         Invocation::Completions(args) => errands::completions(args),
         Invocation::Man(args) => errands::man(&args),
@@ -100,21 +109,20 @@ pub(crate) fn place(
 ) -> Result<Place, Vec<Failure>> {
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
     let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
-    let project = project_root(&cwd);
+    let project = project::root_of(&cwd);
+    let (trusted, notice) = authority::trusted(&project, &dirs);
+    let presets = authority::presets();
     let sources = Sources {
         project: Some(&project),
         file: args.config.as_deref(),
         trust_project: args.trust_project,
+        trusted: trusted.as_ref().map(|trusted| trusted.digest.as_str()),
+        presets: &presets,
         flags,
     };
-    let loaded = config::load(environment, &dirs, &sources)?;
+    let mut loaded = config::load_with(environment, &dirs, &sources, permission::check_rules)?;
+    loaded.notices.extend(notice);
     Ok(Place { cwd, dirs, loaded })
-}
-
-/// The nearest folder with a `.git`, else the folder itself.
-pub(crate) fn project_root(cwd: &Path) -> PathBuf {
-    let repository = cwd.ancestors().find(|folder| folder.join(".git").exists());
-    repository.unwrap_or(cwd).to_owned()
 }
 
 fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Failure> {
@@ -151,31 +159,81 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
 }
 
 fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let mut remarks = String::new();
     let text = match args {
         ConfigArgs::Show { origin, json, place: args } => {
             let place = place(&args, Vec::new(), environment)?;
             notices(&place.loaded);
-            config::show(&place.loaded.layers, origin, json)
+            config::show(&place.loaded.layers, place.loaded.project.as_ref(), origin, json)
         }
         ConfigArgs::Path { place: args } => {
             let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
-            config::paths(&dirs, Some(&project_root(&cwd)), args.config.as_deref())
+            config::paths(&dirs, Some(&project::root_of(&cwd)), args.config.as_deref())
         }
         ConfigArgs::Schema => config::json_schema(),
         ConfigArgs::Reference => config::reference(),
-        ConfigArgs::Edit { edit, place } => {
+        ConfigArgs::Edit { edit, place: args } => {
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
-            let file = place.config.unwrap_or_else(|| config::user_file(&dirs));
+            let file = args.config.clone().unwrap_or_else(|| config::user_file(&dirs));
             match &edit {
                 ConfigEdit::Explain => config::explain(&file),
-                ConfigEdit::Set { key, value } => config::edit(&file, Change::Set { key, value })?,
+                ConfigEdit::Set { key, value } => {
+                    fitting_rules(key, value)?;
+                    let said = config::edit(&file, Change::Set { key, value })?;
+                    remarks = match place(&args, Vec::new(), environment) {
+                        Ok(place) => overruled(&place, key, &file).unwrap_or_default(),
+                        // It was done, and is half of something or goes with nothing.
+                        Err(failures) => lines(&failures),
+                    };
+                    said
+                }
                 ConfigEdit::Unset { key } => config::edit(&file, Change::Unset { key })?,
             }
         }
     };
     let written = io::stdout().write_all(text.as_bytes());
+    io::stderr().write_all(remarks.as_bytes()).ok();
     Ok(written.map_or(Exit::Failed, |()| Exit::Done))
+}
+
+/// Refuses rules that no run would start with.
+fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
+    let rules: Vec<serde_json::Value> = match key {
+        "permissions" => serde_json::from_str(value).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let wrong = permission::check_rules(&rules);
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+/// Says so if something else counts before what the user's file says of `key`.
+fn overruled(place: &Place, key: &str, file: &Path) -> Option<String> {
+    let Loaded { settings, layers, .. } = &place.loaded;
+    let own = printable(&file.display().to_string());
+    let provider = settings.default_provider.as_deref().unwrap_or_default();
+    // A model that was chosen comes before that of the provider.
+    let chosen = (key == format!("providers.{provider}.model")).then_some("model");
+    let (name, leaf) = std::iter::once(key)
+        .chain(chosen)
+        .filter_map(|key| Some((key, layers.get(key)?)))
+        .find(|(name, leaf)| match &leaf.origin {
+            Origin::BuiltIn => false,
+            Origin::File { name: at, .. } => *name != key || **at != own,
+            Origin::Project { .. }
+            | Origin::Preferences
+            | Origin::Variable(_)
+            | Origin::Flag(_) => true,
+        })?;
+    let value = printable(&leaf.value.to_string());
+    let saved = config::preferences::path(&place.dirs);
+    let saved = match leaf.origin {
+        Origin::Preferences => {
+            format!("; to forget it, remove {}", printable(&saved.display().to_string()))
+        }
+        _ => String::new(),
+    };
+    Some(format!("note: {name} = {value} counts before it ({}){saved}\n", leaf.origin))
 }
 
 fn list_models(args: &ListArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {

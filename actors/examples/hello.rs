@@ -14,8 +14,8 @@ use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::limits::Limits;
 use posse_actors::permission_coordinator::Decision;
 use posse_actors::ports::{
-    Action, Asking, CallContext, NoHooks, Operation, PortFuture, Ports, Prepared, RunContext,
-    SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, Asking, CallContext, NoGrants, NoHooks, Operation, PortFuture, Ports, Prepared,
+    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{CountedIds, MemoryStore, ScriptedModel, Step, TokioClock, ask_all};
@@ -86,6 +86,7 @@ fn ports() -> Result<Ports, Box<dyn Error>> {
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: ask_all(),
+        grants: Arc::new(NoGrants),
         journal: Arc::new(MemoryStore::default()),
         clock: Arc::new(TokioClock::default()),
         ids: Arc::new(CountedIds::default()),
@@ -106,6 +107,7 @@ fn settings() -> SessionSettings {
         limits: Limits::default(),
         history: Vec::new(),
         price: None,
+        noted: Vec::new(),
         fail: FailPoints::default(),
     }
 }

@@ -8,6 +8,7 @@ mod asking;
 mod calls;
 mod chain;
 mod ending;
+mod settling;
 mod walking;
 
 use std::collections::HashMap;
@@ -19,19 +20,20 @@ use tokio::task::JoinError;
 
 use crate::conversation::{CallId, Message, ToolCall, Usage};
 use crate::event::{Event, Origin};
+use crate::hooking::Hooked;
 use crate::mailbox::{Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell};
-use crate::ports::{ToolOutput, ToolSpec};
+use crate::ports::{HookEvent, ToolOutput, ToolSpec};
 use crate::provider_client;
 use crate::tool_call::{self, Services};
 use crate::transcript_writer::{Transcript, Unrecorded};
 
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
-pub(crate) use ending::ended_event;
+pub(crate) use ending::{ended_event, hooked};
 pub(crate) use walking::{Contact, Contacts};
 
 use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};
-use asking::{Answer, Asking};
+use asking::{Asking, Heard, Way};
 use calls::Running;
 use ending::failed_event;
 
@@ -80,9 +82,11 @@ pub(crate) struct Outcome {
 }
 
 pub(crate) enum Msg {
-    /// Facts have room in the journal: the model may be asked.
-    Cleared(Result<Result<(), Unrecorded>, JoinError>),
-    Replied(Result<Answer, JoinError>),
+    /// Facts have room in the journal, and hooks have been asked: the model may be.
+    Cleared(Result<Result<Way, Unrecorded>, JoinError>),
+    Replied(Result<Heard, JoinError>),
+    /// Hooks have seen the final answer.
+    Settled(Result<Hooked, JoinError>),
     CallEnded(CallId, Result<ToolOutput, Lost>),
     Deliver(Queued, RpcReplyPort<Result<(), QueueFull>>),
     Stop(Ending),
@@ -108,6 +112,7 @@ impl Msg {
         match self {
             Msg::Cleared(_) => "Cleared",
             Msg::Replied(_) => "Replied",
+            Msg::Settled(_) => "Settled",
             Msg::CallEnded(..) => "CallEnded",
             Msg::Deliver(..) => "Deliver",
             Msg::Stop(_) => "Stop",
@@ -132,6 +137,9 @@ pub(crate) struct State {
     report: Option<Report<Outcome>>,
     clearing: Option<Beside>,
     asking: Option<Asking>,
+    settling: Option<Beside>,
+    /// How often hooks have made this run go on.
+    holds: u32,
     _time_limit: Option<Beside>,
 }
 
@@ -168,6 +176,7 @@ impl AgentInvocation {
             calls_per_turn_max: limits.calls_per_turn_max,
             repeated_failures_max: limits.repeated_failures_max,
             queued_messages_max: limits.queued_messages_max,
+            settles: services.hooks.hears(HookEvent::Stop, None),
         };
         let work = Work {
             agent_loop: AgentLoop::new(bounds, Start { history, queued, turns, usage }),
@@ -196,6 +205,8 @@ impl Actor for AgentInvocation {
             report: Some(report),
             clearing: None,
             asking: None,
+            settling: None,
+            holds: 0,
             _time_limit: time_left.map(limit),
         };
         let effects = state.agent_loop.step(Input::Begin);
@@ -208,6 +219,7 @@ impl Actor for AgentInvocation {
         let input = match msg {
             Msg::Cleared(cleared) => self.cleared(&me, cleared, state)?,
             Msg::Replied(replied) => self.heard(replied, state)?,
+            Msg::Settled(hooked) => self.settled(hooked, state)?,
             Msg::CallEnded(id, output) => self.call_ended(id, output, state),
             Msg::Deliver(queued, reply) => self.queue(queued, reply, state),
             Msg::Stop(ending) => Some(Input::Stop(ending)),
@@ -256,6 +268,7 @@ impl AgentInvocation {
                     queued.note_delivered(&self.services.transcript, &self.origin);
                 }
                 Effect::Cancel(calls) => self.cancel(calls, state),
+                Effect::Settle(answer) => self.settle(me, answer, state),
                 Effect::Finish(ending) => self.finish(ending, state),
             }
         }
@@ -291,6 +304,7 @@ impl AgentInvocation {
 
     fn cancel(&self, calls: Vec<CallId>, state: &mut State) {
         state.clearing = None;
+        state.settling = None;
         if let Some(asking) = state.asking.take() {
             asking.cut_off(&self.services.transcript, &self.origin);
         }

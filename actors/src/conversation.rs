@@ -206,6 +206,9 @@ pub struct Usage {
     /// Tokens of thinking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<u64>,
+    /// Tokens read that were written into the provider's cache, where that costs extra.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write_tokens: Option<u64>,
 }
 
 impl Usage {
@@ -221,6 +224,7 @@ impl Usage {
         self.output_tokens = sum(self.output_tokens, other.output_tokens);
         self.cached_input_tokens = sum(self.cached_input_tokens, other.cached_input_tokens);
         self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
+        self.cache_write_tokens = sum(self.cache_write_tokens, other.cache_write_tokens);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId,
     StopReason, Usage,
 };
+use crate::ports::HookEvent;
 
 pub use envelope::{Announcement, Fact, StoredRecord};
 pub(crate) use subscription::Feed;
@@ -374,6 +375,63 @@ pub enum Event {
         report: Value,
     },
 
+    /// A hook was asked and answered. What it changed is in here: the record of the call stays as
+    /// it was.
+    #[serde(rename = "hook.fired")]
+    HookFired {
+        /// Its name.
+        hook: String,
+        /// Where it was asked.
+        event: HookEvent,
+        /// The call, if it was about one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call_id: Option<CallId>,
+        /// The tool, if it was about one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool: Option<String>,
+        /// What it wants.
+        decision: HookDecision,
+        /// What it says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+        /// The arguments that it wants instead, before they are judged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Box<Value>>,
+        /// What the model reads instead of the outcome that was recorded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Vec<ContentPart>>,
+        /// For programs, from the hook.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<Box<Value>>,
+        /// How long it took.
+        duration_ms: u64,
+    },
+    /// A hook could not be asked, or its answer made no sense.
+    #[serde(rename = "hook.failed")]
+    HookFailed {
+        /// Its name.
+        hook: String,
+        /// Where it was asked.
+        event: HookEvent,
+        /// The call, if it was about one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call_id: Option<CallId>,
+        /// The tool, if it was about one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool: Option<String>,
+        /// `HK001`, …
+        code: String,
+        /// What happened.
+        cause: String,
+        /// Whether that counted as a no.
+        blocked: bool,
+        /// What the model reads instead of the outcome that was recorded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Vec<ContentPart>>,
+        /// How long it took.
+        duration_ms: u64,
+    },
+
     /// A human has to decide.
     #[serde(rename = "permission.requested")]
     PermissionRequested {
@@ -393,6 +451,12 @@ pub enum Event {
         scopes: Vec<Scope>,
         /// Hash of what is asked about.
         digest: String,
+        /// Where it would happen.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        cwd: String,
+        /// Hash over the call, `digest`, `cwd` and the agent's path: all that an answer is bound to.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        binding: String,
     },
     /// A question was answered with yes.
     #[serde(rename = "permission.granted")]
@@ -406,6 +470,9 @@ pub enum Event {
         /// What else it covers, if it covers more than the one call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant: Option<Grant>,
+        /// The `binding` of the question: what it allows, and nothing else.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        binding: String,
     },
     /// A question was answered with no, or there was nobody to ask.
     #[serde(rename = "permission.denied")]
@@ -453,6 +520,14 @@ pub enum Event {
         /// Its value.
         value: u64,
     },
+    /// A repository's configuration wanted more than it may, and did not get it.
+    #[serde(rename = "config.ignored")]
+    ConfigIgnored {
+        /// `CFG005`, …
+        code: String,
+        /// What was ignored, and why.
+        message: String,
+    },
     /// Something that deserves one line.
     #[serde(rename = "warning")]
     Warning {
@@ -477,6 +552,20 @@ impl Event {
                 | Event::ProviderSilent { .. }
         )
     }
+}
+
+/// What a hook wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookDecision {
+    /// Nothing.
+    Pass,
+    /// That its message is read.
+    Warn,
+    /// That it does not happen.
+    Block,
+    /// That something is changed.
+    Patch,
 }
 
 /// How a message that arrives during a run enters it.

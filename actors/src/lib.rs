@@ -29,6 +29,7 @@ pub mod provider_client;
 pub mod tool_call;
 pub mod transcript_writer;
 
+mod hooking;
 mod mailbox;
 mod restarts;
 mod testing_seam;

@@ -66,6 +66,8 @@ pub struct Limits {
     pub outwaits_once: bool,
     /// How often a call is prepared and judged again after an answer, if it keeps changing.
     pub rejudgements_max: u32,
+    /// How often hooks can make one invocation go on after its answer.
+    pub holds_max: u32,
 }
 
 impl Default for Limits {
@@ -101,6 +103,7 @@ impl Default for Limits {
             parked_pause: Duration::from_mins(15),
             outwaits_once: false,
             rejudgements_max: 3,
+            holds_max: 8,
         }
     }
 }

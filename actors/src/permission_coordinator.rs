@@ -1,22 +1,30 @@
 //! The only place where a human is asked: a queue of questions, each answered once.
 //!
+//! A question is a record before anybody sees it, and an answer is on the disk before it acts.
 //! The asking call mints the question's id and keeps asking until it has an answer. So when this
 //! actor crashes, every open question comes back under the same id, and nothing was allowed
-//! meanwhile.
+//! meanwhile. The first answer counts, whoever gives it; every later one hears so.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+mod binding;
+mod book;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 
 use ractor::{Actor, ActorRef, RpcReplyPort};
-use tokio::sync::watch;
 
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{Event, Grant, Origin, Scope};
 use crate::mailbox::{Handled, Line, Report, Started, answer};
 use crate::ports::{Action, Asking, Clock, Policy, Question, Situation, Verdict};
+use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
+
+pub(crate) use binding::Binding;
+pub(crate) use book::GrantBook;
+
+use book::{Ended, Shown};
 
 /// Why a question is withdrawn whose asker is gone.
 const GONE: &str = "the call that asked is gone";
@@ -28,63 +36,14 @@ pub(crate) struct Args {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) book: GrantBook,
+    /// To whichever incarnation there is.
+    pub(crate) line: Line<Msg>,
     pub(crate) asking: Asking,
     pub(crate) tier: String,
+    /// The working directory.
+    pub(crate) cwd: String,
     pub(crate) questions_max: usize,
     pub(crate) fail: FailPoints,
-}
-
-/// What the user has allowed in this session. Read by every call; written here alone.
-#[derive(Clone)]
-pub(crate) struct GrantBook {
-    grants: Arc<watch::Sender<Arc<[Grant]>>>,
-    unanswered: Arc<AtomicU32>,
-    /// Questions that observers see as open, and whether anybody still waits for the answer. Only
-    /// the coordinator uses it; it is here so that a crash leaves no question open for ever.
-    shown: Arc<Mutex<BTreeMap<QuestionId, Shown>>>,
-}
-
-struct Shown {
-    origin: Arc<Origin>,
-    asker: Weak<()>,
-}
-
-impl GrantBook {
-    pub(crate) fn new(grants: Vec<Grant>) -> GrantBook {
-        let grants = Arc::new(watch::Sender::new(grants.into()));
-        GrantBook { grants, unanswered: Arc::default(), shown: Arc::default() }
-    }
-
-    pub(crate) fn grants(&self) -> Arc<[Grant]> {
-        Arc::clone(&self.grants.borrow())
-    }
-
-    /// Questions that nobody could be asked.
-    pub(crate) fn unanswered(&self) -> u32 {
-        self.unanswered.load(Ordering::Relaxed)
-    }
-
-    fn shown(&self) -> MutexGuard<'_, BTreeMap<QuestionId, Shown>> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Nobody will be asked any more: what is open in front of the user is withdrawn.
-    pub(crate) fn withdraw_all(&self, transcript: &Transcript) {
-        let shown = std::mem::take(&mut *self.shown());
-        for (request_id, Shown { origin, .. }) in shown {
-            let reason = "the part that asks the user has stopped".to_owned();
-            let event = Event::PermissionWithdrawn { request_id, reason };
-            transcript.note(Some(&origin), event);
-        }
-    }
-
-    fn add(&self, grant: Grant) {
-        self.grants.send_modify(|grants| {
-            if !grants.contains(&grant) {
-                *grants = grants.iter().cloned().chain([grant]).collect();
-            }
-        });
-    }
 }
 
 /// A call that wants to know.
@@ -133,8 +92,13 @@ impl Drop for Asker {
 /// How a question ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Allowed,
-    Denied { reason: String },
+    /// Exactly what this is bound to may run.
+    Allowed(Binding),
+    /// A grant covers it by now: it is to be judged again.
+    Covered,
+    Denied {
+        reason: String,
+    },
 }
 
 /// A human's decision.
@@ -152,22 +116,38 @@ pub enum Decision {
 /// Why an answer had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// Answered already, withdrawn, or never asked.
+    /// Never asked, or too long ago.
     #[error("no open question has the id `{0}`")]
     NotPending(QuestionId),
+    /// Somebody was faster, or another answer covers it.
+    #[error("the question `{0}` has been answered already; the first answer counts")]
+    Answered(QuestionId),
+    /// Nobody waits for the answer any more.
+    #[error("the question `{0}` was withdrawn; the answer is ignored")]
+    Withdrawn(QuestionId),
     /// The question does not offer that scope.
     #[error("the question cannot be answered for the scope `{0:?}`")]
     ScopeNotOffered(Scope),
+    /// It is not on the disk, and so it does not act.
+    #[error("the answer could not be recorded, and does not count: {0}")]
+    Unrecorded(String),
+    /// Something crashed over it. The question, if it is still open, can be answered again.
+    #[error("the answer was lost in a crash; answer again if the question is still open")]
+    Lost,
     /// The session has ended.
     #[error("the session has ended")]
     Ended,
 }
 
+type Told = RpcReplyPort<Result<(), AnswerError>>;
+
 pub(crate) enum Msg {
     Ask(Box<Ask>),
-    Answer(QuestionId, Decision, RpcReplyPort<Result<(), AnswerError>>),
+    Answer(QuestionId, Decision, Told),
     /// The call that asked is gone.
     Withdraw(QuestionId),
+    /// An answer has acted. `true`: it covers more than its call.
+    Settled(bool),
     /// Report when everything that came before this is recorded.
     Settle(Report<()>),
 }
@@ -178,6 +158,7 @@ impl Msg {
             Msg::Ask(_) => "Ask",
             Msg::Answer(..) => "Answer",
             Msg::Withdraw(_) => "Withdraw",
+            Msg::Settled(_) => "Settled",
             Msg::Settle(_) => "Settle",
         }
     }
@@ -191,6 +172,10 @@ pub(crate) struct PermissionCoordinator {
 pub(crate) struct State {
     /// Oldest first.
     open: VecDeque<Ask>,
+    /// Answers on their way to the disk.
+    settling: usize,
+    /// Who waits for those.
+    waiting: Vec<Report<()>>,
 }
 
 impl PermissionCoordinator {
@@ -206,9 +191,7 @@ impl Actor for PermissionCoordinator {
 
     async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
         // Whoever still waits asks again; the rest would stay open in front of the user.
-        let gone = |_: &QuestionId, shown: &mut Shown| shown.asker.strong_count() == 0;
-        let orphans: Vec<_> = self.args.book.shown().extract_if(.., gone).collect();
-        for (id, Shown { origin, .. }) in orphans {
+        for (id, Shown { origin, .. }) in self.args.book.end_orphans() {
             self.withdrawn(&id, &origin, GONE);
         }
         Ok(State::default())
@@ -218,119 +201,211 @@ impl Actor for PermissionCoordinator {
         self.args.fail.hit("PermissionCoordinator", msg.kind());
         match msg {
             Msg::Ask(ask) => self.ask(*ask, state),
-            Msg::Answer(id, decision, reply) => answer(reply, self.answer(&id, decision, state)),
+            Msg::Answer(id, decision, told) => self.answer(&id, decision, told, state),
             Msg::Withdraw(id) => self.withdraw(&id, state),
-            Msg::Settle(report) => report.send(()),
+            Msg::Settled(granted) => {
+                state.settling = state.settling.saturating_sub(1);
+                if granted {
+                    self.judge_queue_again(state);
+                }
+            }
+            Msg::Settle(report) => state.waiting.push(report),
+        }
+        if state.settling == 0 {
+            state.waiting.drain(..).for_each(|report| report.send(()));
         }
         Ok(())
     }
 }
 
 impl PermissionCoordinator {
-    fn ask(&self, ask: Ask, state: &mut State) {
-        self.args.transcript.note(Some(&ask.origin), requested(&ask));
+    fn ask(&self, mut ask: Ask, state: &mut State) {
+        let Some(verdict) = self.judge_again(&ask) else { return self.open(ask, state) };
+        // A grant was given while the question was on its way.
+        match verdict {
+            Verdict::Allow(_) => self.covered(ask),
+            Verdict::Deny { reason, .. } if self.args.book.is_shown(&ask.id) => {
+                self.deny(ask, "user", reason);
+            }
+            Verdict::Deny { reason, .. } => ask.reply.send(Answer::Denied { reason }),
+            Verdict::Ask(question) => {
+                ask.question = question;
+                self.open(ask, state);
+            }
+        }
+    }
+
+    fn open(&self, mut ask: Ask, state: &mut State) {
+        let widest =
+            if ask.question.grant.is_some() { self.args.book.widest() } else { Scope::Once };
+        ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
+        self.args.transcript.note(Some(&ask.origin), self.requested(&ask));
+        let shown = Shown { origin: Arc::clone(&ask.origin), asker: ask.asker.clone() };
+        self.args.book.show(ask.id.clone(), shown);
         match self.args.asking {
-            Asking::Yes if ask.question.yes_covers => self.allow(ask, Scope::Once, "--yes"),
+            Asking::Yes if ask.question.yes_covers => {
+                self.args.book.end(&ask.id, Ended::Answered);
+                let event = self.granted(&ask, "--yes", Scope::Once, None);
+                // Nothing is done before its intent is on the disk, and this with it.
+                self.args.transcript.note(Some(&ask.origin), event);
+                let binding = self.binding(&ask);
+                ask.reply.send(Answer::Allowed(binding));
+            }
             Asking::Human if state.open.len() < self.args.questions_max => {
-                let shown = Shown { origin: Arc::clone(&ask.origin), asker: ask.asker.clone() };
-                self.args.book.shown().insert(ask.id.clone(), shown);
                 state.open.push_back(ask);
             }
             Asking::Human => self.deny(ask, "nobody", "too many questions are open".to_owned()),
             Asking::Yes | Asking::Nobody => {
-                self.args.book.unanswered.fetch_add(1, Ordering::Relaxed);
+                self.args.book.count_unanswered();
                 let reason = format!("{}; nobody can be asked", ask.question.reason);
                 self.deny(ask, "nobody", reason);
             }
         }
     }
 
-    fn answer(
+    fn answer(&self, id: &QuestionId, decision: Decision, told: Told, state: &mut State) {
+        let ask = match self.take(id, &decision, state) {
+            Ok(ask) => ask,
+            Err(error) => return answer(told, Err(error)),
+        };
+        match decision {
+            Decision::Allow(scope) => {
+                let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
+                let grant = grant.map(|grant| Grant { scope, ..grant });
+                let event = self.granted(&ask, "user", scope, grant.clone());
+                let allowed = Answer::Allowed(self.binding(&ask));
+                self.settle(ask, event, allowed, grant, told, state);
+            }
+            Decision::Deny { reason } => {
+                let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
+                let event = denied(&ask, "user", &reason);
+                self.settle(ask, event, Answer::Denied { reason }, None, told, state);
+            }
+        }
+    }
+
+    /// Takes the question out of the queue, if it is there and may be answered like this.
+    fn take(
         &self,
         id: &QuestionId,
-        decision: Decision,
+        decision: &Decision,
         state: &mut State,
-    ) -> Result<(), AnswerError> {
-        let at = state.open.iter().position(|ask| ask.id == *id);
-        let at = at.ok_or_else(|| AnswerError::NotPending(id.clone()))?;
-        if let Decision::Allow(scope) = decision
+    ) -> Result<Ask, AnswerError> {
+        let Some(at) = state.open.iter().position(|ask| ask.id == *id) else {
+            return Err(self.too_late(id));
+        };
+        if state.open[at].asker.strong_count() == 0 {
+            self.withdraw(id, state);
+            return Err(self.too_late(id));
+        }
+        if let Decision::Allow(scope) = *decision
             && !state.open[at].question.scopes.contains(&scope)
         {
             return Err(AnswerError::ScopeNotOffered(scope));
         }
-        let Some(ask) = state.open.remove(at) else { return Ok(()) };
-        match decision {
-            Decision::Allow(scope) => {
-                self.allow(ask, scope, "user");
-                if scope > Scope::Once {
-                    self.judge_queue_again(state);
-                }
-            }
-            Decision::Deny { reason } => {
-                let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
-                self.deny(ask, "user", reason);
-            }
-        }
-        Ok(())
+        self.args.book.end(id, Ended::Answered);
+        state.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
 
-    fn allow(&self, ask: Ask, scope: Scope, by: &str) {
-        self.args.book.shown().remove(&ask.id);
-        let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
-        let grant = grant.map(|grant| Grant { scope, ..grant });
-        let event = Event::PermissionGranted {
-            request_id: ask.id.clone(),
-            by: by.to_owned(),
-            scope,
-            grant: grant.clone(),
-        };
-        self.args.transcript.note(Some(&ask.origin), event);
-        if let Some(grant) = grant {
-            self.args.book.add(grant);
+    /// What is wrong with an answer to a question that is not open.
+    fn too_late(&self, id: &QuestionId) -> AnswerError {
+        match self.args.book.ended(id) {
+            None => AnswerError::NotPending(id.clone()),
+            Some(Ended::Answered) => {
+                tracing::info!(question = %id, "a second answer is ignored");
+                AnswerError::Answered(id.clone())
+            }
+            Some(how @ (Ended::Withdrawn | Ended::WithdrawnAndTold)) => {
+                if how == Ended::Withdrawn {
+                    let message = format!(
+                        "an answer to the question `{id}` came after it was withdrawn, and was \
+                         ignored"
+                    );
+                    self.args.transcript.note(None, Event::Warning { message });
+                }
+                AnswerError::Withdrawn(id.clone())
+            }
         }
-        ask.reply.send(Answer::Allowed);
+    }
+
+    /// Lets an answer act as soon as it is on the disk. That goes on whatever becomes of this
+    /// actor: the record is in the outbox when this returns.
+    fn settle(
+        &self,
+        ask: Ask,
+        event: Event,
+        verdict: Answer,
+        grant: Option<Grant>,
+        told: Told,
+        state: &mut State,
+    ) {
+        state.settling += 1;
+        let recorded = self.args.transcript.record(Some(&ask.origin), event, Durability::Synced);
+        let (book, line) = (self.args.book.clone(), self.args.line.clone());
+        tokio::spawn(async move {
+            let granted = grant.is_some();
+            let settled = match recorded.await {
+                Ok(()) => {
+                    if let Some(grant) = grant {
+                        book.keep(grant, &ask.origin).await;
+                    }
+                    ask.reply.send(verdict);
+                    Ok(())
+                }
+                Err(unrecorded) => {
+                    let reason = format!("the answer could not be recorded: {unrecorded}");
+                    ask.reply.send(Answer::Denied { reason });
+                    Err(AnswerError::Unrecorded(unrecorded.to_string()))
+                }
+            };
+            // The queue first: whoever hears that it is done sees what it did.
+            line.tell(Msg::Settled(granted && settled.is_ok()));
+            answer(told, settled);
+        });
     }
 
     fn deny(&self, ask: Ask, by: &str, reason: String) {
-        self.args.book.shown().remove(&ask.id);
-        let event = Event::PermissionDenied {
-            request_id: ask.id.clone(),
-            by: by.to_owned(),
-            reason: reason.clone(),
-            rule: ask.question.rule.clone(),
-        };
-        self.args.transcript.note(Some(&ask.origin), event);
+        self.args.book.end(&ask.id, Ended::Answered);
+        self.args.transcript.note(Some(&ask.origin), denied(&ask, by, &reason));
         ask.reply.send(Answer::Denied { reason });
+    }
+
+    /// A grant answers it. Whoever sees it as open hears so.
+    fn covered(&self, ask: Ask) {
+        if self.args.book.end(&ask.id, Ended::Answered).is_some() {
+            self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
+        }
+        ask.reply.send(Answer::Covered);
     }
 
     /// A new grant may answer questions that are already open.
     fn judge_queue_again(&self, state: &mut State) {
-        let grants = self.args.book.grants();
         for ask in std::mem::take(&mut state.open) {
-            let situation = Situation {
-                agent: &ask.origin.agent,
-                grants: &grants,
-                asking: self.args.asking,
-                now_ms: self.args.clock.wall_ms(),
-                uptime: self.args.clock.monotonic(),
-                tier: &self.args.tier,
-            };
-            match self.args.policy.judge(&ask.action, &situation) {
-                Verdict::Allow(_) => {
-                    self.args.book.shown().remove(&ask.id);
-                    self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
-                    ask.reply.send(Answer::Allowed);
-                }
-                Verdict::Deny { reason, .. } => self.deny(ask, "user", reason),
-                Verdict::Ask(_) => state.open.push_back(ask),
+            match self.judge_again(&ask) {
+                Some(Verdict::Allow(_)) => self.covered(ask),
+                Some(Verdict::Deny { reason, .. }) => self.deny(ask, "user", reason),
+                Some(Verdict::Ask(_)) | None => state.open.push_back(ask),
             }
         }
     }
 
+    /// What the policy says with the grants of now. `None` without any.
+    fn judge_again(&self, ask: &Ask) -> Option<Verdict> {
+        let grants = self.args.book.grants();
+        let situation = Situation {
+            agent: &ask.origin.agent,
+            grants: &grants,
+            asking: self.args.asking,
+            now_ms: self.args.clock.wall_ms(),
+            uptime: self.args.clock.monotonic(),
+            tier: &self.args.tier,
+        };
+        (!grants.is_empty()).then(|| self.args.policy.judge(&ask.action, &situation))
+    }
+
     fn withdraw(&self, id: &QuestionId, state: &mut State) {
         state.open.retain(|ask| ask.id != *id);
-        let shown = self.args.book.shown().remove(id);
-        if let Some(Shown { origin, .. }) = shown {
+        if let Some(Shown { origin, .. }) = self.args.book.end(id, Ended::Withdrawn) {
             self.withdrawn(id, &origin, GONE);
         }
     }
@@ -340,17 +415,42 @@ impl PermissionCoordinator {
         let event = Event::PermissionWithdrawn { request_id, reason };
         self.args.transcript.note(Some(origin), event);
     }
+
+    fn binding(&self, ask: &Ask) -> Binding {
+        Binding::of(&ask.call_id, &ask.action.digest, &self.args.cwd, &ask.origin)
+    }
+
+    fn requested(&self, ask: &Ask) -> Event {
+        Event::PermissionRequested {
+            request_id: ask.id.clone(),
+            call_id: ask.call_id.clone(),
+            tool: ask.action.tool.clone(),
+            summary: ask.action.summary.clone(),
+            detail: ask.action.detail.clone(),
+            reason: ask.question.reason.clone(),
+            scopes: ask.question.scopes.clone(),
+            digest: ask.action.digest.clone(),
+            cwd: self.args.cwd.clone(),
+            binding: self.binding(ask).as_str().to_owned(),
+        }
+    }
+
+    fn granted(&self, ask: &Ask, by: &str, scope: Scope, grant: Option<Grant>) -> Event {
+        Event::PermissionGranted {
+            request_id: ask.id.clone(),
+            by: by.to_owned(),
+            scope,
+            grant,
+            binding: self.binding(ask).as_str().to_owned(),
+        }
+    }
 }
 
-fn requested(ask: &Ask) -> Event {
-    Event::PermissionRequested {
+fn denied(ask: &Ask, by: &str, reason: &str) -> Event {
+    Event::PermissionDenied {
         request_id: ask.id.clone(),
-        call_id: ask.call_id.clone(),
-        tool: ask.action.tool.clone(),
-        summary: ask.action.summary.clone(),
-        detail: ask.action.detail.clone(),
-        reason: ask.question.reason.clone(),
-        scopes: ask.question.scopes.clone(),
-        digest: ask.action.digest.clone(),
+        by: by.to_owned(),
+        reason: reason.to_owned(),
+        rule: ask.question.rule.clone(),
     }
 }

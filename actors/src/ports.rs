@@ -3,6 +3,7 @@
 //! A port is used as `dyn`, so its methods return boxed futures explicitly.
 
 mod clock;
+mod grants;
 mod hook;
 mod journal;
 mod policy;
@@ -14,7 +15,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use clock::{Clock, Ids};
-pub use hook::{Hook, HookOutcome, NoHooks};
+pub use grants::{GrantStore, NoGrants, Now, Standing};
+pub use hook::{Hook, HookEvent, HookReport, HookSays, Moment, NoHooks, Occasion, Used};
 pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, Opened,
 };
@@ -47,6 +49,8 @@ pub struct Ports {
     pub hooks: Arc<dyn Hook>,
     /// What may run.
     pub policy: Arc<dyn Policy>,
+    /// What the user allowed for longer than a session.
+    pub grants: Arc<dyn GrantStore>,
     /// Where records go.
     pub journal: Arc<dyn JournalStore>,
     /// What time it is.

@@ -3,6 +3,7 @@
 //!
 //! Nothing here waits for the model, a tool, a human or a disk.
 
+mod admission;
 mod clients;
 mod handle;
 mod price;
@@ -21,6 +22,7 @@ use crate::agent_invocation::{
 use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
 use crate::event::{Event, Fact, Feed, Origin};
+use crate::hooking::Hooked;
 use crate::limits::Limits;
 use crate::mailbox::{
     Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
@@ -36,6 +38,7 @@ pub use crate::testing_seam::FailPoints;
 pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
 pub use price::Price;
 
+use admission::{Admitting, Opening};
 use clients::Clients;
 use supervised::Supervised;
 
@@ -66,6 +69,8 @@ pub struct SessionSettings {
     pub history: Vec<Arc<Message>>,
     /// What tokens cost, if that is known.
     pub price: Option<Price>,
+    /// What was found before it started and belongs into its journal.
+    pub noted: Vec<Event>,
     /// Where tests make actors panic.
     pub fail: FailPoints,
 }
@@ -98,6 +103,10 @@ type Admission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptEr
 
 enum Msg {
     Prompt(Prompt, RpcReplyPort<Admission>),
+    /// Hooks have been asked about the session.
+    Opened(Result<Hooked, JoinError>),
+    /// Hooks have been asked about the prompt.
+    Admitted(InvocationId, Result<Hooked, JoinError>),
     Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
     Interrupt,
     History(RpcReplyPort<Vec<Arc<Message>>>),
@@ -116,6 +125,8 @@ impl Msg {
     fn kind(&self) -> &'static str {
         match self {
             Msg::Prompt(..) => "Prompt",
+            Msg::Opened(_) => "Opened",
+            Msg::Admitted(..) => "Admitted",
             Msg::Deliver(..) => "Deliver",
             Msg::Interrupt => "Interrupt",
             Msg::History(_) => "History",
@@ -155,6 +166,8 @@ struct State {
     total: Usage,
     turns: u32,
     ending: Option<(SessionEnding, Vec<Report<()>>)>,
+    /// What hooks said of the session.
+    opening: Opening,
     parked: Option<String>,
     closing: Option<Beside>,
     _observed: Observed,
@@ -194,8 +207,10 @@ struct Resumed {
 /// The main invocation.
 struct Main {
     origin: Arc<Origin>,
-    /// `None` while it is rebuilt from the journal.
+    /// `None` while it is rebuilt from the journal, and as long as hooks are asked about its prompt.
     actor: Option<ActorRef<agent_invocation::Msg>>,
+    /// What waits for hooks, and is in no history yet.
+    admitting: Option<Admitting>,
     outcome: oneshot::Sender<TurnOutcome>,
     rereading: Option<Beside>,
     /// How it was told to end.
@@ -231,6 +246,7 @@ impl Actor for RootSession {
             total: Usage::default(),
             turns: 0,
             ending: None,
+            opening: Opening::Open,
             parked: None,
             closing: None,
             _observed: Observed {
@@ -243,6 +259,10 @@ impl Actor for RootSession {
         self.start_coordinator(&me, &mut state).await?;
         self.start_clients(&me, &mut state).await?;
         self.transcript.note(None, self.started());
+        for event in self.settings.noted.iter().cloned() {
+            self.transcript.note(None, event);
+        }
+        self.open(&me, &mut state);
         Ok(state)
     }
 
@@ -253,8 +273,10 @@ impl Actor for RootSession {
                 let admission = self.prompt(&me, prompt, state).await?;
                 answer(reply, admission);
             }
+            Msg::Opened(hooked) => self.opened(&me, hooked, state).await?,
+            Msg::Admitted(id, hooked) => self.admitted(&me, &id, hooked, state).await?,
             Msg::Deliver(queued, reply) => deliver(queued, reply, state),
-            Msg::Interrupt => stop_main(Ending::Interrupted, state),
+            Msg::Interrupt => self.stop(&me, Ending::Interrupted, state),
             Msg::History(reply) => answer(reply, state.history.clone()),
             Msg::Compact(reply) => answer(reply, self.compact(state)),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
@@ -318,24 +340,20 @@ impl RootSession {
             agent: self.settings.agent.clone(),
             agent_path: self.settings.agent.clone(),
         });
-        let base = state.history.len();
-        // What was said to the run before, and came too late for it, was said before this.
-        for queued in std::mem::take(&mut state.queued) {
-            state.history.push(Arc::new(Message::User { content: queued.content.clone() }));
-            queued.note_delivered(&self.transcript, &origin);
-        }
-        let event = Event::UserMessage { content: prompt.content.clone(), message_id: None };
-        self.transcript.note(Some(&origin), event);
-        self.transcript.note(Some(&origin), self.invocation_started());
-        state.history.push(Arc::new(Message::User { content: prompt.content }));
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
-        let (stopping, rereading, absence) = (None, None, None);
-        let began = self.ports.clock.monotonic();
-        let mut main =
-            Main { origin, actor: None, outcome, rereading, stopping, base, began, absence };
-        self.start_invocation(me, &mut main, Resumed::default(), state).await?;
-        state.main = Some(main);
+        let main = Main {
+            origin,
+            actor: None,
+            admitting: None,
+            outcome,
+            rereading: None,
+            stopping: None,
+            base: state.history.len(),
+            began: self.ports.clock.monotonic(),
+            absence: None,
+        };
+        self.admit(me, main, prompt, state).await?;
         Ok(Ok((id, receiver)))
     }
 
@@ -454,7 +472,7 @@ impl RootSession {
         }
         state.ending = Some((ending, vec![done]));
         if state.main.is_some() {
-            stop_main(Ending::Interrupted, state);
+            self.stop(me, Ending::Interrupted, state);
         } else {
             self.close(me, state);
         }
@@ -479,7 +497,11 @@ impl RootSession {
             event: event.clone(),
         };
         let permissions = state.coordinator.line();
+        let hooks = self.closing_hooks(&ending.reason);
         let last = async move {
+            if let Some(hooks) = hooks {
+                hooks.await;
+            }
             // The withdrawal of a question may still be on its way.
             permissions.insist(permission::Msg::Settle).await;
             // Where nothing can be written, observers still hear the end.

@@ -18,8 +18,8 @@ use crate::conversation::{
 use crate::event::{Announcement, Event, Subscription};
 use crate::limits::Limits;
 use crate::ports::{
-    Action, Asking, Confinement, Hook, Ids, NoHooks, Policy, Ports, Question, Situation, Toolbox,
-    Verdict,
+    Action, Asking, Confinement, GrantStore, Hook, HookEvent, HookReport, HookSays, Ids, NoGrants,
+    NoHooks, Occasion, Policy, PortFuture, Ports, Question, Situation, Toolbox, Verdict,
 };
 use crate::record::RecordId;
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
@@ -28,7 +28,8 @@ pub use clock::{ManualClock, TokioClock};
 pub use journal::MemoryStore;
 pub use model::{ScriptedModel, Step};
 pub use tools::{
-    ChangingTool, EchoTool, GatedTool, HangingTool, Journaled, PanickingTool, WritingTool,
+    ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, Journaled, PanickingTool,
+    WritingTool,
 };
 
 /// Ids that count up, so that snapshots are stable.
@@ -88,6 +89,38 @@ impl<F> std::fmt::Debug for PolicyFn<F> {
     }
 }
 
+/// A hook made of a function, for these places: `None` hangs.
+pub struct HookFn<F>(pub &'static [HookEvent], pub F);
+
+impl<F> Hook for HookFn<F>
+where
+    F: Fn(&Occasion) -> Option<HookSays> + Send + Sync + 'static,
+{
+    fn hears(&self, event: HookEvent, _: Option<&str>) -> bool {
+        self.0.contains(&event)
+    }
+
+    fn fire(&self, occasion: Occasion) -> PortFuture<Vec<HookReport>> {
+        let report = |says| HookReport {
+            hook: "test".to_owned(),
+            says,
+            message: Some("so says the test".to_owned()),
+            metadata: serde_json::Value::Null,
+            duration: std::time::Duration::ZERO,
+        };
+        match (self.1)(&occasion) {
+            Some(says) => Box::pin(std::future::ready(vec![report(says)])),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+}
+
+impl<F> std::fmt::Debug for HookFn<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HookFn")
+    }
+}
+
 /// Allows everything.
 pub fn allow_all() -> Arc<dyn Policy> {
     Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| Verdict::Allow(test_confinement())))
@@ -127,6 +160,8 @@ pub struct Bench {
     pub tools: Toolbox,
     /// The policy.
     pub policy: Arc<dyn Policy>,
+    /// What is kept of what the user allowed.
+    pub grants: Arc<dyn GrantStore>,
     /// The hooks.
     pub hooks: Arc<dyn Hook>,
     /// Who answers questions.
@@ -150,6 +185,7 @@ impl Bench {
             journal: Arc::default(),
             tools: Toolbox::default(),
             policy: allow_all(),
+            grants: Arc::new(NoGrants),
             hooks: Arc::new(NoHooks),
             asking: Asking::Human,
             limits: Limits::default(),
@@ -185,6 +221,7 @@ impl Bench {
             limits: self.limits.clone(),
             history: Vec::new(),
             price: self.price.clone(),
+            noted: Vec::new(),
             fail: self.fail.clone(),
         };
         let ports = Ports {
@@ -193,6 +230,7 @@ impl Bench {
             tools: Arc::new(self.tools.clone()),
             hooks: Arc::clone(&self.hooks),
             policy: Arc::clone(&self.policy),
+            grants: Arc::clone(&self.grants),
             journal: Arc::clone(&self.journal) as Arc<dyn crate::ports::JournalStore>,
             clock: Arc::clone(&self.clock),
             ids: Arc::new(CountedIds::default()),

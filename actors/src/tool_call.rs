@@ -18,14 +18,14 @@ use crate::event::{Event, Origin};
 use crate::mailbox::{
     Beside, Handled, Presence, Report, SharedReport, Started, beside, panic_text,
 };
-use crate::ports::ToolOutput;
+use crate::ports::{HookEvent, Moment, ToolOutput, Used};
 
-pub(crate) use pipeline::Services;
+pub(crate) use pipeline::{Services, cap_parts};
 pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
 
-use pipeline::{Ended, Pipeline, cap};
+use pipeline::{Ended, Pipeline};
 
 /// How far a call got: what its invocation asks if the call's actor dies.
 #[derive(Debug, Default)]
@@ -34,6 +34,8 @@ pub(crate) struct Progress {
     started: AtomicBool,
     /// Set when the outcome was recorded.
     outcome: OnceLock<ToolOutput>,
+    /// Set when hooks made something else of it, and that was recorded.
+    revised: OnceLock<ToolOutput>,
 }
 
 impl Progress {
@@ -42,7 +44,7 @@ impl Progress {
     }
 
     pub(crate) fn outcome(&self) -> Option<&ToolOutput> {
-        self.outcome.get()
+        self.revised.get().or_else(|| self.outcome.get())
     }
 }
 
@@ -59,8 +61,8 @@ pub(crate) struct Args {
 
 pub(crate) enum Msg {
     Ended(Result<Ended, JoinError>),
-    /// What a hook made of the outcome, if it made anything.
-    Hooked(Result<Option<ToolOutput>, JoinError>),
+    /// Hooks have looked at the outcome.
+    Hooked,
     Cancel(String),
 }
 
@@ -68,7 +70,7 @@ impl Msg {
     fn kind(&self) -> &'static str {
         match self {
             Msg::Ended(_) => "Ended",
-            Msg::Hooked(_) => "Hooked",
+            Msg::Hooked => "Hooked",
             Msg::Cancel(_) => "Cancel",
         }
     }
@@ -132,14 +134,18 @@ impl Actor for ToolCallRun {
     async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
         state.services.fail.hit("ToolCallRun", msg.kind());
         match msg {
-            Msg::Ended(Ok(Ended::Ran { output, took })) => state.ran(&me, output, took),
+            Msg::Ended(Ok(Ended::Ran { output, took, input })) => {
+                state.end(&output, None, took);
+                let class = output.is_error.then_some("failed");
+                state.ask_hooks(&me, output, class, Some(*input));
+            }
             Msg::Ended(Ok(Ended::Refused { class, output })) => {
                 state.end(&output, Some(class), Duration::ZERO);
-                state.send(output);
+                state.ask_hooks(&me, output, Some(class), None);
             }
             Msg::Ended(Err(died)) if died.is_cancelled() => state.stopped(),
-            Msg::Ended(Err(died)) => state.died(&panic_text(died)),
-            Msg::Hooked(changed) => state.hooked(changed.ok().flatten()),
+            Msg::Ended(Err(died)) => state.died(&me, &panic_text(died)),
+            Msg::Hooked => state.hooked(),
             Msg::Cancel(reason) => state.cancel(reason),
         }
         Ok(())
@@ -147,34 +153,61 @@ impl Actor for ToolCallRun {
 }
 
 impl State {
-    fn ran(&mut self, me: &ActorRef<Msg>, output: ToolOutput, took: Duration) {
-        self.end(&output, None, took);
-        let hooks = &self.services.hooks;
-        if hooks.is_silent() || self.stopping.is_some() {
+    /// Lets hooks look at the recorded outcome before the model does. `class` says how it failed,
+    /// if it did.
+    fn ask_hooks(
+        &mut self,
+        me: &ActorRef<Msg>,
+        output: ToolOutput,
+        class: Option<&str>,
+        input: Option<Value>,
+    ) {
+        let event = if class.is_some() { HookEvent::ToolError } else { HookEvent::PostToolUse };
+        let heard = self.services.hooks.hears(event, Some(&self.call.name));
+        if !heard || self.stopping.is_some() {
             return self.send(output);
         }
-        self.work = Some(beside(me, hooks.after(&self.call, &output), Msg::Hooked));
+        // What never became arguments is shown as the model wrote it.
+        let raw = &self.call.arguments;
+        let input = input
+            .or_else(|| serde_json::from_str(raw).ok())
+            .unwrap_or_else(|| Value::String(raw.clone()));
+        let used = Used { call_id: self.call.id.clone(), tool: self.call.name.clone(), input };
+        let content = output.content.clone();
+        let moment = match class {
+            Some(class) => Moment::ToolError { used, content, class: class.to_owned() },
+            None => Moment::PostToolUse(used, content),
+        };
+        let fired = self.services.fire(&self.origin, moment);
+        let (progress, recorded) = (Arc::clone(&self.progress), output.clone());
+        let work = async move {
+            let hooked = fired.await;
+            // What is recorded by now is what the model reads, also if this actor dies of it.
+            if let Some(content) = &hooked.output {
+                progress.revised.set(ToolOutput { content: content.clone(), ..recorded }).ok();
+            }
+        };
+        self.work = Some(beside(me, work, |_| Msg::Hooked));
         self.output = Some(output);
     }
 
-    fn hooked(&mut self, changed: Option<ToolOutput>) {
+    /// The model reads what hooks made of the outcome; the record of the outcome stays.
+    fn hooked(&mut self) {
         let Some(recorded) = self.output.take() else { return };
-        let Some(mut changed) = changed else { return self.send(recorded) };
-        cap(&mut changed, self.services.limits.result_bytes_max);
-        self.end(&changed, None, changed.duration);
-        self.send(changed);
+        let outcome = self.progress.outcome().cloned().unwrap_or(recorded);
+        self.send(outcome);
     }
 
-    fn died(&mut self, cause: &str) {
+    fn died(&mut self, me: &ActorRef<Msg>, cause: &str) {
         if self.progress.started() {
             let output = outcome_unknown(&format!("the tool crashed: {cause}"));
             self.progress.outcome.set(output.clone()).ok();
             self.services.transcript.note(Some(&self.origin), unknown_event(&self.call, &output));
-            return self.send(output);
+            return self.ask_hooks(me, output, Some("crashed"), None);
         }
         let output = ToolOutput::error(format!("The tool crashed: {cause}. Nothing was changed."));
         self.end(&output, Some("crashed"), Duration::ZERO);
-        self.send(output);
+        self.ask_hooks(me, output, Some("crashed"), None);
     }
 
     /// Stops the work. What is known of the call is said when the work is gone, so that a tool
@@ -186,7 +219,10 @@ impl State {
         // Dropping the work drops the tool's future, and with it every process it started.
         self.work = None;
         match self.output.take() {
-            Some(recorded) => self.send(recorded),
+            Some(recorded) => {
+                let outcome = self.progress.outcome().cloned().unwrap_or(recorded);
+                self.send(outcome);
+            }
             None => self.stopping = Some(reason),
         }
     }

@@ -1,5 +1,6 @@
 //! The command line as clap sees it, and its translation into our own plain values.
 
+mod authority;
 mod flags;
 
 use std::path::PathBuf;
@@ -8,9 +9,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cli::{
     CliExit, CompletionsArgs, ConfigArgs, ConfigEdit, DemoArgs, DoctorArgs, ExportFormat,
-    Invocation, ListArgs, ManArgs, OutputFormat, PlaceArgs, ReplayArgs, SessionsAction,
-    SessionsArgs, Shell, usage,
+    Invocation, ListArgs, ManArgs, OutputFormat, PermissionsArgs, PlaceArgs, ReplayArgs,
+    SessionsAction, SessionsArgs, Shell, usage,
 };
+use crate::failure::{Exit, Failure};
 use flags::{Place, Plain, RUN_EXITS, Run};
 
 /// A local coding-agent runtime: a posse of agents under one authority.
@@ -60,6 +62,14 @@ pub(crate) enum Command {
     /// Shows and changes the settings, and where they come from
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Config(Config),
+    /// Shows and ends the permissions that outlive a session
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Grants(authority::Grants),
+    /// Shows what a project wants to set, and trusts it or not
+    Trust(authority::Trust),
+    /// Says what the permission policy thinks of commands, without running them
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Permissions(Permissions),
     /// Tries what posse needs here, and names the fix for what is missing
     Doctor(Doctor),
     /// Prints the completions of a shell
@@ -132,6 +142,39 @@ enum SessionsCommand {
         /// Does not ask
         #[arg(short, long)]
         yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Permissions {
+    #[command(subcommand)]
+    action: PermissionsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PermissionsCommand {
+    /// Judges commands: one from the words, or {"command": …} lines from standard input
+    ///
+    /// Prints one JSON object a line: the command, the decision (allow, ask or deny), the reason,
+    /// what an answer would grant, the programs that were found, and the parts that need a grant.
+    #[command(after_help = "Without words and without --jsonl, standard input is one command. \
+        The exit code is 0 for whatever the decision is; with --exit-code it is 0 for allow, \
+        4 for ask and 1 for deny, of several the strictest.")]
+    Check {
+        /// The command; several words are joined by blanks
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+        /// Judges as if this beginning of a command was granted; repeatable
+        #[arg(long = "grant", value_name = "PREFIX")]
+        grants: Vec<String>,
+        /// Reads one {"command": …} object a line from standard input
+        #[arg(long, visible_alias = "json", conflicts_with = "command")]
+        jsonl: bool,
+        /// Tells the decision by the exit code
+        #[arg(long)]
+        exit_code: bool,
+        #[command(flatten)]
+        place: Place,
     },
 }
 
@@ -254,7 +297,18 @@ impl Command {
             Command::Agents(list) => Invocation::Agents(list.into_args()),
             Command::Tools(list) => Invocation::Tools(list.into_args()),
             Command::Models(list) => Invocation::Models(list.into_args()),
+            Command::Permissions(Permissions {
+                action: PermissionsCommand::Check { command, grants, jsonl, exit_code, place },
+            }) => Invocation::Permissions(PermissionsArgs {
+                command: (!command.is_empty()).then(|| command.join(" ")),
+                grants,
+                jsonl,
+                exit_code,
+                place: place.into_args(),
+            }),
             Command::Config(config) => Invocation::Config(config.into_args()?),
+            Command::Grants(grants) => Invocation::Grants(grants.into_args()),
+            Command::Trust(trust) => Invocation::Trust(trust.into_args()),
             Command::Doctor(Doctor { json, online, place }) => {
                 Invocation::Doctor(DoctorArgs { json, online, place: place.into_args() })
             }
@@ -301,7 +355,13 @@ impl Config {
                     (None, None, None) => ConfigEdit::Explain,
                     (None, None, Some(key)) => ConfigEdit::Unset { key },
                     (Some(key), Some(value), None) => ConfigEdit::Set { key, value },
-                    _ => return Err(usage("error: give KEY and VALUE, or --unset KEY".into())),
+                    _ => {
+                        let what = "the setting or its value is missing";
+                        return Err(usage(
+                            &Failure::new("CLI008", Exit::Usage, what)
+                                .fix("give KEY and VALUE, or --unset KEY"),
+                        ));
+                    }
                 };
                 let place = PlaceArgs { config, ..PlaceArgs::default() };
                 ConfigArgs::Edit { edit, place }

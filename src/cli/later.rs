@@ -7,13 +7,10 @@ use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::args::Cli;
-use crate::failure::nearest;
+use crate::failure::{Exit, Failure, nearest};
 
-const FLAGS: [&str; 13] = [
+const FLAGS: [&str; 10] = [
     "--budget",
-    "--sandbox-required",
-    "--persistent-grants",
-    "--no-persistent-grants",
     "--main-max-context-tokens",
     "--main-compact-at",
     "--sub-max-context-tokens",
@@ -25,12 +22,9 @@ const FLAGS: [&str; 13] = [
     "-c",
 ];
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 10] = [
     "resume",
     "attach",
-    "permissions",
-    "grants",
-    "trust",
     "skills",
     "mcp",
     "serve",
@@ -41,8 +35,8 @@ const COMMANDS: [&str; 13] = [
     "list-tools",
 ];
 
-/// The text for an error that is about something planned.
-pub(crate) fn explain(error: &clap::Error) -> Option<String> {
+/// The error for something planned.
+pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
     let (kind, names, word) = match error.kind() {
         ErrorKind::UnknownArgument => (ContextKind::InvalidArg, &FLAGS[..], "flag"),
         ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, &COMMANDS[..], "command"),
@@ -51,10 +45,8 @@ pub(crate) fn explain(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(given)) = error.get(kind) else { return None };
     let given = given.split('=').next().unwrap_or(given);
     names.contains(&given).then(|| {
-        format!(
-            "error: the {word} '{given}' is not available yet\n\n\
-             For what is, try '--help'.\n"
-        )
+        Failure::new("CLI010", Exit::Usage, format!("the {word} \"{given}\" is not available yet"))
+            .fix("`posse --help` shows what is")
     })
 }
 

@@ -43,8 +43,8 @@ fn takes_the_task_from_words_a_flag_or_standard_input() {
 fn reads_every_flag_of_run() {
     let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --cwd a \
         --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \
-        --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --network deny \
-        --mode single --trust-project -vv go";
+        --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
+        --no-persistent-grants --mode single --trust-project -vv go";
     let expected = RunArgs {
         prompt: Some(PromptArg::Text("go".into())),
         agent: Some("plan".into()),
@@ -63,7 +63,9 @@ fn reads_every_flag_of_run() {
         input_format: InputFormat::StreamJson,
         record: Some("r".into()),
         sandbox: Some("read-only".into()),
+        sandbox_required: Some(true),
         network: Some("deny".into()),
+        persistent_grants: Some(false),
         agent_mode: Some("single-agent".into()),
         verbose: 2,
         place: PlaceArgs { cwd: Some("a".into()), config: Some("f".into()), trust_project: true },
@@ -83,17 +85,25 @@ fn reads_every_flag_of_run() {
     timeout="600000ms" --timeout
     patience="24h" --unattended
     streaming.enabled=false --no-stream
+    persistentGrants.enabled=false --no-persistent-grants
     sandbox.mode="read-only" --sandbox
+    sandbox.required=true --sandbox-required
     sandbox.network="deny" --network
     "#);
 }
 
 #[test]
 fn never_sends_a_mistyped_subcommand_to_a_model() {
-    assert!(refused("rnu fix the test").contains("'run'"), "{}", refused("rnu fix the test"));
-    assert!(refused("session list").contains("'sessions'"));
-    assert!(refused("fix the test").contains("unrecognized subcommand 'fix'"));
-    assert!(refused("sessions lst").contains("'list'"));
+    insta::assert_snapshot!(refused("rnu fix the test"), @r#"
+    error[CLI005]: there is no command "rnu"
+      fix: did you mean "run"?
+    "#);
+    assert!(refused("session list").contains("\"sessions\""));
+    insta::assert_snapshot!(refused("fix the test"), @r#"
+    error[CLI005]: there is no command "fix"
+      fix: see `posse --help`; a task is given with `posse run "TASK"`
+    "#);
+    assert!(refused("sessions lst").contains("\"list\""));
     assert!(refused("").contains("Usage"));
     assert!(refused("config").contains("Usage"));
 }
@@ -103,8 +113,8 @@ fn says_what_is_not_available_yet() {
     for line in ["resume --last", "attach", "run --budget 3 x", "run --thinking=high x", "-c"] {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
-    assert!(refused("run --multi-agent x").contains("'--multi-agent' is not available yet"));
-    assert!(refused("run --mode multi x").contains("'--mode multi' is not available yet"));
+    assert!(refused("run --multi-agent x").contains("--multi-agent is not available yet"));
+    assert!(refused("run --mode multi x").contains("--mode multi is not available yet"));
 }
 
 #[test]
@@ -114,6 +124,7 @@ fn names_both_sides_of_a_conflict() {
         ("run -p x y", "--prompt", "PROMPT"),
         ("run --single-agent --mode single x", "--single-agent", "--mode"),
         ("run --model a --model b x", "--model", "multiple times"),
+        ("run --yes -y x", "--yes", "multiple times"),
     ];
     for (line, one, other) in table {
         let text = refused(line);
@@ -139,9 +150,48 @@ fn refuses_values_that_make_no_sense() {
         "run --model",
     ];
     for line in table {
-        assert!(refused(line).starts_with("error: "), "{line}: {}", refused(line));
+        let text = refused(line);
+        assert!(text.starts_with("error[CLI00"), "{line}: {text}");
+        assert!(text.contains("\n  fix: ") && text.matches("error").count() == 1, "{line}: {text}");
     }
-    assert!(refused("run --modle m x").contains("--model"));
+    let shown: String = [
+        "run --modle m x",
+        "run --timeout 5 x",
+        "run --output-format jsn x",
+        "run --max-turns 0 x",
+        "run --model",
+        "run -y -y x",
+        "replay",
+        "sessions rm",
+        "config edit maxTurns",
+        "run --stream --no-stream x",
+    ]
+    .map(refused)
+    .concat();
+    insta::assert_snapshot!(shown, @r#"
+    error[CLI006]: there is no flag "--modle"
+      fix: did you mean "--model"?
+    error[CLI007]: --timeout cannot be "5"
+      why: expected a number and a unit: 90s, 10m, 2h
+      fix: see `posse run --help`
+    error[CLI007]: --output-format cannot be "jsn"
+      fix: did you mean "json"?
+    error[CLI007]: --max-turns cannot be "0"
+      why: expected a whole number from 1 to 10000
+      fix: see `posse run --help`
+    error[CLI007]: --model <NAME> has no value
+      fix: see `posse run --help`
+    error[CLI009]: --yes is given multiple times
+      fix: leave one out; see `posse run --help`
+    error[CLI008]: <ID> is missing
+      fix: see `posse replay --help`
+    error[CLI008]: <ID> is missing
+      fix: see `posse sessions rm --help`
+    error[CLI008]: <VALUE> is missing
+      fix: see `posse config edit --help`
+    error[CLI009]: --stream cannot be used with --no-stream
+      fix: leave one out; see `posse run --help`
+    "#);
     let empty = parse(["posse", "run", " "].map(OsString::from).into_iter(), true).unwrap_err();
     assert!(empty.text.contains("the prompt is empty"), "{}", empty.text);
 }
@@ -198,7 +248,7 @@ fn opens_a_conversation_for_nothing_at_all_on_a_terminal_only() {
         ..RunArgs::default()
     };
     assert_eq!(*args, expected);
-    assert!(refused("plain fix the test").contains("'fix'"));
+    assert!(refused("plain fix the test").contains("\"fix\""));
     assert!(refused("plain --output-format json").contains("--output-format"));
 }
 

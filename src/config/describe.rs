@@ -84,6 +84,8 @@ fn property(key: &Key) -> Value {
     about.push_str(match key.project {
         Project::Harmless => "",
         Project::Trusted => " A repository sets it once it is trusted.",
+        Project::OwnProvider => " A trusted repository sets it for providers that it adds.",
+        Project::Tighten => " A trusted repository can only make it stricter.",
         Project::Never => " A repository cannot set it.",
     });
     if let Some(variable) = key.variable {
@@ -148,6 +150,8 @@ fn allowed(project: Project) -> &'static str {
     match project {
         Project::Harmless => "yes",
         Project::Trusted => "once trusted",
+        Project::OwnProvider => "once trusted, for providers that it adds",
+        Project::Tighten => "once trusted, only stricter",
         Project::Never => "no",
     }
 }

@@ -123,8 +123,14 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
             .map_err(|error| failed("CFG003", format!("{key}: it is not valid JSON: {error}")))?;
     }
     layers::check(kind, &value).map_err(|expected| {
-        let what = layers::mismatch(key, expected, &value);
-        failed("CFG003", what).at("the command line")
+        let what = layers::mismatch(key, expected.clone(), &value);
+        let fix = match kind {
+            Kind::Choice(names) => nearest(text, names.iter().copied())
+                .map(|meant| format!("did you mean \"{meant}\"?")),
+            _ => None,
+        };
+        let fix = fix.unwrap_or_else(|| format!("give a value that is {expected}"));
+        failed("CFG003", what).at("the command line").fix(fix)
     })?;
     let Some((last, above)) = parts.split_last() else { return Err(unknown(key)) };
     let mut group = object.clone();

@@ -9,6 +9,7 @@ use std::path::Path;
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure, printable};
 
@@ -37,6 +38,8 @@ pub(crate) struct Source {
     pub(crate) is_foreign: bool,
     /// Whether a byte order mark stood before the text.
     pub(crate) has_bom: bool,
+    /// SHA-256 of the file as it is, in hex, if it is a repository's.
+    pub(crate) digest: Option<String>,
 }
 
 impl Source {
@@ -48,6 +51,11 @@ impl Source {
                 .at(name.clone())
                 .fix("move the file away, or replace it by a text file with JSON")
         };
+        // A folder that is a link leads out of the repository as well.
+        let above = path.parent().and_then(|folder| folder.symlink_metadata().ok());
+        if reading == Reading::Foreign && above.is_some_and(|above| above.is_symlink()) {
+            return Err(refused("CFG007", "the folder of the configuration is a link".into()));
+        }
         let mut flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
         if reading == Reading::Foreign {
             flags |= nix::libc::O_NOFOLLOW;
@@ -67,6 +75,7 @@ impl Source {
             }
         };
         let (bytes, mode, owner) = bytes(file).map_err(|(code, what)| refused(code, what))?;
+        let digest = (reading == Reading::Foreign).then(|| digest(&bytes));
         let mut text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let line = 1 + newlines(&error.as_bytes()[..at]);
@@ -82,12 +91,19 @@ impl Source {
             text.drain(..'\u{feff}'.len_utf8());
         }
         let is_foreign = owner != 0 && owner != nix::unistd::geteuid().as_raw();
-        Ok(Some(Source { name, text, mode, is_foreign, has_bom }))
+        Ok(Some(Source { name, text, mode, is_foreign, has_bom, digest }))
     }
 
     /// A file that does not exist yet.
     pub(crate) fn of(name: &str, text: String) -> Source {
-        Source { name: name.to_owned(), text, mode: 0o600, is_foreign: false, has_bom: false }
+        Source {
+            name: name.to_owned(),
+            text,
+            mode: 0o600,
+            is_foreign: false,
+            has_bom: false,
+            digest: None,
+        }
     }
 
     /// The object in the file; `None` if there is nothing but white space and comments.
@@ -138,6 +154,14 @@ impl Source {
         let line = 1 + newlines(before.as_bytes());
         (line, before[start..].chars().count() + 1)
     }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// JSON with comments and trailing commas, and nothing else that is not JSON.

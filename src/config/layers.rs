@@ -3,9 +3,10 @@
 
 mod check;
 mod conflicts;
+mod project;
 mod walk;
 
-pub(crate) use check::{check, duration, from_text, is_model, is_name, mismatch};
+pub(crate) use check::{check, duration, example, fitting, from_text, is_model, is_name, mismatch};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,9 +18,10 @@ use serde_json::Value;
 use crate::config::environment::Environment;
 use crate::config::file::{Reading, Source};
 use crate::config::preferences::Preferences;
-use crate::config::schema::{self, Key, Kind, Project};
+use crate::config::schema::{self, Key, Kind};
 use crate::config::{Notice, looks_like_key};
 use crate::failure::{Exit, Failure, nearest};
+pub use project::{Fate, ProjectFile, Trust, Wanted};
 pub(crate) use walk::Walk;
 
 /// Keys that are named in one notice.
@@ -54,6 +56,17 @@ pub enum Origin {
         /// The line, from 1.
         line: usize,
     },
+    /// A repository's file.
+    Project {
+        /// Its path, printable.
+        name: Arc<str>,
+        /// The line, from 1.
+        line: usize,
+        /// Why it counts.
+        trust: Trust,
+        /// Whether the user's own values are part of it.
+        joined: bool,
+    },
     /// What was chosen last, by hand.
     Preferences,
     /// An environment variable.
@@ -67,6 +80,10 @@ impl fmt::Display for Origin {
         match self {
             Origin::BuiltIn => f.write_str("built in"),
             Origin::File { name, line } => write!(f, "{name}:{line}"),
+            Origin::Project { name, line, trust, joined } => {
+                let joined = if *joined { ", added to your own" } else { "" };
+                write!(f, "{name}:{line}, {trust}{joined}")
+            }
             Origin::Preferences => f.write_str("saved preferences"),
             Origin::Variable(name) => write!(f, "environment variable {name}"),
             Origin::Flag(flag) => f.write_str(flag),
@@ -104,8 +121,8 @@ pub(crate) struct Reader {
     inactive: BTreeSet<String>,
     /// What the leaves of a repository that nobody trusts replaced.
     displaced: BTreeMap<String, Option<Leaf>>,
-    /// The name of that repository's file.
-    stranger: String,
+    /// The repository's file.
+    project: Option<ProjectFile>,
     saved: Option<Saved>,
 }
 
@@ -130,62 +147,9 @@ impl Reader {
                 } else {
                     self.failures.append(&mut walk.failures);
                 }
-                self.take(walk, |_| true);
+                self.take(walk);
             }
         }
-    }
-
-    /// A repository's file. What is wrong with it stops nobody unless it is trusted.
-    pub(crate) fn project_file(&mut self, path: &Path, trusted: bool) {
-        let source = match Source::read(path, Reading::Foreign) {
-            Ok(None) => return,
-            Ok(Some(source)) => source,
-            Err(failure) if trusted => return self.failures.push(failure),
-            Err(failure) => {
-                let text = format!("{}; ignored ({})", failure.what, path.display());
-                return self.notices.push(Notice { code: failure.code, text });
-            }
-        };
-        let mut walk = Walk::new(&source);
-        walk.file();
-        if walk.from_future {
-            self.notices.push(from_future(&walk));
-        } else if trusted {
-            self.failures.append(&mut walk.failures);
-        } else if let Some(first) = walk.failures.first() {
-            let more = match walk.failures.len() {
-                1 => String::new(),
-                count => format!(" and {} more", count - 1),
-            };
-            let text = format!("{}{more}; ignored ({})", first.what, source.name);
-            self.notices.push(Notice { code: first.code, text });
-        }
-        let allowed = |key: &Key| match key.project {
-            Project::Harmless => true,
-            Project::Trusted => trusted,
-            Project::Never => false,
-        };
-        let refused: BTreeSet<&str> = walk
-            .found
-            .iter()
-            .filter(|found| !allowed(found.key))
-            .map(|found| found.path.as_str())
-            .collect();
-        if !refused.is_empty() {
-            let text = format!(
-                "{} cannot be set by a repository; ignored ({})",
-                names(refused.into_iter()),
-                source.name
-            );
-            self.notices.push(Notice { code: "CFG005", text });
-        }
-        if !trusted {
-            let paths = walk.found.iter().filter(|found| allowed(found.key));
-            let before = |path: &String| (path.clone(), self.layers.leaves.get(path).cloned());
-            self.stranger.clone_from(&walk.source.name);
-            self.displaced = paths.map(|found| before(&found.path)).collect();
-        }
-        self.take(walk, allowed);
     }
 
     /// What was chosen last. A model belongs to the provider that it was chosen for.
@@ -220,7 +184,7 @@ impl Reader {
     }
 
     pub(crate) fn environment(&mut self, environment: &Environment) {
-        const OTHERS: [&str; 1] = ["POSSE_HOME"];
+        const OTHERS: [&str; 2] = ["POSSE_HOME", "POSSE_SANDBOX_BACKEND"];
         let known = || schema::KEYS.iter().filter_map(|key| key.variable);
         for name in environment.names("POSSE_") {
             if let Some(oddity) = environment.oddity(name) {
@@ -260,6 +224,7 @@ impl Reader {
     /// What counts, what should be said, and what is wrong.
     pub(crate) fn finish(mut self) -> (Layers, Vec<Notice>, Vec<Failure>) {
         self.part_from_saved();
+        self.keep_providers_apart();
         for key in schema::KEYS {
             if let Some(value) = key.default_value() {
                 let leaf = || Leaf { value, origin: Origin::BuiltIn };
@@ -282,7 +247,15 @@ impl Reader {
                 let what = mismatch(key.path, expected, value);
                 let usage = matches!(origin, Origin::Flag(_));
                 let exit = if usage { Exit::Usage } else { Exit::Configuration };
-                self.failures.push(Failure::new("CFG003", exit, what).at(origin.to_string()));
+                let fix = match origin {
+                    Origin::Flag(ref flag) => format!("see {flag} in the help of the command"),
+                    Origin::Variable(name) => {
+                        format!("correct it or leave it out; write it like {name}={}", example(key))
+                    }
+                    _ => format!("correct it or leave it out; {}", fitting(key, key.path)),
+                };
+                let failure = Failure::new("CFG003", exit, what).at(origin.to_string());
+                self.failures.push(failure.fix(fix));
             }
         }
     }
@@ -302,16 +275,21 @@ impl Reader {
         if !key.active || multi {
             self.inactive.insert(path.clone());
         }
+        // Guards of one file are not switched off by another.
+        let value = match (key.path, self.layers.leaves.get(&path), value) {
+            ("hooks", Some(before), Value::Array(more)) => {
+                before.value.as_array().into_iter().flatten().cloned().chain(more).collect()
+            }
+            (_, _, value) => value,
+        };
         self.layers.leaves.insert(path, Leaf { value, origin });
     }
 
-    fn take(&mut self, walk: Walk<'_>, allowed: impl Fn(&Key) -> bool) {
+    fn take(&mut self, walk: Walk<'_>) {
         let name: Arc<str> = walk.source.name.as_str().into();
         for found in walk.found {
-            if allowed(found.key) {
-                let origin = Origin::File { name: Arc::clone(&name), line: found.line };
-                self.insert(found.key, found.path, found.value, origin);
-            }
+            let origin = Origin::File { name: Arc::clone(&name), line: found.line };
+            self.insert(found.key, found.path, found.value, origin);
         }
     }
 

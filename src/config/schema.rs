@@ -64,6 +64,11 @@ pub(crate) enum Project {
     Harmless,
     /// Once the user trusts the project.
     Trusted,
+    /// Once the user trusts the project, and only for a provider that the project itself adds:
+    /// no key that the user set goes anywhere else because of it.
+    OwnProvider,
+    /// Once the user trusts the project, and only towards less than what the user set.
+    Tighten,
     /// Never: it is about the user's authority.
     Never,
 }

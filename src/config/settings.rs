@@ -42,8 +42,14 @@ pub struct Settings {
     pub tools: ToolSettings,
     /// `models`: what the user knows better, field by field, by model or `provider/model`.
     pub models: BTreeMap<String, Map<String, Value>>,
+    /// `persistentGrants`.
+    pub persistent_grants: GrantKeeping,
     /// `permissions`: rules as JSON objects, from the user alone.
     pub permissions: Vec<Value>,
+    /// What set them, if anything did.
+    pub permissions_from: Option<String>,
+    /// `hooks` as JSON objects: the user's, then those of a trusted project.
+    pub hooks: Vec<Value>,
     /// `providers`, by name.
     pub providers: BTreeMap<String, ProviderSettings>,
 }
@@ -68,6 +74,21 @@ pub struct SandboxSettings {
     pub network: String,
     /// `readSecrets`: absolute.
     pub readable_secrets: Vec<PathBuf>,
+    /// `required`: ends where commands cannot be confined.
+    pub required: bool,
+    /// `writableRoots`: absolute.
+    pub writable_roots: Vec<PathBuf>,
+}
+
+/// What is remembered of permissions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantKeeping {
+    /// `enabled`.
+    pub enabled: bool,
+    /// `scope`: `session`, `project` or `global`.
+    pub scope: String,
+    /// `ttlMs`.
+    pub ttl_ms: u64,
 }
 
 /// How tools behave.
@@ -156,7 +177,9 @@ impl Settings {
         let sandbox = SandboxSettings {
             mode: text("sandbox.mode").unwrap_or_default(),
             network: text("sandbox.network").unwrap_or_default(),
-            readable_secrets: readable_secrets(&list("sandbox.readSecrets"), environment, failures),
+            readable_secrets: paths("sandbox.readSecrets", &list, environment, failures),
+            required: value("sandbox.required").and_then(Value::as_bool).unwrap_or_default(),
+            writable_roots: paths("sandbox.writableRoots", &list, environment, failures),
         };
         Settings {
             multi_agent: multi_agent(layers),
@@ -179,7 +202,14 @@ impl Settings {
             image_detail: text("multimodal.detail").unwrap_or_default(),
             tools: tools(layers),
             models: models(layers),
+            persistent_grants: GrantKeeping {
+                enabled: value("persistentGrants.enabled").is_some_and(|on| *on == true),
+                scope: text("persistentGrants.scope").unwrap_or_default(),
+                ttl_ms: number("persistentGrants.ttlMs"),
+            },
             permissions: list("permissions"),
+            permissions_from: layers.get("permissions").map(|leaf| leaf.origin.to_string()),
+            hooks: list("hooks"),
             providers: providers(layers, environment, failures),
         }
     }
@@ -224,13 +254,15 @@ fn models(layers: &Layers) -> BTreeMap<String, Map<String, Value>> {
     models
 }
 
-fn readable_secrets(
-    listed: &[Value],
+/// A list of paths that do not depend on where it is read.
+fn paths(
+    key: &str,
+    list: &impl Fn(&str) -> Vec<Value>,
     environment: &Environment,
     failures: &mut Vec<Failure>,
 ) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for given in listed.iter().filter_map(Value::as_str) {
+    for given in list(key).iter().filter_map(Value::as_str) {
         let path = match (given.strip_prefix("~/"), environment.home()) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => PathBuf::from(given),
@@ -238,7 +270,7 @@ fn readable_secrets(
         if path.is_absolute() {
             paths.push(path);
         } else {
-            let what = format!("sandbox.readSecrets: \"{given}\" is not an absolute path");
+            let what = format!("{key}: \"{given}\" is not an absolute path");
             let fix = "begin it with / or ~/";
             failures.push(Failure::new("CFG003", Exit::Configuration, what).fix(fix));
         }

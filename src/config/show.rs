@@ -6,14 +6,16 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    Dirs, Layers, Leaf, looks_like_key, masked, preferences, project_file, user_file,
+    Dirs, Fate, Layers, Leaf, ProjectFile, Wanted, looks_like_key, masked, preferences,
+    project_file, user_file,
 };
 use crate::failure::printable;
 
-/// The effective settings, one a line or as one JSON object; with `origin`, who set each.
-pub fn show(layers: &Layers, origin: bool, as_json: bool) -> String {
+/// The effective settings, one a line or as one JSON object; with `origin`, who set each, and what
+/// a project wanted to set and did not.
+pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_json: bool) -> String {
     if as_json {
-        let object = if origin { with_origins(layers) } else { tree(layers) };
+        let object = if origin { with_origins(layers, project) } else { tree(layers) };
         return format!("{object:#}\n");
     }
     let mut text = String::new();
@@ -28,7 +30,26 @@ pub fn show(layers: &Layers, origin: bool, as_json: bool) -> String {
         // Writing to a string cannot fail.
         let _: std::fmt::Result = writeln!(text, "{line}{origin}");
     }
+    for (file, wanted, why) in project.filter(|_| origin).into_iter().flat_map(ignored) {
+        let value = shown(&wanted.key, &wanted.value);
+        let line = format!("# {} = {value}  ({}:{}, {why})", wanted.key, file.name, wanted.line);
+        let _: std::fmt::Result = writeln!(text, "{}", printable(&line));
+    }
     text
+}
+
+/// What a project wanted to set and did not, and why.
+fn ignored(file: &ProjectFile) -> impl Iterator<Item = (&ProjectFile, &Wanted, &'static str)> {
+    file.wanted.iter().filter_map(move |wanted| match wanted.fate {
+        Fate::Counts(_) => None,
+        Fate::Waits => Some((file, wanted, "project not trusted: ignored")),
+        Fate::Refused(why) => Some((file, wanted, why)),
+    })
+}
+
+/// A value as it may be shown: without secrets.
+pub(crate) fn shown_value(key: &str, value: &Value) -> Value {
+    shown(key, value)
 }
 
 /// The files and folders in use, one a line.
@@ -51,12 +72,21 @@ pub fn paths(dirs: &Dirs, project: Option<&Path>, file: Option<&Path>) -> String
     text
 }
 
-fn with_origins(layers: &Layers) -> Value {
+fn with_origins(layers: &Layers, project: Option<&ProjectFile>) -> Value {
     let entry = |(key, leaf): (&str, &Leaf)| {
         let value = shown(key, &leaf.value);
         (key.to_owned(), json!({ "value": value, "origin": leaf.origin.to_string() }))
     };
-    Value::Object(layers.iter().map(entry).collect())
+    let mut entries: Map<String, Value> = layers.iter().map(entry).collect();
+    for (file, wanted, why) in project.into_iter().flat_map(ignored) {
+        let entry = entries.entry(wanted.key.clone()).or_insert_with(|| json!({}));
+        entry["ignored"] = json!({
+            "value": shown(&wanted.key, &wanted.value),
+            "origin": format!("{}:{}", file.name, wanted.line),
+            "why": why,
+        });
+    }
+    Value::Object(entries)
 }
 
 /// The leaves as the nested object that a file would hold.

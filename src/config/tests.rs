@@ -90,18 +90,22 @@ fn has_defaults_without_any_file() {
     let place = Place::new();
     let loaded = place.load().unwrap();
     assert_eq!(loaded.notices, []);
-    insta::assert_snapshot!(show(&loaded.layers, true, false), @r#"
+    insta::assert_snapshot!(show(&loaded.layers, None, true, false), @r#"
     agentMode = "single-agent"  (built in)
     defaultAgent = "build"  (built in)
     maxTurns = 25  (built in)
     multimodal.detail = "auto"  (built in)
     multimodal.maxImageBytes = 8388608  (built in)
+    persistentGrants.enabled = true  (built in)
+    persistentGrants.scope = "global"  (built in)
+    persistentGrants.ttlMs = 604800000  (built in)
     sandbox.mode = "workspace-write"  (built in)
     sandbox.network = "auto"  (built in)
     streaming.enabled = true  (built in)
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
     tools.read.dedup = true  (built in)
+    ui.history = true  (built in)
     "#);
     let settings = loaded.settings;
     assert_eq!((settings.turns_max, settings.streaming, settings.timeout), (25, true, None));
@@ -127,19 +131,23 @@ fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
             sources.flags = vec![("model", json!("flag"), "--model")];
         })
         .unwrap();
-    insta::assert_snapshot!(place.tidy(&show(&loaded.layers, true, false)), @r#"
+    insta::assert_snapshot!(place.tidy(&show(&loaded.layers, None, true, false)), @r#"
     agentMode = "single-agent"  (built in)
-    defaultAgent = "project"  (/project/.posse/config.json:1)
+    defaultAgent = "project"  (/project/.posse/config.json:1, harmless project setting)
     maxTurns = 3  (environment variable POSSE_MAX_TURNS)
     model = "flag"  (--model)
     multimodal.detail = "auto"  (built in)
     multimodal.maxImageBytes = 8388608  (built in)
+    persistentGrants.enabled = true  (built in)
+    persistentGrants.scope = "global"  (built in)
+    persistentGrants.ttlMs = 604800000  (built in)
     sandbox.mode = "read-only"  (/home/config/config.json:1)
     sandbox.network = "deny"  (/extra.json:2)
     streaming.enabled = false  (environment variable POSSE_STREAM)
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
     tools.read.dedup = true  (built in)
+    ui.history = true  (built in)
     "#);
     assert_eq!(loaded.notices, []);
     assert_eq!((loaded.settings.turns_max, loaded.settings.streaming), (3, false));
@@ -270,22 +278,122 @@ fn keeps_a_repository_from_setting_what_is_not_harmless() {
     let text = r#"{
         "defaultAgent": "plan", "sandbox": { "mode": "off" }, "model": "expensive",
         "permissions": [ { "tool": "*", "decision": "allow" } ],
-        "providers": { "x": { "baseURL": "https://evil.example" } }, "hooks": { "a": 1 }
+        "providers": { "x": { "baseURL": "https://evil.example" } }, "hooks": [ { "event": "Stop", "command": ["theirs"] } ]
     }"#;
-    let place = Place::new().project(text);
+    let ours = r#"{ "hooks": [ { "event": "Stop", "command": ["ours"] } ] }"#;
+    let place = Place::new().user(ours).project(text);
     let loaded = place.load().unwrap();
-    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: "hooks.a", "model", "permissions", "providers.x.baseURL", "sandbox.mode" cannot be set by a repository; ignored (/project/.posse/config.json)"#);
+    assert_eq!(loaded.settings.hooks.len(), 1);
+    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: "permissions", "sandbox.mode" cannot be set by a repository; "hooks", "model", "providers.x.baseURL" not used: until you trust this project, `posse trust add` shows what that means; ignored (/project/.posse/config.json)"#);
     assert_eq!(loaded.settings.default_agent, "plan");
     assert_eq!((loaded.settings.model, loaded.settings.providers.len()), (None, 0));
 
     let trusted = place.load_with(|sources| sources.trust_project = true).unwrap();
     insta::assert_snapshot!(place.notices(&trusted), @r#"
-    warning[CFG005]: "permissions", "providers.x.baseURL", "sandbox.mode" cannot be set by a repository; ignored (/project/.posse/config.json)
-    warning[CFG017]: "hooks.a": accepted, but without effect in this version
+    warning[CFG005]: "permissions", "sandbox.mode" cannot be set by a repository; ignored (/project/.posse/config.json)
     "#);
+    // A repository adds to the hooks of its user, and takes none away.
+    let commands = trusted.settings.hooks.iter().map(|hook| hook["command"][0].as_str());
+    assert_eq!(commands.collect::<Vec<_>>(), [Some("ours"), Some("theirs")]);
     assert_eq!(trusted.settings.model.as_deref(), Some("expensive"));
     assert_eq!(trusted.settings.sandbox.mode, "workspace-write");
     assert!(trusted.settings.permissions.is_empty());
+    let base = trusted.settings.providers["x"].base_url.as_deref();
+    assert_eq!(base, Some("https://evil.example"), "a provider of its own, once it is trusted");
+}
+
+/// The settings that wait for trust, and those that never count.
+fn fates(loaded: &Loaded) -> (Vec<&str>, Vec<&str>) {
+    let wanted = &loaded.project.as_ref().unwrap().wanted;
+    let keys = |which: fn(&Fate) -> bool| {
+        let keys = wanted.iter().filter(|wanted| which(&wanted.fate));
+        keys.map(|wanted| wanted.key.as_str()).collect()
+    };
+    (keys(|fate| *fate == Fate::Waits), keys(|fate| matches!(fate, Fate::Refused(_))))
+}
+
+#[test]
+fn trust_not_bound_to_content_bytes_and_not_a_file() {
+    let place = Place::new().project(r#"{ "model": "agreed", "defaultAgent": "plan" }"#);
+    let digest = place.load().unwrap().project.unwrap().digest;
+    let load = || place.load_with(|sources| sources.trusted = Some(&digest)).unwrap();
+    let loaded = load();
+    assert_eq!(loaded.settings.model.as_deref(), Some("agreed"));
+    assert!(loaded.notices.is_empty(), "{:?}", loaded.notices);
+    let shown = place.tidy(&show(&loaded.layers, loaded.project.as_ref(), true, false));
+    let line = "model = \"agreed\"  (/project/.posse/config.json:1, trusted project)";
+    assert!(shown.contains(line), "{shown}");
+    // CVE-2025-54136, trust not bound to content: swapped after the user agreed.
+    let path = place.dir.path().join("project/.posse/config.json");
+    for text in [r#"{ "model": "swapped", "defaultAgent": "plan" }"#, "{ \"model\": \"agreed\" } "]
+    {
+        fs::write(&path, text).unwrap();
+        let loaded = load();
+        assert_eq!(loaded.settings.model, None);
+        let notices = place.notices(&loaded);
+        assert!(
+            notices.starts_with("warning[TRU001]: \"model\" not used: changed since"),
+            "{notices}"
+        );
+        let shown = place.tidy(&show(&loaded.layers, loaded.project.as_ref(), true, false));
+        assert!(shown.ends_with("project not trusted: ignored)\n"), "{shown}");
+    }
+}
+
+#[test]
+fn a_trusted_project_makes_things_stricter_and_never_wider() {
+    let mode = |user: &str, theirs: &str| {
+        let place = Place::new()
+            .user(format!("{{ \"sandbox\": {{ \"mode\": \"{user}\" }} }}"))
+            .project(format!("{{ \"sandbox\": {{ \"mode\": \"{theirs}\" }} }}"));
+        let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
+        loaded.settings.sandbox.mode
+    };
+    let names = ["off", "workspace-write", "read-only"];
+    for (at, user) in names.into_iter().enumerate() {
+        for (other, theirs) in names.into_iter().enumerate() {
+            assert_eq!(mode(user, theirs), names[at.max(other)], "{user} {theirs}");
+        }
+    }
+    let network = |theirs: &str| {
+        let place =
+            Place::new().project(format!("{{ \"sandbox\": {{ \"network\": \"{theirs}\" }} }}"));
+        place.load_with(|sources| sources.trust_project = true).unwrap().settings.sandbox.network
+    };
+    assert_eq!(["inherit", "auto", "deny"].map(network), ["auto", "auto", "deny"]);
+
+    let own = r#"{ "tool": "bash", "match": { "commandPrefix": "ls" }, "decision": "allow" }"#;
+    let rules = |theirs: &str| {
+        let place = Place::new()
+            .user(format!("{{ \"permissions\": [{own}] }}"))
+            .project(format!("{{ \"permissions\": [{theirs}] }}"));
+        let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
+        let (_, refused) = fates(&loaded);
+        (loaded.settings.permissions.len(), refused.len())
+    };
+    assert_eq!(rules(r#"{ "tool": "bash", "decision": "deny" }"#), (2, 0));
+    assert_eq!(rules(r#"{ "tool": "*", "decision": "ask" }"#), (2, 0));
+    assert_eq!(rules(r#"{ "tool": "*", "decision": "allow" }"#), (1, 1));
+    assert_eq!(rules(r#"{ "decision": "deny" }, { "decision": "allow" }"#), (1, 1));
+    assert_eq!(rules(r#"{ "tool": "*" }"#), (1, 1), "what says nothing is no deny");
+
+    let place = Place::new().project(
+        r#"{ "persistentGrants": { "enabled": true, "ttlMs": 31536000000 }, "trust": { "project": true },
+             "sandbox": { "readSecrets": ["/x"], "writableRoots": ["/"] }, "workspace": { "roots": ["/"] },
+             "providers": { "x": { "apiKey": "k" } } }"#,
+    );
+    let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
+    assert_eq!(fates(&loaded).1.len(), 7, "{:?}", loaded.project);
+}
+
+#[test]
+fn path_identity_no_link_leads_to_the_file() {
+    let place = Place::new().file("elsewhere/config.json", r#"{ "model": "m" }"#);
+    fs::remove_dir(place.dir.path().join("project/.posse")).unwrap();
+    std::os::unix::fs::symlink("../elsewhere", place.dir.path().join("project/.posse")).unwrap();
+    let loaded = place.load().unwrap();
+    assert!(loaded.project.is_none());
+    assert!(place.notices(&loaded).contains("CFG007"), "{}", place.notices(&loaded));
 }
 
 #[test]
@@ -303,13 +411,18 @@ fn lets_no_repository_direct_a_key_elsewhere_even_if_it_is_trusted() {
         )
         .variable("MINE_KEY", "key-of-mine")
         .variable("OTHER_KEY", "key-of-another");
-    let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
+    let presets = [("openai", Some("OPENAI_API_KEY"))];
+    let loaded = place
+        .load_with(|sources| (sources.trust_project, sources.presets) = (true, &presets))
+        .unwrap();
     let settings = &loaded.settings;
     assert_eq!(settings.default_provider.as_deref(), Some("mine"));
     let mine = &settings.providers["mine"];
     assert_eq!(mine.api_key.as_ref().unwrap().expose_secret(), "key-of-mine");
     assert!(mine.model.is_some() && mine.headers.is_empty());
-    assert_eq!(settings.providers.len(), 1);
+    let new = &settings.providers["new"];
+    assert!(new.api_key.is_none() && new.base_url.is_some());
+    assert_eq!(settings.providers.len(), 2, "nothing is said of openai");
     let set = |path: &str| loaded.layers.get(path).map(|leaf| leaf.value.clone());
     assert_eq!(set("providers.mine.baseURL"), Some(json!("https://mine.example")));
     assert_eq!(set("providers.mine.auth"), None);
@@ -319,6 +432,29 @@ fn lets_no_repository_direct_a_key_elsewhere_even_if_it_is_trusted() {
         assert!(notices.contains(&format!("\"providers.{path}")), "{path}: {notices}");
     }
     assert!(!notices.contains("key-of") && notices.contains("CFG005"), "{notices}");
+}
+
+#[test]
+fn a_provider_that_the_user_names_later_is_the_users() {
+    let place = Place::new()
+        .project(
+            r#"{ "providers": { "p": { "baseURL": "https://evil.example", "headers": { "X-A": "b" }, "model": "m" },
+                                "q": { "baseURL": "https://evil.example", "apiKeyEnv": "MINE_KEY" } } }"#,
+        )
+        .file(
+            "extra.json",
+            r#"{ "providers": { "p": { "apiKeyEnv": "MINE_KEY", "baseURL": "https://mine.example" } } }"#,
+        )
+        .variable("MINE_KEY", "key-of-mine");
+    let extra = place.dir.path().join("extra.json");
+    let loaded = place
+        .load_with(|sources| (sources.trust_project, sources.file) = (true, Some(extra.as_path())))
+        .unwrap();
+    let p = &loaded.settings.providers["p"];
+    assert_eq!(p.base_url.as_deref(), Some("https://mine.example"));
+    assert!(p.headers.is_empty() && p.api_key.is_some());
+    assert!(loaded.settings.providers["q"].api_key.is_none());
+    assert!(place.notices(&loaded).contains("CFG005"), "{}", place.notices(&loaded));
 }
 
 #[test]
@@ -368,11 +504,11 @@ fn reads_providers_and_masks_what_is_secret() {
     assert_eq!(b.api_key.as_ref().unwrap().expose_secret(), "sk-12345678901234567890abcd");
     assert!(!format!("{:?}", loaded.settings).contains("sk-123"));
 
-    insta::assert_snapshot!(show(&loaded.layers, false, true));
-    let flat: Value = serde_json::from_str(&show(&loaded.layers, true, true)).unwrap();
+    insta::assert_snapshot!(show(&loaded.layers, None, false, true));
+    let flat: Value = serde_json::from_str(&show(&loaded.layers, None, true, true)).unwrap();
     assert_eq!(flat["providers.b.apiKey"]["value"], "sk-…abcd");
     assert_eq!(flat["maxTurns"], json!({ "value": 25, "origin": "built in" }));
-    assert!(!show(&loaded.layers, true, false).contains("abcdefghijkl"));
+    assert!(!show(&loaded.layers, None, true, false).contains("abcdefghijkl"));
 }
 
 #[test]
@@ -411,7 +547,7 @@ fn repeats_no_name_that_is_endless() {
     let name = "n".repeat(1 << 20);
     let failures = Place::new().user(format!("{{ \"{name}\": 1 }}")).load().unwrap_err();
     assert!(failures[0].to_string().len() < 1000);
-    let place = Place::new().project(format!("{{ \"hooks\": {{ \"{name}\": 1 }} }}"));
+    let place = Place::new().project(format!("{{ \"memory\": {{ \"{name}\": 1 }} }}"));
     assert!(place.load().unwrap().notices[0].text.len() < 1000);
 }
 
@@ -508,7 +644,8 @@ fn reads_two_hundred_keys_in_little_time() {
         .project(r#"{ "defaultAgent": "plan", "model": "m", "streaming": { "enabled": false } }"#)
         .variable("POSSE_MAX_TURNS", "7");
     let loaded = place.load().unwrap();
-    let from_file = |leaf: &Leaf| matches!(leaf.origin, Origin::File { .. });
+    let from_file =
+        |leaf: &Leaf| matches!(leaf.origin, Origin::File { .. } | Origin::Project { .. });
     assert!(loaded.layers.iter().filter(|(_, leaf)| from_file(leaf)).count() >= 200);
     let took = fastest(&place);
     assert!(took < Duration::from_millis(50), "{took:?}");

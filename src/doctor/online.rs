@@ -22,7 +22,10 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let mut names: Vec<&str> = settings
         .providers
         .values()
-        .filter(|profile| matches!(profile.kind.as_deref(), None | Some("openai-compatible")))
+        .filter(|profile| {
+            let asks = ["openai-compatible", "openai-responses", "anthropic"];
+            profile.kind.as_deref().is_none_or(|kind| asks.contains(&kind))
+        })
         .map(|profile| profile.name.as_str())
         .collect();
     let asked_for = main.filter(|name| !settings.providers.contains_key(*name));

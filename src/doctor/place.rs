@@ -1,34 +1,20 @@
-//! The state directory, the programs that tools need, and what confines them.
+//! The state directory and the programs that tools need.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use nix::sys::statvfs::statvfs;
-use posse_actors::ports::Confinement;
-use serde_json::Value;
 
 use crate::config::Dirs;
 use crate::doctor::{Check, Examined, Status};
-use crate::failure::{Exit, Failure};
-use crate::sandbox::{self, Directory, Sandbox, Spawn, Update};
 
 /// Bytes below which a run may soon fail.
 const SCARCE: u64 = 200 << 20;
 /// Bytes below which it fails now.
 const NOTHING: u64 = 4 << 20;
-/// How long the trial command may take.
-const TRIAL: Duration = Duration::from_secs(10);
 
-pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
-    let mut checks = still_checks(examined);
-    checks.extend(confinement()?);
-    Ok(checks)
-}
-
-/// Those that start no process.
-pub(super) fn still_checks(examined: &Examined<'_>) -> Vec<Check> {
+pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
     let mut checks = match &examined.dirs {
         Ok(dirs) => state(dirs),
         Err(failure) => vec![Check::of("state", "directory", failure)],
@@ -154,110 +140,4 @@ fn find(path: &str, name: &str) -> Option<PathBuf> {
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name))
         .find(executable)
-}
-
-/// Starts a command as a tool would, and says what was in force.
-fn confinement() -> Result<Vec<Check>, Failure> {
-    const AREA: &str = "sandbox";
-    let sandbox = match Sandbox::new(Vec::new()) {
-        Ok(sandbox) => sandbox,
-        Err(error) => {
-            let detail = format!("the program cannot find itself: {error}");
-            return Ok(vec![Check::new(AREA, "helper", Status::Problem, detail)]);
-        }
-    };
-    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
-    let place = tempfile::Builder::new().prefix("posse-doctor-").tempdir();
-    let place = place.map_err(|error| internal(format!("no temporary directory: {error}")))?;
-    let mut enforced = None;
-    let ran = runtime.block_on(sandbox.run(trial(&sandbox, place.path()), |update| {
-        if let Update::Enforced { tier, report } = update {
-            enforced = Some((tier, report));
-        }
-    }));
-    runtime.shutdown_background();
-    let mut checks = Vec::new();
-    match (ran, enforced) {
-        (Ok(outcome), Some((tier, report))) if outcome.exit == sandbox::Exit::Code(0) => {
-            checks.push(Check::new(
-                AREA,
-                "commands",
-                Status::Good,
-                "a command was started and ended",
-            ));
-            checks.push(tier_check(AREA, &tier, &report));
-        }
-        (Ok(outcome), _) => {
-            let detail = format!("a trial command ended with {:?}", outcome.exit);
-            checks.push(Check::new(AREA, "commands", Status::Problem, detail));
-        }
-        (Err(error), _) => {
-            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-            let detail = format!("{error}{}", cause.unwrap_or_default());
-            let fix = "check the limits of processes and that TMPDIR can be written";
-            checks.push(Check::new(AREA, "commands", Status::Problem, detail).fix(fix));
-        }
-    }
-    checks.push(kernel(AREA));
-    Ok(checks)
-}
-
-fn trial(sandbox: &Sandbox, place: &Path) -> Spawn {
-    let (program, arguments) = sandbox.shell_command("exit 0");
-    Spawn {
-        program,
-        arguments,
-        directory: Directory::Path(place.to_owned()),
-        environment: Vec::new(),
-        confinement: Confinement {
-            profile: "none".to_owned(),
-            writable_roots: Vec::new(),
-            network: true,
-        },
-        timeout: TRIAL,
-        scratch: place.join("scratch"),
-        spill: place.join("outputs/trial.txt"),
-        output_bytes_max: 4096,
-        spill_bytes_max: 1 << 20,
-    }
-}
-
-fn tier_check(area: &'static str, tier: &str, report: &Value) -> Check {
-    let facts: Vec<String> = report
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(name, _)| *name != "tier")
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect();
-    let facts = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join(", ")) };
-    if tier == "none" {
-        let detail = format!("tier none{facts}: commands run with all of your rights");
-        return Check::new(area, "confinement", Status::Warning, detail).fix(
-            "this version does not confine commands: let it ask, or work in a container or a \
-             virtual machine",
-        );
-    }
-    Check::new(area, "confinement", Status::Good, format!("tier {tier}{facts}"))
-}
-
-/// What a confinement could be made of here.
-fn kernel(area: &'static str) -> Check {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let landlock = match read("/sys/kernel/security/lsm").trim() {
-        "" => "Landlock unknown",
-        modules if modules.split(',').any(|module| module == "landlock") => "Landlock",
-        _ => "no Landlock",
-    };
-    let namespaces = match read("/proc/sys/user/max_user_namespaces").trim().parse::<u64>() {
-        Ok(0) => "no user namespaces",
-        Ok(_) => "user namespaces",
-        Err(_) => "user namespaces unknown",
-    };
-    let seccomp =
-        if read("/proc/self/status").contains("Seccomp:") { "seccomp" } else { "no seccomp" };
-    let detail = format!("the kernel offers: {landlock}, {namespaces}, {seccomp}");
-    Check::new(area, "kernel", Status::Fact, detail)
 }

@@ -141,6 +141,9 @@ enum Wire {
         scope: Option<Scope>,
         #[serde(default)]
         reason: Option<String>,
+        /// The second key for the widest scope.
+        #[serde(default)]
+        confirm: Option<Scope>,
     },
 }
 
@@ -153,12 +156,17 @@ enum Verdict {
 
 /// What a line means, or what is wrong with it.
 fn parse(line: &[u8]) -> Result<Instruction, String> {
-    let wire: Wire = serde_json::from_slice(line).map_err(|error| short(&error.to_string()))?;
+    let wire: Wire = serde_json::from_slice(line).map_err(|error| unfit(&error))?;
     Ok(match wire {
         Wire::Message { content } => Instruction::Message(parts(content)?),
         Wire::Steer { content } => Instruction::Steer(parts(content)?),
         Wire::FollowUp { content } => Instruction::FollowUp(parts(content)?),
         Wire::Interrupt => Instruction::Interrupt,
+        Wire::Answer { decision: Verdict::Allow, scope: Some(Scope::Global), confirm, .. }
+            if confirm != Some(Scope::Global) =>
+        {
+            return Err(r#"the scope global needs "confirm": "global" as well"#.to_owned());
+        }
         Wire::Answer { request_id, decision: Verdict::Allow, scope, .. } => {
             Instruction::Answer(request_id, Decision::Allow(scope.unwrap_or(Scope::Once)))
         }
@@ -200,6 +208,16 @@ fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
         }
     }
     Ok(parts)
+}
+
+/// What is wrong with a line. Its own number is said elsewhere, and here it would always be 1.
+fn unfit(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let said = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    if error.is_data() {
+        return short(said);
+    }
+    short(&format!("not valid JSON: {said} at column {}", error.column()))
 }
 
 fn short(error: &str) -> String {
@@ -246,6 +264,10 @@ mod tests {
                 Instruction::Answer(id.clone(), Decision::Allow(Scope::Session)),
             ),
             (
+                r#"{"type":"permission.answer","requestId":"q1","decision":"allow","scope":"global","confirm":"global"}"#,
+                Instruction::Answer(id.clone(), Decision::Allow(Scope::Global)),
+            ),
+            (
                 r#"{"type":"permission.answer","requestId":"q1","decision":"deny","reason":"no"}"#,
                 Instruction::Answer(id, Decision::Deny { reason: Some("no".to_owned()) }),
             ),
@@ -258,7 +280,8 @@ mod tests {
     #[test]
     fn says_what_is_wrong_with_a_line() {
         let table = [
-            ("nonsense", "expected"),
+            ("nonsense", "not valid JSON: expected ident at column 2"),
+            (r#"{"type":"interrupt""#, "not valid JSON: EOF while parsing an object at column 19"),
             ("[]", "missing field `type`"),
             (r#"{"type":"mesage","content":"x"}"#, "unknown variant `mesage`"),
             (r#"{"type":"message"}"#, "missing field `content`"),
@@ -269,10 +292,15 @@ mod tests {
             (r#"{"type":"message","content":[{"type":"image_url","url":"/etc/x"}]}"#, "content[0]"),
             (r#"{"type":"permission.answer","requestId":"q","decision":"maybe"}"#, "`maybe`"),
             (r#"{"type":"permission.answer","decision":"allow"}"#, "requestId"),
+            (
+                r#"{"type":"permission.answer","requestId":"q","decision":"allow","scope":"global"}"#,
+                "needs \"confirm\": \"global\"",
+            ),
         ];
         for (line, part) in table {
             let error = parse(line.as_bytes()).unwrap_err();
             assert!(error.contains(part), "{line}: {error}");
+            assert!(!error.contains("at line"), "{line}: {error}");
         }
         let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(10_000));
         assert!(parse(long.as_bytes()).unwrap_err().chars().count() <= ERROR_CHARS_MAX + 2);

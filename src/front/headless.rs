@@ -226,7 +226,9 @@ impl Front {
         match answered {
             Answered::Unclear(text) => self.stderr.write(text.into_bytes()).await,
             Answered::Decided(id, decision) => {
-                self.session.answer(id, decision).await.ok();
+                if let Err(error) = self.session.answer(id, decision).await {
+                    self.stderr.write(format!("! {error}\n").into_bytes()).await;
+                }
                 let next = self.questions.as_mut().and_then(Questions::next_text);
                 self.show_question(next).await;
             }

@@ -132,21 +132,10 @@ pub(crate) fn clock_time(ms: u64) -> String {
 }
 
 fn class_failed(class: &str, cause: &str) -> Verdict {
+    if let Some(class) = class.strip_prefix("provider.").filter(|class| *class != "filtered") {
+        return provider_failed(class, cause);
+    }
     let (code, exit, reason, what, fix) = match class {
-        "provider.unauthorized" => (
-            "PRV003",
-            Exit::Configuration,
-            "provider",
-            "the provider does not accept the credentials",
-            "check the key of this provider; `posse config show --origin` says where it comes from",
-        ),
-        "provider.rejected" | "provider.context_full" | "provider.not_the_provider" => (
-            "PRV004",
-            Exit::Failed,
-            "provider",
-            "the provider did not accept the request",
-            "look at its words; if they come from something else, check `baseURL` and the network login",
-        ),
         "content_filter" | "provider.filtered" => (
             "PRV005",
             Exit::Failed,
@@ -154,19 +143,19 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
             "the provider withheld the reply",
             "say it differently, or use another model",
         ),
-        provider if provider.starts_with("provider.") => (
-            "PRV001",
-            Exit::Provider,
-            "provider",
-            "the provider could not answer",
-            "try again later; the session is kept",
-        ),
         "loop" => (
             "LOOP001",
             Exit::Failed,
             "failed",
             "the model kept making the same failing call",
             "look at the call above, and tell the model what to do instead",
+        ),
+        "hook" => (
+            "HK005",
+            Exit::Failed,
+            "failed",
+            "a hook ended the run",
+            "do what it says, or look at `hooks` in `posse config show --origin`",
         ),
         "journal" => (
             "JRN001",
@@ -185,6 +174,57 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
     };
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
     failed(exit, reason, failure, None)
+}
+
+fn provider_failed(class: &str, cause: &str) -> Verdict {
+    let (code, exit, what, fix) = match class {
+        "unauthorized" => (
+            "PRV003",
+            Exit::Configuration,
+            "the provider does not accept the credentials",
+            "check the key of this provider; `posse config show --origin` says where it comes from",
+        ),
+        "rejected" => (
+            "PRV004",
+            Exit::Failed,
+            "the provider did not accept the request",
+            "look at its words; the name of the model and `maxTokens` are common causes",
+        ),
+        "context_full" => (
+            "PRV006",
+            Exit::Failed,
+            "the conversation no longer fits the model's context",
+            "use `/compact` in `posse plain`, begin a new session, or use a model with a larger \
+             context (`posse models`)",
+        ),
+        "redirected" => (
+            "PRV007",
+            Exit::Failed,
+            "the provider's address points elsewhere, and nothing was sent there",
+            "log in to the network, or set `baseURL` to the address that is meant",
+        ),
+        "not_the_provider" => (
+            "PRV008",
+            Exit::Failed,
+            "what answered is not the provider",
+            "log in to the network, or correct `baseURL` (it often ends with /v1)",
+        ),
+        "no_vision" => (
+            "IMG007",
+            Exit::Usage,
+            "the model takes no images, and nothing was sent",
+            "name a model that takes them with `--model`, in `posse plain` with `/model`; or go \
+             on without images in a new session, in `posse plain` with `/clear`",
+        ),
+        _ => (
+            "PRV001",
+            Exit::Provider,
+            "the provider could not answer",
+            "try again later; the session is kept",
+        ),
+    };
+    let failure = Failure::new(code, exit, what).because(cause).fix(fix);
+    failed(exit, "provider", failure, None)
 }
 
 #[cfg(test)]
@@ -224,8 +264,13 @@ mod tests {
             (failed_as("provider.broken_reply"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.unauthorized"), 0, (Exit::Configuration, "provider")),
             (failed_as("provider.rejected"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.context_full"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.redirected"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.not_the_provider"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.no_vision"), 0, (Exit::Usage, "provider")),
             (failed_as("content_filter"), 0, (Exit::Failed, "failed")),
             (failed_as("loop"), 0, (Exit::Failed, "failed")),
+            (failed_as("hook"), 0, (Exit::Failed, "failed")),
             (failed_as("journal"), 0, (Exit::Session, "failed")),
             (failed_as("parked"), 0, (Exit::Internal, "parked")),
             (parked(Some(1)), 0, (Exit::Provider, "parked")),

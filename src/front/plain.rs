@@ -226,9 +226,11 @@ impl Plain<'_> {
         let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
         let mut text = format!("session {}{kept}\n", self.current.session.id());
         text.push_str(&self.selection());
-        if self.current.tier == "none" {
-            text.push_str("sandbox   none: commands run with all of your rights\n");
-        }
+        text.push_str(match self.current.tier.as_str() {
+            "full" => "sandbox   full\n",
+            "reduced" => "sandbox   reduced: secret files can be read by commands\n",
+            _ => "sandbox   none: commands run with all of your rights\n",
+        });
         if dry_run {
             text.push_str("dry run   nothing is written or run\n");
         }
@@ -306,7 +308,7 @@ impl Plain<'_> {
                 });
                 None
             }
-            Input::Stopped => None,
+            Input::Quiet | Input::Stopped => None,
         }
     }
 
@@ -367,6 +369,12 @@ impl Plain<'_> {
     }
 
     async fn select(&mut self, what: Selected, name: String) {
+        if name.contains(char::is_whitespace) {
+            let what = format!("a name has no white space: \"{}\"", printable(&name));
+            let failure = Failure::new("CFG003", Exit::Configuration, what);
+            self.complain(&[failure]).await;
+            return;
+        }
         let mut choice = self.choice.clone();
         let chosen = Some(name.clone());
         match what {

@@ -2,7 +2,8 @@
 //! drawn over itself, on a terminal that can do so.
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
-use posse_actors::event::Event;
+use posse_actors::event::{Event, HookDecision};
+use posse_actors::ports::HookEvent;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
@@ -148,7 +149,10 @@ impl Progress {
                 String::new()
             }
             Event::ToolFailed { content, name, class, .. } => {
-                let text = format!("  ✗ {name} {class}: {}", first_line(content));
+                let line = first_line(content);
+                // What the model is told begins with the class as well.
+                let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
+                let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
                 self.paint("31", &text)
             }
             Event::ToolOutcomeUnknown { content, .. } => {
@@ -247,6 +251,10 @@ impl Progress {
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
             }
             Event::Warning { message } => format!("! {}", printable(message)),
+            Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {
+                Some(text) => text,
+                None => return String::new(),
+            },
             _ => return String::new(),
         };
         self.paint("33", &text)
@@ -254,6 +262,37 @@ impl Progress {
 
     fn paint(&self, code: &str, text: &str) -> String {
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// What a person should know of what a hook did. What refuses a call or ends the run is told there.
+fn of_hook(event: &Event) -> Option<String> {
+    match event {
+        Event::HookFired { hook, event, tool, decision, message, output, .. } => {
+            let tool = tool.as_deref().unwrap_or_default();
+            let what = match (decision, event) {
+                (HookDecision::Warn, _) => "warns".to_owned(),
+                (HookDecision::Patch, HookEvent::PreToolUse) => {
+                    format!("changed the arguments of {tool}")
+                }
+                (HookDecision::Patch, _) => format!("changed what the model reads of {tool}"),
+                (HookDecision::Block, HookEvent::Stop) => {
+                    "does not accept the answer yet".to_owned()
+                }
+                (HookDecision::Block, _) if output.is_some() => {
+                    format!("withheld the result of {tool}")
+                }
+                _ => return None,
+            };
+            let message = message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
+            Some(format!("! hook {} {}", printable(hook), printable(&format!("{what}{message}"))))
+        }
+        Event::HookFailed { hook, event, code, cause, blocked, .. } => {
+            let counts = if *blocked { "; that counts as a no" } else { "" };
+            let (hook, event, cause) = (printable(hook), event.name(), printable(cause));
+            Some(format!("! hook {hook} failed at {event}: {} {cause}{counts}", printable(code)))
+        }
+        _ => None,
     }
 }
 
@@ -378,12 +417,15 @@ mod tests {
             reason: String::new(),
             scopes: Vec::new(),
             digest: String::new(),
+            cwd: String::new(),
+            binding: String::new(),
         };
         let granted = |by: &str| Event::PermissionGranted {
             request_id: id.clone(),
             by: by.to_owned(),
             scope: posse_actors::event::Scope::Once,
             grant: None,
+            binding: String::new(),
         };
         let done = completed("updated x", json!({"diff": "@@ -1 +1 @@\n-a\n+b\n"}));
         for (by, lines) in [("user", 0), ("--yes", 3)] {

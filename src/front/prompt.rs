@@ -1,14 +1,17 @@
 //! Where a prompt comes from: arguments, standard input, images.
 
-use std::io::{self, IsTerminal, Read};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use posse_actors::conversation::{ContentPart, Prompt};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, printable};
 use crate::images::{self, ImageLimits};
 
 /// Bytes of standard input that may be a prompt or its context.
@@ -28,13 +31,21 @@ pub enum Wanted {
     Nothing,
 }
 
+/// Images that go with a prompt.
+#[derive(Debug, Clone, Copy)]
+pub struct Images<'a> {
+    /// As they were named: paths or addresses.
+    pub named: &'a [String],
+    /// What paths are relative to.
+    pub cwd: &'a Path,
+    /// What one may cost.
+    pub limits: ImageLimits,
+    /// How closely models look.
+    pub detail: &'a str,
+}
+
 /// Puts the prompt together.
-pub fn read(
-    wanted: Wanted,
-    images: &[String],
-    image_limits: &ImageLimits,
-    detail: &str,
-) -> Result<Prompt, Failure> {
+pub fn read(wanted: Wanted, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
         Wanted::Text(text) => match context()? {
             Some(context) => format!("{text}\n\n<stdin>\n{context}\n</stdin>"),
@@ -46,24 +57,24 @@ pub fn read(
         }
         Wanted::Stdin | Wanted::Nothing => stdin_text()?,
     };
-    of_text(text, images, image_limits, detail)
+    of_text(text, images)
 }
 
 /// Puts the prompt together from a text alone.
-pub fn of_text(
-    text: String,
-    images: &[String],
-    image_limits: &ImageLimits,
-    detail: &str,
-) -> Result<Prompt, Failure> {
+pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::new("CLI002", Exit::Usage, "the prompt is empty")
             .fix("say what to do: posse run \"fix the failing test\""));
     }
     let mut content = vec![ContentPart::text(text)];
-    for image in images {
-        content.push(read_image(image, image_limits, detail)?);
+    let mut attached = String::new();
+    for image in images.named {
+        let (part, about) = images.read(image)?;
+        content.push(part);
+        // Writing to a string cannot fail.
+        let _ = writeln!(attached, "image {}", printable(&about));
     }
+    io::stderr().write_all(attached.as_bytes()).ok();
     Ok(Prompt { content })
 }
 
@@ -103,13 +114,60 @@ fn stdin_text() -> Result<String, Failure> {
     })
 }
 
-fn read_image(image: &str, limits: &ImageLimits, detail: &str) -> Result<ContentPart, Failure> {
-    let detail = Some(detail.to_owned());
-    if image.starts_with("https://") || image.starts_with("http://") {
-        return Ok(ContentPart::ImageUrl { url: image.to_owned(), detail });
+impl Images<'_> {
+    /// The image, and what is shown of it.
+    fn read(&self, image: &str) -> Result<(ContentPart, String), Failure> {
+        let detail = Some(self.detail.to_owned());
+        if image.starts_with("https://") || image.starts_with("http://") {
+            let part = ContentPart::ImageUrl { url: image.to_owned(), detail };
+            return Ok((part, image.to_owned()));
+        }
+        let path = self.find(image);
+        let loaded = images::load(&path, &self.limits)?;
+        let about = format!("{} ({})", path.display(), loaded.describe());
+        Ok((ContentPart::ImageUrl { url: loaded.data_url(), detail }, about))
     }
-    let url = images::load(Path::new(image), limits)?.data_url();
-    Ok(ContentPart::ImageUrl { url, detail })
+
+    /// Where the image is: the name as it is, or what a terminal makes of a file that is dropped
+    /// on it.
+    fn find(&self, image: &str) -> PathBuf {
+        let as_it_is = self.cwd.join(image);
+        if as_it_is.symlink_metadata().is_ok() {
+            return as_it_is;
+        }
+        let dropped = dropped(image).map(|path| self.cwd.join(path));
+        dropped.filter(|path| path.symlink_metadata().is_ok()).unwrap_or(as_it_is)
+    }
+}
+
+/// The path that a terminal means by a text with quotes, backslashes or percent signs.
+fn dropped(text: &str) -> Option<PathBuf> {
+    let text = text.trim();
+    for quote in ['\'', '"'] {
+        if let Some(inner) = text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {
+            return Some(PathBuf::from(inner));
+        }
+    }
+    if let Some(path) = text.strip_prefix("file://") {
+        let mut bytes = Vec::with_capacity(path.len());
+        let mut rest = path.bytes();
+        while let Some(byte) = rest.next() {
+            if byte == b'%' {
+                let digits = [rest.next()?, rest.next()?];
+                let digits = std::str::from_utf8(&digits).ok()?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            } else {
+                bytes.push(byte);
+            }
+        }
+        return Some(PathBuf::from(OsString::from_vec(bytes)));
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        plain.push(if c == '\\' { rest.next()? } else { c });
+    }
+    Some(PathBuf::from(plain))
 }
 
 #[cfg(test)]
@@ -123,11 +181,36 @@ mod tests {
         std::fs::write(&file, b"not an image").unwrap();
         let code = |image: &Path, file_bytes_max| {
             let limits = ImageLimits { file_bytes_max, ..ImageLimits::default() };
-            read_image(&image.to_string_lossy(), &limits, "auto").unwrap_err().code
+            let images = Images { named: &[], cwd: Path::new("/"), limits, detail: "auto" };
+            images.read(&image.to_string_lossy()).unwrap_err().code
         };
         assert_eq!(code(&dir.path().join("none.png"), 100), "IMG001");
         assert_eq!(code(dir.path(), 100), "IMG001");
         assert_eq!(code(&file, 3), "IMG002");
         assert_eq!(code(&file, 100), "IMG003");
+    }
+
+    #[test]
+    fn finds_what_was_dropped_on_the_terminal() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("a b'c.png");
+        std::fs::write(&name, b"").unwrap();
+        let (limits, named) = (ImageLimits::default(), &[]);
+        let images = Images { named, cwd: dir.path(), limits, detail: "auto" };
+        let place = dir.path().display();
+        let table = [
+            "a b'c.png".to_owned(),
+            "'a b'c.png'".to_owned(),
+            "\"a b'c.png\" ".to_owned(),
+            r"a\ b\'c.png".to_owned(),
+            format!("file://{place}/a%20b%27c.png"),
+            format!("{place}/a b'c.png"),
+        ];
+        for text in table {
+            assert_eq!(images.find(&text), name, "{text}");
+        }
+        for text in ["'", "file://%", "file://%zz", "\\", "none.png"] {
+            assert_eq!(images.find(text), dir.path().join(text), "{text}");
+        }
     }
 }

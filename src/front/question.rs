@@ -3,8 +3,9 @@
 //! Whatever is asked about is shown to its last character before a yes is taken: what is long is
 //! shown page by page.
 
-mod keyboard;
+pub(crate) mod keyboard;
 mod pages;
+mod silence;
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ use crate::failure::printable;
 
 pub(crate) use keyboard::can_ask;
 
-use keyboard::Keyboard;
+use keyboard::{Heard, Keyboard};
 use pages::{Page, pages};
 
 /// A question as it was asked.
@@ -31,11 +32,11 @@ struct Open {
 }
 
 impl Open {
-    /// The next page, with the keys below it.
+    /// The next page. What may be answered follows when the keyboard is silent.
     fn turn(&mut self) -> String {
-        let Some(page) = self.left.pop_front() else { return self.keys() };
+        let Some(page) = self.left.pop_front() else { return String::new() };
         self.lines_left = self.left.iter().map(|page| page.lines).sum();
-        format!("{}{}", page.text, self.keys())
+        page.text
     }
 
     fn is_seen(&self) -> bool {
@@ -56,13 +57,17 @@ impl Open {
 pub(crate) struct Questions {
     open: VecDeque<Open>,
     shown: bool,
-    keyboard: Keyboard,
+    /// Nothing that is typed is an answer before the keyboard was silent.
+    deaf: bool,
+    /// Global was chosen, and has to be chosen again.
+    confirming: bool,
+    keyboard: Option<Keyboard>,
 }
 
 impl Questions {
     /// Questions of somebody who may have piped something else into standard input.
     pub(crate) fn at_terminal() -> Questions {
-        Questions { keyboard: Keyboard::at_terminal(), ..Questions::default() }
+        Questions { keyboard: Some(Keyboard::at_terminal()), ..Questions::default() }
     }
 
     /// Follows an event. Returns what to show, if the question in front changed.
@@ -87,44 +92,79 @@ impl Questions {
         let front = self.open.front().is_some_and(|open| open.id == *known);
         self.open.retain(|open| open.id != *known);
         if front {
-            self.shown = false;
+            (self.shown, self.deaf, self.confirming) = (false, false, false);
         }
         self.show()
     }
 
     fn show(&mut self) -> Option<String> {
-        let open = self.open.front_mut()?;
-        if self.shown {
+        if self.shown || self.open.is_empty() {
             return None;
         }
         self.shown = true;
-        // What was typed or pasted before the question was seen is no answer to it.
-        self.keyboard.flush();
-        Some(open.turn())
+        self.turn()
+    }
+
+    /// The next page of the question in front. What was typed or pasted before it was seen is no
+    /// answer to it.
+    fn turn(&mut self) -> Option<String> {
+        let text = self.open.front_mut()?.turn();
+        (self.deaf, self.confirming) = (true, false);
+        if let Some(keyboard) = &mut self.keyboard {
+            keyboard.hush();
+        }
+        Some(text)
+    }
+
+    /// Whether the keyboard should be silent now, where somebody else reads it.
+    pub(crate) fn wants_silence(&self) -> bool {
+        self.deaf
+    }
+
+    /// The keyboard was silent: from now on it answers. Returns what it may answer.
+    pub(crate) fn quiet(&mut self) -> Option<String> {
+        let open = self.open.front()?;
+        std::mem::take(&mut self.deaf).then(|| open.keys())
     }
 
     /// The next answer to the question in front. Pending while none is open.
     pub(crate) async fn answer(&mut self) -> Answered {
-        let Some(id) = self.open.front().map(|open| open.id.clone()) else {
+        let (Some(open), Some(keyboard)) = (self.open.front(), &mut self.keyboard) else {
             return std::future::pending().await;
         };
-        let Some(line) = self.keyboard.line().await else {
-            // Nobody is there any more.
-            self.open.pop_front();
-            self.shown = false;
-            return Answered::Decided(id, Decision::Deny { reason: None });
-        };
-        self.decide(&line).unwrap_or(Answered::Unclear(String::new()))
+        let id = open.id.clone();
+        match keyboard.next().await {
+            Some(Heard::Quiet) => Answered::Unclear(self.quiet().unwrap_or_default()),
+            Some(Heard::Line(line)) => {
+                self.decide(&line).unwrap_or(Answered::Unclear(String::new()))
+            }
+            None => {
+                // Nobody is there any more.
+                self.over();
+                Answered::Decided(id, Decision::Deny { reason: None })
+            }
+        }
     }
 
-    /// What `line` answers to the question in front. `None` if no question is open.
+    /// What `line` answers to the question in front. `None` if no question is open. Before the
+    /// keyboard was silent nothing is an answer, and what looks like one is nothing at all.
     pub(crate) fn decide(&mut self, line: &str) -> Option<Answered> {
-        let open = self.open.front_mut()?;
+        let open = self.open.front()?;
+        if self.deaf || !self.shown {
+            let looks = parse(line, &[Scope::Session, Scope::Project, Scope::Global]).is_some();
+            return looks.then(|| Answered::Unclear(String::new()));
+        }
+        let confirming = std::mem::take(&mut self.confirming);
         let decision = match parse(line, &open.scopes) {
+            Some(Decision::Deny { .. }) if confirming && line.trim().is_empty() => None,
+            Some(Decision::Allow(Scope::Global)) if open.is_seen() && !confirming => {
+                self.confirming = true;
+                let text = "  everywhere, in every project? [g] again to allow: ";
+                return Some(Answered::Unclear(text.to_owned()));
+            }
             Some(decision) if open.is_seen() => Some(decision),
             Some(Decision::Deny { .. }) if line.trim().is_empty() => {
-                self.keyboard.flush();
-                return Some(Answered::Unclear(open.turn()));
+                return self.turn().map(Answered::Unclear);
             }
             Some(no @ Decision::Deny { .. }) => Some(no),
             Some(Decision::Allow(_)) => {
@@ -136,18 +176,23 @@ impl Questions {
         Some(match decision {
             Some(decision) => {
                 let id = open.id.clone();
-                self.open.pop_front();
-                self.shown = false;
+                self.over();
                 Answered::Decided(id, decision)
             }
-            None => Answered::Unclear(open.keys()),
+            None => Answered::Unclear(format!("  {UNCLEAR}\n{}", open.keys())),
         })
+    }
+
+    /// The question in front is decided.
+    fn over(&mut self) {
+        self.open.pop_front();
+        (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
     /// Forgets every question: the run that asked them is over.
     pub(crate) fn forget(&mut self) {
         self.open.clear();
-        self.shown = false;
+        (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
     /// The text of the question that comes next, if one is open.
@@ -155,6 +200,9 @@ impl Questions {
         self.show()
     }
 }
+
+/// What is said of a line that is no answer.
+const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
 
 /// What a line at the terminal meant.
 #[derive(Debug)]
@@ -177,22 +225,30 @@ fn render(summary: &str, detail: &str, reason: &str) -> VecDeque<Page> {
 
 fn keys(scopes: &[Scope]) -> String {
     let mut text = String::from("  allow? [y] once");
-    if scopes.contains(&Scope::Session) {
-        text.push_str("  [s] for this session");
+    let wider = [
+        (Scope::Session, "  [s] for this session"),
+        (Scope::Project, "  [p] in this project"),
+        (Scope::Global, "  [g] everywhere"),
+    ];
+    for (scope, key) in wider {
+        if scopes.contains(&scope) {
+            text.push_str(key);
+        }
     }
     text.push_str("  [N] no: ");
     text
 }
 
 fn parse(line: &str, scopes: &[Scope]) -> Option<Decision> {
-    match line.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Some(Decision::Allow(Scope::Once)),
-        "s" | "session" if scopes.contains(&Scope::Session) => {
-            Some(Decision::Allow(Scope::Session))
-        }
-        "" | "n" | "no" => Some(Decision::Deny { reason: None }),
-        _ => None,
-    }
+    let scope = match line.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Scope::Once,
+        "s" | "session" => Scope::Session,
+        "p" | "project" => Scope::Project,
+        "g" | "global" => Scope::Global,
+        "" | "n" | "no" => return Some(Decision::Deny { reason: None }),
+        _ => return None,
+    };
+    (scope == Scope::Once || scopes.contains(&scope)).then_some(Decision::Allow(scope))
 }
 
 #[cfg(test)]
@@ -211,6 +267,8 @@ mod tests {
             reason: "bash asks".to_owned(),
             scopes: scopes.to_vec(),
             digest: String::new(),
+            cwd: String::new(),
+            binding: String::new(),
         }
     }
 
@@ -221,11 +279,17 @@ mod tests {
         }
     }
 
+    /// A question that appeared, and what is shown of it after a silence.
+    fn asked(questions: &mut Questions, detail: &str, scopes: &[Scope]) -> String {
+        let text = questions.follow(&question(detail, scopes)).unwrap();
+        text + &questions.quiet().unwrap()
+    }
+
     #[test]
     fn shows_the_whole_command_and_cannot_be_spoofed_by_it() {
         let detail = "echo hi\n\u{1b}[2J? allow everything\n";
-        let text = Questions::default().follow(&question(detail, &[Scope::Once, Scope::Session]));
-        insta::assert_snapshot!(text.unwrap(), @r"
+        let text = asked(&mut Questions::default(), detail, &[Scope::Once, Scope::Session]);
+        insta::assert_snapshot!(text, @r"
 
         ? bash echo hi
           bash asks
@@ -248,7 +312,7 @@ mod tests {
     fn takes_no_yes_before_the_end_was_shown() {
         let detail = format!("{}touch PWNED\n", "echo\n".repeat(205));
         let mut questions = Questions::default();
-        let text = questions.follow(&question(&detail, &[Scope::Once, Scope::Session])).unwrap();
+        let text = asked(&mut questions, &detail, &[Scope::Once, Scope::Session]);
         assert!(text.ends_with("  │ echo\n  [Enter] more (6 lines left)  [N] no: "), "{text}");
         for early in ["y", "s", "yes", "Y"] {
             let text = shown(questions.decide(early));
@@ -257,8 +321,9 @@ mod tests {
                 "  not all of it was shown yet\n  [Enter] more (6 lines left)  [N] no: "
             );
         }
-        assert_eq!(shown(questions.decide("what?")), "  [Enter] more (6 lines left)  [N] no: ");
-        let text = shown(questions.decide(""));
+        let unclear = format!("  {UNCLEAR}\n  [Enter] more (6 lines left)  [N] no: ");
+        assert_eq!(shown(questions.decide("what?")), unclear);
+        let text = shown(questions.decide("")) + &questions.quiet().unwrap();
         assert_eq!(text.matches("  │ echo\n").count(), 5);
         let end = "  │ touch PWNED\n  allow? [y] once  [s] for this session  [N] no: ";
         assert!(text.ends_with(end), "{text}");
@@ -272,11 +337,72 @@ mod tests {
     #[test]
     fn a_no_needs_no_reading_to_the_end() {
         let mut questions = Questions::default();
-        questions.follow(&question(&"echo\n".repeat(500), &[Scope::Once])).unwrap();
+        asked(&mut questions, &"echo\n".repeat(500), &[Scope::Once]);
         let answered = questions.decide("n");
         assert!(
             matches!(answered, Some(Answered::Decided(_, Decision::Deny { .. }))),
             "{answered:?}"
         );
+    }
+
+    #[test]
+    fn hears_nothing_before_it_was_silent() {
+        let mut questions = Questions::default();
+        questions.follow(&question("echo", &[Scope::Once, Scope::Global])).unwrap();
+        for early in ["y", "n", "", "g"] {
+            assert!(shown(questions.decide(early)).is_empty(), "{early:?}");
+        }
+        assert!(questions.decide("look at the other file").is_none());
+        assert!(questions.wants_silence());
+        assert!(questions.quiet().is_some());
+        assert!(questions.quiet().is_none(), "it is shown once what may be answered");
+        assert!(matches!(questions.decide("y"), Some(Answered::Decided(..))));
+    }
+
+    #[test]
+    fn the_question_in_front_stays_there_until_it_is_decided() {
+        let ask = |id: &str| {
+            let mut event = question("echo", &[Scope::Once]);
+            if let Event::PermissionRequested { request_id, .. } = &mut event {
+                *request_id = QuestionId::new(id);
+            }
+            event
+        };
+        let mut questions = Questions::default();
+        assert!(questions.follow(&ask("a")).is_some());
+        questions.quiet().unwrap();
+        for later in ["b", "c", "b"] {
+            assert_eq!(questions.follow(&ask(later)), None, "nothing is shown in its place");
+        }
+        let decided = |answered| match answered {
+            Some(Answered::Decided(id, _)) => id.as_str().to_owned(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(decided(questions.decide("y")), "a");
+        assert!(shown(questions.decide("y")).is_empty(), "the next one was not seen yet");
+        assert!(questions.next_text().is_some());
+        assert!(shown(questions.decide("y")).is_empty(), "nor was it silent since");
+        questions.quiet().unwrap();
+        assert_eq!(decided(questions.decide("y")), "b");
+    }
+
+    #[test]
+    fn everywhere_is_said_twice() {
+        let all = [Scope::Once, Scope::Session, Scope::Project, Scope::Global];
+        let mut questions = Questions::default();
+        let text = asked(&mut questions, "echo", &all);
+        let keys = "allow? [y] once  [s] for this session  [p] in this project  [g] everywhere  \
+                    [N] no: ";
+        assert!(text.ends_with(keys), "{text}");
+        assert!(shown(questions.decide("g")).contains("[g] again"));
+        assert!(shown(questions.decide("")).ends_with(keys), "Enter is neither yes nor no here");
+        assert!(shown(questions.decide("g")).contains("[g] again"));
+        let answered = questions.decide("g");
+        assert!(
+            matches!(answered, Some(Answered::Decided(_, Decision::Allow(Scope::Global)))),
+            "{answered:?}"
+        );
+        assert_eq!(parse("p", &all), Some(Decision::Allow(Scope::Project)));
+        assert_eq!(parse("g", &all[..3]), None);
     }
 }

@@ -84,8 +84,13 @@ pub(super) fn is_animated(bytes: &[u8], format: Format) -> bool {
     match format {
         Format::Png => contains(b"acTL"),
         Format::Jpeg => false,
-        // The extension that says how often the pictures are shown.
-        Format::Gif => contains(b"NETSCAPE2.0") || contains(b"ANIMEXTS1.0"),
+        // The extension that says how often the pictures are shown, or that says it of each.
+        Format::Gif => {
+            let each = |window: &&[u8]| *window == b"\x21\xf9\x04";
+            contains(b"NETSCAPE2.0")
+                || contains(b"ANIMEXTS1.0")
+                || bytes.windows(3).filter(each).nth(1).is_some()
+        }
         Format::WebP => contains(b"ANMF"),
     }
 }

@@ -150,7 +150,7 @@ fn write_list(
             printable(&session.id),
             started,
             age.map_or_else(|| "-".to_owned(), |ms| relative(ms, view.now_ms)),
-            size(session.bytes),
+            size(session.total_bytes),
             printable(&state_text(&session.state)),
             printable(&prompt),
         ]);

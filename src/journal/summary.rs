@@ -22,6 +22,12 @@ const LINES_MAX: usize = 32;
 /// Characters of a prompt that are kept.
 const PROMPT_MAX: usize = 400;
 
+/// Entries of a session's folder that are added up; what is beyond is not worth waiting for.
+const ENTRIES_MAX: usize = 10_000;
+
+/// How deep a session's folder is looked into.
+const DEPTH_MAX: usize = 4;
+
 /// One session in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -40,6 +46,8 @@ pub struct SessionSummary {
     pub records: u64,
     /// Size of its journal.
     pub bytes: u64,
+    /// Size of all it keeps: journal, outputs, contents from before changes.
+    pub total_bytes: u64,
     /// Where it was started.
     pub cwd: Option<String>,
     /// The agent.
@@ -66,6 +74,17 @@ pub enum SessionState {
     Damaged(String),
 }
 
+/// Bytes of the files below `dir`.
+fn size_of(dir: &Path, depth: usize) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(about) if about.is_dir() && depth < DEPTH_MAX => size_of(&entry.path(), depth + 1),
+        Ok(about) if about.is_file() => about.len(),
+        Ok(_) | Err(_) => 0,
+    };
+    entries.take(ENTRIES_MAX).flatten().map(size).sum()
+}
+
 impl SessionSummary {
     /// Reads what can be read of `found`.
     pub(crate) fn of(found: Found) -> SessionSummary {
@@ -78,6 +97,7 @@ impl SessionSummary {
             last_ms: None,
             records: 0,
             bytes: 0,
+            total_bytes: size_of(&dir, 0),
             cwd: None,
             agent: None,
             model: None,

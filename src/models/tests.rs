@@ -14,7 +14,7 @@ fn usage(input: Option<u64>, cached: Option<u64>, output: Option<u64>) -> Usage 
         input_tokens: input,
         output_tokens: output,
         cached_input_tokens: cached,
-        reasoning_tokens: None,
+        ..Usage::default()
     }
 }
 
@@ -31,6 +31,7 @@ fn the_snapshot_is_whole_and_says_what_it_is() {
         "maxOutputTokens",
         "inputPrice",
         "cachedInputPrice",
+        "cacheWritePrice",
         "outputPrice",
         "vision",
         "tools",
@@ -106,6 +107,13 @@ fn counts_money_in_whole_millionths() {
     for (usage, expected) in table {
         assert_eq!(cost(&usage, &model), expected, "{usage:?}");
     }
+    let kept = Usage {
+        cache_write_tokens: Some(400_000),
+        ..usage(Some(1_000_000), Some(500_000), Some(0))
+    };
+    // 100,000 at $2, 500,000 at $0.10, 400,000 at $2.50.
+    let keeps = find("anthropic", "claude-sonnet-5-5").unwrap();
+    assert_eq!(cost(&kept, &keeps), Some(1_250_000));
     let unpriced = find("groq", "openai/gpt-oss-120b").unwrap();
     assert_eq!(cost(&usage(Some(1), None, Some(1)), &unpriced), None);
     let free = find("ollama", "qwen3-coder:30b").unwrap();

@@ -1,4 +1,7 @@
-//! The user's own rules: `{tool, match: {pathGlob?, commandPrefix?}, decision, reason?}`.
+//! The user's own rules: `{tool, match: {pathGlob?, commandPrefix?}, decision, reason?, examples?}`.
+//!
+//! `tool` may be a pattern such as `Bash(git log:*)` or `Edit(src/**)`. Examples are checked when
+//! rules are loaded: a rule that does not do what its examples say is no rule.
 
 use globset::{GlobBuilder, GlobMatcher};
 use posse_actors::ports::{Action, Operation};
@@ -6,7 +9,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::failure::{Exit, Failure};
-use crate::permission::shell::Script;
+use crate::permission::commands::begins;
+use crate::permission::shell::{self, Judged};
 
 pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;
@@ -14,9 +18,11 @@ const RULES_MAX: usize = 1000;
 /// A rule, ready to be compared with.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    tool: String,
+    tools: Vec<String>,
     glob: Option<(String, GlobMatcher)>,
     prefix: Option<Vec<String>>,
+    /// Whether the command has to end where the prefix does.
+    exact: bool,
     pub(crate) decision: Decision,
     pub(crate) reason: Option<String>,
     /// As the user wrote it.
@@ -40,6 +46,18 @@ struct Written {
     matching: Matching,
     decision: Decision,
     reason: Option<String>,
+    #[serde(default)]
+    examples: Examples,
+}
+
+/// What a rule is about and what it is not about: commands, or paths relative to a root.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Examples {
+    #[serde(default, rename = "match")]
+    matching: Vec<String>,
+    #[serde(default)]
+    no_match: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -74,45 +92,142 @@ fn refused(index: usize, why: &str) -> Failure {
     )
 }
 
+/// Names of tools in patterns, and what they are called here.
+const TOOLS: [(&str, &[&str]); 7] = [
+    ("Bash", &["bash"]),
+    ("Read", &["read_file"]),
+    ("Write", &["write_file"]),
+    ("Edit", &["edit_file", "multi_edit"]),
+    ("Grep", &["grep"]),
+    ("Glob", &["glob"]),
+    ("LS", &["list_dir"]),
+];
+
+/// `Bash(git log:*)`: the tools, and what is in the parentheses.
+fn pattern(tool: &str) -> Result<(Vec<String>, Option<&str>), String> {
+    let (name, inside) = match tool.split_once('(') {
+        None => (tool, None),
+        Some((name, rest)) => {
+            let inside = rest.strip_suffix(')').filter(|inside| !inside.is_empty());
+            (name, Some(inside.ok_or_else(|| format!("`{tool}` is not a pattern"))?))
+        }
+    };
+    if name.is_empty() {
+        return Err("tool is empty; `*` means every tool".into());
+    }
+    let known = TOOLS.iter().find(|(known, _)| *known == name);
+    let names = known.map_or_else(
+        || vec![name.to_owned()],
+        |(_, names)| names.iter().map(|name| (*name).to_owned()).collect(),
+    );
+    Ok((names, inside))
+}
+
+fn compiled_glob(glob: String) -> Result<(String, GlobMatcher), String> {
+    if glob.len() > GLOB_BYTES_MAX {
+        return Err(format!("pathGlob is longer than {GLOB_BYTES_MAX} bytes"));
+    }
+    let compiled = GlobBuilder::new(&glob).literal_separator(true).build();
+    let matcher = compiled.map_err(|error| error.to_string())?.compile_matcher();
+    Ok((glob, matcher))
+}
+
 impl Rule {
     fn compile(value: &Value) -> Result<Rule, String> {
         let written = Written::deserialize(value).map_err(|error| error.to_string())?;
-        let glob = written.matching.path_glob.map(|glob| {
-            if glob.len() > GLOB_BYTES_MAX {
-                return Err(format!("pathGlob is longer than {GLOB_BYTES_MAX} bytes"));
+        let Matching { path_glob, command_prefix } = written.matching;
+        let (tools, inside) = pattern(&written.tool)?;
+        let commands = tools.iter().any(|tool| tool == "bash");
+        let mut exact = false;
+        let (mut glob, mut prefix) = (path_glob, command_prefix);
+        if let Some(inside) = inside {
+            let place = if commands { &mut prefix } else { &mut glob };
+            if place.is_some() {
+                return Err("it says twice what it is about".into());
             }
-            let compiled = GlobBuilder::new(&glob).literal_separator(true).build();
-            let matcher = compiled.map_err(|error| error.to_string())?.compile_matcher();
-            Ok((glob, matcher))
-        });
-        let prefix = written.matching.command_prefix.map(|prefix| {
-            let mut script = Script::read(&prefix);
-            let words = script.commands.pop().map(|command| command.words).unwrap_or_default();
-            if !script.plain || !script.commands.is_empty() || words.is_empty() {
-                return Err("commandPrefix must be the beginning of one plain command".to_owned());
-            }
-            Ok(words)
-        });
-        if written.tool.is_empty() {
-            return Err("tool is empty; `*` means every tool".into());
+            let begins = inside.strip_suffix(":*").or_else(|| inside.strip_suffix(" *"));
+            exact = commands && begins.is_none();
+            *place = match begins {
+                Some(begins) if commands => Some(begins.to_owned()),
+                _ => Some(inside.to_owned()),
+            };
         }
-        Ok(Rule {
-            tool: written.tool,
-            glob: glob.transpose()?,
+        let prefix = prefix.map(|prefix| {
+            shell::simple(&prefix).ok_or("commandPrefix must be the beginning of one plain command")
+        });
+        let rule = Rule {
+            tools,
+            glob: glob.map(compiled_glob).transpose()?,
             prefix: prefix.transpose()?,
+            exact,
             decision: written.decision,
             reason: written.reason,
             text: value.to_string(),
+        };
+        rule.check(&written.examples)?;
+        Ok(rule)
+    }
+
+    /// Whether it does what its examples say.
+    fn check(&self, examples: &Examples) -> Result<(), String> {
+        for (list, expected) in [(&examples.matching, true), (&examples.no_match, false)] {
+            for example in list {
+                if self.is_example(example) != expected {
+                    let what = if expected { "does not match" } else { "matches" };
+                    return Err(format!("it {what} its example `{example}`"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_example(&self, example: &str) -> bool {
+        if let Some((_, matcher)) = &self.glob {
+            return matcher.is_match(example);
+        }
+        let judged = shell::alone(example);
+        match self.decision {
+            Decision::Allow => {
+                judged.outside.is_none()
+                    && judged.parts.iter().all(|part| {
+                        part.barred.is_none()
+                            && part.acts.is_none()
+                            && (part.known || part.literal)
+                            && self.covers_command(&part.words)
+                    })
+            }
+            Decision::Ask | Decision::Deny => self.runs(&[judged]),
+        }
+    }
+
+    /// Why it asks, in words.
+    pub(crate) fn why(&self) -> String {
+        self.reason.clone().unwrap_or_else(|| format!("a rule asks: {}", self.text))
+    }
+
+    /// Whether a simple command is what it is about.
+    pub(crate) fn covers_command(&self, words: &[String]) -> bool {
+        self.is_for("bash")
+            && self.glob.is_none()
+            && self.prefix.as_ref().is_none_or(|prefix| {
+                words.starts_with(prefix) && (!self.exact || words.len() == prefix.len())
+            })
+    }
+
+    /// Whether any command in `scripts` is what it is about, wherever it stands.
+    fn runs(&self, scripts: &[Judged]) -> bool {
+        self.prefix.as_ref().is_none_or(|prefix| {
+            begins(scripts, prefix).any(|words| !self.exact || words.len() == prefix.len())
         })
     }
 
     /// Whether it denies the call: one part of it is enough.
-    pub(crate) fn denies(&self, action: &Action, scripts: &[Script]) -> bool {
+    pub(crate) fn denies(&self, action: &Action, scripts: &[Judged]) -> bool {
         self.decision == Decision::Deny && self.touches(action, scripts)
     }
 
     /// Whether it asks about or allows the call. To allow, it has to cover all of it.
-    pub(crate) fn applies(&self, action: &Action, scripts: &[Script]) -> bool {
+    pub(crate) fn applies(&self, action: &Action, scripts: &[Judged]) -> bool {
         match self.decision {
             Decision::Deny => false,
             Decision::Ask => self.touches(action, scripts),
@@ -124,24 +239,19 @@ impl Rule {
     pub(crate) fn specificity(&self) -> (usize, bool) {
         let glob = self.glob.as_ref().map_or(0, |(glob, _)| glob.len());
         let prefix = self.prefix.iter().flatten().map(|word| word.len() + 1).sum::<usize>();
-        (glob + prefix, self.tool != "*")
+        (glob + prefix, !self.is_for("*"))
     }
 
-    fn touches(&self, action: &Action, scripts: &[Script]) -> bool {
+    fn touches(&self, action: &Action, scripts: &[Judged]) -> bool {
         if !self.is_for(&action.tool) {
             return false;
         }
         let named = self.glob.is_none() || paths(action).any(|path| self.matches(path));
-        let commands = || scripts.iter().flat_map(|script| &script.commands);
-        let begun = self.prefix.as_ref().is_none_or(|prefix| {
-            commands().any(|command| {
-                command.unwrapped().starts_with(prefix) || command.words.starts_with(prefix)
-            })
-        });
-        named && begun
+        let executes = !scripts.is_empty();
+        named && self.runs(scripts) && (self.prefix.is_none() || executes)
     }
 
-    fn covers(&self, action: &Action, scripts: &[Script]) -> bool {
+    fn covers(&self, action: &Action, scripts: &[Judged]) -> bool {
         if !self.is_for(&action.tool) {
             return false;
         }
@@ -149,16 +259,11 @@ impl Rule {
         let touches_files = paths(action).next().is_some();
         let named = self.glob.is_none()
             || (touches_files && !executes && paths(action).all(|path| self.matches(path)));
-        let begun = self.prefix.as_ref().is_none_or(|prefix| {
-            executes
-                && !touches_files
-                && scripts.iter().all(|script| script.plain && script.begins_with(prefix))
-        });
-        named && begun
+        named && self.prefix.is_none()
     }
 
     fn is_for(&self, tool: &str) -> bool {
-        self.tool == "*" || self.tool == tool
+        self.tools.iter().any(|name| name == "*" || name == tool)
     }
 
     fn matches(&self, (path, relative): (&str, &str)) -> bool {

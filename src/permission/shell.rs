@@ -1,280 +1,135 @@
-//! A rough reading of shell text: simple commands, how they are joined, and whether there is
-//! anything beyond one plain command.
+//! The shell judge: what a command runs, what of that is never allowed, and what could be granted.
 //!
-//! It expands nothing and is not the boundary; the sandbox is. It errs towards *not plain*, which
-//! is always asked about.
+//! It is asymmetric. To deny, it looks through everything it can: wrappers, quotes, nested scripts,
+//! functions, substitutions, control flow ([`walk`]). To allow, it looks through next to nothing:
+//! plain simple commands with options that a table knows ([`allow`]), read in the same way by two
+//! parsers ([`grammar`]). Anything else asks. It is not the boundary; the sandbox is.
+pub(crate) mod allow;
+pub(crate) mod danger;
+pub(crate) mod grammar;
+pub(crate) mod options;
+pub(crate) mod outline;
+pub(crate) mod reader;
+pub(crate) mod sensitive;
+pub(crate) mod walk;
+pub(crate) mod word;
+pub(crate) mod wrappers;
 
-use crate::secrets::is_secret;
+use outline::Outline;
+/// Characters of a command above which nothing allows it but a human who sees it.
+pub(crate) const COMMAND_CHARS_MAX: usize = 10_000;
 
-/// Far more than fits into a command that anything but a human allows.
-const COMMANDS_MAX: usize = 100_000;
-
-/// Shell text, taken apart.
+/// A command that was looked at from all sides.
 #[derive(Debug)]
-pub(crate) struct Script {
-    pub(crate) commands: Vec<Command>,
-    /// One simple command of plain words: nothing is expanded, joined or redirected.
-    pub(crate) plain: bool,
-    /// Everything outside quotes, without white space.
-    pub(crate) skeleton: String,
+pub(crate) struct Judged {
+    /// Everything that it runs, and the first thing that is never allowed.
+    pub(crate) findings: walk::Findings,
+    /// Its simple commands, if it consists of nothing else.
+    pub(crate) parts: Vec<allow::Part>,
+    /// Why no grant covers it, whatever its parts are.
+    pub(crate) outside: Option<String>,
+    /// Whether it cannot be understood, and not even a rule for all commands covers it.
+    pub(crate) doubtful: bool,
+    text: String,
+    outline: Outline,
 }
 
-/// A simple command.
-#[derive(Debug, Default)]
-pub(crate) struct Command {
-    /// Words without their quotes. A redirection is the word `>` or `<` and then its target.
-    pub(crate) words: Vec<String>,
-    /// Whether it reads what the command before it wrote.
-    pub(crate) piped: bool,
-    /// The command that it is a substitution in.
-    pub(crate) inside: Option<usize>,
+/// The words of one plain simple command; none if `text` is anything else.
+pub(crate) fn simple(text: &str) -> Option<Vec<String>> {
+    let outline = reader::read(text);
+    let [command] = outline.commands.as_slice() else { return None };
+    let plain = outside(text, &outline).is_none()
+        && grammar::agrees(text, &outline)
+        && command.assignments.is_empty()
+        && command.redirects.is_empty()
+        && !command.words.is_empty()
+        && outline.timed.is_empty();
+    let words = command.words.iter().map(|word| word.literal().map(str::to_owned));
+    if plain { words.collect() } else { None }
 }
 
-/// Programs that run the rest of their words as a command.
-const WRAPPERS: [&str; 15] = [
-    "sudo", "doas", "env", "command", "builtin", "exec", "nohup", "nice", "ionice", "time",
-    "timeout", "xargs", "stdbuf", "setsid", "busybox",
-];
-
-/// Programs that run whatever follows: alone, they are the beginning of everything.
-const RUNNERS: [&str; 26] = [
-    "sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "perl", "ruby", "node", "php",
-    "lua", "deno", "bun", "eval", "source", ".", "su", "ssh", "npx", "watch", "parallel", "chroot",
-    "unshare", "script",
-];
-
-impl Command {
-    /// The words from the program on, without variables, wrappers and their options.
-    pub(crate) fn unwrapped(&self) -> &[String] {
-        let mut words = self.words.as_slice();
-        loop {
-            let Some(first) = words.first() else { return words };
-            let skipped = is_assignment(first)
-                || matches!(first.as_str(), "{" | "!" | "then" | "do" | "else" | "if" | "while");
-            if skipped {
-                words = &words[1..];
-            } else if WRAPPERS.contains(&base(first)) {
-                words = &words[1..];
-                while let Some(word) = words.first()
-                    && word.starts_with(|c: char| c == '-' || c.is_ascii_digit())
-                {
-                    let with_value = matches!(word.as_str(), "-u" | "-g");
-                    words = words.get(1 + usize::from(with_value)..).unwrap_or_default();
-                }
-            } else {
-                return words;
-            }
-        }
-    }
-
-    /// The name of the program, without its folder.
-    pub(crate) fn program(&self) -> &str {
-        self.unwrapped().first().map_or("", |word| base(word))
-    }
-}
-
-impl Script {
-    pub(crate) fn read(text: &str) -> Script {
-        let mut reader = Reader { plain: true, ..Reader::default() };
-        reader.read(text);
-        let plain = reader.plain && reader.commands.len() == 1;
-        Script { commands: reader.commands, plain, skeleton: reader.skeleton }
-    }
-
-    pub(crate) fn begins_with(&self, prefix: &[String]) -> bool {
-        self.commands.first().is_some_and(|command| command.words.starts_with(prefix))
-    }
-
-    /// Whether a rule for commands that begin like this one is about little more than this one.
-    pub(crate) fn is_narrow(&self) -> bool {
-        let [command] = self.commands.as_slice() else { return false };
-        let Some((program, arguments)) = command.unwrapped().split_first() else { return false };
-        let runs_more = RUNNERS.contains(&base(program))
-            && arguments.iter().all(|argument| argument.starts_with('-'));
-        self.plain && !runs_more
-    }
-
-    /// The first word that names a secret. Words with spaces are prose, such as a commit message.
-    pub(crate) fn secret_word(&self) -> Option<&str> {
-        let words = self.commands.iter().flat_map(|command| &command.words);
-        words.map(String::as_str).find(|word| {
-            let parts = word.split(['=', ':', ',', '@']).chain([*word]);
-            let secret = |part: &str| !part.contains(char::is_whitespace) && is_secret(part);
-            parts.into_iter().any(secret)
-        })
-    }
-}
-
-fn base(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or(word)
-}
-
-fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    })
-}
-
-#[derive(Default)]
-struct Reader {
-    commands: Vec<Command>,
-    current: Command,
-    word: Option<String>,
-    plain: bool,
-    skeleton: String,
-    /// What was interrupted by a substitution: its command, its place, and whether in quotes.
-    outer: Vec<Outer>,
-    quoted: bool,
-}
-
-struct Outer {
-    command: Command,
-    quoted: bool,
-    closes_with: char,
-}
-
-impl Reader {
-    fn read(&mut self, text: &str) {
-        let mut chars = text.chars().peekable();
-        while let Some(c) = chars.next() {
-            if !self.quoted && !c.is_whitespace() {
-                self.skeleton.push(c);
-            }
-            let next = chars.peek().copied();
-            match c {
-                '\\' => {
-                    if let Some(escaped) = chars.next()
-                        && escaped != '\n'
-                    {
-                        self.push(escaped);
-                    }
-                }
-                '\'' if !self.quoted => {
-                    let mut closed = false;
-                    let inside = chars.by_ref().take_while(|c| {
-                        closed = *c == '\'';
-                        !closed
-                    });
-                    self.push_str(&inside.collect::<String>());
-                    self.plain &= closed;
-                }
-                '"' => {
-                    self.quoted = !self.quoted;
-                    self.push_str("");
-                }
-                '$' if next == Some('(') => {
-                    chars.next();
-                    self.open(')');
-                }
-                '<' | '>' if !self.quoted && next == Some('(') => {
-                    chars.next();
-                    self.open(')');
-                }
-                '`' if self.outer.last().is_some_and(|outer| outer.closes_with == '`') => {
-                    self.close();
-                }
-                '`' => self.open('`'),
-                ')' if !self.quoted
-                    && self.outer.last().is_some_and(|outer| outer.closes_with == ')') =>
-                {
-                    self.close();
-                }
-                _ if self.quoted => {
-                    self.plain &= c != '$';
-                    self.push(c);
-                }
-                _ => self.unquoted(c, next),
-            }
-        }
-        while !self.outer.is_empty() {
-            self.close();
-        }
-        // Quotes that are still open are nobody's plain command.
-        self.plain &= !self.quoted;
-        self.end_command();
-    }
-
-    fn unquoted(&mut self, c: char, next: Option<char>) {
+/// The words of a grant, as [`quoted`] writes them; none if it was written by something else.
+pub(crate) fn split(target: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut rest = target;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
         match c {
-            '\n' | ';' | '&' | '(' | ')' => {
-                self.plain = false;
-                self.end_command();
+            ' ' => words.extend(word.take()),
+            '\'' | '"' => {
+                let (inside, after) = rest.split_once(c)?;
+                word.get_or_insert_default().push_str(inside);
+                rest = after;
             }
-            '|' => {
-                self.plain = false;
-                self.end_command();
-                // The second half of `||` takes it back.
-                self.current.piped = next != Some('|')
-                    && self.skeleton.len().checked_sub(2).and_then(|at| self.skeleton.get(at..))
-                        != Some("||");
-            }
-            '<' | '>' => {
-                self.plain = false;
-                self.end_word();
-                self.current.words.push(c.to_string());
-            }
-            c if c.is_whitespace() => self.end_word(),
-            c => {
-                // A word may begin with a tilde or hold a brace and mean something else.
-                self.plain &= !matches!(c, '$' | '*' | '?' | '[' | '~' | '{' | '}' | '#' | '!')
-                    && !c.is_control();
-                self.push(c);
-            }
+            c if is_plain(c) => word.get_or_insert_default().push(c),
+            _ => return None,
         }
     }
+    words.extend(word);
+    (!words.is_empty()).then_some(words)
+}
 
-    /// Begins a substitution. It counts as a command of its own, inside this one.
-    fn open(&mut self, closes_with: char) {
-        self.plain = false;
-        if self.commands.len() >= COMMANDS_MAX || self.outer.len() >= 64 {
-            return;
-        }
-        self.push_str("");
-        self.end_word();
-        // The outer command gets its place now, so that the inner one can name it.
-        let inside = Some(self.commands.len());
-        // Enough to see which program it is, and not the square of a long command.
-        let words = self.current.words.iter().take(8).cloned().collect();
-        let outer = std::mem::take(&mut self.current);
-        self.commands.push(Command { words, piped: outer.piped, inside: outer.inside });
-        self.outer.push(Outer { command: outer, quoted: self.quoted, closes_with });
-        self.quoted = false;
-        self.current.inside = inside;
-    }
+/// Whether it needs no quotes.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c)
+}
 
-    fn close(&mut self) {
-        self.end_command();
-        if let Some(outer) = self.outer.pop() {
-            self.current = outer.command;
-            self.quoted = outer.quoted;
-        }
-    }
-
-    fn push(&mut self, c: char) {
-        self.word.get_or_insert_default().push(c);
-    }
-
-    fn push_str(&mut self, text: &str) {
-        self.word.get_or_insert_default().push_str(text);
-    }
-
-    fn end_word(&mut self) {
-        self.current.words.extend(self.word.take());
-    }
-
-    fn end_command(&mut self) {
-        self.end_word();
-        // Nothing yet: a pipe may go on after a line break.
-        if self.current.words.is_empty() {
-            return;
-        }
-        let inside = self.current.inside;
-        let command = std::mem::take(&mut self.current);
-        self.current.inside = inside;
-        if self.commands.len() < COMMANDS_MAX {
-            self.commands.push(command);
+/// Words as a shell reads them back.
+pub(crate) fn quoted(words: &[String]) -> String {
+    let quote = |word: &String| {
+        if !word.is_empty() && word.chars().all(is_plain) {
+            word.clone()
         } else {
-            self.plain = false;
+            format!("'{}'", word.replace('\'', "'\"'\"'"))
         }
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+/// Judges `text` without a place: for examples.
+pub(crate) fn alone(text: &str) -> Judged {
+    let roots = ["/".to_owned()];
+    let place = danger::Place { cwd: Some("/work/project"), home: "/home/user" };
+    judge(text, allow::Ground { place, roots: &roots, closed: &[] })
+}
+
+/// Judges `text` as it would run in `ground`.
+pub(crate) fn judge(text: &str, ground: allow::Ground<'_>) -> Judged {
+    let outline = reader::read(text);
+    let findings = walk::walk(&outline, text, ground.place.cwd.unwrap_or("/"), ground.place.home);
+    let outside = outside(text, &outline);
+    let parts = if outside.is_none() { allow::parts(&outline, ground) } else { Vec::new() };
+    let doubtful = outline.flaws.are_doubts();
+    Judged { findings, parts, outside, doubtful, text: text.to_owned(), outline }
+}
+
+impl Judged {
+    /// Whether the other parser reads the same words: asked last, when all else would allow it.
+    pub(crate) fn is_read_alike(&self) -> bool {
+        grammar::agrees(&self.text, &self.outline)
     }
+}
+
+fn outside(text: &str, outline: &Outline) -> Option<String> {
+    if text.chars().nth(COMMAND_CHARS_MAX).is_some() {
+        return Some(format!("the command is longer than {COMMAND_CHARS_MAX} characters"));
+    }
+    if let Some(c) = text.chars().find(|c| is_unseen(*c)) {
+        return Some(format!("it holds {}, which cannot be seen", c.escape_unicode()));
+    }
+    allow::outside(outline).map(str::to_owned)
+}
+
+/// Characters that are drawn as nothing, as blanks, or as something else.
+fn is_unseen(c: char) -> bool {
+    let plain = matches!(c, '\n' | '\t' | ' ');
+    !plain
+        && (c.is_control()
+            || c.is_whitespace()
+            || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffd}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e000}'..='\u{f8ff}' | '\u{e0000}'..='\u{10ffff}'))
 }

@@ -7,6 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod commands;
+mod corpus;
+
 const ROOT: &str = "/w";
 
 fn policy(rules: &[&str]) -> RulePolicy {
@@ -63,7 +66,7 @@ fn grant(target: &str) -> Grant {
 }
 
 fn situation<'a>(agent: &'a str, grants: &'a [Grant], asking: Asking) -> Situation<'a> {
-    Situation { agent, grants, asking, now_ms: 0, uptime: Duration::ZERO, tier: "none" }
+    Situation { agent, grants, asking, now_ms: 0, uptime: Duration::ZERO, tier: "full" }
 }
 
 fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], call: &str) -> String {
@@ -75,7 +78,7 @@ fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], call: &str) -> Stri
             if let Some(grant) = &question.grant {
                 write!(text, ", grants {} {}", grant.operation, grant.target).unwrap();
             }
-            assert_eq!(question.scopes.len(), 1 + usize::from(question.grant.is_some()));
+            assert_eq!(question.scopes.len() > 1, question.grant.is_some());
             assert_eq!(question.scopes[0], Scope::Once);
             text.push_str(if question.yes_covers { "" } else { ", never by --yes" });
             if let Some(rule) = &question.rule {
@@ -364,8 +367,8 @@ fn offers_rules_that_allow_the_call_and_little_else() {
         ("write_file a.rs", "write_file /extra/a.rs"),
         ("multi_edit a/x", "multi_edit a/x/y"),
         ("bash cargo test 'a b'", "bash cargo test a b"),
-        ("bash  ls -l a\\ ", "bash ls -l a"),
-        ("bash A=1 make all", "bash A=1 rm x"),
+        ("bash  ls -l 'a '", "bash ls -l a"),
+        ("bash CI=1 make all", "bash CI=1 rm x"),
         ("bash python3 build.py", "bash python3 other.py"),
     ];
     for (call, other) in table {
@@ -471,10 +474,10 @@ proptest! {
     #[test]
     fn reads_any_text(text in "(?s:.{0,200})", shells in "[$`'\"(){}|&;<> a\\\\\n]{0,200}") {
         for text in [text, shells] {
-            let script = Script::read(&text);
-            prop_assert!(script.skeleton.len() <= text.len());
-            prop_assert!(hardening::danger(&script).is_none() || !script.commands.is_empty());
-            prop_assert!(script.secret_word().is_none_or(|word| !word.is_empty()));
+            let judged = shell::alone(&text);
+            let words = judged.findings.runs.iter().map(|run| run.words.len()).sum::<usize>();
+            let listed = text.contains(['{', '$']);
+            prop_assert!(listed || words <= 4 * text.len() + 4, "{} words", words);
         }
     }
 
@@ -485,7 +488,9 @@ proptest! {
         ]);
         let call = action(&format!("bash cargo test {tail}"));
         let verdict = policy.judge(&call, &situation("build", &[], Asking::Human));
-        let joins = tail.contains([';', '&', '|', '$', '`', '<', '>', '(', '\n'])
+        // What only ends the command joins nothing to it.
+        let tail = tail.trim_end_matches([' ', '\n', ';']);
+        let joins = tail.contains([';', '&', '|', '$', '`', '>', '(', '\n'])
             && !tail.contains(['\'', '"', '\\']);
         prop_assert!(!(joins && matches!(verdict, Verdict::Allow(_))), "{tail:?}");
     }

@@ -18,11 +18,17 @@ use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure};
 use crate::provider::openai_compatible::classify;
-use crate::provider::profile::{Auth, Profile, Timeouts};
+use crate::provider::profile::{Auth, Profile, Protocol, Timeouts};
 use crate::provider::tls;
 
 /// Secrets shorter than this are not looked for in texts: masking `1` would only garble them.
 const SECRET_BYTES_MIN: usize = 8;
+
+/// The version of the Messages protocol that is spoken, unless the configuration names another.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// Headers that can have a key in them.
+const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
 /// Whose words something is, and what must not be repeated of them.
 #[derive(Debug)]
@@ -194,6 +200,9 @@ fn parse_url(profile: &Profile, path: &str) -> Result<Url, Failure> {
 fn headers(profile: &Profile, url: &Url) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if profile.protocol == Protocol::Messages {
+        headers.insert("anthropic-version", HeaderValue::from_static(ANTHROPIC_VERSION));
+    }
     for (name, value) in &profile.headers {
         headers.insert(header_name(profile, name)?, secret_value(profile, name, "", value)?);
     }
@@ -225,10 +234,15 @@ fn infer_auth(profile: &Profile, url: &Url) -> Auth {
     if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {
         return Auth::Header("api-key".to_owned());
     }
-    let brings_its_own =
-        profile.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    let brings_its_own = profile
+        .headers
+        .iter()
+        .any(|(name, _)| KEY_HEADERS.iter().any(|key| name.eq_ignore_ascii_case(key)));
     if profile.api_key.is_none() && (brings_its_own || is_loopback(url)) {
         return Auth::None;
+    }
+    if profile.protocol == Protocol::Messages {
+        return Auth::Header("x-api-key".to_owned());
     }
     Auth::Bearer
 }

@@ -4,39 +4,23 @@
 //! future of an attempt closes its connection.
 
 pub(crate) mod classify;
-pub(crate) mod decode;
-mod encode;
+pub(crate) mod encode;
 mod frame;
-mod reply;
+pub(crate) mod reply;
 mod wire;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
-use jiff::Timestamp;
 use posse_actors::ports::{
     Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
 };
-use reqwest::Response;
-use reqwest::header::CONTENT_TYPE;
-use tokio::time::timeout;
 
 use crate::failure::Failure;
+use crate::provider::attempt::attempt;
 use crate::provider::http::Endpoint;
-use crate::provider::openai_compatible::decode::Source;
 use crate::provider::openai_compatible::encode::Encoder;
+use crate::provider::openai_compatible::reply::Reply;
 use crate::provider::profile::Profile;
-
-/// Bytes of an error that are read.
-const ERROR_BYTES_MAX: usize = 64 * 1024;
-
-/// How long an error may take to arrive.
-const ERROR_WAIT: Duration = Duration::from_secs(5);
-
-/// How long the end of the body may follow the end of the reply, so that the connection can be
-/// used again.
-const DRAIN_WAIT: Duration = Duration::from_millis(10);
 
 /// One profile's server.
 #[derive(Debug)]
@@ -55,7 +39,12 @@ impl OpenAiCompatible {
     pub(crate) fn new(profile: Profile) -> Result<OpenAiCompatible, Failure> {
         Ok(OpenAiCompatible(Arc::new(Shared {
             endpoint: Endpoint::new(&profile, "/chat/completions")?,
-            encoder: Encoder::new(&profile.model, profile.quirks, profile.max_tokens),
+            encoder: Encoder::new(
+                &profile.model,
+                profile.quirks,
+                profile.sight,
+                profile.max_tokens,
+            ),
             model: profile.model,
             stream: profile.stream,
         })))
@@ -92,54 +81,8 @@ impl Shared {
         deltas: &DeltaSender,
     ) -> Result<Completion, ProviderError> {
         let stream = request.stream && self.stream;
-        let accept = if stream { "text/event-stream" } else { "application/json" };
         let body = self.encoder.encode(request, stream);
-        let response = self.endpoint.post(body.into(), accept, stream).await?;
-        let origin = &self.endpoint.origin;
-        if !response.status().is_success() {
-            return Err(self.refusal(response).await);
-        }
-        let kind = response.headers().get(CONTENT_TYPE);
-        if kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html")) {
-            return Err(classify::not_the_provider(origin));
-        }
-        let mut source = Live(response, self.endpoint.silence(stream));
-        let wanted = request.stream.then_some(deltas);
-        let completion = decode::read(&mut source, origin, self.endpoint.idle(), wanted).await?;
-        timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
-        Ok(completion)
-    }
-
-    async fn refusal(&self, response: Response) -> ProviderError {
-        let status = response.status();
-        let headers = response.headers().clone();
-        let mut body = Vec::new();
-        let mut source = Live(response, ERROR_WAIT);
-        timeout(ERROR_WAIT, async {
-            while let Ok(Some(chunk)) = source.next().await {
-                let room = ERROR_BYTES_MAX - body.len();
-                body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-                if body.len() >= ERROR_BYTES_MAX {
-                    break;
-                }
-            }
-        })
-        .await
-        // What has arrived until then is enough of an explanation.
-        .ok();
-        classify::status(&self.endpoint.origin, status, &headers, &body, Timestamp::now())
-    }
-}
-
-/// A reply, and how long it may bring nothing at all.
-struct Live(Response, Duration);
-
-impl Source for Live {
-    async fn next(&mut self) -> Result<Option<Bytes>, String> {
-        match timeout(self.1, self.0.chunk()).await {
-            Ok(chunk) => chunk.map_err(|error| classify::chain(&error.without_url())),
-            Err(_) => Err(format!("not a byte for {} s", self.1.as_secs_f64())),
-        }
+        attempt::<Reply>(&self.endpoint, body, stream, request.stream, deltas).await
     }
 }
 

@@ -3,7 +3,7 @@
 //! Default models are dated; a server that does not know one says so, and nothing here refuses
 //! a model it has not heard of.
 
-use crate::provider::profile::Quirks;
+use crate::provider::profile::{Protocol, Quirks};
 
 /// When the default models were looked up.
 pub const MODELS_DATED: &str = "2026-11";
@@ -13,6 +13,8 @@ pub const MODELS_DATED: &str = "2026-11";
 pub struct Preset {
     /// Its name, which is also the default name of a profile.
     pub name: &'static str,
+    /// What it speaks.
+    pub protocol: Protocol,
     /// Where its API begins, if that is the same for everyone.
     pub base_url: Option<&'static str>,
     /// The environment variable that people keep its key in.
@@ -28,12 +30,16 @@ pub struct Preset {
 enum Quirk {
     OmitTemperature,
     ReturnReasoning,
+    CacheBreakpoints,
     MaxTokensField(&'static str),
+    MaxImages(usize),
+    MaxImageBytes(usize),
 }
 
 const PRESETS: &[Preset] = &[
     Preset {
         name: "openai",
+        protocol: Protocol::ChatCompletions,
         base_url: Some("https://api.openai.com/v1"),
         key_variable: Some("OPENAI_API_KEY"),
         placeholder_key: None,
@@ -42,7 +48,18 @@ const PRESETS: &[Preset] = &[
         quirks: &[Quirk::OmitTemperature, Quirk::MaxTokensField("max_completion_tokens")],
     },
     Preset {
+        name: "anthropic",
+        protocol: Protocol::Messages,
+        base_url: Some("https://api.anthropic.com/v1"),
+        key_variable: Some("ANTHROPIC_API_KEY"),
+        placeholder_key: None,
+        model: Some("claude-sonnet-5-5"),
+        // Its models reject any temperature but the default.
+        quirks: &[Quirk::OmitTemperature],
+    },
+    Preset {
         name: "gemini",
+        protocol: Protocol::ChatCompletions,
         base_url: Some("https://generativelanguage.googleapis.com/v1beta/openai/"),
         key_variable: Some("GOOGLE_API_KEY"),
         placeholder_key: None,
@@ -51,6 +68,7 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "ollama",
+        protocol: Protocol::ChatCompletions,
         base_url: Some("http://localhost:11434/v1"),
         key_variable: None,
         placeholder_key: Some("ollama"),
@@ -59,6 +77,7 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "lmstudio",
+        protocol: Protocol::ChatCompletions,
         base_url: Some("http://localhost:1234/v1"),
         key_variable: None,
         placeholder_key: Some("lm-studio"),
@@ -67,6 +86,7 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "vllm",
+        protocol: Protocol::ChatCompletions,
         base_url: Some("http://localhost:8000/v1"),
         key_variable: None,
         placeholder_key: Some("vllm"),
@@ -75,6 +95,7 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "llamacpp",
+        protocol: Protocol::ChatCompletions,
         base_url: Some("http://localhost:8080/v1"),
         key_variable: None,
         placeholder_key: Some("llamacpp"),
@@ -84,14 +105,17 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "openrouter",
+        protocol: Protocol::ChatCompletions,
         base_url: Some("https://openrouter.ai/api/v1"),
         key_variable: Some("OPENROUTER_API_KEY"),
         placeholder_key: None,
         model: Some("anthropic/claude-sonnet-4.5"),
-        quirks: &[Quirk::ReturnReasoning],
+        // It passes the marks on to those of its servers that have a cache.
+        quirks: &[Quirk::ReturnReasoning, Quirk::CacheBreakpoints],
     },
     Preset {
         name: "together",
+        protocol: Protocol::ChatCompletions,
         base_url: Some("https://api.together.xyz/v1"),
         key_variable: Some("TOGETHER_API_KEY"),
         placeholder_key: None,
@@ -100,20 +124,36 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "groq",
+        protocol: Protocol::ChatCompletions,
         base_url: Some("https://api.groq.com/openai/v1"),
         key_variable: Some("GROQ_API_KEY"),
         placeholder_key: None,
         model: Some("openai/gpt-oss-120b"),
-        quirks: &[Quirk::MaxTokensField("max_completion_tokens")],
+        quirks: &[
+            Quirk::MaxTokensField("max_completion_tokens"),
+            Quirk::MaxImages(5),
+            Quirk::MaxImageBytes(4_000_000),
+        ],
     },
     Preset {
         name: "azure",
+        protocol: Protocol::ChatCompletions,
         // The address has the name of the user's resource, and a model is a deployment.
         base_url: None,
         key_variable: Some("AZURE_OPENAI_API_KEY"),
         placeholder_key: None,
         model: None,
         quirks: &[Quirk::OmitTemperature, Quirk::MaxTokensField("max_completion_tokens")],
+    },
+    Preset {
+        // The same server as `openai`, which has the key's variable first.
+        name: "openai-responses",
+        protocol: Protocol::Responses,
+        base_url: Some("https://api.openai.com/v1"),
+        key_variable: Some("OPENAI_API_KEY"),
+        placeholder_key: None,
+        model: Some("gpt-5.1"),
+        quirks: &[Quirk::OmitTemperature],
     },
 ];
 
@@ -125,6 +165,9 @@ impl Preset {
             match quirk {
                 Quirk::OmitTemperature => quirks.omit_temperature = true,
                 Quirk::ReturnReasoning => quirks.return_reasoning = true,
+                Quirk::CacheBreakpoints => quirks.cache_breakpoints = true,
+                Quirk::MaxImages(images) => quirks.max_images = Some(*images),
+                Quirk::MaxImageBytes(bytes) => quirks.max_image_bytes = Some(*bytes),
                 Quirk::MaxTokensField(field) => quirks.max_tokens_field = Some((*field).to_owned()),
             }
         }
@@ -152,7 +195,7 @@ mod tests {
     use secrecy::ExposeSecret;
 
     use super::*;
-    use crate::provider::openai_compatible;
+    use crate::provider::live;
     use crate::provider::profile::{Auth, Profile, Settings};
 
     fn settings(json: &str) -> Settings {
@@ -170,9 +213,10 @@ mod tests {
                 (Some(variable) == preset.key_variable).then(|| "key-of-the-user".to_owned())
             };
             let profile = Profile::resolve(preset.name, settings(own), key).unwrap();
-            let info = openai_compatible(profile).unwrap().info();
+            let info = live(profile).unwrap().info();
             assert_eq!(info.profile, preset.name);
-            assert!(info.endpoint.ends_with("/chat/completions"), "{}", info.endpoint);
+            let path = preset.protocol.call_path("/v1");
+            assert!(info.endpoint.ends_with(path), "{}", info.endpoint);
             assert!(!info.endpoint[8..].contains("//"), "{}", info.endpoint);
 
             let without = Profile::resolve(preset.name, settings(own), |_| None);
@@ -217,9 +261,7 @@ mod tests {
         ];
         for (own, code) in table {
             let lookup = |name: &str| key.clone().filter(|_| name != "NO");
-            let built = Profile::resolve("mine", settings(own), lookup)
-                .and_then(openai_compatible)
-                .map(|_| ());
+            let built = Profile::resolve("mine", settings(own), lookup).and_then(live).map(|_| ());
             let failure = built.unwrap_err();
             assert_eq!(failure.code, code, "{own}");
             assert!(!failure.to_string().contains("u:p"), "{failure}");

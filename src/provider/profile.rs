@@ -4,6 +4,8 @@
 //! in and the key found.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -12,11 +14,57 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::failure::{Exit, Failure};
 use crate::provider::presets;
 
+/// What a server speaks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// Chat Completions.
+    #[default]
+    #[serde(rename = "openai-compatible")]
+    ChatCompletions,
+    /// `OpenAI` Responses.
+    #[serde(rename = "openai-responses")]
+    Responses,
+    /// Anthropic Messages.
+    #[serde(rename = "anthropic")]
+    Messages,
+}
+
+impl Protocol {
+    /// Where a reply is asked for, below `base`.
+    pub(crate) fn call_path(self, base: &str) -> &'static str {
+        match self {
+            Protocol::ChatCompletions => "/chat/completions",
+            Protocol::Responses => "/responses",
+            Protocol::Messages if ends_with_version(base) => "/messages",
+            Protocol::Messages => "/v1/messages",
+        }
+    }
+
+    /// Where the list of models is, below `base`.
+    pub(crate) fn list_path(self, base: &str) -> &'static str {
+        match self {
+            Protocol::Messages if !ends_with_version(base) => "/v1/models",
+            Protocol::ChatCompletions | Protocol::Responses | Protocol::Messages => "/models",
+        }
+    }
+}
+
+/// Whether an address names a version of an API, as in `https://host/v1`. Some people, and the
+/// tools of some vendors, leave it out.
+fn ends_with_version(base: &str) -> bool {
+    let last = base.trim().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let mut rest = last.strip_prefix('v').unwrap_or_default().chars();
+    rest.next().is_some_and(|c| c.is_ascii_digit()) && rest.all(|c| c.is_ascii_alphanumeric())
+}
+
 /// One server, one model, one set of credentials.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// Its name in the configuration.
     pub name: String,
+    /// What the server speaks.
+    pub protocol: Protocol,
     /// Where the API begins, such as `https://api.openai.com/v1`.
     pub base_url: String,
     /// The model to ask.
@@ -35,6 +83,38 @@ pub struct Profile {
     pub stream: bool,
     /// How long silence is borne.
     pub timeouts: Timeouts,
+    /// Whether the model takes images, as far as that is known.
+    pub sight: Sight,
+}
+
+/// Whether a model takes images: found out when there is one.
+#[derive(Clone)]
+pub struct Sight(Arc<LazyLock<Option<String>, FindBlindness>>);
+
+type FindBlindness = Box<dyn FnOnce() -> Option<String> + Send>;
+
+impl Sight {
+    /// `find` says why the model takes none, and which does; `None`: it may well take them.
+    pub fn new(find: impl FnOnce() -> Option<String> + Send + 'static) -> Sight {
+        Sight(Arc::new(LazyLock::new(Box::new(find))))
+    }
+
+    /// Why the model takes no images, if it takes none.
+    pub fn blindness(&self) -> Option<&str> {
+        LazyLock::force(&self.0).as_deref()
+    }
+}
+
+impl Default for Sight {
+    fn default() -> Sight {
+        Sight::new(|| None)
+    }
+}
+
+impl fmt::Debug for Sight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sight")
+    }
 }
 
 /// How a key is sent.
@@ -68,8 +148,27 @@ pub struct Quirks {
     pub return_reasoning: bool,
     /// The model takes no images; it is told that there was one.
     pub no_vision: bool,
+    /// Images that one request may have. Of more, the oldest are left out.
+    pub max_images: Option<usize>,
+    /// Bytes that the images of one request may have, as they are sent.
+    pub max_image_bytes: Option<usize>,
     /// Results of tools carry the tool's name.
     pub tool_result_name: bool,
+    /// Mark the places up to which the server may cache a prompt, as Messages has it.
+    pub cache_breakpoints: bool,
+    /// Mark no places up to which the server may cache a prompt, and name no key for its cache.
+    pub no_prompt_cache: bool,
+    /// Tokens that a model may think before it answers, where it is told by a number.
+    pub thinking_budget: Option<u64>,
+    /// The model decides by itself how long it thinks.
+    pub adaptive_thinking: bool,
+    /// How hard the model tries: `low`, `medium`, `high`, or what else its server knows.
+    pub effort: Option<String>,
+    /// What a model tells of its thinking: `auto`, `concise` or `detailed`. Some servers tell only
+    /// those they know.
+    pub reasoning_summary: Option<String>,
+    /// The model does not think, and its server does not like to be asked about it.
+    pub no_reasoning: bool,
 }
 
 /// How long silence is borne. A reply as a whole may take as long as it likes.
@@ -113,6 +212,9 @@ impl Timeouts {
 pub struct Settings {
     /// The preset to start from, where it is not the profile's own name.
     pub preset: Option<String>,
+    /// What the server speaks, where that is not what the preset says.
+    #[serde(rename = "type")]
+    pub protocol: Option<Protocol>,
     /// Where the API begins.
     #[serde(rename = "baseURL")]
     pub base_url: Option<String>,
@@ -143,6 +245,7 @@ impl Profile {
     pub fn new(name: &str, base_url: &str, model: &str, api_key: Option<SecretString>) -> Profile {
         Profile {
             name: name.to_owned(),
+            protocol: Protocol::default(),
             base_url: base_url.to_owned(),
             model: model.to_owned(),
             api_key,
@@ -152,7 +255,15 @@ impl Profile {
             max_tokens: None,
             stream: true,
             timeouts: Timeouts::default(),
+            sight: Sight::default(),
         }
+    }
+
+    /// The address without the path of a call: some people give the address of the one call
+    /// instead of where the API begins.
+    pub(crate) fn base(&self) -> &str {
+        let base = self.base_url.trim().trim_end_matches('/');
+        base.strip_suffix(self.protocol.call_path("/v1")).unwrap_or(base)
     }
 
     /// Fills `settings` up from the preset, and finds the key with `environment`.
@@ -197,8 +308,10 @@ impl Profile {
             )
             .fix(format!("set {variable}, or providers.{name}.apiKey in your own configuration")));
         }
+        let protocol = settings.protocol.or(preset.map(|preset| preset.protocol));
         Ok(Profile {
             name: name.to_owned(),
+            protocol: protocol.unwrap_or_default(),
             base_url,
             model,
             api_key,
@@ -210,6 +323,7 @@ impl Profile {
             max_tokens: settings.max_tokens,
             stream: settings.stream.unwrap_or(true),
             timeouts: settings.timeouts.unwrap_or_default(),
+            sight: Sight::default(),
         })
     }
 }

@@ -1,18 +1,23 @@
-//! Whether a server answers: one small request that asks for the list of its models.
+//! Whether a server answers: one small request that asks for the list of its models, or that
+//! costs nothing.
 //!
 //! It goes the way of real requests, with the same address, headers, proxy and certificates, so
 //! what it meets is what a run would meet.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use posse_actors::conversation::{ContentPart, Message};
+use posse_actors::ports::{ProviderError, Request, ToolSpec};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::failure::Failure;
+use crate::provider::anthropic::Anthropic;
 use crate::provider::http::Endpoint;
 use crate::provider::openai_compatible::classify;
-use crate::provider::profile::Profile;
+use crate::provider::profile::{Profile, Protocol};
 
 /// Bytes of the list that are read.
 const LIST_BYTES_MAX: usize = 4 << 20;
@@ -36,15 +41,41 @@ pub enum Reached {
 /// Asks the server of `profile` for its models, for at most `limit`.
 pub async fn reach(profile: &Profile, limit: Duration) -> Result<Reached, Failure> {
     let mut profile = profile.clone();
-    // Some people give the address of the one call instead of where the API begins.
-    let base = profile.base_url.trim().trim_end_matches('/');
-    profile.base_url = base.strip_suffix("/chat/completions").unwrap_or(base).to_owned();
-    let endpoint = Endpoint::new(&profile, "/models")?;
-    let asked = timeout(limit, ask(&endpoint, &profile.model)).await;
-    Ok(asked.unwrap_or_else(|_| Reached::Failed {
+    profile.base_url = profile.base().to_owned();
+    let endpoint = Endpoint::new(&profile, profile.protocol.list_path(&profile.base_url))?;
+    let asked = timeout(limit, async {
+        if profile.protocol == Protocol::Messages
+            && let Some(answer) = count(&profile).await?
+        {
+            return Ok(answer);
+        }
+        Ok(ask(&endpoint, &profile.model).await)
+    });
+    let asked = asked.await.ok().transpose()?;
+    Ok(asked.unwrap_or_else(|| Reached::Failed {
         class: "unreachable",
         cause: classify::silent(&endpoint.origin, limit).chain(),
     }))
+}
+
+/// Lets the server count the tokens of a greeting: it costs nothing, and its list of models comes
+/// in pages. `None`: it does not count, or not for this model.
+async fn count(profile: &Profile) -> Result<Option<Reached>, Failure> {
+    let provider = Anthropic::new(profile.clone())?;
+    let greeting = Message::User { content: vec![ContentPart::text("Hello")] };
+    let tools: [ToolSpec; 0] = [];
+    let request = Request {
+        messages: vec![Arc::new(greeting)],
+        tools: Arc::new(tools),
+        stream: false,
+        tokens_max: None,
+        temperature: None,
+    };
+    Ok(match provider.count_tokens(&request).await {
+        Ok(_) => Some(Reached::Listed(Some(true))),
+        Err(ProviderError::Rejected { .. } | ProviderError::Broken { .. }) => None,
+        Err(error) => Some(Reached::Failed { class: error.class(), cause: error.chain() }),
+    })
 }
 
 async fn ask(endpoint: &Endpoint, model: &str) -> Reached {
@@ -85,6 +116,60 @@ fn lists(body: &[u8], model: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::testing::{Server, answer};
+
+    #[tokio::test]
+    async fn asks_each_protocol_where_it_answers() {
+        let listed = r#"{"data":[{"id":"some-model"}]}"#;
+        let counted = r#"{"input_tokens":8}"#;
+        let missing = r#"{"error":{"type":"not_found_error","message":"model: some-model"}}"#;
+        let refused = r#"{"error":{"type":"authentication_error","message":"no"}}"#;
+        let known = Reached::Listed(Some(true));
+        let table = [
+            (Protocol::ChatCompletions, vec![("200 OK", listed)], Some(known.clone())),
+            (Protocol::Responses, vec![("200 OK", listed)], Some(known.clone())),
+            (Protocol::Messages, vec![("200 OK", counted)], Some(known.clone())),
+            (
+                Protocol::Messages,
+                vec![("404 Not Found", missing), ("200 OK", r#"{"data":[{"id":"x"}]}"#)],
+                Some(Reached::Listed(Some(false))),
+            ),
+            (
+                Protocol::Messages,
+                vec![("404 Not Found", "{}"), ("404 Not Found", "{}")],
+                Some(Reached::WithoutList),
+            ),
+            (Protocol::Messages, vec![("401 Unauthorized", refused)], None),
+        ];
+        for (protocol, answers, expected) in table {
+            let count = answers.len();
+            let scripts = answers.into_iter().map(|(status, body)| answer(status, "", body));
+            let server = Server::start(scripts).await;
+            let mut profile = server.profile();
+            let call = protocol.call_path("/v1");
+            profile.protocol = protocol;
+            // Given like this, too.
+            profile.base_url = format!("{}/v1{call}", server.address);
+            let reached = reach(&profile, Duration::from_secs(10)).await.unwrap();
+            match expected {
+                Some(expected) => assert_eq!(reached, expected, "{protocol:?}"),
+                None => assert!(
+                    matches!(reached, Reached::Failed { class: "unauthorized", .. }),
+                    "{reached:?}"
+                ),
+            }
+            let paths: Vec<String> = server
+                .seen()
+                .iter()
+                .map(|seen| seen.head.split(' ').nth(1).unwrap().to_owned())
+                .collect();
+            let all = match protocol {
+                Protocol::Messages => vec!["/v1/messages/count_tokens", "/v1/models"],
+                Protocol::ChatCompletions | Protocol::Responses => vec!["/v1/models"],
+            };
+            assert_eq!(paths, all[..count]);
+        }
+    }
 
     #[test]
     fn finds_the_model_in_lists_of_several_shapes() {

@@ -44,9 +44,10 @@ use posse_actors::ports::{
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
+use crate::provider::decode::{self, Source};
 use crate::provider::http::Origin;
 use crate::provider::openai_compatible::classify;
-use crate::provider::openai_compatible::decode::{self, Source};
+use crate::provider::openai_compatible::reply::Reply;
 use crate::provider::replay::key::Key;
 use crate::provider::replay::recorder::Recorder;
 
@@ -179,7 +180,7 @@ impl Provider for Replay {
         Box::pin(async move {
             let mut tape = Tape(shared.find(&request)?);
             let wanted = request.stream.then_some(&deltas);
-            decode::read(&mut tape, &shared.origin, Duration::from_mins(1), wanted).await
+            decode::read::<Reply>(&mut tape, &shared.origin, Duration::from_mins(1), wanted).await
         })
     }
 }

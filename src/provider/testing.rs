@@ -1,5 +1,10 @@
 //! A server on loopback that says exactly these bytes, and a way to ask it.
 
+pub(crate) mod histories;
+pub(crate) mod strict;
+
+mod cuts;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -130,8 +135,8 @@ async fn read_request(stream: &mut TcpStream) -> Option<Seen> {
         }
     };
     let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-    let length = head.split("content-length: ").nth(1)?.split("\r\n").next()?.parse::<usize>();
-    let length = length.ok()?;
+    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+    let length: usize = length.map_or(Ok(0), str::parse).ok()?;
     while bytes.len() < end + length {
         if stream.read_buf(&mut bytes).await.ok()? == 0 {
             return None;

@@ -15,7 +15,7 @@ pub(crate) struct Recording {
     pub(crate) model: String,
     pub(crate) cwd: String,
     pub(crate) started_ms: u64,
-    /// Names of the tools that it saw, as of the last prompt.
+    /// Names of the tools that it saw: of every agent that it had.
     pub(crate) tools: Vec<String>,
     pub(crate) turns: Vec<Turn>,
     /// Ids of calls, in the order in which they were minted.
@@ -23,8 +23,15 @@ pub(crate) struct Recording {
     pub(crate) outcomes: HashMap<CallId, ToolOutput>,
     /// `maxTurns`, if it was reached.
     pub(crate) turns_max: Option<u32>,
-    queued: HashMap<MessageId, (MessageKind, Vec<ContentPart>)>,
+    /// What the user said while a call ran, and the model read after it.
+    pub(crate) said: HashMap<CallId, Vec<Message>>,
+    queued: HashMap<MessageId, (Message, Option<CallId>)>,
+    /// The call of the last reply that started last.
+    running: Option<CallId>,
 }
+
+/// Something that the user said meanwhile.
+pub(crate) type Message = (MessageKind, Vec<ContentPart>);
 
 /// One prompt, and what was answered to it.
 #[derive(Debug)]
@@ -39,7 +46,7 @@ pub(crate) struct Turn {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) completion: Completion,
-    pub(crate) messages: Vec<(MessageKind, Vec<ContentPart>)>,
+    pub(crate) messages: Vec<Message>,
 }
 
 impl Recording {
@@ -62,20 +69,29 @@ impl Recording {
                 (self.provider, self.model) = (provider.clone(), model.clone());
                 self.started_ms = record.ts;
             }
-            Event::InvocationStarted { tools, .. } => self.tools.clone_from(tools),
+            Event::InvocationStarted { tools, .. } => {
+                let new = tools.iter().filter(|name| !self.tools.contains(name));
+                let new: Vec<String> = new.cloned().collect();
+                self.tools.extend(new);
+            }
             Event::UserMessage { content, message_id: None } => {
                 let prompt = Prompt { content: content.clone() };
                 self.turns.push(Turn { prompt, replies: VecDeque::new(), failure: None });
             }
             Event::MessageQueued { message_id, kind, content } => {
-                self.queued.insert(message_id.clone(), (*kind, content.clone()));
+                let message = (*kind, content.clone());
+                self.queued.insert(message_id.clone(), (message, self.running.clone()));
             }
-            Event::MessageDelivered { message_id } => {
-                let message = self.queued.remove(message_id);
-                if let Some(reply) = self.last_reply() {
-                    reply.messages.extend(message);
+            Event::MessageDelivered { message_id } => match self.queued.remove(message_id) {
+                // Earlier, it would keep the call from starting.
+                Some((message, Some(call))) => self.said.entry(call).or_default().push(message),
+                Some((message, None)) => {
+                    if let Some(reply) = self.last_reply() {
+                        reply.messages.push(message);
+                    }
                 }
-            }
+                None => (),
+            },
             Event::InvocationFailed { class, .. } => {
                 if let Some(turn) = self.turns.last_mut() {
                     turn.failure = Some(class.clone());
@@ -92,6 +108,9 @@ impl Recording {
     fn heard(&mut self, event: &Event) {
         match event {
             Event::ModelReply { message, stop_reason, model, .. } => {
+                self.running = None;
+                // What has waited since before this reply waits for its end.
+                self.queued.values_mut().for_each(|(_, call)| *call = None);
                 let mut message = message.clone();
                 for call in &mut message.tool_calls {
                     let theirs = call.provider_id.take().unwrap_or_default();
@@ -114,6 +133,7 @@ impl Recording {
                     known.add(usage);
                 }
             }
+            Event::ToolStarted { call_id, .. } => self.running = Some(call_id.clone()),
             Event::ToolCompleted { call_id, content, metadata, .. } => {
                 self.outcome(call_id, content, metadata, false);
             }

@@ -16,7 +16,7 @@ use posse_actors::root_session::SessionHandle;
 use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
-use crate::replaying::recording::{Recording, Reply};
+use crate::replaying::recording::{Message, Recording, Reply};
 
 /// What the actors on the stage have in common.
 #[derive(Debug, Default)]
@@ -46,6 +46,15 @@ impl Stage {
     pub(crate) fn begin(&self, replies: VecDeque<Reply>, failure: Option<String>) {
         *lock(&self.replies) = replies;
         *lock(&self.failure) = failure;
+    }
+
+    /// Says what the user said at this point.
+    async fn say(&self, messages: Vec<Message>) {
+        if let Some(session) = self.session.get() {
+            for (kind, content) in messages {
+                session.deliver(kind, content).await.ok();
+            }
+        }
     }
 
     /// The record goes no further: whoever runs is stopped, as it was then.
@@ -95,11 +104,7 @@ impl Provider for RecordedModel {
                 };
             };
             // What was said while it worked is said before it goes on.
-            if let Some(session) = stage.session.get() {
-                for (kind, content) in messages {
-                    session.deliver(kind, content).await.ok();
-                }
-            }
+            stage.say(messages).await;
             Ok(completion)
         })
     }
@@ -145,6 +150,8 @@ impl Tool for RecordedTool {
     fn run(&self, _: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let stage = Arc::clone(&self.stage);
         Box::pin(async move {
+            let said = stage.recording.said.get(&context.call.call_id);
+            stage.say(said.cloned().unwrap_or_default()).await;
             match stage.recording.outcomes.get(&context.call.call_id) {
                 Some(output) => output.clone(),
                 None => stage.stop().await,

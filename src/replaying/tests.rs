@@ -3,7 +3,7 @@
 use posse_actors::conversation::{ContentPart, Prompt, StopReason};
 use posse_actors::event::{Event, MessageKind};
 use posse_actors::ports::ProviderError;
-use posse_actors::testing::{Bench, HangingTool, Journaled, Step as Said, WritingTool};
+use posse_actors::testing::{Bench, GatedTool, HangingTool, Journaled, Step as Said, WritingTool};
 
 use super::*;
 
@@ -118,6 +118,43 @@ async fn what_was_said_meanwhile_enters_at_the_same_place() {
     running.outcome().await.unwrap();
     stage.end().await;
     assert_eq!(compared(&records(&bench).await).await, None);
+}
+
+#[tokio::test]
+async fn what_an_agent_did_before_another_with_fewer_tools_took_over_is_the_same_again() {
+    let bench =
+        bench(vec![Said::call("echo", r#"{"text":"a"}"#), Said::say("done"), Said::say("planned")]);
+    let mut records = recorded(&bench, &["one", "two"]).await;
+    let started = records.iter_mut().rev().find_map(|record| match &mut record.event {
+        Event::InvocationStarted { tools, .. } => Some(tools),
+        _ => None,
+    });
+    *started.unwrap() = vec!["write".to_owned()];
+    assert_eq!(compared(&records).await, None);
+}
+
+#[tokio::test]
+async fn what_was_said_while_a_call_ran_leaves_the_call_its_result() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let bench = Bench::new(vec![
+        Said::call("gated", r#"{"text":"x"}"#),
+        Said::say("as you say"),
+        Said::say("and the follow-up"),
+    ])
+    .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("one")).await.unwrap();
+    stage.until(|event| matches!(event, Event::ToolStarted { .. })).await;
+    let part = |text: &str| vec![ContentPart::text(text)];
+    stage.session.deliver(MessageKind::Steer, part("hurry")).await.unwrap();
+    stage.session.deliver(MessageKind::FollowUp, part("then this")).await.unwrap();
+    gate.add_permits(1);
+    running.outcome().await.unwrap();
+    stage.end().await;
+    let records = records(&bench).await;
+    let completed = |record: &StoredRecord| matches!(record.event, Event::ToolCompleted { .. });
+    assert!(records.iter().any(completed));
+    assert_eq!(compared(&records).await, None);
 }
 
 #[tokio::test]

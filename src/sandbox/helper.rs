@@ -1,28 +1,102 @@
 //! The helper: our own binary, started again, which prepares the process that becomes a command.
 //!
 //! An ordinary single-threaded program does what a closure between fork and exec must not. It
-//! makes a new session, dies with its parent, resets signals, closes descriptors, reports what is
-//! in force over its standard input, which is a pipe for that, and becomes the command. If the
-//! report cannot be written, there is no command.
+//! makes a new session, dies with its parent, resets signals and closes descriptors; then it waits
+//! for a request on its standard input, which is a socket for that, puts in force what the request
+//! says, reports what the kernel answered, and becomes the command. If anything of it fails, or
+//! the report cannot be written, there is no command.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::unistd::{Pid, close, dup2_stdin, getppid, setsid};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{Pid, close, dup2_stderr, dup2_stdin, dup2_stdout, getppid, setsid};
+use serde_json::json;
 
-use crate::sandbox::watch;
+use crate::sandbox::kernel::{self, Fork};
+use crate::sandbox::namespaces::{self, Mounted};
+use crate::sandbox::plan::{Backend, Plan, Tier};
+use crate::sandbox::seccomp::Filters;
+use crate::sandbox::wire::{self, Request};
+use crate::sandbox::{dialogue, init, landlock, watch};
 
 /// The first argument that makes a process the helper.
 pub(crate) const MARK: &str = "__posse_helper";
 
 /// Exit code of a helper that did not become a command.
 const NOT_PREPARED: u8 = 125;
+
+/// What a helper can be made ready for before it knows the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Nothing is confined.
+    Bare,
+    /// Confined where it is, with the host's network or without.
+    Reduced { network: bool },
+    /// Namespaces of our own, with the host's network or without.
+    Namespaces { network: bool },
+    /// The first process in a namespace that somebody else has made.
+    Inner,
+}
+
+impl Shape {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Shape::Bare => "bare",
+            Shape::Reduced { network: false } => "reduced",
+            Shape::Reduced { network: true } => "reduced+network",
+            Shape::Namespaces { network: false } => "namespaces",
+            Shape::Namespaces { network: true } => "namespaces+network",
+            Shape::Inner => "inner",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Shape> {
+        let all = [
+            Shape::Bare,
+            Shape::Reduced { network: false },
+            Shape::Reduced { network: true },
+            Shape::Namespaces { network: false },
+            Shape::Namespaces { network: true },
+            Shape::Inner,
+        ];
+        all.into_iter().find(|shape| shape.as_str() == name)
+    }
+
+    /// What a plan needs.
+    pub(crate) fn of(plan: &Plan) -> Shape {
+        match plan.backend {
+            Backend::Namespaces => Shape::Namespaces { network: plan.network },
+            Backend::Bubblewrap => Shape::Inner,
+            Backend::Landlock => Shape::Reduced { network: plan.network },
+            Backend::Nothing => Shape::Bare,
+        }
+    }
+
+    /// Whether the command is in a namespace of processes.
+    pub(crate) fn encloses(self) -> bool {
+        matches!(self, Shape::Namespaces { .. } | Shape::Inner)
+    }
+
+    /// The filters that its commands need, where that is known.
+    fn filters(self) -> Result<Option<Filters>, String> {
+        match self {
+            Shape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
+            Shape::Namespaces { network } => Filters::new(Tier::Full, network).map(Some),
+            Shape::Bare | Shape::Inner => Ok(None),
+        }
+    }
+}
 
 /// Does the helper's or the watcher's work if this process was started as one. To be called first
 /// thing in `main`.
@@ -38,45 +112,340 @@ pub fn helper_main() -> Option<ExitCode> {
     if mark != MARK {
         return None;
     }
-    // Without a pipe there is nobody to tell, and the code says enough.
-    let Ok(report) = std::io::stdin().as_fd().try_clone_to_owned() else {
+    // Without a socket there is nobody to tell, and the code says enough.
+    let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else {
         return Some(ExitCode::from(NOT_PREPARED));
     };
-    let mut report = File::from(report);
-    let failure = match become_command(&mut report, arguments) {
-        Ok(never) => match never {},
-        Err(failure) => failure,
-    };
-    // The reader may be gone; the exit code remains.
-    report.write_all(format!("failed {failure}\n").as_bytes()).ok();
-    Some(ExitCode::from(NOT_PREPARED))
+    let control = UnixStream::from(control);
+    Some(help(&control, arguments).unwrap_or_else(|failure| {
+        // The reader may be gone; the exit code remains.
+        wire::say(&control, &format!("failed {failure}")).ok();
+        ExitCode::from(NOT_PREPARED)
+    }))
 }
 
-fn become_command(
-    report: &mut File,
+fn help(
+    control: &UnixStream,
     mut arguments: impl Iterator<Item = OsString>,
-) -> Result<std::convert::Infallible, String> {
+) -> Result<ExitCode, String> {
     let parent = arguments.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
-    let (Some(parent), Some(program)) = (parent, arguments.next()) else {
-        return Err("the helper was given no command".to_owned());
+    let shape = arguments.next().and_then(|shape| Shape::parse(shape.to_str()?));
+    let (Some(parent), Some(shape), None) = (parent, shape, arguments.next()) else {
+        return Err("the helper was not started as one".to_owned());
     };
-    setsid().map_err(|error| format!("no new session: {error}"))?;
-    let dies_with_parent = die_with(parent)?;
+    let mut facts = Facts {
+        shape,
+        dies_with_parent: false,
+        closed: 0,
+        has_init: false,
+        filters: None,
+        mounted: Mounted::default(),
+    };
+    if shape == Shape::Inner {
+        // The first process of a namespace: it dies with the one that made it.
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+            .map_err(|error| format!("no parent-death signal: {error}"))?;
+        facts.dies_with_parent = true;
+    } else {
+        setsid().map_err(|error| format!("no new session: {error}"))?;
+        facts.dies_with_parent = die_with(parent)?;
+    }
     reset_signals()?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|error| format!("no core limit: {error}"))?;
-    let null = File::open("/dev/null").map_err(|error| format!("no null device: {error}"))?;
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(|error| format!("no null device: {error}"))?;
     dup2_stdin(&null).map_err(|error| format!("no standard input: {error}"))?;
+    // Whatever is closed below must have no owner.
     drop(null);
-    let closed = close_others(report.as_raw_fd())?;
-    let enforced = format!(
-        "enforced {{\"tier\":\"none\",\"session\":true,\"terminal\":false,\
-         \"diesWithParent\":{dies_with_parent},\"descriptorsClosed\":{closed}}}\n"
-    );
-    report.write_all(enforced.as_bytes()).map_err(|error| format!("no report: {error}"))?;
+    facts.closed = close_others(control.as_raw_fd())?;
+    // In the time in which nobody waits for it.
+    facts.filters = shape.filters()?;
+    match shape {
+        Shape::Bare | Shape::Reduced { .. } => bare(control, facts),
+        Shape::Namespaces { network } => outer(control, network, facts),
+        Shape::Inner => first(control, facts),
+    }
+}
+
+/// Becomes the command, or its init, where the process is.
+fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
+    if facts.shape != Shape::Bare {
+        // No command needs more than this, so it need not wait for one.
+        kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
+        nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
+        facts.has_init = landlock::enclose() && adopt_orphans();
+        if facts.has_init {
+            return split(control, &facts);
+        }
+    }
+    become_requested(control, &facts)
+}
+
+/// Splits into what becomes the command and the process that keeps house for it, before there is
+/// a command.
+fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
+    let (mut waiting, taken) = std::io::pipe().map_err(|error| format!("no pipe: {error}"))?;
+    match fork_with_init()? {
+        Fork::Child => {
+            drop(waiting);
+            // Where there is no namespace that ends with its first process.
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+                .map_err(|error| format!("no parent-death signal: {error}"))?;
+            let ended = become_requested(control, facts);
+            drop(taken);
+            ended
+        }
+        Fork::Parent(command) => {
+            drop(taken);
+            let_go_of_output()?;
+            // What is said until the request was taken is the request. The other end is closed
+            // when the command begins, or by the other one's death.
+            waiting.read_to_end(&mut Vec::new()).ok();
+            init::keep_house(command, control)
+        }
+    }
+}
+
+fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
+    let Some((request, directory)) = Request::receive(control)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    if Shape::of(&request.plan) != facts.shape {
+        return Err("the helper is not ready for this plan".to_owned());
+    }
+    nix::unistd::fchdir(&directory)
+        .map_err(|error| format!("the working directory is gone: {error}"))?;
+    drop(directory);
+    limit_user_processes(&request.plan);
+    let never = become_command(control, &request, facts)?;
+    match never {}
+}
+
+fn adopt_orphans() -> bool {
+    nix::sys::prctl::set_child_subreaper(true).is_ok()
+}
+
+/// Forks. The child is in a session of its own, the parent waits for children by their signals.
+fn fork_with_init() -> Result<Fork, String> {
+    init::children().thread_block().map_err(|error| format!("signals: {error}"))?;
+    let fork = kernel::fork().map_err(|error| format!("no process: {error}"))?;
+    if matches!(fork, Fork::Child) {
+        SigSet::empty().thread_set_mask().map_err(|error| format!("signals: {error}"))?;
+        setsid().map_err(|error| format!("no new session: {error}"))?;
+    }
+    Ok(fork)
+}
+
+/// Makes namespaces, and waits outside for the first process in them.
+fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCode, String> {
+    facts.mounted.namespaces = namespaces::enter(network)?;
+    match kernel::fork().map_err(|error| format!("no first process: {error}"))? {
+        Fork::Child => {
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+                .map_err(|error| format!("no parent-death signal: {error}"))?;
+            facts.mounted.own_processes = namespaces::own_processes();
+            if !network {
+                kernel::raise_loopback().map_err(|error| format!("no loopback: {error}"))?;
+            }
+            first(control, facts)
+        }
+        Fork::Parent(first) => {
+            let_go_of_output()?;
+            // Whoever asks this to end means the command, which is asked itself.
+            SigSet::all().thread_block().map_err(|error| format!("signals: {error}"))?;
+            loop {
+                match waitpid(first, None) {
+                    Ok(WaitStatus::Exited(_, code)) => {
+                        return Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)));
+                    }
+                    Err(nix::errno::Errno::EINTR) | Ok(WaitStatus::StillAlive) => {}
+                    _ => return Ok(ExitCode::from(NOT_PREPARED)),
+                }
+            }
+        }
+    }
+}
+
+/// The first process of a namespace: waits for the request, arranges everything and starts the
+/// command.
+fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
+    let Some((request, directory)) = Request::receive(control)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Request { plan, .. } = &request;
+    if Shape::of(plan) != facts.shape {
+        return Err("the helper is not ready for this plan".to_owned());
+    }
+    let path = place(&directory)?;
+    let meant = identity(&directory)?;
+    // It belongs to the tree outside, where nothing is read-only.
+    drop(directory);
+    if plan.backend == Backend::Namespaces {
+        facts.mounted.processes_max =
+            namespaces::limit_processes(facts.mounted.own_processes, plan.processes_max);
+        namespaces::arrange(plan, &mut facts.mounted)?;
+    } else {
+        check_inner()?;
+    }
+    limit_user_processes(plan);
+    std::env::set_current_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let found = File::open(".").map_err(|error| format!("{}: {error}", path.display()))?;
+    if identity(&found.into())? != meant {
+        return Err("the working directory is another one by now".to_owned());
+    }
+    kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
+    nix::sys::prctl::set_no_new_privs().map_err(|error| format!("new privileges: {error}"))?;
+    facts.has_init = true;
+    match fork_with_init()? {
+        Fork::Child => {
+            let never = become_command(control, &request, &facts)?;
+            match never {}
+        }
+        Fork::Parent(command) => {
+            let_go_of_output()?;
+            init::keep_house(command, control)
+        }
+    }
+}
+
+/// Puts in force what holds for this process, says so, and becomes the command.
+fn become_command(
+    control: &UnixStream,
+    request: &Request,
+    facts: &Facts,
+) -> Result<Infallible, String> {
+    let Request { plan, program, arguments, environment } = request;
+    let mut report = facts.report(plan);
+    if plan.tier != Tier::None {
+        // They were dropped already, and what is checked is the kernel's word.
+        if kernel::has_capabilities().map_err(|error| format!("capabilities: {error}"))? {
+            return Err("capabilities are still there".to_owned());
+        }
+        let landlock = landlock::restrict(plan)?;
+        report["landlock"] = json!({
+            "version": landlock.version,
+            "whole": landlock.is_whole,
+            "tcp": landlock.tcp,
+            "exposed": landlock.exposed,
+        });
+        let made;
+        let filters = match &facts.filters {
+            Some(filters) if filters.suit(plan) => filters,
+            _ => {
+                made = Filters::new(plan.tier, plan.network)?;
+                &made
+            }
+        };
+        let calls = filters.restrict()?;
+        if !kernel::has_filter() || !nix::sys::prctl::get_no_new_privs().is_ok_and(|set| set) {
+            return Err("the kernel does not say that system calls are filtered".to_owned());
+        }
+        report["seccomp"] = json!({ "calls": calls });
+        report["noNewPrivileges"] = json!(true);
+        report["capabilities"] = json!(false);
+    }
+    dialogue::redirect(environment)?;
+    wire::say(control, &format!("enforced {report}"))
+        .map_err(|error| format!("no report: {error}"))?;
     // `exec` also sets SIGPIPE to its default and empties the signal mask.
     #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
-    let error = std::process::Command::new(program).args(arguments).exec();
+    let error = std::process::Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .exec();
     Err(format!("{error}"))
+}
+
+/// What is in force before the plan is.
+#[derive(Debug)]
+struct Facts {
+    shape: Shape,
+    dies_with_parent: bool,
+    closed: usize,
+    /// Whether a process of ours stays beside the command.
+    has_init: bool,
+    filters: Option<Filters>,
+    mounted: Mounted,
+}
+
+impl Facts {
+    fn report(&self, plan: &Plan) -> serde_json::Value {
+        let mut report = json!({
+            "tier": plan.tier.as_str(),
+            "backend": plan.backend.as_str(),
+            "session": true,
+            "terminal": false,
+            "diesWithParent": self.dies_with_parent,
+            "descriptorsClosed": self.closed,
+            "init": self.has_init,
+        });
+        if plan.tier != Tier::None {
+            report["network"] = json!(if plan.network { "inherit" } else { "deny" });
+            report["processesMax"] = json!(self.mounted.processes_max);
+        }
+        if plan.backend == Backend::Namespaces {
+            let Mounted { namespaces, own_processes, writable, .. } = &self.mounted;
+            let Mounted { read_only, pinned, hidden, masked, .. } = &self.mounted;
+            report["namespaces"] = json!(namespaces);
+            report["ownProcesses"] = json!(own_processes);
+            report["mounts"] = json!({
+                "writable": writable, "readOnly": read_only, "pinned": pinned,
+                "hidden": hidden, "masked": masked,
+            });
+        }
+        report
+    }
+}
+
+/// Whether the one who made the namespace did what was asked for.
+fn check_inner() -> Result<(), String> {
+    use nix::sys::statvfs::{FsFlags, statvfs};
+    let root = statvfs("/").map_err(|error| format!("/: {error}"))?;
+    if nix::unistd::getpid().as_raw() == 1 && root.flags().contains(FsFlags::ST_RDONLY) {
+        Ok(())
+    } else {
+        Err("there is no namespace around the helper".to_owned())
+    }
+}
+
+/// Where a folder is. One that was removed is nowhere.
+fn place(directory: &OwnedFd) -> Result<PathBuf, String> {
+    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let path = std::fs::read_link(link)
+        .map_err(|error| format!("the working directory is unknown: {error}"))?;
+    if wire::is_plain(&path) { Ok(path) } else { Err("the working directory is gone".to_owned()) }
+}
+
+fn identity(directory: &OwnedFd) -> Result<(u64, u64), String> {
+    let file = directory.try_clone().map(File::from);
+    let found = file.and_then(|file| file.metadata());
+    let found = found.map_err(|error| format!("the working directory is unknown: {error}"))?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// Lets the command be the only one that keeps the output open.
+fn let_go_of_output() -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("output stays open: {error}");
+    let null = File::options().write(true).open("/dev/null").map_err(|error| failed(&error))?;
+    dup2_stdout(&null).map_err(|error| failed(&error))?;
+    dup2_stderr(&null).map_err(|error| failed(&error))
+}
+
+/// Bounds the processes of this user: in a namespace of users, those of the command only.
+fn limit_user_processes(plan: &Plan) {
+    if plan.processes_max == 0 {
+        return;
+    }
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NPROC) else { return };
+    // Outside of a namespace whatever else the user runs counts as well.
+    let share = if plan.tier == Tier::Full { 1 } else { 4 };
+    let max = u64::from(plan.processes_max).saturating_mul(share).min(soft).min(hard);
+    // The super-user is not bound by it; there the namespace's own number is.
+    setrlimit(Resource::RLIMIT_NPROC, max, max).ok();
 }
 
 /// Ties this process's life to that of the thread that started it.
@@ -131,34 +500,12 @@ pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
     Ok(open.into_iter().filter(|&descriptor| close(descriptor).is_ok()).count())
 }
 
-/// The line that a helper wrote.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// JSON text: what is in force.
-    Enforced(String),
-    /// Why there is no command.
-    Failed(String),
-}
-
-/// Reads what a helper wrote until now, if the line is whole.
-pub(crate) fn parse(line: &str) -> Option<Line> {
-    if let Some(report) = line.strip_prefix("enforced ") {
-        return Some(Line::Enforced(report.to_owned()));
-    }
-    line.strip_prefix("failed ").map(|reason| Line::Failed(reason.to_owned()))
-}
-
 /// The path that starts our own binary even after it was replaced or removed.
-pub(crate) fn own_binary() -> std::io::Result<std::path::PathBuf> {
+pub(crate) fn own_binary() -> std::io::Result<PathBuf> {
     let link = std::path::Path::new("/proc/self/exe");
     // The child that follows this link shares our memory until it does, so it finds our binary.
     if cfg!(target_os = "linux") && link.exists() {
         return Ok(link.to_owned());
     }
     std::env::current_exe()
-}
-
-/// The report pipe's writing end, as the helper's standard input.
-pub(crate) fn report_end(writer: std::io::PipeWriter) -> OwnedFd {
-    OwnedFd::from(writer)
 }

@@ -1,25 +1,35 @@
 //! One run of a process, from its start until nothing of it is left.
 
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 
+use nix::libc;
 use nix::sys::stat::fstat;
 use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep_until};
 
 use crate::sandbox::capture::Capture;
-use crate::sandbox::helper::{self, Line};
+use crate::sandbox::dialogue::Kept;
+use crate::sandbox::helper::Shape;
+use crate::sandbox::init;
 use crate::sandbox::live::Live;
 use crate::sandbox::mask::Mask;
+use crate::sandbox::plan::Plan;
 use crate::sandbox::scratch::Scratch;
-use crate::sandbox::tree::{Mark, Tree};
+use crate::sandbox::spare::Ready;
+use crate::sandbox::tree::Tree;
+use crate::sandbox::wire::{self, Ended, Line, Request};
 use crate::sandbox::{Directory, Exit, Outcome, RunError, Sandbox, Spawn, Update};
+
+/// How long it may take until a command begins.
+const PREPARATION_MAX: Duration = Duration::from_secs(10);
 
 /// How long a process that was asked to end may take.
 const TERMINATION_GRACE: Duration = Duration::from_millis(200);
@@ -39,6 +49,9 @@ const READ_BYTES: usize = 32 << 10;
 /// Bytes that a helper may report.
 const REPORT_BYTES_MAX: usize = 4 << 10;
 
+/// Bytes of what a helper printed that are passed on when it fails.
+const SAID_BYTES_MAX: usize = 400;
+
 impl Sandbox {
     /// Runs `spawn` until nothing of it is left, and tells `watch` what happens meanwhile.
     ///
@@ -52,51 +65,70 @@ impl Sandbox {
     ) -> Result<Outcome, RunError> {
         // Dropped last, when nobody uses it any more.
         let scratch = Scratch::new(&spawn.scratch, &self.spare).map_err(start_error)?;
-        let mut running = self.start(spawn, &scratch)?;
-        running.attend(&mut watch).await.map_err(start_error)?;
-        running.end(&mut watch).await
+        let directory = opened(&spawn.directory)?;
+        let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
+        // Dropped after the process, which must not be at work when it is looked at.
+        let guard = self.guard(&mut plan, &spawn.scratch).await?;
+        let shape = Shape::of(&plan);
+        let mut running = self.start(spawn, &scratch, &directory, plan)?;
+        drop(directory);
+        running.attend(&mut watch, &|| self.keep(shape)).await.map_err(start_error)?;
+        let mut ended = running.end(&mut watch).await;
+        let findings = match guard {
+            Some(guard) => guard.settle().await,
+            None => Vec::new(),
+        };
+        if let Ok(outcome) = &mut ended {
+            outcome.findings = findings;
+        }
+        if matches!(ended, Err(RunError::NotPrepared { .. })) {
+            self.distrust();
+        }
+        ended
     }
 
-    #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
-    fn start(&self, spawn: Spawn, scratch: &Scratch) -> Result<Running, RunError> {
-        let (output, output_end) = io::pipe().map_err(start_error)?;
-        let (report, report_end) = io::pipe().map_err(start_error)?;
-        self.watch.ensure(&self.helper, &self.family);
-        let mark = Mark::new(&self.family);
-        let mut command = std::process::Command::new(&self.helper);
-        command
-            .arg0("posse")
-            .arg(helper::MARK)
-            .arg(std::process::id().to_string())
-            .arg(&spawn.program)
-            .args(&spawn.arguments)
-            .env_clear()
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .envs(["TMPDIR", "TMP", "TEMP"].map(|name| (name, scratch.path())))
-            .envs(spawn.environment)
-            .envs([mark.variable()])
-            .stdin(Stdio::from(helper::report_end(report_end)))
-            .stdout(Stdio::from(output_end.try_clone().map_err(start_error)?))
-            .stderr(Stdio::from(output_end))
-            .current_dir(directory(&spawn.directory)?);
-        // The descriptors of the other ends are closed with the command, or reading never ends.
-        let (child, tree) = Tree::start(mark, move || {
-            let child = tokio::process::Command::from(command).spawn()?;
-            let id = child.id().map_or(0, u32::cast_signed);
-            Ok((child, id))
-        })
-        .map_err(start_error)?;
-        let receiver =
-            |end: io::PipeReader| Receiver::from_owned_fd(end.into()).map_err(start_error);
+    fn start(
+        &self,
+        spawn: Spawn,
+        scratch: &Scratch,
+        directory: &OwnedFd,
+        plan: Plan,
+    ) -> Result<Running, RunError> {
+        let tier = plan.tier;
+        let mut request = Request {
+            plan,
+            program: spawn.program,
+            arguments: spawn.arguments,
+            environment: self.environment.clone(),
+        };
+        let folder = scratch.path().as_os_str();
+        let folders = ["TMPDIR", "TMP", "TEMP"].map(|name| (name.into(), folder.to_owned()));
+        request.environment.extend(folders);
+        request.environment.extend(spawn.environment);
+        let dialogue = spawn.dialogue.as_ref();
+        let errors = dialogue.map(|dialogue| dialogue.prepare(scratch.path())).transpose();
+        let (errors, variables) = errors.map_err(start_error)?.unzip();
+        request.environment.extend(variables.into_iter().flatten());
+        let ready = self.told(&mut request, directory)?;
+        ready.tree.wake();
+        let Ready { child, tree, output, control, .. } = ready;
+        control.set_nonblocking(true).map_err(start_error)?;
         let begin = Instant::now();
         Ok(Running {
             tree,
             child,
-            output: Some(receiver(output)?),
-            report: Some(receiver(report)?),
-            report_text: Vec::new(),
+            output: Some(Receiver::from_owned_fd(output.into()).map_err(start_error)?),
+            control: Some(UnixStream::from_std(control).map_err(start_error)?),
+            errors,
+            errors_text: Kept::new(dialogue, &self.secrets),
+            said: Vec::new(),
+            has_init: false,
+            tier: tier.as_str(),
             is_enforced: false,
             failure: None,
+            ended: None,
+            is_asked_to_clear: false,
+            cleared: 0,
             mask: Mask::new(&self.secrets),
             capture: Capture::new(spawn.output_bytes_max, spawn.spill, spawn.spill_bytes_max),
             live: Live::default(),
@@ -105,9 +137,36 @@ impl Sandbox {
             kills: 0,
             begin,
             last_output: begin,
-            deadline: begin + spawn.timeout,
+            timeout: spawn.timeout,
+            deadline: begin + PREPARATION_MAX,
             look_at: begin + LOOK_INTERVAL,
         })
+    }
+
+    /// A helper that was told what to do.
+    fn told(&self, request: &mut Request, directory: &OwnedFd) -> Result<Ready, RunError> {
+        let shape = Shape::of(&request.plan);
+        let environment = request.environment.len();
+        if let Some(ready) = self.kept(shape) {
+            request.environment.push(ready.mark.variable());
+            if request.send(&ready.control, directory.as_fd()).is_ok() {
+                return Ok(ready);
+            }
+            // It has just died. What it did not read cannot have been done.
+            request.environment.truncate(environment);
+            ready.tree.dismiss();
+        }
+        let ready = match shape {
+            Shape::Inner => self.bubblewrapped(&request.plan),
+            _ => self.helper(shape),
+        };
+        let ready = ready.map_err(start_error)?;
+        request.environment.push(ready.mark.variable());
+        if let Err(error) = request.send(&ready.control, directory.as_fd()) {
+            // Whoever reads nothing reports nothing either, which is what counts.
+            tracing::debug!(%error, "the helper does not listen");
+        }
+        Ok(ready)
     }
 }
 
@@ -117,10 +176,23 @@ struct Running {
     tree: Tree,
     child: Child,
     output: Option<Receiver>,
-    report: Option<Receiver>,
-    report_text: Vec<u8>,
+    control: Option<UnixStream>,
+    /// Standard error, if that is kept apart.
+    errors: Option<Receiver>,
+    errors_text: Kept,
+    /// The beginning of a line that the helper has not finished.
+    said: Vec<u8>,
+    /// Whether the command's processes have an init of ours among them.
+    has_init: bool,
+    /// What must be in force.
+    tier: &'static str,
     is_enforced: bool,
     failure: Option<String>,
+    /// How the command ended, if it has an init that says so.
+    ended: Option<Ended>,
+    is_asked_to_clear: bool,
+    /// How many its init had to kill.
+    cleared: usize,
     mask: Mask,
     capture: Capture,
     live: Live,
@@ -130,6 +202,8 @@ struct Running {
     kills: u32,
     begin: Instant,
     last_output: Instant,
+    /// How long it may run, once it does.
+    timeout: Duration,
     /// When to take the next step against it: to ask it to end, to kill it, to wait no longer.
     deadline: Instant,
     look_at: Instant,
@@ -137,9 +211,16 @@ struct Running {
 
 impl Running {
     /// Reads, waits and keeps the time until the command has ended and its output is read.
-    async fn attend(&mut self, watch: &mut (impl FnMut(Update) + Send)) -> io::Result<()> {
+    ///
+    /// `meanwhile` is called once when the command runs.
+    async fn attend(
+        &mut self,
+        watch: &mut (impl FnMut(Update) + Send),
+        meanwhile: &(impl Fn() + Sync),
+    ) -> io::Result<()> {
         let mut chunk = vec![0; READ_BYTES];
-        let mut report = vec![0; 512];
+        let mut line = vec![0; 1024];
+        let mut errors = vec![0; if self.errors.is_some() { READ_BYTES } else { 0 }];
         let mut reads: u32 = 0;
         while self.status.is_none() || self.output.is_some() {
             let wake = self.live.due().map_or(self.look_at, |due| due.min(self.look_at));
@@ -147,8 +228,13 @@ impl Running {
                 // What is in force is known before anything is printed. The time is looked at
                 // after each step, so a flood of output cannot keep it out.
                 biased;
-                length = read(&mut self.report, &mut report), if self.report.is_some() => {
-                    self.take_report(&report[..length?], watch);
+                length = hear(&mut self.control, &mut line), if self.control.is_some() => {
+                    let was_enforced = self.is_enforced;
+                    // An end of this kind is no failure: what counts is what was said before.
+                    self.take_said(&line[..length.unwrap_or_default()], watch);
+                    if self.is_enforced && !was_enforced {
+                        meanwhile();
+                    }
                 }
                 status = self.child.wait(), if self.status.is_none() => {
                     self.status = Some(status?);
@@ -162,6 +248,9 @@ impl Running {
                         tokio::task::yield_now().await;
                     }
                 }
+                length = read(&mut self.errors, &mut errors), if self.errors.is_some() => {
+                    self.errors_text.push(&errors[..length?]);
+                }
                 () = sleep_until(wake.min(self.deadline)) => {}
             }
             let now = Instant::now();
@@ -169,7 +258,9 @@ impl Running {
                 self.live.take(false).map(Update::Output).into_iter().for_each(&mut *watch);
             }
             if self.look_at <= now {
-                self.tree.look();
+                if !self.has_init {
+                    self.tree.look();
+                }
                 self.look_at = now + LOOK_INTERVAL;
             }
             if self.deadline <= now && !self.press(now) {
@@ -184,9 +275,17 @@ impl Running {
         if self.status.is_some() {
             return false;
         }
-        if self.forced.is_none() {
+        if self.ended.is_some() && !self.is_asked_to_clear {
+            self.ask_to_clear();
+        } else if self.ended.is_none() && self.forced.is_none() {
             self.forced = Some(Exit::TimedOut);
-            self.tree.terminate();
+            if self.has_init {
+                self.tell(init::POLITELY);
+            } else {
+                self.tree.terminate();
+            }
+        } else if self.has_init && !self.is_asked_to_clear {
+            self.ask_to_clear();
         } else if self.kills < KILLS_MAX {
             self.kills += 1;
             self.tree.kill_once(true);
@@ -202,6 +301,9 @@ impl Running {
         let Running { mask, capture, live, .. } = self;
         if bytes.is_empty() {
             self.output = None;
+            if self.ended.is_some() {
+                self.ask_to_clear();
+            }
             return;
         }
         self.last_output = Instant::now();
@@ -220,27 +322,57 @@ impl Running {
         }
     }
 
-    fn take_report(&mut self, bytes: &[u8], watch: &mut impl FnMut(Update)) {
-        if bytes.is_empty() || self.report_text.len() + bytes.len() > REPORT_BYTES_MAX {
-            self.report = None;
+    /// Tells the command's init that nobody waits for what outlives it.
+    fn ask_to_clear(&mut self) {
+        if !self.is_asked_to_clear {
+            self.tell(b"clear\n");
+        }
+        self.is_asked_to_clear = true;
+    }
+
+    fn tell(&self, word: &[u8]) {
+        // It may have ended, which is just as well.
+        self.control.as_ref().map(|control| control.try_write(word));
+    }
+
+    fn take_said(&mut self, bytes: &[u8], watch: &mut impl FnMut(Update)) {
+        if bytes.is_empty() || self.said.len() + bytes.len() > REPORT_BYTES_MAX {
+            self.control = None;
             return;
         }
-        self.report_text.extend_from_slice(bytes);
-        while let Some(end) = self.report_text.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.report_text.drain(..=end).collect();
-            match helper::parse(String::from_utf8_lossy(&line).trim_end()) {
-                Some(Line::Enforced(report)) => {
-                    let Ok(report) = serde_json::from_str::<serde_json::Value>(&report) else {
-                        continue;
-                    };
-                    let tier = report["tier"].as_str().unwrap_or("none").to_owned();
-                    self.is_enforced = true;
-                    watch(Update::Enforced { tier, report });
-                }
+        self.said.extend_from_slice(bytes);
+        while let Some(end) = self.said.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.said.drain(..=end).collect();
+            match wire::parse(String::from_utf8_lossy(&line).trim_end_matches('\n')) {
+                Some(Line::Enforced(report)) => self.take_report(&report, watch),
                 Some(Line::Failed(reason)) => self.failure = Some(reason),
+                Some(Line::Exited(ended)) => {
+                    self.ended = Some(ended);
+                    self.deadline = Instant::now() + STRAGGLER_GRACE;
+                    if self.output.is_none() {
+                        self.ask_to_clear();
+                    }
+                }
+                Some(Line::Cleared(killed)) => self.cleared = killed,
                 None => {}
             }
         }
+    }
+
+    fn take_report(&mut self, report: &str, watch: &mut impl FnMut(Update)) {
+        let Ok(report) = serde_json::from_str::<serde_json::Value>(report) else { return };
+        let tier = report["tier"].as_str().unwrap_or("none").to_owned();
+        if tier != self.tier {
+            self.failure = Some(format!("{tier} is in force and not {}", self.tier));
+            self.tree.kill_once(true);
+            return;
+        }
+        self.is_enforced = true;
+        self.begin = Instant::now();
+        self.last_output = self.begin;
+        self.deadline = self.begin + self.timeout;
+        self.has_init = report["init"] == true;
+        watch(Update::Enforced { tier, report });
     }
 
     /// Kills what the command has left behind, and sums up.
@@ -249,32 +381,56 @@ impl Running {
         let stragglers = self.tree.clear().await;
         // Nobody is left to write, so what can be read at once is the rest.
         let mut chunk = vec![0; READ_BYTES];
-        while let Some(length) = ready(self.report.as_ref(), &mut chunk) {
-            self.take_report(&chunk[..length], watch);
+        while let Some(length) =
+            self.control.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
+        {
+            self.take_said(&chunk[..length], watch);
         }
-        while let Some(length) = ready(self.output.as_ref(), &mut chunk) {
+        let stragglers = stragglers + self.cleared;
+        while let Some(length) =
+            self.output.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
+        {
             self.take_output(&chunk[..length]);
+        }
+        while let Some(length) =
+            self.errors.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
+        {
+            self.errors_text.push(&chunk[..length]);
         }
         if let Some(reason) = self.failure {
             return Err(RunError::NotPrepared { reason });
         }
         if !self.is_enforced {
-            let reason = "nothing was reported as enforced".to_owned();
+            // Whoever stands between us and the helper says there why it did not go on.
+            let printed = self.capture.finish().head;
+            let printed = String::from_utf8_lossy(&printed[..printed.len().min(SAID_BYTES_MAX)]);
+            let reason = match printed.trim() {
+                "" if self.forced.is_some() => "it could not be prepared in time".to_owned(),
+                "" => "nothing was reported as enforced".to_owned(),
+                said => format!("nothing was reported as enforced: {said}"),
+            };
             return Err(RunError::NotPrepared { reason });
         }
-        let Running { mut mask, mut capture, mut live, .. } = self;
+        let Running { mut mask, mut capture, mut live, errors_text, .. } = self;
         mask.finish(|bytes| {
             capture.push(bytes);
             live.push(bytes);
         });
         live.take(true).map(Update::Output).into_iter().for_each(watch);
-        let exit = self.forced.or_else(|| self.status.map(exit_of)).unwrap_or(Exit::TimedOut);
+        let ended = match self.ended {
+            Some(Ended::Code(code)) => Some(Exit::Code(code)),
+            Some(Ended::Signal(signal)) => Some(Exit::Signal(signal)),
+            None => self.status.map(exit_of),
+        };
+        let exit = self.forced.or(ended).unwrap_or(Exit::TimedOut);
         Ok(Outcome {
             exit,
             output: capture.finish(),
+            errors: errors_text.finish(),
             duration: end - self.begin,
             quiet: end.saturating_duration_since(self.last_output),
             stragglers,
+            findings: Vec::new(),
         })
     }
 }
@@ -292,27 +448,37 @@ async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize>
     }
 }
 
-/// Reads what there is, without waiting. `None` is the end, or as good as that.
-fn ready(from: Option<&Receiver>, into: &mut [u8]) -> Option<usize> {
-    from?.try_read(into).ok().filter(|&length| length > 0)
+/// Reads what the helper says, waiting for it. Nothing means the end.
+async fn hear(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
+    match from {
+        Some(control) => control.read(into).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What could be read at once. `None` is the end, or as good as that.
+fn some(length: io::Result<usize>) -> Option<usize> {
+    length.ok().filter(|&length| length > 0)
 }
 
 fn start_error(source: io::Error) -> RunError {
     RunError::Start { source }
 }
 
-/// The path to change to. That of a descriptor leads to the folder itself, wherever it is.
-fn directory(directory: &Directory) -> Result<PathBuf, RunError> {
+/// The working directory itself, wherever it is.
+fn opened(directory: &Directory) -> Result<OwnedFd, RunError> {
     match directory {
-        Directory::Path(path) if path.is_dir() => Ok(path.clone()),
-        Directory::Path(_) => Err(RunError::NoDirectory),
+        Directory::Path(path) => {
+            let mut options = std::fs::File::options();
+            options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_CLOEXEC);
+            Ok(options.open(path).map_err(|_| RunError::NoDirectory)?.into())
+        }
         Directory::Opened(descriptor) => {
             let stat = fstat(descriptor).map_err(|error| start_error(error.into()))?;
             if stat.st_nlink == 0 {
                 return Err(RunError::NoDirectory);
             }
-            let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
-            Ok(PathBuf::from(format!("{folder}/{}", descriptor.as_raw_fd())))
+            descriptor.try_clone().map_err(start_error)
         }
     }
 }

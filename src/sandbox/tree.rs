@@ -27,17 +27,24 @@ const CHASE_MAX: Duration = Duration::from_secs(2);
 /// How often a list that keeps changing is read again.
 const READS_MAX: usize = 8;
 
-/// Processes that we started and wait for ourselves, with their marks.
-static STARTED: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
+/// Processes that we started and wait for ourselves.
+static STARTED: Mutex<BTreeMap<i32, Started>> = Mutex::new(BTreeMap::new());
+
+#[derive(Debug)]
+struct Started {
+    mark: String,
+    /// Whether it waits for a command and has no children of one.
+    is_idle: bool,
+}
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-fn started() -> MutexGuard<'static, BTreeMap<i32, String>> {
+fn started() -> MutexGuard<'static, BTreeMap<i32, Started>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the marks of one sandbox have in common, and those of no other process on the machine.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Family(String);
 
 impl Family {
@@ -67,7 +74,7 @@ impl Family {
 
     /// Whether nothing of any of its calls is left, as far as it is known.
     pub(crate) fn is_gone(&self) -> bool {
-        !started().values().any(|mark| self.has(mark))
+        !started().values().any(|started| self.has(&started.mark))
     }
 }
 
@@ -98,23 +105,40 @@ pub(crate) struct Tree {
     mark: Mark,
     /// Descendants seen so far, with their start times, whatever they have become since.
     seen: BTreeSet<(i32, u64)>,
+    /// Whether nobody can leave it, and nobody in it survives the leader.
+    is_enclosed: bool,
     is_gone: bool,
 }
 
 impl Tree {
     /// Starts a process with `spawn`, which also says its id, and takes over everything that
-    /// comes of it.
+    /// comes of it. It waits for its command until [`Tree::wake`].
     pub(crate) fn start<T>(
         mark: Mark,
+        is_enclosed: bool,
         spawn: impl FnOnce() -> io::Result<(T, i32)>,
     ) -> io::Result<(T, Tree)> {
         // Whoever looks for orphans meanwhile waits, and does not take this child for one.
         let mut started = started();
         let (child, leader) = spawn()?;
-        started.insert(leader, mark.0.clone());
+        started.insert(leader, Started { mark: mark.0.clone(), is_idle: true });
         drop(started);
         let leader = Pid::from_raw(leader);
-        Ok((child, Tree { leader, mark, seen: BTreeSet::new(), is_gone: false }))
+        Ok((child, Tree { leader, mark, seen: BTreeSet::new(), is_enclosed, is_gone: false }))
+    }
+
+    /// It gets a command now.
+    pub(crate) fn wake(&self) {
+        if let Some(started) = started().get_mut(&self.leader.as_raw()) {
+            started.is_idle = false;
+        }
+    }
+
+    /// Ends a process that never got a command.
+    pub(crate) fn dismiss(mut self) {
+        self.is_gone = true;
+        let _ = kill(self.leader, Signal::SIGKILL);
+        started().remove(&self.leader.as_raw());
     }
 
     /// Asks the command's group to end.
@@ -186,7 +210,7 @@ impl Tree {
     /// before and still is the same process.
     fn remember(&mut self, orphans: &[i32]) -> Vec<i32> {
         let mut todo: Vec<i32> = orphans.to_vec();
-        if !self.is_gone && started().contains_key(&self.leader.as_raw()) {
+        if !self.is_enclosed && !self.is_gone && started().contains_key(&self.leader.as_raw()) {
             todo.push(self.leader.as_raw());
         }
         self.seen.retain(|&(pid, start)| start_time(pid) == Some(start));
@@ -210,7 +234,7 @@ impl Tree {
         let me = std::process::id().cast_signed();
         let Some(ours) = Stat::of(me) else { return Vec::new() };
         let started = started();
-        let alone = started.values().all(|mark| *mark == self.mark.0);
+        let alone = started.values().all(|started| started.is_idle || started.mark == self.mark.0);
         let prefix = format!("{me}.");
         let is_orphan = |pid: i32| {
             let Some(stat) = Stat::of(pid) else { return false };
@@ -224,7 +248,7 @@ impl Tree {
             match mark_of(pid) {
                 // Of this call, or overlooked by one that has ended.
                 Some(mark) if mark.starts_with(&prefix) => {
-                    mark == self.mark.0 || !started.values().any(|active| *active == mark)
+                    mark == self.mark.0 || !started.values().any(|active| active.mark == mark)
                 }
                 // It has wiped its environment, or comes of another runtime below us.
                 _ => alone,
@@ -246,6 +270,7 @@ impl Drop for Tree {
             leader: self.leader,
             mark: self.mark.clone(),
             seen: std::mem::take(&mut self.seen),
+            is_enclosed: self.is_enclosed,
             is_gone: true,
         };
         // What was being born in that moment is chased without holding up anybody.

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::failure::printable;
-use crate::sandbox::{Directory, RunError, Sandbox, Spawn, Update};
+use crate::sandbox::{Directory, Outcome, RunError, Sandbox, Spawn, Update};
 use crate::tools::workspace::Located;
 use crate::tools::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
@@ -112,9 +112,13 @@ impl Tool for Bash {
                 spill: spill::path(&env.session_dir, &context.call.call_id),
                 output_bytes_max: context.output_bytes_max,
                 spill_bytes_max: SPILL_BYTES_MAX,
+                dialogue: None,
             };
             match sandbox.run(spawn, |update| announce(&context, update)).await {
-                Ok(outcome) => report::output(&env.session_dir, &context, &outcome, note, timeout),
+                Ok(outcome) => {
+                    warn(&context, &outcome);
+                    report::output(&env.session_dir, &context, &outcome, note, timeout)
+                }
                 Err(error) => refused(&error),
             }
         })
@@ -132,6 +136,15 @@ fn announce(context: &RunContext, update: Update) {
         }
         // Whoever watches too slowly misses something; the result has it.
         Update::Output(text) => drop(context.output.try_send(OutputDelta { text })),
+    }
+}
+
+/// Tells the user and the journal what the command did to protected files.
+fn warn(context: &RunContext, outcome: &Outcome) {
+    for message in report::findings(outcome) {
+        if context.facts.try_send(Event::Warning { message }).is_err() {
+            tracing::warn!("what a command did to protected files could not be recorded");
+        }
     }
 }
 

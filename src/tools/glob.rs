@@ -126,14 +126,10 @@ fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     // Newest first; of the same age, by path.
     found.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)).then_with(|| a.2.cmp(&b.2)));
     let total = found.len();
-    let prefix = match payload.place.shown() {
-        shown if shown == "." => String::new(),
-        shown => format!("{shown}/"),
-    };
     let mut text = String::new();
     let mut shown = 0;
     for (_, _, path) in found.iter().take(PATHS_MAX) {
-        let row = format!("{prefix}{}\n", printable(&path.to_string_lossy()));
+        let row = format!("{}\n", payload.place.shown_below(path));
         // Room for the line that says what is missing.
         if text.len() + row.len() + 200 > bytes_max {
             break;

@@ -145,7 +145,13 @@ fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolErro
         ]),
     };
     let payload = Payload {
-        query: Query { matcher, glob, context, readable_secrets: env.readable_secrets.clone() },
+        query: Query {
+            matcher,
+            glob,
+            context,
+            readable_secrets: env.readable_secrets.clone(),
+            links: Some(env.workspace.secret_links()),
+        },
         place,
         opened,
         is_folder,
@@ -228,16 +234,10 @@ fn search(payload: &Payload, stop: &Stop) -> Found {
 }
 
 fn report(payload: &Payload, found: &Found, bytes_max: usize) -> ToolOutput {
-    let shown = payload.place.shown();
-    let prefix = match (payload.is_folder, shown.as_str()) {
-        (true, ".") => String::new(),
-        (true, shown) => format!("{shown}/"),
-        (false, shown) => shown.to_owned(),
-    };
     // Room for the line that says what is missing.
     let mut listed = Listed::new(payload.offset, bytes_max.saturating_sub(300));
     for hits in &found.files {
-        let path = format!("{prefix}{}", printable(&hits.path.to_string_lossy()));
+        let path = payload.place.shown_below(&hits.path);
         if !listed.add(&path, hits) {
             break;
         }

@@ -17,9 +17,8 @@ use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::failure::printable;
 use crate::tools::text::{count, sha256};
-use crate::tools::workspace::{Entry, Kind, refused};
+use crate::tools::workspace::{Entry, Kind, names, refused};
 use crate::tools::{ToolEnvironment, blocking, parsed, refusal, spec, timed};
 
 /// Entries that are shown.
@@ -148,9 +147,9 @@ fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-/// What is called `name`. Names are escaped: they may hold anything but `/` and NUL.
+/// What is called `name`.
 fn line(folder: impl AsFd, name: &OsStr) -> String {
-    let mut line = escaped(name);
+    let mut line = names::shown(Path::new(name));
     let Ok(entry) = Entry::at(&folder, Path::new(name)) else { return line };
     // Writing to a string cannot fail.
     match entry.kind {
@@ -160,7 +159,7 @@ fn line(folder: impl AsFd, name: &OsStr) -> String {
             let _ = write!(line, "  {}", count(size, "byte"));
         }
         Kind::Link => {
-            let target = readlinkat(&folder, name).map(|target| escaped(&target));
+            let target = readlinkat(&folder, name).map(|target| names::shown(Path::new(&target)));
             let _ = write!(line, " -> {}", target.unwrap_or_else(|_| "?".to_owned()));
         }
         Kind::Pipe => line.push_str("  pipe"),
@@ -168,14 +167,6 @@ fn line(folder: impl AsFd, name: &OsStr) -> String {
         Kind::Device => line.push_str("  device"),
     }
     line
-}
-
-fn escaped(name: &OsStr) -> String {
-    match name.to_str() {
-        // A tab would be taken for the end of the name.
-        Some(name) => printable(name).replace('\t', "\\t"),
-        None => name.as_bytes().escape_ascii().to_string(),
-    }
 }
 
 #[cfg(test)]

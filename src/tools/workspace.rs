@@ -6,6 +6,8 @@
 //! policy's business.
 
 mod entry;
+pub mod links;
+pub(crate) mod names;
 mod syntax;
 mod walk;
 
@@ -20,6 +22,8 @@ use nix::sys::stat::{Mode, mkdirat};
 use posse_actors::ports::{Operation, ToolError};
 
 use crate::failure::{Exit, Failure, printable};
+use crate::secrets::is_secret;
+use crate::tools::workspace::links::{Linked, SecretLinks};
 
 pub use entry::{Entry, Kind};
 
@@ -27,6 +31,7 @@ pub use entry::{Entry, Kind};
 #[derive(Debug, Clone)]
 pub struct Workspace {
     roots: Arc<[Root]>,
+    links: Arc<SecretLinks>,
 }
 
 /// One folder, held open.
@@ -48,7 +53,8 @@ impl Workspace {
                 roots.push(root);
             }
         }
-        Ok(Workspace { roots: roots.into() })
+        let paths = roots.iter().map(|root| root.path.clone()).collect();
+        Ok(Workspace { roots: roots.into(), links: Arc::new(SecretLinks::new(paths)) })
     }
 
     /// The working directory, resolved.
@@ -69,13 +75,21 @@ impl Workspace {
     /// Finds the place that `path` means, whether or not there is something.
     ///
     /// Relative paths start at the working directory; absolute ones must lie in a root. Links are
-    /// followed as long as they stay in a root. `@name` means `name` if only that exists.
+    /// followed as long as they stay in a root. `@name` means `name` if only that exists, and a
+    /// name in the quotes that lists put it in means that name, if it exists.
     pub fn locate(&self, path: &str) -> Result<Located, ToolError> {
+        if path.len() <= syntax::PATH_BYTES_MAX
+            && let Some(named) = names::read_back(path)
+            && let Ok(place) = self.resolve(&named)
+            && place.entry.is_some()
+        {
+            return Ok(place);
+        }
         syntax::check(path)?;
-        let found = self.resolve(path);
+        let found = self.resolve(Path::new(path));
         if let Some(bare) = path.strip_prefix('@').filter(|bare| !bare.is_empty())
             && found.as_ref().map_or(true, |place| place.entry.is_none())
-            && let Ok(place) = self.resolve(bare)
+            && let Ok(place) = self.resolve(Path::new(bare))
             && place.entry.is_some()
         {
             return Ok(place);
@@ -87,25 +101,28 @@ impl Workspace {
         Ok(place)
     }
 
-    fn resolve(&self, path: &str) -> Result<Located, ToolError> {
+    fn resolve(&self, path: &Path) -> Result<Located, ToolError> {
+        let shown = || names::shown(path);
         let absolute = normalise(&self.cwd().join(path));
-        let (root, beneath) = self.root_of(&absolute).ok_or_else(|| self.outside(path))?;
+        let (root, beneath) = self.root_of(&absolute).ok_or_else(|| self.outside(&shown()))?;
         let place = walk::resolve(&self.roots, root, beneath).map_err(|error| match error {
-            walk::Error::Outside => self.outside(path),
-            walk::Error::System(errno) => refused(path, errno),
+            walk::Error::Outside => self.outside(&shown()),
+            walk::Error::System(errno) => refused(&shown(), errno),
         })?;
-        let Some(relative) = place.relative.to_str() else {
-            return Err(ToolError::new("ARG002", "the path leads to a name that is not UTF-8"));
-        };
-        let folder_named = path.ends_with('/');
+        let folder_named = path.as_os_str().as_encoded_bytes().ends_with(b"/");
         if folder_named && place.entry.is_some_and(|entry| entry.kind != Kind::Folder) {
-            return Err(ToolError::new("ARG002", format!("{} is not a folder", printable(path))));
+            return Err(ToolError::new("ARG002", format!("{} is not a folder", shown())));
         }
+        let root = &self.roots[place.root].path;
+        let is_root = place.relative.as_os_str().is_empty();
+        let named = place.relative.to_string_lossy();
         Ok(Located {
             roots: Arc::clone(&self.roots),
+            links: Arc::clone(&self.links),
             root: place.root,
-            absolute: self.roots[place.root].path.join(&place.relative),
-            relative: if relative.is_empty() { ".".to_owned() } else { relative.to_owned() },
+            absolute: if is_root { root.clone() } else { root.join(&place.relative) },
+            relative: if is_root { ".".to_owned() } else { named.into_owned() },
+            beneath: place.relative,
             entry: place.entry,
             folder_named,
         })
@@ -153,7 +170,11 @@ impl Root {
 #[derive(Debug, Clone)]
 pub struct Located {
     roots: Arc<[Root]>,
+    links: Arc<SecretLinks>,
     root: usize,
+    /// What is opened; empty for the root itself.
+    beneath: PathBuf,
+    /// What is judged: the same, as text.
     relative: String,
     absolute: PathBuf,
     entry: Option<Entry>,
@@ -166,7 +187,8 @@ impl Located {
         &self.roots[self.root].path
     }
 
-    /// Its path below the root, with `/`; `.` is the root itself.
+    /// Its path below the root, with `/`; `.` is the root itself. Bytes that are not UTF-8 are
+    /// replaced.
     pub fn relative(&self) -> &str {
         &self.relative
     }
@@ -183,10 +205,23 @@ impl Located {
 
     /// How to name it to the model: short below the working directory, else absolute.
     pub fn shown(&self) -> String {
-        if self.root == 0 {
-            printable(&self.relative)
+        if self.root == 0 && !self.beneath.as_os_str().is_empty() {
+            names::shown(&self.beneath)
+        } else if self.root == 0 {
+            ".".to_owned()
         } else {
-            printable(&self.absolute.display().to_string())
+            names::shown(&self.absolute)
+        }
+    }
+
+    /// How to name what lies at `path` below it.
+    pub(crate) fn shown_below(&self, path: &Path) -> String {
+        if path.as_os_str().is_empty() {
+            self.shown()
+        } else if self.root == 0 {
+            names::shown(&self.beneath.join(path))
+        } else {
+            names::shown(&self.absolute.join(path))
         }
     }
 
@@ -225,7 +260,23 @@ impl Located {
         // A pipe may have taken the file's place: opening it must not wait for a writer.
         let file = self.open(flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         self.same(&file)?;
+        // A file that is a secret by its own name is the policy's business.
+        if !is_secret(&self.relative) {
+            self.no_other_name_of_a_secret(entry)?;
+        }
         Ok(file)
+    }
+
+    fn no_other_name_of_a_secret(&self, entry: &Entry) -> Result<(), ToolError> {
+        let why = match self.links.judge(entry) {
+            Linked::Open => return Ok(()),
+            Linked::Secret => "is another name of a secret file of the workspace",
+            Linked::Unknown => {
+                "has several names, and there are too many files to say whether one of them is \
+                 that of a secret; a copy of it can be read"
+            }
+        };
+        Err(ToolError::new("ARG003", format!("{} {why}", self.shown())))
     }
 
     /// Opens the folder that was located, for listing and as a place to resolve names in.
@@ -239,10 +290,14 @@ impl Located {
     /// Opens the folder that holds it, and says the name it has there. Missing folders are made
     /// if `create` says so.
     pub fn open_parent(&self, create: bool) -> Result<(OwnedFd, OsString), ToolError> {
-        let path = Path::new(&self.relative);
+        let path = self.beneath.as_path();
         let Some(Component::Normal(name)) = path.components().next_back() else {
             return Err(ToolError::new("ARG002", "the path is a workspace root, not a file"));
         };
+        if path.to_str().is_none() {
+            let message = format!("{}: its name is not UTF-8; change it with bash", self.shown());
+            return Err(ToolError::new("ARG002", message));
+        }
         if self.folder_named {
             return Err(ToolError::new(
                 "ARG002",
@@ -263,8 +318,7 @@ impl Located {
     }
 
     fn open(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
-        let path = if self.relative == "." { "" } else { self.relative.as_str() };
-        walk::open_beneath(&self.roots[self.root].directory, Path::new(path), flags)
+        walk::open_beneath(&self.roots[self.root].directory, &self.beneath, flags)
             .map_err(|errno| refused(&self.shown(), errno))
     }
 
@@ -285,6 +339,13 @@ impl Located {
             self.relative.clone(),
             self.root().display().to_string(),
         )
+    }
+}
+
+impl Workspace {
+    /// What tells a secret under another name.
+    pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
+        Arc::clone(&self.links)
     }
 }
 

@@ -1,6 +1,127 @@
-//! What was asked for and is not done yet: commands run unconfined.
+//! What confines the commands of a session: found out, required, and said.
 
-use crate::config::{Layers, Origin};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use posse_actors::ports::Asking;
+use secrecy::SecretString;
+
+use crate::config::{Layers, Origin, SandboxSettings};
+use crate::failure::{Exit, Failure};
+use crate::sandbox::{Backend, Sandbox, Surroundings, Wanted};
+use crate::wiring::run::Setup;
+
+/// Chooses what confines commands, for those who want to see how a weaker one behaves.
+const BACKEND: &str = "POSSE_SANDBOX_BACKEND";
+
+/// The sandbox of a session that works in `roots`.
+pub(crate) fn sandbox(
+    setup: &Setup<'_>,
+    roots: Vec<PathBuf>,
+    secrets: Vec<SecretString>,
+) -> Result<Sandbox, Failure> {
+    let settings = &setup.settings.sandbox;
+    let wanted = wanted(setup)?;
+    let surroundings = Surroundings {
+        roots,
+        also_writable: settings.writable_roots.clone(),
+        own: setup.dirs.own(),
+        home: setup.environment.home(),
+        runtime_dir: setup.environment.get("XDG_RUNTIME_DIR").map(PathBuf::from),
+        readable_secrets: settings.readable_secrets.clone(),
+    };
+    let sandbox = Sandbox::new(secrets).map_err(|error| {
+        Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
+            .because(error.to_string())
+    })?;
+    let sandbox = sandbox.confined(wanted, surroundings);
+    if settings.required {
+        check(&sandbox, settings)?;
+    }
+    Ok(sandbox)
+}
+
+fn wanted(setup: &Setup<'_>) -> Result<Wanted, Failure> {
+    if setup.settings.sandbox.mode == "off" {
+        return Ok(Wanted::Exactly(Backend::Nothing));
+    }
+    let Some(name) = setup.environment.get(BACKEND) else {
+        return Ok(Wanted::Strongest { kept_in: Some(setup.dirs.state.clone()) });
+    };
+    let backend = Backend::ALL.into_iter().find(|backend| backend.as_str() == name);
+    backend.map(Wanted::Exactly).ok_or_else(|| {
+        let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.as_str()).collect();
+        let what = format!("{BACKEND}: there is no {name:?}");
+        Failure::new("SBX002", Exit::Usage, what).fix(format!("one of {}", names.join(", ")))
+    })
+}
+
+/// Whether commands are confined as far as posse can confine them.
+fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
+    let failed = |what: &str| Failure::new("SBX003", Exit::Sandbox, what);
+    if settings.mode == "off" {
+        return Err(failed("a sandbox is required, and sandbox.mode is off")
+            .fix("remove one of --sandbox-required and --sandbox off"));
+    }
+    let tier = sandbox.tier();
+    if tier == "full" {
+        return Ok(());
+    }
+    let mut failure = failed("the sandbox is not what is required")
+        .fix("posse doctor says what is missing and how to mend it");
+    let mut why = format!("this machine gives the tier {tier}, not full");
+    for tried in sandbox.tried() {
+        if let Some(reason) = tried.failure {
+            write!(why, "; {}: {reason}", tried.backend.as_str()).ok();
+        }
+    }
+    failure = failure.because(why);
+    Err(failure)
+}
+
+/// One line: what commands may do.
+pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: Asking) -> String {
+    if settings.mode == "off" {
+        return "sandbox off: commands run with all of your rights\n".to_owned();
+    }
+    let network = match settings.network.as_str() {
+        "inherit" => "network",
+        "auto" if asking == Asking::Human => "network",
+        _ => "no network",
+    };
+    let mode = &settings.mode;
+    match tier {
+        "full" => format!("sandbox full: {mode}, {network}\n"),
+        "reduced" => format!(
+            "sandbox reduced: {mode}, {network}; protected files are checked after a command, \
+             secret files can be read (posse doctor says why)\n"
+        ),
+        _ => "sandbox none: commands run with all of your rights (posse doctor says why)\n"
+            .to_owned(),
+    }
+}
+
+/// What a model is told.
+pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: Asking) -> String {
+    if settings.mode == "off" || tier == "none" {
+        return "none; commands run with the user's rights".to_owned();
+    }
+    let writes = match settings.mode.as_str() {
+        "read-only" => "commands write only below $TMPDIR",
+        _ => "commands write only below the working directory, other roots and $TMPDIR",
+    };
+    let inherits = match settings.network.as_str() {
+        "inherit" => true,
+        "auto" => asking == Asking::Human,
+        _ => false,
+    };
+    let network = match (inherits, tier) {
+        (true, _) => "the network is reachable",
+        (false, "full") => "no network but a loopback of their own",
+        (false, _) => "no network, no sockets",
+    };
+    format!("{tier}; {writes}; {network}")
+}
 
 /// A line for each wish about the sandbox that `tier` does not fulfil, if the user made it.
 pub(crate) fn unenforced(layers: &Layers, tier: &str) -> String {
@@ -27,7 +148,7 @@ pub(crate) fn unenforced(layers: &Layers, tier: &str) -> String {
         text.push_str(name);
         text.push(' ');
         text.push_str(value);
-        text.push_str(" is not enforced on commands yet\n");
+        text.push_str(" is not enforced on commands here\n");
     }
     text
 }

@@ -12,11 +12,11 @@ use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, Origin};
 use crate::failure::{Exit, Failure};
 use crate::front::plain::{self, Choice, Opened, Options, Selected, Sources};
-use crate::front::prompt;
+use crate::front::prompt::{self, Images};
 use crate::provider::{presets, replay};
 use crate::wiring::confinement::unenforced;
 use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log};
-use crate::wiring::{Place, colors, notices, place, provider, toolbox};
+use crate::wiring::{Place, authority, colors, notices, place, provider, toolbox};
 
 /// Runs line mode until the user leaves.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -29,10 +29,19 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let settings = &found.loaded.settings;
     let first = match &args.prompt {
         Some(PromptArg::Text(text)) => {
-            let (images, detail) = (&args.images, &settings.image_detail);
-            let read =
-                prompt::of_text(text.clone(), images, &toolbox::image_limits(settings), detail);
-            Some(read.map_err(one)?)
+            if !args.images.is_empty()
+                && let Ok(model) = provider::choose(settings, environment, &found.cwd)
+                && let Some(failure) = provider::blindness(settings, &model.info())
+            {
+                return Err(one(failure));
+            }
+            let images = Images {
+                named: &args.images,
+                cwd: &found.cwd,
+                limits: toolbox::image_limits(settings),
+                detail: &settings.image_detail,
+            };
+            Some(prompt::of_text(text.clone(), &images).map_err(one)?)
         }
         // Standard input is read line by line anyway.
         Some(PromptArg::Stdin) | None => None,
@@ -112,6 +121,9 @@ impl plain::Sessions for Sessions<'_> {
         let (ports, mut session) = assemble_in(kept, &setup, Arc::clone(&model))?;
         // Somebody sees that it waits, and can stop it.
         session.limits.outwaits_once = self.asking == Asking::Human;
+        if !goes_on {
+            session.noted = authority::ignored(loaded);
+        }
         let sources = sources(loaded, &info.profile);
         if !goes_on {
             let text = unenforced(&loaded.layers, &session.tier);

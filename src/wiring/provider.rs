@@ -3,13 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use posse_actors::ports::Provider;
+use posse_actors::ports::{Provider, ProviderInfo};
 use serde_json::Value;
 
 use crate::config::{Environment, ProviderSettings, Settings};
 use crate::failure::{Exit, Failure};
-use crate::provider::profile::{self, Profile, Quirks};
-use crate::provider::{openai_compatible, presets, replay};
+use crate::models::{Catalog, Model};
+use crate::provider::profile::{self, Auth, Profile, Protocol, Quirks, Sight};
+use crate::provider::{live, presets, replay};
+
+/// Bound of a reply where a protocol insists on one: a model may be able to say more, but what is
+/// kept free for that cannot be read.
+const REPLY_TOKENS: u64 = 32_000;
 
 /// Makes the provider that `settings` mean. `workspace` is what a cassette's placeholder means.
 pub(crate) fn choose(
@@ -25,15 +30,65 @@ pub(crate) fn choose(
     let kind = configured.and_then(|profile| profile.kind.as_deref());
     match kind {
         Some("replay") => replayed(name, configured, workspace),
-        None | Some("openai-compatible") => {
-            openai_compatible(profile(name, settings, environment)?)
+        None | Some("openai-compatible" | "openai-responses" | "anthropic") => {
+            let mut profile = profile(name, settings, environment)?;
+            profile.sight = sight(settings, name, &profile.model);
+            live(profile)
         }
         Some(other) => {
             let what = format!("providers.{name}.type \"{other}\" is not available yet");
             Err(Failure::new("CFG022", Exit::Configuration, what)
-                .fix("use a server that speaks the OpenAI protocol: type \"openai-compatible\""))
+                .fix("use \"openai-compatible\", \"openai-responses\" or \"anthropic\""))
         }
     }
+}
+
+/// Why the model of `settings` takes no images, where that is known, and which one does.
+pub(crate) fn blindness(settings: &Settings, info: &ProviderInfo) -> Option<Failure> {
+    let configured = settings.providers.get(&info.profile);
+    if configured.is_some_and(|profile| profile.kind.as_deref() == Some("replay")) {
+        return None;
+    }
+    let says_so = configured.and_then(|profile| profile.quirks.get("noVision"));
+    let sight = sight(settings, &info.profile, &info.model);
+    let why = match sight.blindness() {
+        Some(why) => why.to_owned(),
+        None if says_so == Some(&Value::Bool(true)) => {
+            format!("providers.{}.quirks.noVision says so", info.profile)
+        }
+        None => return None,
+    };
+    let what = format!("{} takes no images, and nothing was sent", info.model);
+    Some(Failure::new("IMG007", Exit::Usage, what).at("--image").because(why).fix(format!(
+        "pass --model with one that does; or, if {0} does, set models.\"{0}\".vision to true",
+        info.model
+    )))
+}
+
+fn sight(settings: &Settings, profile: &str, model: &str) -> Sight {
+    let own = settings.models.clone();
+    let (profile, model) = (profile.to_owned(), model.to_owned());
+    Sight::new(move || {
+        let catalog = Catalog::new(&own);
+        let known = catalog.find(&profile, &model)?;
+        if known.facts.vision != Some(false) {
+            return None;
+        }
+        let theirs = format!("{profile}/");
+        let sees = |other: &Model| {
+            let name = match &other.provider {
+                Some(provider) => Some(other.model.as_str()).filter(|_| *provider == profile),
+                None => other.model.strip_prefix(&theirs),
+            };
+            name.filter(|_| other.facts.vision == Some(true)).map(str::to_owned)
+        };
+        Some(match catalog.all().iter().find_map(sees) {
+            Some(other) => format!("{model} takes no images; {other} of {profile} does"),
+            None => {
+                format!("{model} takes no images, and no model of {profile} is known that does")
+            }
+        })
+    })
 }
 
 /// The profile of that name, with its key.
@@ -51,7 +106,25 @@ pub(crate) fn profile(
         wanted.model = Some(model.clone());
     }
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    Profile::resolve(name, wanted, variable)
+    let mut profile = Profile::resolve(name, wanted, variable)?;
+    adapt(&mut profile, settings);
+    Ok(profile)
+}
+
+/// Tells a profile what is known of its model, where the protocol cannot do without.
+fn adapt(profile: &mut Profile, settings: &Settings) {
+    let vendor = match profile.protocol {
+        Protocol::ChatCompletions => return,
+        Protocol::Responses => "openai",
+        Protocol::Messages => "anthropic",
+    };
+    let models = Catalog::new(&settings.models);
+    let known = models.find(&profile.name, &profile.model);
+    let Some(known) = known.or_else(|| models.find(vendor, &profile.model)) else { return };
+    if profile.protocol == Protocol::Messages && profile.max_tokens.is_none() {
+        profile.max_tokens = known.facts.max_output_tokens.map(|max| max.min(REPLY_TOKENS));
+    }
+    profile.quirks.no_reasoning |= known.facts.reasoning == Some(false);
 }
 
 /// The name of the provider that would be asked: the one that was named, or one at hand.
@@ -68,12 +141,17 @@ fn at_hand(environment: &Environment) -> Option<&'static str> {
 }
 
 fn no_provider() -> Failure {
-    let variables: Vec<&str> =
-        presets::all().iter().filter_map(|preset| preset.key_variable).collect();
+    let mut variables: Vec<&str> = Vec::new();
+    for variable in presets::all().iter().filter_map(|preset| preset.key_variable) {
+        if !variables.contains(&variable) {
+            variables.push(variable);
+        }
+    }
     let what = "no model provider is configured, and no key is in the environment";
     Failure::new("CFG023", Exit::Configuration, what).fix(format!(
-        "set one of {}; or name a local server with `--provider ollama --model NAME`; or see it \
-         work without a model: `posse demo`",
+        "set one of {}; or name a local server with `--provider ollama --model NAME`; or describe \
+         your own in the configuration (`posse config edit` says how); or see it work without a \
+         model: `posse demo`",
         variables.join(", ")
     ))
 }
@@ -112,10 +190,15 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
         let what = format!("providers.{name}.{key}: {error}");
         Failure::new("CFG003", Exit::Configuration, what)
     };
-    let auth = match &configured.auth {
-        Some(auth) => {
-            let auth = Value::String(auth.clone());
-            Some(serde_json::from_value(auth).map_err(|error| wrong("auth", &error))?)
+    let auth = configured.auth.as_deref().map(|auth| match auth {
+        "bearer" => Auth::Bearer,
+        "none" => Auth::None,
+        header => Auth::Header(header.to_owned()),
+    });
+    let protocol = match &configured.kind {
+        Some(kind) => {
+            let kind = Value::String(kind.clone());
+            Some(serde_json::from_value(kind).map_err(|error| wrong("type", &error))?)
         }
         None => None,
     };
@@ -136,6 +219,7 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
     };
     Ok(profile::Settings {
         preset: None,
+        protocol,
         base_url: configured.base_url.clone(),
         model: configured.model.clone(),
         api_key_env: configured.api_key_env.clone(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalError, JournalStore, NoHooks, Ports, Provider};
+use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use tempfile::TempDir;
@@ -15,20 +15,23 @@ use tokio::runtime::Runtime;
 
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
-use crate::config::{Dirs, Environment, Layers, Settings};
+use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines};
 use crate::front::headless::{self, Format, Manner};
-use crate::front::prompt::{self, Wanted};
+use crate::front::prompt::{self, Images, Wanted};
+use crate::hooks::{self, Masking};
 use crate::journal::{FileJournal, MemoryJournal, StateDir};
 use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
 use crate::provider::replay;
-use crate::sandbox::Sandbox;
 use crate::tools;
 use crate::tools::workspace::Workspace;
-use crate::wiring::confinement::unenforced;
+use crate::wiring::confinement::{self, unenforced};
+use crate::wiring::hooking::hook_settings;
 use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
-use crate::wiring::{Place, colors, fallback, notices, place, provider, session_id, toolbox};
+use crate::wiring::{
+    Place, authority, colors, fallback, notices, place, provider, session_id, toolbox,
+};
 
 /// Names of variables whose values are secrets, in part.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
@@ -88,7 +91,12 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             .because(why)
             .fix("pass both, or neither")));
     }
-    let prompt = read_prompt(args, settings, driven).map_err(one)?;
+    if !args.images.is_empty()
+        && let Some(failure) = provider::blindness(settings, &model.info())
+    {
+        return Err(one(failure));
+    }
+    let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
     let is_there = driven || (headless::can_ask() && !args.unattended);
     let asking = match (args.yes, is_there) {
         (true, _) => Asking::Yes,
@@ -105,8 +113,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         dry_run: args.dry_run,
         keep: !args.no_transcript,
     };
-    let assembled = assemble(&setup, model)?;
-    introduce(&assembled, args, &loaded.layers);
+    let mut assembled = assemble(&setup, model)?;
+    assembled.settings.noted = authority::ignored(&loaded);
+    introduce(&assembled, args, &loaded);
     let manner = Manner {
         format: match args.output_format {
             OutputFormat::Text => Format::Text,
@@ -195,36 +204,53 @@ pub(crate) fn assemble_in(
     }
     let roots: Vec<String> =
         workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
-    let sandbox = Sandbox::new(secrets(setup)).map_err(|error| {
-        one(Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
-            .because(error.to_string()))
-    })?;
+    let folders = workspace.roots().map(Path::to_owned).collect();
+    let secrets = secrets(setup);
+    let masking = Masking::new(&secrets);
+    let sandbox = confinement::sandbox(setup, folders, secrets).map_err(one)?;
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
     let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
     let mut fallbacks = fallback::all(settings, setup.environment, setup.cwd).map_err(one)?;
     for fallback in &mut fallbacks {
         let budgets = Arc::clone(&env.budgets);
-        fallback.provider =
-            toolbox::counted(Arc::clone(&fallback.provider), &settings.tools, budgets);
+        let provider = Arc::clone(&fallback.provider);
+        fallback.provider = masking.model(toolbox::counted(provider, &settings.tools, budgets));
     }
     let model = toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets));
-    let toolbox = tools::builtin(Arc::new(env), Arc::new(sandbox));
+    let model = masking.model(model);
+    let sandbox = Arc::new(sandbox);
+    let toolbox = masking.tools(tools::builtin(Arc::new(env), Arc::clone(&sandbox)));
     let names: Vec<String> = toolbox
         .iter()
         .map(|tool| tool.spec().name.clone())
         .filter(|name| agent.tools.sees(name))
         .collect();
     let system_prompt = system_prompt(agent, setup, &roots, &tier);
-    let policy = RulePolicy::new(policy_settings(setup, roots))?;
+    let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
+    // Whoever cannot look cannot say that there are none.
+    let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
+    let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
+    let policy = policy_settings(setup, roots, secrets_in_reach);
+    let policy = RulePolicy::new(policy).map_err(|failures| {
+        let from = settings.permissions_from.as_deref();
+        let placed = |failure: Failure| match from {
+            Some(from) if failure.place.is_none() => failure.at(from),
+            _ => failure,
+        };
+        failures.into_iter().map(placed).collect::<Vec<_>>()
+    })?;
+    let policy: Arc<dyn Policy> = Arc::new(policy);
+    let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
     let price = price(settings, &model.info());
     let ports = Ports {
         provider: model,
         fallbacks,
         tools: Arc::new(toolbox),
-        hooks: Arc::new(NoHooks),
-        policy: Arc::new(policy),
+        hooks,
+        policy,
+        grants: authority::grants(setup.cwd, setup.dirs, settings, &tier),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process)),
@@ -242,6 +268,7 @@ pub(crate) fn assemble_in(
         limits: limits(settings),
         history: Vec::new(),
         price: Some(price),
+        noted: Vec::new(),
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))
@@ -260,10 +287,7 @@ fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str)
         date: today(setup.environment),
         shell: "bash".to_owned(),
         git_branch: repository.as_deref().and_then(agents::git_branch),
-        sandbox: match tier {
-            "none" => "none; commands run with the user's rights".to_owned(),
-            tier => tier.to_owned(),
-        },
+        sandbox: confinement::briefing(tier, &setup.settings.sandbox, setup.asking),
     };
     agents::system_prompt(agent, &block, &instructions)
 }
@@ -310,11 +334,17 @@ fn secrets(setup: &Setup<'_>) -> Vec<SecretString> {
         .filter(secret)
         .filter_map(|name| setup.environment.get(name))
         .filter(|value| value.len() >= SECRET_BYTES_MIN)
+        // Where a key lies is no secret, and hiding it would hide a part of every longer path.
+        .filter(|value| !(value.starts_with('/') && Path::new(value).exists()))
         .map(SecretString::from);
     configured.chain(named).collect()
 }
 
-fn policy_settings(setup: &Setup<'_>, roots: Vec<String>) -> PolicySettings {
+fn policy_settings(
+    setup: &Setup<'_>,
+    roots: Vec<String>,
+    secrets_in_reach: bool,
+) -> PolicySettings {
     let Settings { sandbox, permissions, .. } = setup.settings;
     PolicySettings {
         roots,
@@ -332,6 +362,10 @@ fn policy_settings(setup: &Setup<'_>, roots: Vec<String>) -> PolicySettings {
             .filter(|agent| agent.read_only)
             .map(|agent| agent.name.to_owned())
             .collect(),
+        home: setup.environment.get("HOME").map(str::to_owned),
+        // From the flag or the user's own file: a project cannot say it.
+        sandbox_off_given: sandbox.mode == "off",
+        secrets_in_reach,
     }
 }
 
@@ -355,6 +389,7 @@ fn limits(settings: &Settings) -> Limits {
 fn read_prompt(
     args: &RunArgs,
     settings: &Settings,
+    cwd: &Path,
     driven: bool,
 ) -> Result<Option<Prompt>, Failure> {
     let wanted = match &args.prompt {
@@ -362,22 +397,25 @@ fn read_prompt(
         Some(PromptArg::Stdin) => Wanted::Stdin,
         None => Wanted::Nothing,
     };
-    let (images, limits) = (&args.images, toolbox::image_limits(settings));
+    let images = Images {
+        named: &args.images,
+        cwd,
+        limits: toolbox::image_limits(settings),
+        detail: &settings.image_detail,
+    };
     match wanted {
-        Wanted::Text(text) if driven => {
-            prompt::of_text(text, images, &limits, &settings.image_detail).map(Some)
-        }
-        Wanted::Nothing | Wanted::Stdin if driven && images.is_empty() => Ok(None),
+        Wanted::Text(text) if driven => prompt::of_text(text, &images).map(Some),
+        Wanted::Nothing | Wanted::Stdin if driven && args.images.is_empty() => Ok(None),
         Wanted::Nothing | Wanted::Stdin if driven => {
             Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
         }
-        wanted => prompt::read(wanted, images, &limits, &settings.image_detail).map(Some),
+        wanted => prompt::read(wanted, &images).map(Some),
     }
 }
 
 /// Lines on standard error: which session this is, and what confines it.
-fn introduce(assembled: &Assembled, args: &RunArgs, layers: &Layers) {
+fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     let settings = &assembled.settings;
     let info = assembled.ports.provider.info();
     let kept = if args.no_transcript { " (not kept, cannot be resumed)" } else { "" };
@@ -385,10 +423,9 @@ fn introduce(assembled: &Assembled, args: &RunArgs, layers: &Layers) {
         "session {}{kept} · {} · {} via {}\n",
         settings.session_id, settings.agent, info.model, info.profile
     );
-    if settings.tier == "none" {
-        text.push_str("sandbox none: commands run with all of your rights\n");
-    }
-    text.push_str(&unenforced(layers, &settings.tier));
+    let sandbox = &loaded.settings.sandbox;
+    text.push_str(&confinement::line(&settings.tier, sandbox, settings.asking));
+    text.push_str(&unenforced(&loaded.layers, &settings.tier));
     if args.dry_run {
         text.push_str("dry run: nothing is written or run\n");
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
-use crate::model_server::{ModelServer, calls, says};
+use crate::model_server::{ModelServer, calls, calls_with_text, says};
 use crate::posse::Machine;
 
 /// Makes these calls in one turn of a real workspace, and returns what the model is told of each.
@@ -210,6 +210,8 @@ fn says_what_is_wrong_with_a_command() {
         ("bash", json!({"command": "true", "timeoutMs": -1})),
         ("bash", json!({"command": "true", "timeoutMs": 1_000_000_000})),
         ("bash", json!({"command": "true", "timeoutMs": "5m"})),
+        ("bash", json!({"command": "true", "timeout": "90s"})),
+        ("bash", json!({"command": "true", "timeout": 5})),
         ("bash", json!({"command": "pwd", "workdir": "sub"})),
         ("bash", json!({"command": "pwd", "workdir": "/"})),
         ("bash", json!({"command": "pwd", "workdir": "none"})),
@@ -246,7 +248,11 @@ fn says_what_is_wrong_with_a_command() {
     bash {"command":"true","timeoutMs":1000000000}
         (exit 0, · ms, no output)
     bash {"command":"true","timeoutMs":"5m"}
-        ARG001 timeoutMs: must be integer, not string "5m"
+        (exit 0, · ms, no output)
+    bash {"command":"true","timeout":"90s"}
+        (exit 0, · ms, no output)
+    bash {"command":"true","timeout":5}
+        ARG006 timeout: 5 of what? Use timeoutMs: milliseconds
     bash {"command":"pwd","workdir":"sub"}
         WORK/sub
     bash {"command":"pwd","workdir":"/"}
@@ -260,4 +266,90 @@ fn says_what_is_wrong_with_a_command() {
     bash {"command":"kill -SEGV $$"}
         (ended by SIGSEGV, · ms, no output)
     "#);
+}
+
+#[test]
+fn says_what_is_wrong_with_odd_paths_and_patterns() {
+    let read = |path: &str| ("read_file", json!({ "path": path }));
+    let long = "a/".repeat(3000);
+    let wanted = [
+        read(r"C:\\Users\\a.txt"),
+        read(r"sub\b.txt"),
+        read("a\nb"),
+        read("a.txt/"),
+        read(".env"),
+        read(".git/config"),
+        read(&long),
+        ("READ_FILE", json!({"path": "a.txt"})),
+        ("read_file", json!({"Path": "a.txt"})),
+        ("grep", json!({"pattern": r"(\w{1000}){1000}"})),
+        ("grep", json!({"pattern": "(a*)*b", "path": "a.txt"})),
+        (
+            "multi_edit",
+            json!({"path": "a.txt", "edits": [
+                {"oldString": "one\ntwo", "newString": "x"}, {"oldString": "two\ntwo", "newString": "y"},
+            ]}),
+        ),
+    ];
+    let (machine, results) = told(&wanted);
+    let text = shown(&machine, &wanted, &results).replace(&long, "a/a/…");
+    insta::assert_snapshot!(text, @r#"
+    read_file {"path":"C:\\\\Users\\\\a.txt"}
+        ARG002 C:\\Users\\a.txt: folders are separated by `/`
+    read_file {"path":"sub\\b.txt"}
+        ARG002 sub\b.txt: folders are separated by `/`
+    read_file {"path":"a\nb"}
+        ARG002 a\nb: a path has no NUL, newline or other control character
+    read_file {"path":"a.txt/"}
+        ARG002 a.txt/ is not a folder
+    read_file {"path":".env"}
+        Denied: .env holds secrets; work without its content, or ask the user for what is needed (they can list the file in sandbox.readSecrets) (rule: global
+    read_file {"path":".git/config"}
+        FIL001 .git/config does not exist
+    read_file {"path":"a/a/…"}
+        ARG002 the path is longer than 4096 bytes
+    READ_FILE {"path":"a.txt"}
+        Unknown tool: "READ_FILE". Available tools: bash, edit_file, glob, grep, list_dir, multi_edit, read_file, write_file
+    read_file {"Path":"a.txt"}
+        ARG001 path: required string is missing; unknown field "Path"; did you mean `path`?
+    grep {"pattern":"(\\w{1000}){1000}"}
+        ARG005 pattern: compiled regex exceeds size limit of 4194304
+    grep {"path":"a.txt","pattern":"(a*)*b"}
+        no match in 1 files
+    multi_edit {"edits":[{"newString":"x","oldString":"one\ntwo"},{"newString":"y","oldString":"two\ntwo"}],"path":"a.txt"}
+        EDT006 edits[1]: it overlaps edits[0], which changed the text that oldString is in a.txt; make one edit of both, or use the text as edits[0] leaves it
+    "#);
+}
+
+/// Some servers put the object into a string; what is in it is meant.
+#[test]
+fn arguments_in_a_string_are_taken_out_once() {
+    let inner = json!({"path": "a.txt", "limit": 1}).to_string();
+    let twice = json!(json!(inner).to_string()).to_string();
+    let quoted = json!(inner).to_string();
+    let asked = [("read_file", quoted.as_str()), ("read_file", twice.as_str())];
+    let server = ModelServer::start(vec![calls_with_text(&asked), says("done")]);
+    let machine = Machine::with(&server);
+    machine.write("a.txt", "one\ntwo\n");
+    let (ended, events) = machine.stream(&["read"]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    assert!(results[0].starts_with("1\tone"), "{}", results[0]);
+    assert!(results[1].starts_with("ARG001 the arguments must be an object"), "{}", results[1]);
+    let started = events.iter().find(|event| event["type"] == "tool.started").unwrap();
+    assert_eq!(started["coerced"].as_array().unwrap().len(), 1, "{started}");
+}
+
+/// What a shell might read in another way than a person is asked about.
+#[test]
+fn a_command_that_cannot_be_read_is_asked_about() {
+    let run = |command: &str| ("bash", json!({ "command": command }));
+    let wanted = [run("echo \"a"), run("echo a\rrm b"), run("echo $(")];
+    let server = ModelServer::start(vec![calls(&wanted), says("done")]);
+    let machine = Machine::with(&server);
+    let (ended, events) = machine.stream(&["try"]);
+    ended.assert_code(4);
+    let asked = events.iter().filter(|event| event["type"] == "permission.requested").count();
+    assert_eq!(asked, wanted.len());
+    assert!(!events.iter().any(|event| event["type"] == "tool.started"));
 }

@@ -28,8 +28,8 @@ fn refuses_what_makes_no_sense() {
     machine.write("a-file", "");
     let table: &[(&[&str], &str)] = &[
         (&[], "Usage"),
-        (&["rnu", "fix it"], "'run'"),
-        (&["fix", "the", "test"], "unrecognized subcommand 'fix'"),
+        (&["rnu", "fix it"], "did you mean \"run\"?"),
+        (&["fix", "the", "test"], "error[CLI005]: there is no command \"fix\""),
         (&["run", "--modle", "m", "x"], "--model"),
         (&["run", "--model"], "--model"),
         (&["run", "--model", "a", "--model", "b", "x"], "multiple times"),
@@ -40,8 +40,7 @@ fn refuses_what_makes_no_sense() {
         (&["run", "--max-turns", "0", "x"], "--max-turns"),
         (&["run", "--budget", "0", "x"], "not available yet"),
         (&["run", "--budget", "abc", "x"], "not available yet"),
-        (&["run", "--sandbox-required", "x"], "not available yet"),
-        (&["run", "--output-format", "xml", "x"], "stream-json"),
+        (&["run", "--output-format", "xml", "x"], "use one of text, json, stream-json"),
         (&["run", "--cwd", "nowhere", "x"], "--cwd"),
         (&["run", "--cwd", "a-file", "x"], "not a folder"),
         (&["run", "--image", "nowhere.png", "x"], "IMG001"),
@@ -50,9 +49,9 @@ fn refuses_what_makes_no_sense() {
         (&["run", " \n "], "empty"),
         (&["resume"], "not available yet"),
         (&["sessions"], "Usage"),
-        (&["sessions", "lst"], "'list'"),
+        (&["sessions", "lst"], "did you mean \"list\"?"),
         (&["sessions", "show"], "ID"),
-        (&["config", "shwo"], "'show'"),
+        (&["config", "shwo"], "did you mean \"show\"?"),
     ];
     for (args, words) in table {
         assert_refused(&machine.posse(args), 2, words);
@@ -154,11 +153,98 @@ fn reports_all_mistakes_of_the_configuration_together() {
       where: /posse/config/config.json:3:3
         3 |   "maxTurns": "two",
           |   ^
+      fix: write it like "maxTurns": 25
     error[CFG003]: delegation.maxDepth must be a whole number 0–8, got -1
       where: /posse/config/config.json:4:18
         4 |   "delegation": {"maxDepth": -1},
           |                  ^
+      fix: write it like "maxDepth": 8
     "#);
+}
+
+/// Rules are part of the configuration: what is wrong with them comes with the rest, and with its
+/// place.
+#[test]
+fn rules_that_make_no_sense_are_reported_with_the_rest() {
+    let machine = Machine::with(&ModelServer::start(Vec::new()));
+    let rules = "\"permissions\": [{\"tool\": \"bash\"}, {\"tool\": \"\", \"decision\": \"ask\"}]";
+    machine.write_config(&format!("{{\n  \"modle\": \"m\",\n  {rules}\n}}\n"));
+    let ended = machine.posse(&["run", "x"]);
+    ended.assert_code(3);
+    assert_eq!(ended.stderr.matches("error[").count(), 3, "{}", ended.stderr);
+    for words in ["CFG002", "permissions[0]", "permissions[1]"] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
+    // The rules alone.
+    machine.write_config(&format!("{{\n  {rules}\n}}\n"));
+    let ended = machine.posse(&["run", "--provider", "ollama", "x"]);
+    assert_refused(&ended, 3, "error[CFG013]: permissions[0]");
+    let place = format!("where: {}:2", machine.path("posse/config/config.json").display());
+    assert_eq!(ended.stderr.matches(&place).count(), 2, "{}", ended.stderr);
+}
+
+/// One row each: what a file says, and what is said about it.
+#[test]
+fn every_other_fault_of_a_configuration_has_its_code() {
+    let server = ModelServer::start_and_repeat(vec![says("hi")]);
+    let machine = Machine::with(&server);
+    let base = fs::read_to_string(machine.path("posse/config/config.json")).unwrap();
+    let with = |more: &str| format!("{},{more}}}", base.trim_end().strip_suffix('}').unwrap());
+    let brace = "{a,b}".repeat(12);
+    let refused = [
+        (with(r#""sandbox.network": "deny""#), "nest it: { \"sandbox\": { \"network\""),
+        (with(&format!(r#""sandbox": {{"readSecrets": ["/{brace}"]}}"#)), "error[CFG013]"),
+        (
+            with(r#""models": {"m": {"contextWindow": 1000, "maxOutputTokens": 2000}}"#),
+            "error[CFG011]",
+        ),
+        (with(r#""include": "other.json""#), "error[CFG002]"),
+        (with(r#""maxTurns": 1e9"#), "error[CFG003]"),
+        (with(r#""budget": {"maxTokens": -1}"#), "error[CFG003]"),
+    ];
+    for (text, words) in &refused {
+        machine.write_config(text);
+        assert_refused(&machine.posse(&["run", "x"]), 3, words);
+    }
+    assert_eq!(server.requests().len(), 0);
+    let key = "sk-0123456789abcdefghij";
+    let noted = [
+        (with(&format!(r#""model": "{key}""#)), "warning[CFG015]"),
+        (with(r#""version": 2"#), "warning[CFG012]"),
+        (format!("\u{feff}{base}"), ""),
+    ];
+    for (text, words) in &noted {
+        machine.write_config(text);
+        let ended = machine.posse(&["run", "x"]);
+        ended.assert_code(0);
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("warning") || !words.is_empty(), "{}", ended.stderr);
+    }
+    machine.write_config(&with(r#""version": 2"#));
+    let edited = machine.posse(&["config", "edit", "maxTurns", "3"]);
+    assert_refused(&edited, 3, "error[CFG012]");
+
+    // A file with a key that everybody can read.
+    let mut config: Value = serde_json::from_str(&base).unwrap();
+    config["providers"]["local"]["apiKey"] = json!(key);
+    config["providers"]["local"]["auth"] = json!("bearer");
+    machine.write_config(&config.to_string());
+    let file = machine.path("posse/config/config.json");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let ended = machine.posse(&["run", "x"]);
+    assert!(ended.stderr.contains("CFG010"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("chmod 600"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains(key), "{}", ended.stderr);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+
+    for (value, words) in [("", "CFG018"), ("\"7\"", "CFG018"), ("7\n", "CFG018"), ("x", "CFG003")]
+    {
+        let mut command = machine.command(&["run", "x"]);
+        command.env("POSSE_MAX_TURNS", value);
+        let ended = Running::start(command).end();
+        assert!(ended.stderr.contains(words), "{value:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("POSSE_MAX_TURNS"), "{value:?}: {}", ended.stderr);
+    }
 }
 
 #[test]
@@ -208,7 +294,7 @@ fn never_accepts_a_setting_and_ignores_it_silently() {
     let server = ModelServer::start_and_repeat(vec![says("hi")]);
     for (more, profile) in [
         (json!({}), json!({"timeouts": {"total": "1m"}})),
-        (json!({"hooks": {"PreToolUse": []}}), json!({})),
+        (json!({"memory": {"enabled": true}}), json!({})),
     ] {
         let ended = Machine::configured(&server, &more, &profile).posse(&["run", "say hi"]);
         ended.assert_code(0);
@@ -270,6 +356,9 @@ fn shows_the_settings_and_who_made_them() {
     multimodal.detail = "auto"  (built in)
     multimodal.maxImageBytes = 8388608  (built in)
     patience = "5s"  (/posse/config/config.json:1)
+    persistentGrants.enabled = true  (built in)
+    persistentGrants.scope = "global"  (built in)
+    persistentGrants.ttlMs = 604800000  (built in)
     providers.local.apiKey = "sk-…ghij"  (/posse/config/config.json:1)
     providers.local.auth = "bearer"  (/posse/config/config.json:1)
     providers.local.baseURL = "http://127.0.0.1/v1"  (/posse/config/config.json:1)
@@ -281,6 +370,7 @@ fn shows_the_settings_and_who_made_them() {
     tools.edit.fuzzy = false  (built in)
     tools.edit.requireRead = false  (built in)
     tools.read.dedup = true  (built in)
+    ui.history = true  (built in)
     "#);
     let json = machine.posse(&["config", "show", "--json"]);
     json.assert_code(0);

@@ -57,6 +57,55 @@ fn a_setting_is_changed_shown_with_its_origin_and_removed() {
 }
 
 #[test]
+fn a_rule_that_no_run_would_take_is_refused_and_shown() {
+    let desk = Desk::new();
+    let half = r#"[{"tool":"bash"}]"#;
+    let ended = desk.posse(&["config", "edit", "permissions", half]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(3), ""));
+    assert!(ended.err.contains("error[CFG013]: permissions[0]"), "{}", ended.err);
+
+    let folder = desk.dir.path().join("home/config");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("config.json"), format!(r#"{{ "permissions": {half} }}"#)).unwrap();
+    for args in [&["config", "show"][..], &["doctor"], &["run", "hi"]] {
+        let ended = desk.posse(args);
+        let said = ended.out + &ended.err;
+        assert!(said.contains("CFG013"), "{args:?}: {said}");
+        assert_ne!(ended.code, Some(0), "{args:?}");
+    }
+    // A run that did not start leaves nothing behind.
+    assert!(!desk.dir.path().join("home/state").exists());
+}
+
+#[test]
+fn a_change_says_what_keeps_it_from_counting() {
+    let desk = Desk::new();
+    for (key, value) in [
+        ("defaultProvider", "mine"),
+        ("providers.mine.baseURL", "http://localhost:1/v1"),
+        ("providers.mine.auth", "none"),
+        ("providers.mine.model", "one"),
+    ] {
+        let ended = desk.posse(&["config", "edit", key, value]);
+        assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{key}");
+    }
+    let state = desk.dir.path().join("home/state");
+    fs::create_dir_all(&state).unwrap();
+    let saved = r#"{ "version": 1, "provider": "mine", "model": "two" }"#;
+    fs::write(state.join("preferences.json"), saved).unwrap();
+    let ended = desk.posse(&["config", "edit", "providers.mine.model", "three"]);
+    assert_eq!(
+        ended.err,
+        "note: model = \"two\" counts before it (saved preferences); \
+         to forget it, remove /home/state/preferences.json\n"
+    );
+    // What goes with nothing else is written, and said at once.
+    let ended = desk.posse(&["config", "edit", "providers.mine.apiKey", "not-a-real-key"]);
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.err.contains("error[CFG011]"), "{}", ended.err);
+}
+
+#[test]
 fn a_mistake_is_refused_with_what_was_meant() {
     let desk = Desk::new();
     let ended = desk.posse(&["config", "edit", "maxTurn", "7"]);

@@ -61,7 +61,11 @@ fn a_good_machine_has_nothing_in_the_way() {
     let checks = report(&machine, &[], 0);
     assert_eq!(check(&checks, "providers", "for a run")["status"], "good");
     assert_eq!(check(&checks, "sandbox", "commands")["status"], "good");
-    assert_eq!(check(&checks, "sandbox", "confinement")["status"], "warning");
+    let confinement = check(&checks, "sandbox", "confinement");
+    assert_eq!(confinement["status"], "good", "{confinement}");
+    for wall in ["outside", "own", "network", "signals", "namespaces"] {
+        assert_eq!(check(&checks, "sandbox", wall)["status"], "good", "{checks:?}");
+    }
     assert!(checks.iter().all(|check| check["area"] != "online"));
     assert!(!machine.path("posse/state").exists(), "it makes nothing");
     let text = machine.posse(&["doctor"]);

@@ -46,7 +46,7 @@ impl Place {
             directory: Directory::Path(self.path().to_owned()),
             environment: Vec::new(),
             confinement: Confinement {
-                profile: "none".to_owned(),
+                profile: "off".to_owned(),
                 writable_roots: Vec::new(),
                 network: true,
             },
@@ -55,6 +55,7 @@ impl Place {
             spill: self.path().join("outputs/call.txt"),
             output_bytes_max: 32 << 10,
             spill_bytes_max: self.spill_bytes_max,
+            dialogue: None,
         }
     }
 
@@ -460,7 +461,7 @@ mod tool {
                 arguments: String::new(),
             };
             let confinement = Confinement {
-                profile: "none".to_owned(),
+                profile: "off".to_owned(),
                 writable_roots: Vec::new(),
                 network: true,
             };

@@ -95,3 +95,23 @@ fn lists_say_who_brought_what_and_what_it_can_touch() {
     }
     assert!(!machine.path("posse/state").exists(), "a list keeps nothing");
 }
+
+#[test]
+fn the_size_of_a_session_is_that_of_all_it_keeps() {
+    let server = ModelServer::start(vec![runs("seq 1 60000"), says("done")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "-y", "count"]).assert_code(0);
+    let outputs: u64 = fs::read_dir(machine.session_dir().join("outputs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(outputs > 300_000, "{outputs}");
+    let listed = machine.posse(&["sessions", "list", "--json"]);
+    listed.assert_code(0);
+    let sessions: Value = serde_json::from_str(&listed.stdout).unwrap();
+    let session = if sessions.is_array() { &sessions[0] } else { &sessions["sessions"][0] };
+    let (journal, total) = (session["bytes"].as_u64().unwrap(), session["totalBytes"].as_u64());
+    assert!(total.unwrap() >= journal + outputs, "{session}");
+    let table = machine.posse(&["sessions", "list"]);
+    assert!(table.stdout.contains(" KiB"), "{}", table.stdout);
+}

@@ -223,7 +223,7 @@ fn lists_and_shows_what_happened() {
     insta::assert_snapshot!(clean(shown.stdout), @r"
     ·  started   build with scripted-1 (local) in WORK, posse ·
     ·  you       say hi
-    ·  asked     run echo hi; exit · (commands are asked about)
+    ·  asked     run echo hi; exit · (`echo hi`: no rule or grant covers it; `exit · no rule or grant covers it)
     ·  allowed   by --yes, once
     ·  call      run echo hi; exit ·
     ·  done      hi (1 more line, · ms)

@@ -16,8 +16,18 @@ mod posse;
 mod turns;
 // What is asked about, allowed and denied.
 mod permission;
+// Programs that are asked, and secrets that are hidden.
+mod hooks;
+// What outlives a session.
+mod authority;
+// Repositories that want something before anybody agreed.
+mod hostile;
 // What a model is told of arguments that make no sense.
 mod arguments;
+// Whole tasks in the other protocols.
+mod dialects;
+// Images, odd names, second names.
+mod files;
 // Servers that fail, lie or send rubbish.
 mod provider_faults;
 // What is kept of a run that does not come to its end.
@@ -41,8 +51,19 @@ mod replay;
 mod doctor;
 
 // Processes: what they see, how they end, what is left of them.
+mod confining;
 mod exec;
+// A hostile repository, before anybody runs anything.
+mod neutral;
+// What confinement does not let through, each with what it must.
+mod sandbox;
+// A model that does what an attacker wrote.
+mod obedient;
 // Rules about the source that no compiler checks.
 mod tidy;
+// The shell judge against bash.
+mod judge_fuzz;
+// The shell judge on the command line.
+mod judge;
 // The commands around the configuration.
 mod configuring;

@@ -25,7 +25,17 @@ pub(crate) enum Answer {
     Hold(Vec<u8>),
     /// These bytes, then a reset.
     Reset(Vec<u8>),
+    /// The next order that stands anywhere in what the model was sent, whoever wrote it there.
+    Obey,
 }
+
+/// What an obedient model takes for an order, wherever it reads it: a call of a tool.
+pub(crate) fn order(tool: &str, arguments: &Value) -> String {
+    format!("{ORDER}{tool} {arguments}")
+}
+
+/// What orders begin with.
+const ORDER: &str = "@@do ";
 
 /// Answers with `text`.
 pub(crate) fn says(text: &str) -> Answer {
@@ -108,12 +118,39 @@ struct Script {
     bodies: Vec<Value>,
     sizes: Vec<usize>,
     complaints: Vec<String>,
+    /// Orders that were carried out.
+    obeyed: Vec<Order>,
+}
+
+/// A tool and its arguments.
+type Order = (String, Value);
+
+/// The orders in everything that a request says.
+fn orders(request: &Value) -> Vec<Order> {
+    let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut orders = Vec::new();
+    for message in messages.iter().filter(|message| message["role"] != "assistant") {
+        let text = text_of(&message["content"]);
+        for order in text.split(ORDER).skip(1) {
+            let Some((tool, rest)) = order.split_once(' ') else { continue };
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+            if let Some(Ok(arguments)) = values.next() {
+                orders.push((tool.to_owned(), arguments));
+            }
+        }
+    }
+    orders
 }
 
 impl ModelServer {
     /// Gives these answers in order; another request is an error.
     pub(crate) fn start(answers: Vec<Answer>) -> ModelServer {
         ModelServer::with(answers, None)
+    }
+
+    /// A model that does whatever any text tells it, once, in the order of reading.
+    pub(crate) fn obedient() -> ModelServer {
+        ModelServer::start_and_repeat(vec![Answer::Obey])
     }
 
     /// Gives these answers in order, and then the last one for ever.
@@ -131,6 +168,7 @@ impl ModelServer {
             bodies: Vec::new(),
             sizes: Vec::new(),
             complaints: Vec::new(),
+            obeyed: Vec::new(),
         };
         let (arrived, arrivals) = channel();
         let shared = Arc::new(Shared { script: Mutex::new(script), arrived });
@@ -153,6 +191,11 @@ impl ModelServer {
     /// Returns when another request has arrived.
     pub(crate) fn wait_for_request(&self) {
         self.arrivals.recv_timeout(Duration::from_secs(20)).expect("no request came");
+    }
+
+    /// What an obedient model was told and did, in that order.
+    pub(crate) fn obeyed(&self) -> Vec<(String, Value)> {
+        self.shared.script().obeyed.clone()
     }
 
     /// The bodies of all requests so far. Fails if one of them made no sense.
@@ -202,6 +245,7 @@ impl Shared {
                     let streamed = request["stream"] == true;
                     writer.write_all(&reply(&text, &calls, finish, streamed))?;
                 }
+                Answer::Obey => unreachable!("it was turned into what it does"),
                 Answer::Raw(bytes) => {
                     writer.write_all(&bytes)?;
                     return connection.shutdown(std::net::Shutdown::Both);
@@ -233,7 +277,16 @@ impl Shared {
         }
         script.bodies.push(request);
         script.sizes.push(body.len());
-        let answer = script.answers.next().or_else(|| script.afterwards.clone());
+        let mut answer = script.answers.next().or_else(|| script.afterwards.clone());
+        if matches!(answer, Some(Answer::Obey)) {
+            let request = script.bodies.last().expect("it was just pushed");
+            let next = orders(request).into_iter().find(|order| !script.obeyed.contains(order));
+            answer = Some(match &next {
+                Some((tool, arguments)) => calls(&[(tool, arguments.clone())]),
+                None => says("I did as I was told."),
+            });
+            script.obeyed.extend(next);
+        }
         answer.unwrap_or_else(|| {
             script.complaints.push("a request that the script does not know of".to_owned());
             status("400 Bad Request", &[JSON], r#"{"error": {"message": "no more answers"}}"#)

@@ -32,7 +32,7 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     assert!(!machine.work("made-by-bash").exists() && !machine.work("src").exists());
     let results = server.tool_results();
     insta::assert_snapshot!(results[..2].join("\n---\n"), @r"
-    Denied: commands are asked about; nobody can be asked
+    Denied: `touch made-by-bash`: no rule or grant covers it; nobody can be asked
     ---
     Denied: changes to files are asked about; nobody can be asked
     ");
@@ -40,13 +40,13 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     let shown = ended.stderr.lines().skip(1).collect::<Vec<_>>().join("\n");
     let shown = shown.replace(&machine.path("work").display().to_string(), "/project");
     insta::assert_snapshot!(shown, @r#"
-    sandbox none: commands run with all of your rights
-    ! denied: commands are asked about; nobody can be asked
+    sandbox full: workspace-write, no network
+    ! denied: `touch made-by-bash`: no rule or grant covers it; nobody can be asked
       rule: {"decision":"allow","match":{"commandPrefix":"touch made-by-bash"},"tool":"bash"}
-      ✗ bash denied: Denied: commands are asked about; nobody can be asked
+      ✗ bash denied: `touch made-by-bash`: no rule or grant covers it; nobody can be asked
     ! denied: changes to files are asked about; nobody can be asked
       rule: {"decision":"allow","match":{"pathGlob":"/project/src/new.rs"},"tool":"write_file"}
-      ✗ write_file denied: Denied: changes to files are asked about; nobody can be asked
+      ✗ write_file denied: changes to files are asked about; nobody can be asked
     • read there.txt
     error[PRM001]: 2 permission(s) were needed and nobody could be asked
       fix: run it in a terminal, pass `--yes`, or add the rule shown above
@@ -305,7 +305,7 @@ fn asks_a_person_at_a_terminal() {
     person.types("n\n");
     person.sees("src/a.rs");
     person.sees("for this session would allow every change below src/");
-    person.sees("[s] for this session  [N] no: ");
+    person.sees("[s] for this session  [p] in this project  [N] no: ");
     person.types("s\n");
     // The second file of that folder is not asked about.
     person.sees("? write other.rs");
@@ -331,6 +331,49 @@ fn takes_nothing_typed_before_the_question_for_an_answer() {
     let ended = person.running.end();
     assert_eq!(ended.code, Some(0), "{}", person.seen);
     assert!(!machine.work("made").exists());
+}
+
+#[test]
+fn takes_nothing_typed_before_it_was_silent_for_an_answer() {
+    let server = ModelServer::start(vec![runs("touch made"), says("done")]);
+    let machine = Machine::with(&server);
+    let mut person = Person::at(&machine, "make things");
+    // The command is on the screen, and what may be answered is not yet: somebody goes on typing.
+    person.sees("touch made");
+    person.types("yes\ns\ny\n");
+    person.sees("[N] no: ");
+    person.types("n\n");
+    let ended = person.running.end();
+    assert_eq!(ended.code, Some(0), "{}", person.seen);
+    assert!(!machine.work("made").exists());
+}
+
+#[test]
+fn a_person_agrees_to_a_project_and_to_a_folder_for_longer() {
+    let write = |path: &str| calls(&[("write_file", json!({"path": path, "content": "x\n"}))]);
+    let server = ModelServer::start(vec![write("src/a.rs"), says("done")]);
+    let machine = Machine::with(&server);
+    machine.write(
+        ".posse/config.json",
+        r#"{"model": "theirs", "permissions": [{"tool": "*", "decision": "allow"}]}"#,
+    );
+    for (answer, code) in [("n\n", 1), ("y\n", 0)] {
+        let mut person = Person::facing(machine.command(&["trust", "add"]));
+        person.sees("once trusted, this counts:\r\n  model = \"theirs\"\r\n");
+        person.sees("this never counts:\r\n  permissions = ");
+        person.sees("a repository can only deny, or ask");
+        person.sees("trust these settings? [y/N] ");
+        person.types(answer);
+        assert_eq!(person.running.end().code, Some(code), "{}", person.seen);
+    }
+    let shown = machine.posse(&["config", "show", "--origin"]).stdout;
+    assert!(shown.contains("config.json:1, trusted project)"), "{shown}");
+
+    let mut person = Person::at(&machine, "make things");
+    person.sees("[s] for this session  [p] in this project  [N] no: ");
+    person.types("p\n");
+    person.running.end().assert_code(0);
+    assert!(machine.posse(&["grants", "list"]).stdout.contains("  write "), "{}", person.seen);
 }
 
 #[test]
@@ -407,7 +450,9 @@ fn says_what_of_the_sandbox_is_not_enforced() {
     let unenforced = |more: &serde_json::Value, args: &[&str]| -> Vec<String> {
         let server = ModelServer::start(vec![says("hi")]);
         let machine = Machine::configured(&server, more, &json!({}));
-        let ended = machine.posse(&[&["run"], args, &["say hi"]].concat());
+        let mut command = machine.command(&[&["run"], args, &["say hi"]].concat());
+        command.env("POSSE_SANDBOX_BACKEND", "nothing");
+        let ended = Running::start(command).end();
         ended.assert_code(0);
         let lines = ended.stderr.lines().filter(|line| line.contains("not enforced"));
         lines.map(str::to_owned).collect()
@@ -417,13 +462,13 @@ fn says_what_of_the_sandbox_is_not_enforced() {
     assert_eq!(
         unenforced(&none, &["--sandbox", "workspace-write", "--network", "deny"]),
         [
-            "sandbox none: --sandbox workspace-write is not enforced on commands yet",
-            "sandbox none: --network deny is not enforced on commands yet",
+            "sandbox none: --sandbox workspace-write is not enforced on commands here",
+            "sandbox none: --network deny is not enforced on commands here",
         ]
     );
     assert_eq!(unenforced(&none, &["--sandbox", "off", "--network", "inherit"]), [""; 0]);
     assert_eq!(
         unenforced(&json!({"sandbox": {"mode": "read-only"}}), &[]),
-        ["sandbox none: sandbox.mode read-only is not enforced on commands yet"]
+        ["sandbox none: sandbox.mode read-only is not enforced on commands here"]
     );
 }

@@ -336,6 +336,23 @@ fn what_was_typed_is_recalled_by_the_next_process() {
 }
 
 #[test]
+fn nothing_typed_is_kept_where_the_user_says_so() {
+    let server = ModelServer::start(vec![says("One.")]);
+    let machine = Machine::configured(&server, &json!({"ui": {"history": false}}), &json!({}));
+    let mut terminal = Terminal::open(&machine, &[]);
+    terminal.see("> ");
+    terminal.press("forget me\r");
+    terminal.see("One.");
+    terminal.see("> ");
+    // The process itself remembers.
+    terminal.press("\u{1b}[A");
+    terminal.see("forget me");
+    terminal.press("\u{15}\u{4}");
+    terminal.end();
+    assert!(!machine.path("posse/state/history").exists());
+}
+
+#[test]
 fn a_paste_is_one_prompt() {
     let server = ModelServer::start(vec![says("Read.")]);
     let machine = Machine::with(&server);

@@ -48,12 +48,13 @@ fn classes_what_a_server_refuses() {
         (status("401 Unauthorized", &[json], error), 3, "PRV003", 1),
         (status("403 Forbidden", &[json], error), 3, "PRV003", 1),
         (status("400 Bad Request", &[json], error), 1, "PRV004", 1),
-        (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV004", 1),
-        (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV004", 1),
-        (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV004", 1),
+        (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV008", 1),
+        (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV007", 1),
+        (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV007", 1),
         // A login page may be gone the next time.
-        (status("200 OK", &["content-type: text/html"], html), 1, "PRV004", 2),
-        (status("200 OK", &[json], html), 1, "PRV004", 2),
+        (status("200 OK", &["content-type: text/html"], html), 1, "PRV008", 2),
+        (status("200 OK", &[json], html), 1, "PRV008", 2),
+        (status("413 Too Large", &[json], error), 1, "PRV006", 1),
         (status("429 Too Many", &[json, "retry-after: 3600"], error), 5, "PRV001", 1),
     ];
     side_by_side(table, |(answer, exit, class, requests)| {
@@ -70,9 +71,9 @@ fn says_when_a_page_is_not_from_the_provider() {
     let (ended, ..) = always(status("200 OK", &["content-type: text/html"], portal));
     let error = ended.stderr.split_once("error[").unwrap().1;
     insta::assert_snapshot!(error, @r"
-    PRV004]: the provider did not accept the request
-      why: the answer is not from the provider: local: the reply is not from the provider: it is an HTML page (a login page of the network, or a wrong baseURL)
-      fix: look at its words; if they come from something else, check `baseURL` and the network login
+    PRV008]: what answered is not the provider
+      why: the answer is not from the provider: local: the reply is an HTML page (a login page of the network, or a wrong baseURL)
+      fix: log in to the network, or correct `baseURL` (it often ends with /v1)
     ");
 }
 

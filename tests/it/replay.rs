@@ -26,7 +26,7 @@ fn a_real_session_is_the_same_again_and_touches_nothing() {
 
     let again = machine.posse(&["replay", &id]);
     again.assert_code(0);
-    assert_eq!(again.stdout, "identical: 1 prompts, 6 replies, 7 results\n");
+    assert_eq!(again.stdout, "identical: 1 prompt, 6 replies, 7 results\n");
     assert!(!machine.work("a.txt").exists(), "no tool did anything");
     let json = machine.posse(&["replay", &id, "--json"]);
     let report: Value = serde_json::from_str(&json.stdout).unwrap();

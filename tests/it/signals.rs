@@ -198,7 +198,9 @@ fn a_kill_ends_the_commands_of_that_process_alone() {
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
     eventually("end", || marked(&sleep).is_empty() && watchers(pid).is_empty());
-    assert_eq!(of_calls(other_pid), before);
+    // A helper for its next command may have come in the meantime.
+    let after = of_calls(other_pid);
+    assert!(before.iter().all(|process| after.contains(process)), "{before:?} {after:?}");
     assert_eq!((sleeping(&other_sleep), watchers(other_pid).len()), (2, 1));
     other.signal(Signal::SIGTERM);
     assert_last(&other.end(), 143);

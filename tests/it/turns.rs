@@ -63,7 +63,11 @@ fn prints_the_answer_alone() {
     assert!(!ended.stderr.contains('\u{1b}'), "{}", ended.stderr);
     let shown: Vec<_> = ended.stderr.lines().filter(|line| line.starts_with("• ")).collect();
     assert_eq!(shown.len(), 7, "{}", ended.stderr);
-    assert!(ended.stderr.contains("sandbox none"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("sandbox full: workspace-write, no network\n"),
+        "{}",
+        ended.stderr
+    );
     assert_repaired(&machine, &server);
     let first = &server.requests()[0];
     assert_eq!(first["model"], "scripted-1");

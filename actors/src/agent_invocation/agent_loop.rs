@@ -14,13 +14,14 @@ use crate::ports::ToolOutput;
 
 /// What bounds a loop.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_field_names, reason = "a bound's name ends with `_max`")]
 pub(crate) struct Bounds {
     pub(crate) turns_max: u32,
     pub(crate) parallel_calls_max: usize,
     pub(crate) calls_per_turn_max: usize,
     pub(crate) repeated_failures_max: u32,
     pub(crate) queued_messages_max: usize,
+    /// Whether somebody has a say before a final answer counts.
+    pub(crate) settles: bool,
 }
 
 /// Where a loop begins: empty-handed, or where an earlier one broke off.
@@ -64,6 +65,8 @@ pub(crate) enum Input {
     CallEnded(CallId, ToolOutput),
     /// The user sent a message.
     Queued(Queued),
+    /// The final answer counts, or this has to be dealt with first.
+    Settled(Option<Queued>),
     /// Stop now.
     Stop(Ending),
 }
@@ -79,6 +82,8 @@ pub(crate) enum Effect {
     Deliver(Queued),
     /// Stop what runs: the request, and each of these calls.
     Cancel(Vec<CallId>),
+    /// Ask whether this final answer counts.
+    Settle(String),
     Finish(Ending),
 }
 
@@ -123,6 +128,8 @@ enum Phase {
     Waiting,
     /// Tools run. With an ending, they are being stopped.
     Calling(Vec<Slot>, Option<Ending>),
+    /// The final answer is there, and somebody may still say that it does not count.
+    Settling(String),
     Done,
 }
 
@@ -199,6 +206,7 @@ impl AgentLoop {
                 self.queue.push_back(message);
                 self.advance()
             }
+            Input::Settled(held) => self.settled(held),
             Input::Stop(ending) => self.stop(ending),
         }
     }
@@ -212,7 +220,7 @@ impl AgentLoop {
         };
         let steered = self.queue.iter().any(|queued| queued.kind == MessageKind::Steer);
         match answer {
-            Some(text) if self.queue.is_empty() => self.finish(Ending::Answered(text)),
+            Some(text) if self.queue.is_empty() => self.answered(text),
             answer => {
                 let deliver = steered || answer.is_some();
                 let mut effects = if deliver { self.deliver() } else { Vec::new() };
@@ -282,7 +290,28 @@ impl AgentLoop {
         }
         // A message that came in meanwhile turns a final answer into just a reply.
         if self.queue.is_empty() {
-            return self.finish(Ending::Answered(text.unwrap_or_default()));
+            return self.answered(text.unwrap_or_default());
+        }
+        let mut effects = self.deliver();
+        effects.extend(self.ask_model());
+        effects
+    }
+
+    fn answered(&mut self, text: String) -> Vec<Effect> {
+        if !self.bounds.settles {
+            return self.finish(Ending::Answered(text));
+        }
+        self.phase = Phase::Settling(text.clone());
+        vec![Effect::Settle(text)]
+    }
+
+    /// A message that came in meanwhile counts as much as one that holds the answer back.
+    fn settled(&mut self, held: Option<Queued>) -> Vec<Effect> {
+        let Phase::Settling(text) = &self.phase else { return Vec::new() };
+        let text = text.clone();
+        self.queue.extend(held);
+        if self.queue.is_empty() {
+            return self.finish(Ending::Answered(text));
         }
         let mut effects = self.deliver();
         effects.extend(self.ask_model());

@@ -7,18 +7,31 @@ use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::Input;
-use crate::agent_invocation::ending::unwritable;
+use crate::agent_invocation::ending::{hooked, unwritable};
 use crate::agent_invocation::walking::Inquiry;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::conversation::StopReason;
 use crate::event::{Event, Origin};
 use crate::mailbox::{Beside, beside, panic_text};
-use crate::ports::{Completion, Request, SideEffect};
+use crate::ports::{Completion, HookEvent, Moment, Request, SideEffect};
 use crate::provider_client::{Draft, keep_partial};
+use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
-/// What a model answered, or how the run ends without it.
-pub(super) type Answer = Result<Completion, Ending>;
+/// Whether the model may be asked.
+pub(crate) enum Way {
+    Clear,
+    /// A hook says why not.
+    Blocked(String),
+}
+
+/// What became of a request.
+pub(crate) enum Heard {
+    /// What a model answered, or how the run ends without it.
+    Answer(Result<Completion, Ending>),
+    /// A hook discards what the model said, and says why.
+    Discarded { said: Option<String>, why: String },
+}
 
 /// A request that the model has not answered yet.
 pub(super) struct Asking {
@@ -35,20 +48,35 @@ impl Asking {
 }
 
 impl AgentInvocation {
-    /// Asks the model as soon as the journal has room; almost always that is at once.
+    /// Asks the model as soon as hooks were asked and the journal has room; almost always there are
+    /// no hooks, and there is room.
     pub(super) fn clear_way(&self, me: &ActorRef<Msg>, state: &mut State) {
-        if self.services.transcript.has_room() {
+        let heard = self.services.hooks.hears(HookEvent::BeforeModelRequest, None);
+        if !heard && self.services.transcript.has_room() {
             return self.ask_model(me, state);
         }
+        let moment = heard.then(|| Moment::BeforeModelRequest {
+            turn: state.agent_loop.turns() + 1,
+            messages: state.agent_loop.history().len(),
+            model: self.contacts.info().map(|info| info.model).unwrap_or_default(),
+        });
+        let fired = moment.map(|moment| self.services.fire(&self.origin, moment));
         let transcript = self.services.transcript.clone();
-        let room = async move { transcript.room().await };
-        state.clearing = Some(beside(me, room, Msg::Cleared));
+        let way = async move {
+            if let Some(fired) = fired
+                && let Some(why) = fired.await.blocked
+            {
+                return Ok(Way::Blocked(why));
+            }
+            transcript.room().await.map(|()| Way::Clear)
+        };
+        state.clearing = Some(beside(me, way, Msg::Cleared));
     }
 
     pub(super) fn cleared(
         &self,
         me: &ActorRef<Msg>,
-        cleared: Result<Result<(), Unrecorded>, JoinError>,
+        cleared: Result<Result<Way, Unrecorded>, JoinError>,
         state: &mut State,
     ) -> Result<Option<Input>, ActorProcessingErr> {
         // A run that was stopped hears of the wait that it gave up.
@@ -56,10 +84,11 @@ impl AgentInvocation {
             return Ok(None);
         }
         match cleared {
-            Ok(Ok(())) => {
+            Ok(Ok(Way::Clear)) => {
                 self.ask_model(me, state);
                 Ok(None)
             }
+            Ok(Ok(Way::Blocked(why))) => Ok(Some(Input::Unanswered(hooked(why)))),
             Ok(Err(unrecorded)) => Ok(Some(Input::Unanswered(unwritable(&unrecorded)))),
             Err(died) => Err(panic_text(died).into()),
         }
@@ -76,30 +105,35 @@ impl AgentInvocation {
             temperature: self.options.temperature,
         };
         let draft = Draft::default();
+        let (services, origin) = (Arc::clone(&self.services), Arc::clone(&self.origin));
         let inquiry = Inquiry {
-            services: Arc::clone(&self.services),
-            origin: Arc::clone(&self.origin),
+            services: Arc::clone(&services),
+            origin: Arc::clone(&origin),
             request,
             turn,
             draft: draft.clone(),
         };
-        let answer = self.contacts.clone().ask(inquiry);
+        let asked = self.contacts.clone().ask(inquiry);
+        let answer = async move { review(asked.await, turn, &services, &origin).await };
         state.asking = Some(Asking { turn, draft, _work: beside(me, answer, Msg::Replied) });
     }
 
     pub(super) fn heard(
         &self,
-        replied: Result<Answer, JoinError>,
+        replied: Result<Heard, JoinError>,
         state: &mut State,
     ) -> Result<Option<Input>, ActorProcessingErr> {
         // An answer may be on its way when the run is stopped: it was not heard, and is not kept.
-        if state.asking.take().is_none() {
-            return Ok(None);
-        }
-        match replied {
-            Ok(Ok(completion)) => Ok(Some(self.replied(completion, state))),
-            Ok(Err(ending)) => Ok(Some(Input::Unanswered(ending))),
-            Err(died) => Err(panic_text(died).into()),
+        let Some(asking) = state.asking.take() else { return Ok(None) };
+        match replied.map_err(panic_text)? {
+            Heard::Answer(Ok(completion)) => Ok(Some(self.replied(completion, state))),
+            Heard::Answer(Err(ending)) => Ok(Some(Input::Unanswered(ending))),
+            Heard::Discarded { said, why } => {
+                asking.draft.or(said.as_deref().unwrap_or_default());
+                let (transcript, origin) = (&self.services.transcript, &self.origin);
+                keep_partial(&asking.draft, transcript, origin, asking.turn, "discarded by a hook");
+                Ok(Some(Input::Unanswered(hooked(why))))
+            }
         }
     }
 
@@ -138,4 +172,24 @@ impl AgentInvocation {
         let effect = self.tools.iter().find(|spec| spec.name == tool);
         effect.is_some_and(|spec| spec.side_effect != SideEffect::None)
     }
+}
+
+/// Lets hooks look at a reply before anything becomes of it.
+async fn review(
+    answer: Result<Completion, Ending>,
+    turn: u32,
+    services: &Services,
+    origin: &Arc<Origin>,
+) -> Heard {
+    if let Ok(completion) = &answer
+        && services.hooks.hears(HookEvent::AfterModelResponse, None)
+    {
+        let message = completion.message.clone();
+        let said = message.content.clone();
+        let moment = Moment::AfterModelResponse { turn, message };
+        if let Some(why) = services.fire(origin, moment).await.blocked {
+            return Heard::Discarded { said, why };
+        }
+    }
+    Heard::Answer(answer)
 }

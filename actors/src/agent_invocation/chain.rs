@@ -72,7 +72,8 @@ pub(crate) fn verdict(error: &ProviderError) -> Verdict {
         ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
         | ProviderError::Filtered { .. }
-        | ProviderError::Rejected { .. } => Verdict::Final,
+        | ProviderError::Rejected { .. }
+        | ProviderError::Unasked { .. } => Verdict::Final,
     }
 }
 

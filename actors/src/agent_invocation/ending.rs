@@ -75,3 +75,7 @@ pub(super) fn no_provider() -> Ending {
 pub(super) fn unwritable(unrecorded: &Unrecorded) -> Ending {
     Ending::Failed { class: "journal".to_owned(), cause: unrecorded.cause.clone() }
 }
+
+pub(crate) fn hooked(why: String) -> Ending {
+    Ending::Failed { class: "hook".to_owned(), cause: why }
+}

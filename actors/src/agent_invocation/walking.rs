@@ -61,6 +61,12 @@ impl Contacts {
         Contacts { all: all.into(), known: Arc::new(Mutex::new(known)) }
     }
 
+    /// Who is asked next, as far as that is known.
+    pub(super) fn info(&self) -> Option<ProviderInfo> {
+        let at = self.known().chain.at();
+        self.all.get(at).map(|contact| contact.info.clone())
+    }
+
     /// Tells every client.
     pub(crate) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
         for contact in &*self.all {

@@ -20,6 +20,10 @@ pub struct Announcement {
 
 /// What an [`Announcement`] is about.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "deltas are many, and a box for each would cost more"
+)]
 pub enum Fact {
     /// A durable event, written before it was announced.
     Stored(Arc<StoredRecord>),

@@ -98,6 +98,8 @@ pub enum Delta {
     Thinking(String),
     /// Something that is not shown, such as arguments of a call: a sign of life.
     Alive,
+    /// One line for the user about the request itself, such as what was left out of it.
+    Notice(String),
 }
 
 /// A whole reply.
@@ -192,9 +194,24 @@ pub enum ProviderError {
         /// For the user and the log.
         source: BoxError,
     },
+    /// The request did not get to a model. Trying again will not help.
+    #[error("the request did not get to a model")]
+    Unasked {
+        /// Why, as events name it: [`ProviderError::REDIRECTED`], …
+        class: &'static str,
+        /// For the user and the log.
+        source: BoxError,
+    },
 }
 
 impl ProviderError {
+    /// The server points elsewhere, and nothing was sent there.
+    pub const REDIRECTED: &'static str = "redirected";
+    /// What answered is not a provider.
+    pub const NOT_THE_PROVIDER: &'static str = "not_the_provider";
+    /// The history has images, and the model takes none. Nothing was sent.
+    pub const NO_VISION: &'static str = "no_vision";
+
     /// The class, as events and messages name it.
     pub fn class(&self) -> &'static str {
         match self {
@@ -209,6 +226,7 @@ impl ProviderError {
             ProviderError::QuotaExhausted { .. } => "quota",
             ProviderError::Filtered { .. } => "filtered",
             ProviderError::Rejected { .. } => "rejected",
+            ProviderError::Unasked { class, .. } => class,
         }
     }
 
@@ -226,6 +244,8 @@ impl ProviderError {
             "unauthorized" => ProviderError::Unauthorized { source },
             "quota" => ProviderError::QuotaExhausted { retry_after, source },
             "filtered" => ProviderError::Filtered { source },
+            "redirected" => ProviderError::Unasked { class: ProviderError::REDIRECTED, source },
+            "no_vision" => ProviderError::Unasked { class: ProviderError::NO_VISION, source },
             _ => ProviderError::Rejected { source },
         }
     }

@@ -36,7 +36,8 @@ impl Attempts {
             | ProviderError::ContextFull { .. }
             | ProviderError::Unauthorized { .. }
             | ProviderError::Filtered { .. }
-            | ProviderError::Rejected { .. } => {}
+            | ProviderError::Rejected { .. }
+            | ProviderError::Unasked { .. } => {}
         }
     }
 }
@@ -99,7 +100,8 @@ pub(crate) fn decide(
         | ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
         | ProviderError::Filtered { .. }
-        | ProviderError::Rejected { .. } => Decision::Final,
+        | ProviderError::Rejected { .. }
+        | ProviderError::Unasked { .. } => Decision::Final,
     }
 }
 
@@ -176,6 +178,7 @@ mod tests {
             ProviderError::Unauthorized { source: "x".into() },
             ProviderError::Filtered { source: "x".into() },
             ProviderError::Rejected { source: "x".into() },
+            ProviderError::Unasked { class: ProviderError::NO_VISION, source: "x".into() },
         ];
         for error in &hopeless {
             assert_eq!(after(error, 1), Decision::Final, "{}", error.class());

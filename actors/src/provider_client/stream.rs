@@ -93,21 +93,24 @@ pub(crate) struct Relay {
 }
 
 /// Turns deltas into events, one per `interval` at most and one of each kind at the end. Calls
-/// `alive` at the first of them.
+/// `alive` at the first that the server sent.
 pub(crate) async fn relay(
     mut deltas: mpsc::Receiver<Delta>,
     relay: Relay,
     alive: impl FnOnce() + Send,
 ) {
     let mut alive = Some(alive);
-    let mut text = String::new();
-    let mut thinking = String::new();
-    while let Some(delta) = relay.first(&mut deltas).await {
-        if let Some(alive) = alive.take() {
+    let mut hear = |delta: &Delta| {
+        // A notice is ours, and says nothing of the server.
+        if let Some(alive) = alive.take_if(|_| !matches!(delta, Delta::Notice(_))) {
             alive();
         }
-        collect(delta, &mut text, &mut thinking, &relay.pen);
-        if text.is_empty() && thinking.is_empty() {
+    };
+    let mut waiting = Waiting::default();
+    while let Some(delta) = relay.first(&mut deltas).await {
+        hear(&delta);
+        waiting.collect(delta, &relay.pen);
+        if waiting.is_empty() {
             continue;
         }
         let mut pause = relay.clock.sleep(relay.interval);
@@ -115,14 +118,17 @@ pub(crate) async fn relay(
             tokio::select! {
                 biased;
                 delta = deltas.recv() => match delta {
-                    Some(delta) => collect(delta, &mut text, &mut thinking, &relay.pen),
+                    Some(delta) => {
+                        hear(&delta);
+                        waiting.collect(delta, &relay.pen);
+                    }
                     None => break,
                 },
                 () = &mut pause => break,
             }
         }
         let Relay { transcript, origin, .. } = &relay;
-        relay.pen.announce(|| flush(&mut text, &mut thinking, transcript, origin));
+        relay.pen.announce(|| waiting.flush(transcript, origin));
     }
 }
 
@@ -147,24 +153,42 @@ impl Relay {
     }
 }
 
-fn collect(delta: Delta, text: &mut String, thinking: &mut String, pen: &Pen) {
-    match delta {
-        Delta::Text(piece) => {
-            pen.write(&piece);
-            text.push_str(&piece);
-        }
-        Delta::Thinking(piece) => thinking.push_str(&piece),
-        Delta::Alive => {}
-    }
+/// What has arrived and was not announced yet.
+#[derive(Default)]
+struct Waiting {
+    notices: Vec<String>,
+    thinking: String,
+    text: String,
 }
 
-fn flush(text: &mut String, thinking: &mut String, transcript: &Transcript, origin: &Arc<Origin>) {
-    if !thinking.is_empty() {
-        let text = std::mem::take(thinking);
-        transcript.note(Some(origin), Event::ThinkingDelta { text });
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.notices.is_empty() && self.thinking.is_empty() && self.text.is_empty()
     }
-    if !text.is_empty() {
-        let text = std::mem::take(text);
-        transcript.note(Some(origin), Event::TextDelta { text });
+
+    fn collect(&mut self, delta: Delta, pen: &Pen) {
+        match delta {
+            Delta::Text(piece) => {
+                pen.write(&piece);
+                self.text.push_str(&piece);
+            }
+            Delta::Thinking(piece) => self.thinking.push_str(&piece),
+            Delta::Notice(line) => self.notices.push(line),
+            Delta::Alive => {}
+        }
+    }
+
+    fn flush(&mut self, transcript: &Transcript, origin: &Arc<Origin>) {
+        for message in self.notices.drain(..) {
+            transcript.note(Some(origin), Event::Warning { message });
+        }
+        if !self.thinking.is_empty() {
+            let text = std::mem::take(&mut self.thinking);
+            transcript.note(Some(origin), Event::ThinkingDelta { text });
+        }
+        if !self.text.is_empty() {
+            let text = std::mem::take(&mut self.text);
+            transcript.note(Some(origin), Event::TextDelta { text });
+        }
     }
 }

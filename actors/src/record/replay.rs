@@ -214,6 +214,7 @@ impl Replay {
                 reason,
                 scopes,
                 digest,
+                ..
             } => {
                 let question = OpenQuestion {
                     request_id: request_id.clone(),
@@ -313,6 +314,10 @@ impl Replay {
             Event::ToolFailed { call_id, content, .. }
             | Event::ToolOutcomeUnknown { call_id, content, .. } => {
                 self.history.end(call_id, content.clone(), true);
+            }
+            Event::HookFired { call_id: Some(call_id), output: Some(content), .. }
+            | Event::HookFailed { call_id: Some(call_id), output: Some(content), .. } => {
+                self.history.revise(call_id, content.clone());
             }
             _ => (),
         }

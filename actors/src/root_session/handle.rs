@@ -103,21 +103,7 @@ impl SessionHandle {
             Arc::clone(&ports.ids),
         );
         let permissions = Line::new(tree.coordinator.subscribe());
-        let services = Services {
-            session_id: settings.session_id.clone(),
-            tools: Arc::clone(&ports.tools),
-            hooks: Arc::clone(&ports.hooks),
-            policy: Arc::clone(&ports.policy),
-            clock: Arc::clone(&ports.clock),
-            ids: Arc::clone(&ports.ids),
-            transcript: transcript.clone(),
-            permissions: permissions.clone(),
-            book: GrantBook::new(Vec::new()),
-            asking: settings.asking,
-            tier: settings.tier.clone(),
-            limits: Arc::new(settings.limits.clone()),
-            fail: settings.fail.clone(),
-        };
+        let services = services(&ports, &settings, transcript.clone(), permissions.clone());
         let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
         let specs = visible.map(|tool| tool.spec().clone()).collect();
         let feed = Feed::new();
@@ -221,13 +207,18 @@ impl SessionHandle {
         tell(&self.session, Msg::Interrupt);
     }
 
-    /// Answers an open question.
+    /// Answers an open question, and returns when the answer is on the disk and has acted. The
+    /// first answer counts.
     pub async fn answer(&self, id: QuestionId, decision: Decision) -> Result<(), AnswerError> {
         let coordinator = self.permissions.current().ok_or(AnswerError::Ended)?;
         let answered = ask(&coordinator, self.ask_timeout, |reply| {
             permission::Msg::Answer(id, decision, reply)
         });
-        answered.await.unwrap_or(Err(AnswerError::Ended))
+        let lost = || match self.permissions.current() {
+            Some(_) => AnswerError::Lost,
+            None => AnswerError::Ended,
+        };
+        answered.await.unwrap_or_else(|| Err(lost()))
     }
 
     /// Ends the session and everything it started, and returns when its last record is written.
@@ -238,6 +229,37 @@ impl SessionHandle {
         });
         tell(&self.session, Msg::End(ending, report));
         ended.await.ok();
+    }
+}
+
+/// What the calls of a session share.
+fn services(
+    ports: &Ports,
+    settings: &SessionSettings,
+    transcript: Transcript,
+    permissions: Line<permission::Msg>,
+) -> Services {
+    let book = GrantBook::new(
+        Vec::new(),
+        Arc::clone(&ports.grants),
+        Arc::clone(&ports.clock),
+        transcript.clone(),
+    );
+    Services {
+        session_id: settings.session_id.clone(),
+        tools: Arc::clone(&ports.tools),
+        hooks: Arc::clone(&ports.hooks),
+        policy: Arc::clone(&ports.policy),
+        clock: Arc::clone(&ports.clock),
+        ids: Arc::clone(&ports.ids),
+        transcript,
+        permissions,
+        book,
+        cwd: settings.cwd.clone(),
+        asking: settings.asking,
+        tier: settings.tier.clone(),
+        limits: Arc::new(settings.limits.clone()),
+        fail: settings.fail.clone(),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replay, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::{Main, Msg, Resumed, RootSession, State, stop_main};
+use crate::root_session::{Main, Msg, Resumed, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
 /// Records read at a time when an invocation is rebuilt.
@@ -79,8 +79,10 @@ impl RootSession {
             clock: Arc::clone(&self.ports.clock),
             transcript: self.transcript.clone(),
             book: self.services.book.clone(),
+            line: self.services.permissions.clone(),
             asking: self.settings.asking,
             tier: self.settings.tier.clone(),
+            cwd: self.settings.cwd.clone(),
             questions_max: self.settings.limits.questions_max,
             fail: self.settings.fail.clone(),
         };
@@ -110,7 +112,7 @@ impl RootSession {
                 self.start_coordinator(me, state).await?;
             } else {
                 state.coordinator.give_up();
-                self.services.book.withdraw_all(&self.transcript);
+                self.services.book.withdraw_all();
                 self.park(me, "PermissionCoordinator", cause, state);
             }
         } else if let Some(nth) = state.clients.crashed(child) {
@@ -155,10 +157,10 @@ impl RootSession {
         } else {
             Ending::Failed { class: "parked".to_owned(), cause }
         };
-        match state.main.take_if(|main| main.actor.is_none()) {
+        match state.main.take_if(|main| main.actor.is_none() && main.admitting.is_none()) {
             // It is not there to end by itself.
             Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
-            None => stop_main(ending, state),
+            None => self.stop(me, ending, state),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::event::{Event, StoredRecord};
 use crate::ports::{
     Committed, Journal, JournalBatch, JournalError, JournalStore, Opened, PortFuture,
 };
+use crate::record::Durability;
 
 /// Keeps records in memory.
 #[derive(Debug, Default)]
@@ -20,6 +21,7 @@ struct Shared {
     generation: AtomicU64,
     failing: AtomicU32,
     opened: AtomicU32,
+    synced: AtomicU64,
     held: Mutex<Option<Vec<Held>>>,
 }
 
@@ -53,6 +55,11 @@ impl MemoryStore {
         for (generation, batch) in held.into_iter().flatten() {
             self.shared.write(generation, batch);
         }
+    }
+
+    /// The last record that survives a power cut, 0 if there is none.
+    pub fn synced(&self) -> u64 {
+        self.shared.synced.load(Ordering::SeqCst)
     }
 
     /// How often it was opened.
@@ -91,6 +98,9 @@ impl Shared {
         }
         let last_record = records.last().map_or(0, |record| record.record);
         drop(records);
+        if batch.durability == Durability::Synced {
+            self.synced.store(last_record, Ordering::SeqCst);
+        }
         (batch.done)(Ok(Committed { last_record }));
     }
 }

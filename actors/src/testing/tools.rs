@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use crate::conversation::CallId;
 use crate::ports::{
     Action, CallContext, Operation, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
     ToolOutput, ToolSpec,
@@ -232,5 +233,39 @@ impl Tool for ChangingTool {
         self.1.began.fetch_add(1, Ordering::SeqCst);
         let digest = call.action().digest.clone();
         Box::pin(async move { ToolOutput::text(digest) })
+    }
+}
+
+/// What a [`GuardedTool`] asks of each call that runs.
+type Guard = Arc<dyn Fn(&CallId) + Send + Sync>;
+
+/// Read-only: tells somebody which call runs, the moment it does.
+pub struct GuardedTool(ToolSpec, Guard);
+
+impl GuardedTool {
+    /// The tool `guarded`, telling `guard`.
+    pub fn new(guard: impl Fn(&CallId) + Send + Sync + 'static) -> GuardedTool {
+        GuardedTool(spec("guarded", SideEffect::None), Arc::new(guard))
+    }
+}
+
+impl std::fmt::Debug for GuardedTool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GuardedTool")
+    }
+}
+
+impl Tool for GuardedTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+        Box::pin(async move { Ok(prepared("guarded", &arguments)) })
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        (self.1)(&context.call.call_id);
+        Box::pin(async move { ToolOutput::text(text_of(call)) })
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::ports::ToolError;
 
 /// Other tools' names for the same fields, which models have learnt. A plain `timeout` is not
-/// among them: it is in seconds for some and in milliseconds for others.
+/// among them: it is in seconds for some and in milliseconds for others, unless it has a unit.
 const ALIASES: [(&str, &str); 8] = [
     ("file_path", "path"),
     ("filePath", "path"),
@@ -47,6 +47,7 @@ pub fn validate(schema: &Value, raw: &str, bytes_max: usize) -> Result<Arguments
     let mut coerced = Vec::new();
     let mut fields = parse(raw, &mut coerced)?;
     rename(schema, &mut fields, &mut coerced);
+    name_time(schema, &mut fields, &mut coerced)?;
     drop_nulls(schema, &mut fields, &mut coerced);
     coerce::fields(schema, &mut fields, &mut coerced);
     let value = Value::Object(fields);
@@ -102,6 +103,30 @@ fn rename(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<Str
             fields.insert(name.to_owned(), value);
         }
     }
+}
+
+/// A `timeout` with a unit is one in milliseconds. One without is an error of its own: it could be
+/// wrong by a factor of a thousand.
+fn name_time(
+    schema: &Value,
+    fields: &mut Map<String, Value>,
+    coerced: &mut Vec<String>,
+) -> Result<(), ToolError> {
+    const NAME: &str = "timeoutMs";
+    let known = |name: &str| schema["properties"].get(name).is_some();
+    if !known(NAME) || known("timeout") || fields.contains_key(NAME) {
+        return Ok(());
+    }
+    let Some(value) = fields.remove("timeout").filter(|value| !value.is_null()) else {
+        return Ok(());
+    };
+    let Some(ms) = value.as_str().and_then(coerce::milliseconds) else {
+        let message = format!("timeout: {} of what? Use {NAME}: milliseconds", shown(&value));
+        return Err(ToolError::new("ARG006", message));
+    };
+    coerced.push(format!("timeout: {} -> {NAME}: {ms}", shown(&value)));
+    fields.insert(NAME.to_owned(), ms.into());
+    Ok(())
 }
 
 /// An optional field that is null is an absent one.

@@ -10,14 +10,16 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::conversation::{SessionId, ToolCall};
+use crate::conversation::{ContentPart, SessionId, ToolCall};
 use crate::event::{Event, Grant, Origin};
+use crate::hooking::{self, Hooked};
 use crate::limits::Limits;
 use crate::mailbox::Line;
-use crate::permission_coordinator::{self as permission, Answer, Ask, Asker, GrantBook};
+use crate::permission_coordinator::{self as permission, Answer, Ask, Asker, Binding, GrantBook};
 use crate::ports::{
-    Action, Asking, CallContext, Clock, Hook, HookOutcome, Ids, OutputDelta, Policy, Prepared,
-    Question, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, Toolbox, Verdict,
+    Action, Asking, CallContext, Clock, Hook, HookEvent, Ids, Moment, Occasion, OutputDelta,
+    Policy, Prepared, Question, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput,
+    Toolbox, Used, Verdict,
 };
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
@@ -42,15 +44,33 @@ pub(crate) struct Services {
     pub(crate) book: GrantBook,
     pub(crate) asking: Asking,
     pub(crate) tier: String,
+    pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
     pub(crate) fail: FailPoints,
+}
+
+impl Services {
+    /// Asks hooks. Only where [`Hook::hears`] said that somebody listens.
+    pub(crate) fn fire(
+        &self,
+        origin: &Arc<Origin>,
+        moment: Moment,
+    ) -> impl Future<Output = Hooked> + Send + 'static {
+        let occasion = Occasion {
+            session_id: self.session_id.clone(),
+            origin: Some(Arc::clone(origin)),
+            moment,
+        };
+        let (hooks, transcript) = (Arc::clone(&self.hooks), self.transcript.clone());
+        hooking::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
+    }
 }
 
 /// Where a call got to.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// It ran.
-    Ran { output: ToolOutput, took: Duration },
+    /// It ran, with these arguments.
+    Ran { output: ToolOutput, took: Duration, input: Box<Value> },
     /// It did not: for one of the classes of [`Event::ToolFailed`].
     Refused { class: &'static str, output: ToolOutput },
 }
@@ -66,14 +86,27 @@ pub(crate) struct Pipeline {
 
 type Refusal = Ended;
 
+/// Arguments that fit the tool's schema, after hooks have had their say.
+struct Accepted {
+    value: Value,
+    coerced: Vec<String>,
+    /// What the model has to know of what hooks did.
+    notes: Vec<String>,
+}
+
 impl Pipeline {
     pub(crate) async fn run(self) -> Ended {
         match self.permit().await {
-            Ok((tool, permitted, coerced)) => {
+            Ok((tool, permitted, accepted)) => {
                 let effect = tool.spec().side_effect != SideEffect::None;
-                let intent = self.intent(effect, &permitted, coerced);
+                let intent = self.intent(effect, &permitted, accepted.coerced);
                 match self.intend(effect, intent).await {
-                    Ok(()) => self.perform(&*tool, permitted).await,
+                    Ok(()) => {
+                        let (mut output, duration) = self.perform(&*tool, permitted).await;
+                        // What was changed is not what the model asked for: it has to know.
+                        output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
+                        Ended::Ran { output, took: duration, input: Box::new(accepted.value) }
+                    }
                     Err(refusal) => refusal,
                 }
             }
@@ -81,26 +114,32 @@ impl Pipeline {
         }
     }
 
-    async fn permit(&self) -> Result<(Arc<dyn Tool>, PermittedCall, Vec<String>), Refusal> {
+    async fn permit(&self) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
         let tool = self.tool()?;
-        let (arguments, coerced) = self.arguments(&*tool).await?;
-        let prepared = self.prepare(&*tool, &arguments).await?;
+        let accepted = self.arguments(&*tool).await?;
+        let prepared = self.prepare(&*tool, &accepted.value).await?;
         let mut reviewed = self.review(prepared);
         for _ in 0..=self.services.limits.rejudgements_max {
             let pending = match reviewed {
-                Review::Permitted(permitted) => return Ok((tool, permitted, coerced)),
+                Review::Permitted(permitted) => return Ok((tool, permitted, accepted)),
                 Review::Denied { reason, rule } => return Err(denied(&reason, Some(&rule))),
                 Review::Pending(pending) => pending,
             };
             let (action, question) = (pending.action().clone(), pending.question().clone());
-            self.question(action, question).await?;
+            self.may_ask(&accepted.value, &action, &question).await?;
+            let allowed = self.question(action, question).await?;
             // The world may have changed while a human was thinking.
-            let prepared = self.prepare(&*tool, &arguments).await?;
+            let prepared = self.prepare(&*tool, &accepted.value).await?;
+            // Nobody said yes to this very call, or not to what it is by now: it is judged anew.
+            if allowed.is_none_or(|allowed| allowed != self.binding(&prepared.action)) {
+                reviewed = self.review(prepared);
+                continue;
+            }
             if let Some(refusal) = self.refused(&prepared.action) {
                 return Err(refusal);
             }
             match pending.approve(prepared) {
-                Ok(permitted) => return Ok((tool, permitted, coerced)),
+                Ok(permitted) => return Ok((tool, permitted, accepted)),
                 Err(changed) => reviewed = self.review(changed),
             }
         }
@@ -117,25 +156,61 @@ impl Pipeline {
         })
     }
 
-    async fn arguments(&self, tool: &dyn Tool) -> Result<(Value, Vec<String>), Refusal> {
+    async fn arguments(&self, tool: &dyn Tool) -> Result<Accepted, Refusal> {
         let schema = &tool.spec().parameters;
         let bytes_max = self.services.limits.arguments_bytes_max;
-        let checked = |raw: &str| validate(schema, raw, bytes_max).map_err(|error| invalid(&error));
-        let Arguments { value, coerced } = checked(&self.call.arguments)?;
-        if self.services.hooks.is_silent() {
-            return Ok((value, coerced));
+        let Arguments { value, coerced } =
+            validate(schema, &self.call.arguments, bytes_max).map_err(|error| invalid(&error))?;
+        if !self.hears(HookEvent::PreToolUse) {
+            return Ok(Accepted { value, coerced, notes: Vec::new() });
         }
-        match self.services.hooks.before(&self.call, &value).await {
-            HookOutcome::Continue => Ok((value, coerced)),
-            HookOutcome::Replace(other) => {
-                let Arguments { value, coerced } = checked(&other.to_string())?;
-                Ok((value, coerced))
-            }
-            HookOutcome::Block(reason) => Err(Ended::Refused {
-                class: "denied",
-                output: ToolOutput::error(format!("Blocked: {reason}")),
-            }),
+        let moment = Moment::PreToolUse(self.used(&value));
+        let Hooked { blocked, input, notes, .. } = self.fire(moment).await;
+        if let Some(why) = blocked {
+            return Err(blocked_by(&why));
         }
+        let Some((other, hook)) = input else { return Ok(Accepted { value, coerced, notes }) };
+        // To run what the hook wanted changed would be to ignore it.
+        let Arguments { value, coerced } = validate(schema, &other.to_string(), bytes_max)
+            .map_err(|error| {
+                blocked_by(&format!(
+                    "a hook changed the arguments to some that do not fit: {error} (hook: {hook})"
+                ))
+            })?;
+        Ok(Accepted { value, coerced, notes })
+    }
+
+    /// Lets hooks say no before a human is asked.
+    async fn may_ask(
+        &self,
+        input: &Value,
+        action: &Action,
+        question: &Question,
+    ) -> Result<(), Refusal> {
+        if !self.hears(HookEvent::PermissionRequest) {
+            return Ok(());
+        }
+        let moment = Moment::PermissionRequest {
+            used: self.used(input),
+            summary: action.summary.clone(),
+            reason: question.reason.clone(),
+        };
+        match self.fire(moment).await.blocked {
+            Some(why) => Err(blocked_by(&why)),
+            None => Ok(()),
+        }
+    }
+
+    fn hears(&self, event: HookEvent) -> bool {
+        self.services.hooks.hears(event, Some(&self.call.name))
+    }
+
+    fn used(&self, input: &Value) -> Used {
+        Used { call_id: self.call.id.clone(), tool: self.call.name.clone(), input: input.clone() }
+    }
+
+    async fn fire(&self, moment: Moment) -> Hooked {
+        self.services.fire(&self.origin, moment).await
     }
 
     async fn prepare(&self, tool: &dyn Tool, arguments: &Value) -> Result<Prepared, Refusal> {
@@ -169,7 +244,17 @@ impl Pipeline {
         }
     }
 
-    async fn question(&self, action: Action, question: Question) -> Result<(), Refusal> {
+    /// All that an answer to a question about `action` is bound to.
+    fn binding(&self, action: &Action) -> Binding {
+        Binding::of(&self.call.id, &action.digest, &self.services.cwd, &self.origin)
+    }
+
+    /// Asks. Returns what a yes is bound to; `None` if a grant covers it by now.
+    async fn question(
+        &self,
+        action: Action,
+        question: Question,
+    ) -> Result<Option<Binding>, Refusal> {
         let id = self.services.ids.question();
         let asker = Asker::new(id.clone(), self.services.permissions.clone());
         let ask = |reply| {
@@ -186,7 +271,8 @@ impl Pipeline {
         let answer = self.services.permissions.insist(ask).await;
         asker.answered();
         match answer {
-            Some(Answer::Allowed) => Ok(()),
+            Some(Answer::Allowed(binding)) => Ok(Some(binding)),
+            Some(Answer::Covered) => Ok(None),
             Some(Answer::Denied { reason }) => Err(denied(&reason, None)),
             None => Err(denied("the part that asks the user has stopped", None)),
         }
@@ -219,7 +305,7 @@ impl Pipeline {
         Ok(())
     }
 
-    async fn perform(&self, tool: &dyn Tool, permitted: PermittedCall) -> Ended {
+    async fn perform(&self, tool: &dyn Tool, permitted: PermittedCall) -> (ToolOutput, Duration) {
         let start = self.services.clock.monotonic();
         let (output_tx, mut output_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
         let (facts_tx, mut facts_rx) = mpsc::channel(OUTPUT_IN_FLIGHT);
@@ -247,7 +333,7 @@ impl Pipeline {
             self.watch(piece, &mut output_rx);
         }
         cap(&mut output, self.services.limits.result_bytes_max);
-        Ended::Ran { output, took: self.services.clock.monotonic().saturating_sub(start) }
+        (output, self.services.clock.monotonic().saturating_sub(start))
     }
 
     fn watch(&self, piece: OutputDelta, more: &mut mpsc::Receiver<OutputDelta>) {
@@ -288,13 +374,19 @@ fn denied(reason: &str, rule: Option<&str>) -> Refusal {
     Ended::Refused { class: "denied", output: ToolOutput::error(text) }
 }
 
-/// The backstop for tools that do not cut their own output: head and tail are kept, and the parts
-/// together stay within the bound.
-pub(crate) fn cap(output: &mut ToolOutput, bytes_max: usize) {
-    use crate::conversation::ContentPart;
+fn blocked_by(why: &str) -> Refusal {
+    Ended::Refused { class: "denied", output: ToolOutput::error(format!("Blocked: {why}")) }
+}
 
+/// The backstop for tools that do not cut their own output.
+fn cap(output: &mut ToolOutput, bytes_max: usize) {
+    cap_parts(&mut output.content, bytes_max);
+}
+
+/// Cuts texts so that together they stay within the bound: of each, head and tail are kept.
+pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
     let mut left = bytes_max;
-    for part in &mut output.content {
+    for part in parts {
         let ContentPart::Text { text } = part else { continue };
         if text.len() > left {
             let head = text.floor_char_boundary(left / 2);

@@ -49,6 +49,7 @@ enum Entry {
     Passing(Fact),
 }
 
+#[expect(clippy::large_enum_variant, reason = "what is new gets its box with its number")]
 enum Durable {
     New { ts: u64, origin: Option<Arc<Origin>>, event: Event },
     Numbered(Arc<StoredRecord>),
@@ -314,18 +315,24 @@ impl Transcript {
         }
     }
 
-    /// Records a fact, and returns when it and everything before it is that durable.
-    pub(crate) async fn record(
+    /// Records a fact, and returns when it and everything before it is that durable. It has its
+    /// place among what is recorded as soon as this is called, whether or not anybody waits.
+    pub(crate) fn record(
         &self,
         origin: Option<&Arc<Origin>>,
         event: Event,
         durability: Durability,
-    ) -> Result<(), Unrecorded> {
+    ) -> impl Future<Output = Result<(), Unrecorded>> + Send + use<> {
         let (ack, acknowledged) = oneshot::channel();
-        self.outbox.push(self.durable_entry(origin, event, durability, Some(ack)))?;
-        self.wake();
-        let gone = || Unrecorded { cause: "the writer is gone".to_owned() };
-        acknowledged.await.unwrap_or_else(|_| Err(gone()))
+        let pushed = self.outbox.push(self.durable_entry(origin, event, durability, Some(ack)));
+        if pushed.is_ok() {
+            self.wake();
+        }
+        async move {
+            pushed?;
+            let gone = || Unrecorded { cause: "the writer is gone".to_owned() };
+            acknowledged.await.unwrap_or_else(|_| Err(gone()))
+        }
     }
 
     /// Whether so few facts wait for the disk that more may be made without waiting.

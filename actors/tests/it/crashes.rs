@@ -6,31 +6,22 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use posse_actors::agent_invocation::Ending;
-use posse_actors::conversation::{Prompt, ToolCall};
+use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
 use posse_actors::ports::{
-    Hook, HookOutcome, PortFuture, ProviderError, SideEffect, ToolOutput, Verdict,
+    Hook, HookEvent, HookSays, Occasion, ProviderError, SideEffect, Verdict,
 };
 use posse_actors::root_session::PromptError;
 use posse_actors::testing::{
-    Bench, GatedTool, HangingTool, Journaled, ManualClock, PanickingTool, PolicyFn, ScriptedModel,
-    Step, WritingTool, ask_all, test_confinement,
+    Bench, GatedTool, HangingTool, HookFn, Journaled, ManualClock, PanickingTool, PolicyFn,
+    ScriptedModel, Step, WritingTool, ask_all, test_confinement,
 };
-use serde_json::Value;
 
 use crate::support::{Do, Habits, check, count, end, play, quick, soon};
 
 /// Has nothing to say, but must be asked.
-struct Quiet;
-
-impl Hook for Quiet {
-    fn before(&self, _: &ToolCall, _: &Value) -> PortFuture<HookOutcome> {
-        Box::pin(async { HookOutcome::Continue })
-    }
-
-    fn after(&self, _: &ToolCall, _: &ToolOutput) -> PortFuture<Option<ToolOutput>> {
-        Box::pin(async { None })
-    }
+fn quiet() -> Arc<dyn Hook> {
+    Arc::new(HookFn(&HookEvent::ALL, |_: &Occasion| Some(HookSays::Pass)))
 }
 
 fn busy() -> ProviderError {
@@ -69,7 +60,7 @@ fn work(journaled: &Journaled) -> Bench {
         Step::say("again"),
     ];
     let mut bench = careful(Bench::new(script).tool(WritingTool::new(journaled.clone())));
-    bench.hooks = Arc::new(Quiet);
+    bench.hooks = quiet();
     bench.limits = quick();
     bench
 }
@@ -100,9 +91,9 @@ async fn works_after_a_crash(actor: &str, kind: &str, restarted: bool) {
 async fn a_run_goes_on_after_a_crash_of_any_actor() {
     for (actor, kinds, restarted) in [
         ("TranscriptWriter", &["Wake", "Opened", "Committed"][..], true),
-        ("PermissionCoordinator", &["Ask", "Answer"], true),
+        ("PermissionCoordinator", &["Ask", "Answer", "Settled"], true),
         ("ProviderClient", &["Complete", "AttemptEnded", "WaitEnded"], true),
-        ("AgentInvocation", &["Replied", "CallEnded", "Deliver"], true),
+        ("AgentInvocation", &["Cleared", "Replied", "CallEnded", "Deliver", "Settled"], true),
         ("ToolCallRun", &["Ended", "Hooked"], false),
     ] {
         for kind in kinds {

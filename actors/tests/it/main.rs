@@ -4,10 +4,14 @@
 /// What holds for every session, and a hand that plays the user.
 mod support;
 
+/// Many questions and many who answer them.
+mod answers;
 /// Stopping, wherever a run is.
 mod cancelling;
 /// A panic in each actor at each kind of message.
 mod crashes;
+/// Hooks at their ten places.
+mod hooks;
 /// A journal that fails or is slow.
 mod journal;
 /// Observers: order, loss, ends.

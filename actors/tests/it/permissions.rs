@@ -103,7 +103,7 @@ async fn a_grant_answers_what_is_open_already_and_what_comes() {
     );
     assert_eq!(answer(&open[1], Scope::Session).await, Ok(()));
     for id in &open {
-        assert_eq!(answer(id, Scope::Once).await, Err(AnswerError::NotPending(id.clone())));
+        assert_eq!(answer(id, Scope::Once).await, Err(AnswerError::Answered(id.clone())));
     }
     soon("the run", running.outcome()).await.unwrap();
     let seen = end(&bench, stage).await;

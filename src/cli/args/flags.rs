@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::cli::{CliExit, InputFormat, OutputFormat, PlaceArgs, PromptArg, RunArgs, usage};
+use crate::failure::{Exit, Failure};
 
 pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, \
     3 configuration, 4 a permission was needed and nobody could be asked, 5 provider unavailable, \
@@ -83,8 +84,7 @@ struct Agent {
     images: Vec<String>,
 
     /// Ends after this many replies of the model
-    #[arg(long, value_name = "N", help_heading = "Limits",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = turns, help_heading = "Limits")]
     max_turns: Option<u32>,
     /// Ends after this time: 90s, 10m, 2h
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Limits")]
@@ -106,9 +106,19 @@ struct Agent {
     /// What commands are confined to
     #[arg(long, value_enum, help_heading = "Authority")]
     sandbox: Option<Sandbox>,
+    /// Ends with exit code 7 where commands cannot be confined
+    #[arg(long, help_heading = "Authority")]
+    sandbox_required: bool,
     /// Whether commands reach the network
     #[arg(long, value_enum, help_heading = "Authority")]
     network: Option<Network>,
+
+    /// Offers to remember permissions for longer than the session
+    #[arg(long, conflicts_with = "no_persistent_grants", help_heading = "Authority")]
+    persistent_grants: bool,
+    /// Remembers no permission, and uses none that was remembered
+    #[arg(long, help_heading = "Authority")]
+    no_persistent_grants: bool,
 
     /// Asks the provider for a stream
     #[arg(long, conflicts_with = "no_stream", help_heading = "Output")]
@@ -165,11 +175,11 @@ impl Run {
     pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
         let prompt = prompt(self.prompt, &self.words)?;
         if self.input_format == InputFormat::StreamJson && prompt == Some(PromptArg::Stdin) {
+            let what =
+                "standard input cannot be both the prompt `-` and `--input-format stream-json`";
             return Err(usage(
-                "error: standard input cannot be both the prompt '-' and '--input-format \
-                 stream-json'\n\n  tip: leave out '-' and send \
-                 {\"type\":\"message\",\"content\":\"...\"}"
-                    .into(),
+                &Failure::new("CLI009", Exit::Usage, what)
+                    .fix("leave out `-`, and send {\"type\":\"message\",\"content\":\"...\"}"),
             ));
         }
         Ok(RunArgs {
@@ -191,12 +201,19 @@ impl Agent {
     fn into_args(self, place: Place) -> Result<RunArgs, CliExit> {
         if self.multi_agent || self.mode == Some(Mode::Multi) {
             let flag = if self.multi_agent { "--multi-agent" } else { "--mode multi" };
-            return Err(usage(format!(
-                "error: '{flag}' is not available yet\n\n  tip: leave it out; one agent does the task"
-            )));
+            let what = format!("{flag} is not available yet");
+            return Err(usage(
+                &Failure::new("CLI010", Exit::Usage, what)
+                    .fix("leave it out; one agent does the task"),
+            ));
         }
         let single = self.single_agent || self.mode.is_some();
         let stream = match (self.stream, self.no_stream) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        };
+        let persistent_grants = match (self.persistent_grants, self.no_persistent_grants) {
             (true, _) => Some(true),
             (_, true) => Some(false),
             _ => None,
@@ -216,7 +233,9 @@ impl Agent {
             no_transcript: self.no_transcript,
             record: self.record,
             sandbox: self.sandbox.as_ref().map(value_name),
+            sandbox_required: self.sandbox_required.then_some(true),
             network: self.network.as_ref().map(value_name),
+            persistent_grants,
             agent_mode: single.then(|| "single-agent".into()),
             verbose: self.verbose,
             place: place.into_args(),
@@ -247,10 +266,16 @@ fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, C
     }
     if text.trim().is_empty() {
         return Err(usage(
-            "error: the prompt is empty\n\n  tip: posse run \"fix the test\"".into(),
+            &Failure::new("CLI002", Exit::Usage, "the prompt is empty")
+                .fix("say what to do: posse run \"fix the failing test\""),
         ));
     }
     Ok(Some(PromptArg::Text(text)))
+}
+
+fn turns(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=10_000).contains(number));
+    number.ok_or_else(|| "expected a whole number from 1 to 10000".into())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -115,13 +115,13 @@ fn takes_values_as_people_write_them() {
         ("defaultAgent", "\"plan\"", "\"plan\""),
         ("timeout", "10m", "\"10m\""),
         ("sandbox.readSecrets", "[\"~/.x\"]", "[\"~/.x\"]"),
-        ("hooks.some.thing", "{ \"a\": [1, null] }", "{\"a\":[1,null]}"),
+        ("memory.some.thing", "{ \"a\": [1, null] }", "{\"a\":[1,null]}"),
         ("providers.x.quirks.omitTemperature", "true", "true"),
         ("context.main.compactAtRatio", "0.5", "0.5"),
     ];
     for (key, given, shown) in table {
         let said = desk.set(key, given).unwrap();
-        let expected = if key.starts_with("context") || key.starts_with("hooks") {
+        let expected = if key.starts_with("context") || key.starts_with("memory") {
             "; it has no effect in this version\n"
         } else {
             "\n"
@@ -148,8 +148,8 @@ fn writes_nothing_that_could_not_be_read_again() {
         ("sandbox.readSecrets", "[1]", "CFG003", None),
         ("providers.x.apiKeyEnv", "sk-12345678901234567890abcd", "CFG003", None),
         ("version", "2", "CFG012", None),
-        ("hooks.x", "{ \"a\": ", "CFG003", None),
-        ("hooks.x", &deep, "CFG003", None),
+        ("memory.x", "{ \"a\": ", "CFG003", None),
+        ("memory.x", &deep, "CFG003", None),
     ];
     for (key, value, code, fix) in table {
         let failures = desk.set(key, value).unwrap_err();

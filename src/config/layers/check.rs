@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::config::schema::Kind;
+use crate::config::schema::{Key, Kind};
 use crate::config::{looks_like_key, masked};
 
 const SHOWN_CHARS_MAX: usize = 40;
@@ -76,6 +76,37 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
     let cut = if shown.chars().count() > SHOWN_CHARS_MAX { "…" } else { "" };
     let shown: String = shown.chars().take(SHOWN_CHARS_MAX).collect();
     format!("{path} must be {expected}, got {shown}{cut}")
+}
+
+/// How a value for `path` is written that fits.
+pub(crate) fn fitting(key: &Key, path: &str) -> String {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    format!("write it like \"{name}\": {}", sample(key))
+}
+
+/// The same for an environment variable, where a text has no quotes.
+pub(crate) fn example(key: &Key) -> String {
+    match sample(key) {
+        Value::String(text) => text,
+        value => value.to_string(),
+    }
+}
+
+fn sample(key: &Key) -> Value {
+    match (key.default_value(), key.kind) {
+        (Some(value), _) => value,
+        (None, Kind::Bool) => json!(true),
+        (None, Kind::Whole(least, most)) => json!(1000_i64.clamp(least, most)),
+        (None, Kind::Ratio) => json!(0.8),
+        (None, Kind::Duration) => json!("90s"),
+        (None, Kind::Choice(names)) => json!(names.first()),
+        (None, Kind::Variable) => json!("OPENAI_API_KEY"),
+        (None, Kind::Address) => json!("https://host.example/v1"),
+        (None, Kind::TextList) => json!(["text"]),
+        (None, Kind::ObjectList) => json!([{}]),
+        (None, Kind::TextMap) => json!({ "name": "text" }),
+        (None, Kind::Text | Kind::Secret | Kind::Any) => json!("text"),
+    }
 }
 
 /// The value that a text in an environment variable stands for.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{Leaf, Origin, Reader, duration};
+use super::{Leaf, Origin, Reader, Trust, duration};
 use crate::config::Notice;
 use crate::failure::{Exit, Failure};
 
@@ -97,10 +97,8 @@ impl Reader {
 
     /// An error; or, if it takes a repository that nobody trusts to have it, what was before.
     fn refuse(&mut self, keys: &[&str], what: String, fix: &str) {
-        let from_stranger = |leaf: &Leaf| {
-            matches!(&leaf.origin,
-            Origin::File { name, .. } if **name == *self.stranger)
-        };
+        let from_stranger =
+            |leaf: &Leaf| matches!(leaf.origin, Origin::Project { trust: Trust::Harmless, .. });
         let foreign: Vec<&str> = keys
             .iter()
             .copied()

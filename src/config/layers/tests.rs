@@ -138,7 +138,7 @@ fn reads_what_is_known_of_models_and_shows_names_with_dots() {
     assert_eq!(loaded.settings.models["a/b-1.2"]["vision"], json!(true));
     assert_eq!(loaded.settings.models["gpt-5.1"].len(), 1);
     let shown: serde_json::Value =
-        serde_json::from_str(&show(&loaded.layers, false, true)).unwrap();
+        serde_json::from_str(&show(&loaded.layers, None, false, true)).unwrap();
     assert_eq!(shown["models"]["gpt-5.1"]["inputPrice"], 5);
     let failures =
         Place::new().user(r#"{ "models": { "a b": {}, "c": { "inputPirce": 1 } } }"#).failures();

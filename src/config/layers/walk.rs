@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use super::{check, mismatch, shortened};
 use crate::config::file::{Source, invalid, newlines};
+use crate::config::layers::fitting;
 use crate::config::schema::{self, Key, Kind};
 use crate::failure::{Failure, nearest};
 
@@ -105,7 +106,8 @@ impl<'a> Walk<'a> {
     fn leaf(&mut self, key: &'static Key, path: &str, property: &ast::ObjectProp<'_>) {
         let value = self.value(&property.value);
         if let Err(expected) = check(key.kind, &value) {
-            return self.fail("CFG003", &mismatch(path, expected, &value), property, None);
+            let fix = fitting(key, path);
+            return self.fail("CFG003", &mismatch(path, expected, &value), property, Some(fix));
         }
         if matches!(key.kind, Kind::TextList | Kind::ObjectList)
             && let Some(bomb) = check::bomb(&value)

@@ -3,7 +3,7 @@
 use crate::config::schema::Kind::{
     Address, Any, Bool, Choice, ObjectList, Ratio, Secret, Text, TextList, TextMap, Variable, Whole,
 };
-use crate::config::schema::Project::{Harmless, Never, Trusted};
+use crate::config::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
 use crate::config::schema::{BuiltIn as D, Key, Kind, Project};
 
 const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
@@ -121,8 +121,9 @@ pub(crate) static KEYS: &[Key] = &[
         "Agents that one session may start."),
     later("delegation.subInvocationMaxTurns", TURNS, Trusted,
         "Replies of the model in one delegated task."),
-    later("hooks", Any, Trusted,
-        "Programs that are asked at certain events."),
+    key("hooks", ObjectList, D::None, Trusted,
+        "Programs that are asked at certain events. The lists of all files count, one after the \
+        other."),
     key("maxTurns", TURNS, D::Whole(25), Trusted,
         "A task ends after this many replies of the model.")
         .variable("POSSE_MAX_TURNS"),
@@ -135,6 +136,8 @@ pub(crate) static KEYS: &[Key] = &[
     key("model", Text, D::None, Trusted,
         "The model, instead of the provider's own.")
         .variable("POSSE_MODEL"),
+    key("models.*.cacheWritePrice", PRICE, D::None, Trusted,
+        "Micro-USD for a million tokens written into the provider's cache."),
     key("models.*.cachedInputPrice", PRICE, D::None, Trusted,
         "Micro-USD for a million tokens read from the provider's cache."),
     key("models.*.contextWindow", TOKENS, D::None, Trusted,
@@ -162,14 +165,15 @@ pub(crate) static KEYS: &[Key] = &[
         "How long a provider that is away is waited for. Default: 10m, or 24h with \
          --unattended.")
         .variable("POSSE_PATIENCE"),
-    key("permissions", ObjectList, D::None, Never,
+    key("permissions", ObjectList, D::None, Tighten,
         "Rules, in order: what is allowed, asked and denied."),
-    later("persistentGrants.enabled", Bool, Never,
-        "Lets permissions outlive the session."),
-    later("persistentGrants.scope", Choice(&["session", "project", "global"]), Never,
-        "Where a remembered permission counts."),
-    later("persistentGrants.ttlMs", Whole(0, 31_536_000_000), Never,
-        "How long a permission is remembered, in milliseconds."),
+    key("persistentGrants.enabled", Bool, D::Bool(true), Never,
+        "Lets permissions outlive the session, and counts those that did."),
+    key("persistentGrants.scope", Choice(&["session", "project", "global"]), D::Text("global"), Never,
+        "The widest scope that a question offers; what was remembered for a wider one does \
+         not count."),
+    key("persistentGrants.ttlMs", Whole(0, 31_536_000_000), D::Whole(604_800_000), Never,
+        "How long a permission is remembered, in milliseconds. 0: not at all."),
     later("providers.*.abortPolicy", Text, Trusted,
         "What happens to an external session that is interrupted."),
     later("providers.*.allowApiKeyFallback", Bool, Trusted,
@@ -178,17 +182,17 @@ pub(crate) static KEYS: &[Key] = &[
         "Lets an external agent start its own agents."),
     key("providers.*.apiKey", Secret, D::None, Never,
         "The key itself, if the variable is not set. Better kept in a variable."),
-    key("providers.*.apiKeyEnv", Variable, D::None, Never,
+    key("providers.*.apiKeyEnv", Variable, D::None, OwnProvider,
         "The environment variable that holds the key."),
     later("providers.*.attachmentFallback", Text, Trusted,
         "What happens to images that cannot be sent."),
-    key("providers.*.auth", Text, D::None, Never,
+    key("providers.*.auth", Text, D::None, OwnProvider,
         "How the key is sent: bearer, api-key, none, or the name of a header."),
     later("providers.*.authPreflight", Bool, Trusted,
         "Checks an external agent's login first."),
     later("providers.*.authStore", Text, Trusted,
         "Where a login is kept."),
-    key("providers.*.baseURL", Address, D::None, Never,
+    key("providers.*.baseURL", Address, D::None, OwnProvider,
         "Where the API begins. For a replay provider: file:// and the path of its \
          cassette."),
     later("providers.*.cliPath", Text, Trusted,
@@ -201,7 +205,7 @@ pub(crate) static KEYS: &[Key] = &[
         "How an external agent's questions are answered."),
     key("providers.*.fallback", TextList, D::None, Trusted,
         "Profiles that take over while this one is away, in this order."),
-    key("providers.*.headers", TextMap, D::None, Never,
+    key("providers.*.headers", TextMap, D::None, OwnProvider,
         "Further headers of each request."),
     later("providers.*.historyPolicy", Text, Trusted,
         "How an external agent's history is kept."),
@@ -252,20 +256,20 @@ pub(crate) static KEYS: &[Key] = &[
          Default: 30s."),
     later("roles", Any, Trusted,
         "Models for single purposes: compact, title."),
-    key("sandbox.mode", Choice(CONFINED), D::Text("workspace-write"), Never,
+    key("sandbox.mode", Choice(CONFINED), D::Text("workspace-write"), Tighten,
         "What commands are confined to.")
         .variable("POSSE_SANDBOX"),
-    key("sandbox.network", Choice(&["auto", "deny", "inherit"]), D::Text("auto"), Never,
+    key("sandbox.network", Choice(&["auto", "deny", "inherit"]), D::Text("auto"), Tighten,
         "Whether commands reach the network. auto: only while somebody is there to be \
          asked.")
         .variable("POSSE_NETWORK"),
     key("sandbox.readSecrets", TextList, D::None, Never,
         "Secret files that tools may read: absolute paths, ~/ allowed."),
-    later("sandbox.required", Bool, Never,
+    key("sandbox.required", Bool, D::None, Tighten,
         "Ends with exit code 7 where the sandbox cannot be what was asked for.")
         .variable("POSSE_SANDBOX_REQUIRED"),
-    later("sandbox.writableRoots", TextList, Never,
-        "Further folders that commands may write."),
+    key("sandbox.writableRoots", TextList, D::None, Never,
+        "Further folders that commands may write: absolute paths, ~/ allowed."),
     later("server", Any, Never,
         "How other front ends are served."),
     later("session.retentionDays", Whole(1, 36_500), Never,
@@ -290,7 +294,7 @@ pub(crate) static KEYS: &[Key] = &[
         "What happens after that: block refuses, steer tells the model once. Default: \
          block."),
     key("tools.edit.fuzzy", Bool, D::Bool(false), Trusted,
-        "Lets edits match where only white space, quotes or dashes differ; the result \
+        "Lets edits match where only trailing blanks, kinds of spaces, quotes or dashes differ; the result \
          says so."),
     key("tools.edit.requireRead", Bool, D::Bool(false), Trusted,
         "Refuses to edit a file that the session has not read, or that changed since."),
@@ -309,8 +313,8 @@ pub(crate) static KEYS: &[Key] = &[
         "Lets a project's configuration count."),
     later("trust.userTools", Bool, Never,
         "Loads the user's own tools."),
-    later("ui.history", Bool, Never,
-        "Keeps what was typed."),
+    key("ui.history", Bool, D::Bool(true), Never,
+        "Keeps what was typed in line mode for the next time."),
     later("ui.keybindings", TextMap, Never,
         "Keys, by command."),
     later("ui.queue.followUp", Choice(&["all", "one"]), Harmless,

@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use posse_actors::conversation::{ContentPart, Prompt, QuestionId};
 use posse_actors::event::{Announcement, Event, MessageKind};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::{AnswerError, Decision};
 use posse_actors::root_session::{DeliverError, Running, SessionHandle, TurnOutcome};
 
 use crate::failure::Exit;
@@ -180,7 +180,7 @@ impl Driven {
             }
             Instruction::Answer(id, decision) => {
                 let answered = self.front.session.answer(id, decision).await;
-                return answered.map_err(|error| error.to_string());
+                return answered.map_err(|error| refused(&error));
             }
         };
         self.begin(Prompt { content }).await;
@@ -212,6 +212,18 @@ impl Driven {
             Ok(running) => self.running = Some(Box::pin(Running::outcome(running))),
             Err(error) => self.front.session.warn(error.to_string()),
         }
+    }
+}
+
+/// Why an answer had no effect, in the words of the line that gave it.
+fn refused(error: &AnswerError) -> String {
+    match error {
+        AnswerError::ScopeNotOffered(scope) => {
+            let name = serde_json::to_value(scope).unwrap_or_default();
+            let name = name.as_str().unwrap_or_default();
+            format!("the question does not offer the scope `{name}`; its `scopes` are what it does")
+        }
+        other => other.to_string(),
     }
 }
 

@@ -71,7 +71,7 @@ impl Plain<'_> {
             match input {
                 Input::Line(line) => self.waiting.push_back(line),
                 Input::End => self.leave_when_done(),
-                Input::Interrupted | Input::Stopped => (),
+                Input::Quiet | Input::Interrupted | Input::Stopped => (),
             }
         }
         self.questions.forget();
@@ -111,6 +111,9 @@ impl Plain<'_> {
     async fn show_question(&mut self, question: Option<String>) {
         if let Some(question) = question {
             self.say(&question).await;
+            if self.questions.wants_silence() {
+                self.terminal.hush();
+            }
         }
     }
 
@@ -136,6 +139,10 @@ impl Plain<'_> {
             Input::End => {
                 self.leave_when_done();
                 return self.say("(leaving when this is done; Ctrl+C stops it)\n").await;
+            }
+            Input::Quiet => {
+                let keys = self.questions.quiet();
+                return self.show_question(keys).await;
             }
             Input::Interrupted | Input::Stopped => return,
         };
@@ -164,9 +171,11 @@ impl Plain<'_> {
 
     async fn answered(&mut self, answered: Answered) {
         match answered {
-            Answered::Unclear(text) => self.say(&text).await,
+            Answered::Unclear(text) => self.show_question(Some(text)).await,
             Answered::Decided(id, decision) => {
-                self.current.session.answer(id, decision).await.ok();
+                if let Err(error) = self.current.session.answer(id, decision).await {
+                    self.say(&format!("({error})\n")).await;
+                }
                 let next = self.questions.next_text();
                 self.show_question(next).await;
             }

@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 
 use crate::front::driver::{Line, next_line};
 use crate::front::plain::history::History;
+use crate::front::question::keyboard::{self, HUSH, Hushed};
 
 /// Lines that follow each other faster than this were pasted, and belong together.
 const PASTE_GAP: Duration = Duration::from_millis(30);
@@ -33,11 +34,16 @@ const INPUT_BYTES_MAX: usize = 1 << 20;
 /// Inputs that wait to be understood.
 const WAITING_MAX: usize = 16;
 
+/// Tells the thread to stop watching.
+const STOP: u8 = b'!';
+
 /// Something that came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
     /// A line without its newline, or several that belong together.
     Line(String),
+    /// Nothing was typed for a while since silence was last asked for.
+    Quiet,
     /// Ctrl+C while a line was edited.
     Interrupted,
     /// There will be no more.
@@ -56,8 +62,10 @@ enum Request {
 #[derive(Debug)]
 pub(crate) struct Terminal {
     requests: std_mpsc::Sender<Request>,
-    inputs: mpsc::Receiver<Input>,
+    inputs: mpsc::Receiver<(u64, Input)>,
     wake: OwnedFd,
+    /// How often silence was asked for.
+    hushes: u64,
     interactive: bool,
     watching: bool,
     /// As it was found.
@@ -72,7 +80,7 @@ impl Terminal {
         let (requests, asked) = std_mpsc::channel();
         let (sender, inputs) = mpsc::channel(WAITING_MAX);
         std::thread::spawn(move || {
-            let mut reader = Reader { inputs: sender, woken, history, editor: None };
+            let mut reader = Reader { inputs: sender, woken, hushes: 0, history, editor: None };
             for request in asked {
                 let goes_on = match request {
                     Request::Edit(prompt) if interactive => reader.edit(&prompt),
@@ -84,7 +92,7 @@ impl Terminal {
                 }
             }
         });
-        Ok(Terminal { requests, inputs, wake, interactive, watching: false, modes })
+        Ok(Terminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
     }
 
     /// Asks for one line, with this in front of it.
@@ -106,8 +114,8 @@ impl Terminal {
         if !std::mem::take(&mut self.watching) {
             return left;
         }
-        nix::unistd::write(&self.wake, b"!").ok();
-        while let Some(input) = self.inputs.recv().await {
+        nix::unistd::write(&self.wake, &[STOP]).ok();
+        while let Some((_, input)) = self.inputs.recv().await {
             if input == Input::Stopped {
                 break;
             }
@@ -116,9 +124,22 @@ impl Terminal {
         left
     }
 
+    /// Throws away what is typed until nothing is for a while. Only while watching.
+    pub(crate) fn hush(&mut self) {
+        if self.watching && nix::unistd::write(&self.wake, &[HUSH]).is_ok() {
+            self.hushes += 1;
+        }
+    }
+
     /// What comes next. Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> Input {
-        self.inputs.recv().await.unwrap_or(Input::End)
+        loop {
+            match self.inputs.recv().await {
+                // Silence was asked for again since.
+                Some((hushes, Input::Quiet)) if hushes != self.hushes => (),
+                other => return other.map_or(Input::End, |(_, input)| input),
+            }
+        }
     }
 
     /// Leaves the terminal as it was found, also in the middle of a line.
@@ -145,15 +166,16 @@ pub(crate) fn is_gone() -> bool {
 
 /// What the thread owns. Its methods return `None` when nobody listens any more.
 struct Reader {
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<(u64, Input)>,
     woken: OwnedFd,
+    hushes: u64,
     history: History,
     editor: Option<Editor<Continued, MemHistory>>,
 }
 
 impl Reader {
     fn send(&self, input: Input) -> Option<()> {
-        self.inputs.blocking_send(input).ok()
+        self.inputs.blocking_send((self.hushes, input)).ok()
     }
 
     fn edit(&mut self, prompt: &str) -> Option<()> {
@@ -198,12 +220,21 @@ impl Reader {
         self.send(input)
     }
 
-    fn watch(&self) -> Option<()> {
+    fn watch(&mut self) -> Option<()> {
         let mut text = Vec::new();
         loop {
             let gap = (!text.is_empty() && !text.ends_with(b"\\\n")).then_some(PASTE_GAP);
             match self.wait(true, gap) {
-                Waited::Woken => {
+                Waited::Woken(Some(HUSH)) => {
+                    self.hand_on(&mut text)?;
+                    let (stdin, orders) = (io::stdin(), self.woken.as_fd());
+                    match keyboard::hush(stdin.as_fd(), orders, &mut self.hushes) {
+                        // What ended is seen by reading.
+                        Hushed::Quiet | Hushed::Gone => self.send(Input::Quiet)?,
+                        Hushed::Order(_) => return self.send(Input::Stopped),
+                    }
+                }
+                Waited::Woken(_) => {
                     self.hand_on(&mut text)?;
                     return self.send(Input::Stopped);
                 }
@@ -220,7 +251,9 @@ impl Reader {
                             self.hand_on(&mut text)?;
                             self.send(Input::End)?;
                             // Asking again would be answered the same, at once and for ever.
-                            self.wait(false, None);
+                            while matches!(self.wait(false, None), Waited::Woken(Some(HUSH))) {
+                                self.hushes += 1;
+                            }
                             return self.send(Input::Stopped);
                         }
                     }
@@ -249,20 +282,22 @@ impl Reader {
             match poll(&mut ready, limit.unwrap_or(PollTimeout::NONE)) {
                 Err(Errno::EINTR) => (),
                 Ok(0) => return Waited::Quiet,
-                Err(_) => return Waited::Woken,
+                Err(_) => return Waited::Woken(None),
                 Ok(_) => break,
             }
         }
         if ready[0].any().unwrap_or(true) {
-            nix::unistd::read(&self.woken, &mut [0; 8]).ok();
-            return Waited::Woken;
+            let mut order = [0];
+            let read = nix::unistd::read(&self.woken, &mut order);
+            return Waited::Woken(matches!(read, Ok(1)).then_some(order[0]));
         }
         Waited::Typed
     }
 }
 
 enum Waited {
-    Woken,
+    /// And what for.
+    Woken(Option<u8>),
     Typed,
     Quiet,
 }

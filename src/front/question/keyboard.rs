@@ -1,20 +1,31 @@
 //! Where answers come from: standard input if that is the terminal, else the terminal itself.
 //!
-//! A line is read when one is asked for and not before, so that nothing that was typed earlier
-//! can wait here.
+//! A line is read when one is asked for and not before, and for a new question only after the
+//! keyboard has been silent: nothing that was typed earlier can wait here.
 
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal};
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc as std_mpsc;
+use std::time::Instant;
 
-use nix::sys::termios::{FlushArg, tcflush};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::termios::{
+    LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr,
+};
 use tokio::sync::mpsc;
 
 use crate::front::driver::{Line, next_line};
+use crate::front::question::silence::Silence;
 
 /// The terminal of a process, wherever its standard streams go.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";
+
+/// Tells the thread that a question appeared: silence, then a line.
+pub(crate) const HUSH: u8 = b'?';
+/// Tells it to read another line for the same question.
+const MORE: u8 = b'm';
 
 /// Whether a person sees questions and can answer them.
 pub(crate) fn can_ask() -> bool {
@@ -22,21 +33,36 @@ pub(crate) fn can_ask() -> bool {
         && (io::stdin().is_terminal() || File::open(CONTROLLING_TERMINAL).is_ok())
 }
 
+/// What comes from the keyboard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It was silent since the last question appeared, and listens now.
+    Quiet,
+    Line(String),
+}
+
+/// What the thread says, with the number of questions that it knew of.
+type Said = (u64, Heard);
+
 /// A terminal's keyboard.
 #[derive(Debug, Default)]
 pub(super) struct Keyboard {
     /// `None`: standard input.
     terminal: Option<Arc<File>>,
     reader: Option<Reader>,
+    /// Questions that appeared.
+    appeared: u64,
 }
 
 /// The thread that reads.
 #[derive(Debug)]
 struct Reader {
-    wanted: std_mpsc::Sender<()>,
-    lines: mpsc::Receiver<String>,
-    /// It was asked for a line that has not come yet.
+    orders: OwnedFd,
+    heard: mpsc::Receiver<Said>,
+    /// A line was asked for and has not come yet.
     asked: bool,
+    /// The terminal as it was found.
+    modes: Option<Termios>,
 }
 
 impl Keyboard {
@@ -45,59 +71,215 @@ impl Keyboard {
             return Keyboard::default();
         }
         let terminal = File::open(CONTROLLING_TERMINAL).ok().map(Arc::new);
-        Keyboard { terminal, reader: None }
+        Keyboard { terminal, reader: None, appeared: 0 }
     }
 
-    /// Throws away what was typed and not asked for yet.
-    pub(super) fn flush(&mut self) {
-        // What is no terminal has nothing to throw away.
-        match &self.terminal {
-            Some(terminal) => tcflush(terminal, FlushArg::TCIFLUSH).ok(),
-            None => tcflush(io::stdin(), FlushArg::TCIFLUSH).ok(),
-        };
-        if let Some(reader) = &mut self.reader
-            && reader.lines.try_recv().is_ok()
-        {
-            reader.asked = false;
-        }
+    /// A question appeared: what was typed so far, and what is typed before it falls silent, is
+    /// thrown away.
+    pub(super) fn hush(&mut self) {
+        self.order(HUSH);
+        self.appeared += 1;
     }
 
-    /// The next line; `None` if there will be no more. Dropping the future loses nothing.
-    pub(super) async fn line(&mut self) -> Option<String> {
-        let terminal = &self.terminal;
-        let reader = self.reader.get_or_insert_with(|| Reader::start(terminal.clone()));
-        if !reader.asked {
-            reader.wanted.send(()).ok()?;
+    /// What comes next; `None` if there will be no more. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Option<Heard> {
+        loop {
+            if self.reader.as_ref().is_none_or(|reader| !reader.asked) {
+                self.order(MORE);
+            }
+            let reader = self.reader.as_mut()?;
+            let (known, heard) = reader.heard.recv().await?;
+            reader.asked &= heard == Heard::Quiet;
+            // What was typed before the latest question appeared is no answer to it.
+            if known == self.appeared {
+                return Some(heard);
+            }
             reader.asked = true;
         }
-        let line = reader.lines.recv().await;
-        reader.asked = false;
-        line
+    }
+
+    fn order(&mut self, order: u8) {
+        if self.reader.is_none() {
+            self.reader = Reader::start(self.terminal.clone()).ok();
+        }
+        if let Some(reader) = &mut self.reader {
+            reader.asked = nix::unistd::write(&reader.orders, &[order]).is_ok();
+        }
+    }
+}
+
+impl Drop for Keyboard {
+    fn drop(&mut self) {
+        let Some(Reader { modes: Some(modes), .. }) = &self.reader else { return };
+        match &self.terminal {
+            Some(terminal) => tcsetattr(terminal, SetArg::TCSANOW, modes).ok(),
+            None => tcsetattr(io::stdin(), SetArg::TCSANOW, modes).ok(),
+        };
     }
 }
 
 impl Reader {
-    fn start(terminal: Option<Arc<File>>) -> Reader {
-        let (wanted, asked) = std_mpsc::channel();
-        let (sender, lines) = mpsc::channel(1);
+    fn start(terminal: Option<Arc<File>>) -> io::Result<Reader> {
+        let (given, orders) = nix::unistd::pipe()?;
+        let (sender, heard) = mpsc::channel(4);
+        let modes = match &terminal {
+            Some(terminal) => tcgetattr(terminal).ok(),
+            None => tcgetattr(io::stdin()).ok(),
+        };
         std::thread::spawn(move || {
-            let mut terminal = terminal.as_deref().map(BufReader::new);
-            for () in asked {
-                let line = match &mut terminal {
-                    Some(terminal) => next_line(terminal),
-                    None => next_line(&mut io::stdin().lock()),
-                };
-                let line = match line {
-                    Ok(Some(Line::Whole(bytes))) => String::from_utf8_lossy(&bytes).into_owned(),
-                    // No answer at all.
-                    Ok(Some(Line::TooLong)) => "?".to_owned(),
-                    Ok(None) | Err(_) => return,
-                };
-                if sender.blocking_send(line).is_err() {
-                    return;
-                }
+            let stdin = io::stdin();
+            match &terminal {
+                Some(terminal) => listen(terminal.as_fd(), given.as_fd(), &sender),
+                None => listen(stdin.as_fd(), given.as_fd(), &sender),
             }
         });
-        Reader { wanted, lines, asked: false }
+        Ok(Reader { orders, heard, asked: false, modes })
+    }
+}
+
+/// Does what it is told until nobody listens any more, or the terminal is gone.
+fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<Said>) {
+    let mut questions = 0;
+    let mut order = take(orders);
+    while let Some(now) = order {
+        if now == HUSH {
+            match hush(keyboard, orders, &mut questions) {
+                Hushed::Quiet if said.blocking_send((questions, Heard::Quiet)).is_ok() => (),
+                Hushed::Quiet | Hushed::Gone => return,
+                Hushed::Order(other) => {
+                    order = other;
+                    continue;
+                }
+            }
+        }
+        order = match wait(keyboard, orders, PollTimeout::NONE) {
+            Waited::Order => take(orders),
+            Waited::Typed => {
+                let heard =
+                    line(keyboard).map(|line| said.blocking_send((questions, Heard::Line(line))));
+                if !matches!(heard, Some(Ok(()))) {
+                    return;
+                }
+                take(orders)
+            }
+            Waited::Nothing => Some(MORE),
+        };
+    }
+}
+
+/// How a wait for silence ended.
+pub(crate) enum Hushed {
+    Quiet,
+    /// Something else is to be done; `None`: nobody listens any more.
+    Order(Option<u8>),
+    /// There will be no more keys.
+    Gone,
+}
+
+/// Waits until the keyboard is silent, and throws away every key until then. Further questions
+/// that appear meanwhile begin the wait anew, and are counted.
+///
+/// Single keys are seen only while the terminal does not gather lines, so it does not for the
+/// time of the wait.
+pub(crate) fn hush(
+    keyboard: BorrowedFd<'_>,
+    orders: BorrowedFd<'_>,
+    questions: &mut u64,
+) -> Hushed {
+    *questions += 1;
+    let found = tcgetattr(keyboard).ok();
+    if let Some(found) = &found {
+        let mut raw = found.clone();
+        raw.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
+        raw.control_chars[SpecialCharacterIndices::VMIN as usize] = 0;
+        raw.control_chars[SpecialCharacterIndices::VTIME as usize] = 0;
+        tcsetattr(keyboard, SetArg::TCSAFLUSH, &raw).ok();
+    }
+    let ended = silence(keyboard, orders, questions);
+    if let Some(found) = &found {
+        // What came between the last look and this is thrown away as well.
+        tcsetattr(keyboard, SetArg::TCSAFLUSH, found).ok();
+    }
+    ended
+}
+
+fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64) -> Hushed {
+    let start = Instant::now();
+    let mut silence = Silence::begin(start.elapsed());
+    while let Some(left) = silence.left(start.elapsed()) {
+        // Rounded up: a wait that ends too early would be made again.
+        let left = left + std::time::Duration::from_millis(1);
+        match wait(keyboard, orders, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            Waited::Nothing => (),
+            Waited::Order => match take(orders) {
+                Some(HUSH) => {
+                    *questions += 1;
+                    silence = Silence::begin(start.elapsed());
+                }
+                Some(MORE) => (),
+                other => return Hushed::Order(other),
+            },
+            Waited::Typed => match nix::unistd::read(keyboard, &mut [0; 256]) {
+                Ok(0) => return Hushed::Gone,
+                Ok(_) => {
+                    silence.key(start.elapsed());
+                }
+                Err(Errno::EINTR | Errno::EAGAIN) => (),
+                Err(_) => return Hushed::Gone,
+            },
+        }
+    }
+    Hushed::Quiet
+}
+
+enum Waited {
+    Typed,
+    Order,
+    Nothing,
+}
+
+fn wait(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, limit: PollTimeout) -> Waited {
+    let mut ready =
+        [PollFd::new(orders, PollFlags::POLLIN), PollFd::new(keyboard, PollFlags::POLLIN)];
+    loop {
+        match poll(&mut ready, limit) {
+            Err(Errno::EINTR) => (),
+            Ok(0) => return Waited::Nothing,
+            Err(_) => return Waited::Order,
+            Ok(_) => break,
+        }
+    }
+    if ready[0].any().unwrap_or(true) { Waited::Order } else { Waited::Typed }
+}
+
+/// The next order; `None` if there will be none.
+fn take(orders: BorrowedFd<'_>) -> Option<u8> {
+    let mut order = [0];
+    loop {
+        match nix::unistd::read(orders, &mut order) {
+            Ok(1) => return Some(order[0]),
+            Err(Errno::EINTR) => (),
+            Ok(_) | Err(_) => return None,
+        }
+    }
+}
+
+/// The line that is there.
+fn line(keyboard: BorrowedFd<'_>) -> Option<String> {
+    let read = OneLine(keyboard);
+    match next_line(&mut io::BufReader::with_capacity(4096, read)) {
+        Ok(Some(Line::Whole(bytes))) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        // No answer at all.
+        Ok(Some(Line::TooLong)) => Some("?".to_owned()),
+        Ok(None) | Err(_) => None,
+    }
+}
+
+/// A terminal gives one line for each read, so nothing of the next one is taken.
+struct OneLine<'a>(BorrowedFd<'a>);
+
+impl io::Read for OneLine<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(nix::unistd::read(self.0, buffer)?)
     }
 }

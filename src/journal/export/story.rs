@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, Usage, text_of};
-use posse_actors::event::{Event, Origin, Scope, StoredRecord};
+use posse_actors::event::{Event, HookDecision, Origin, Scope, StoredRecord};
 use serde_json::Value;
 
 /// Bytes of one text that are kept; a document of more is of no use to a reader.
@@ -233,7 +233,7 @@ impl Story {
                 self.questions.insert(request_id, place);
                 return;
             }
-            Event::PermissionGranted { request_id, by, scope, grant } => {
+            Event::PermissionGranted { request_id, by, scope, grant, .. } => {
                 let covers = grant
                     .map(|grant| format!(": {} in {}", grant.operation, grant.target))
                     .unwrap_or_default();
@@ -275,6 +275,19 @@ impl Story {
             }
             Event::LimitReached { limit, value } => (true, "limit", format!("{limit} = {value}")),
             Event::Warning { message } => (true, "warning", message),
+            Event::HookFired { hook, event, decision, message, .. } => {
+                let decision = match decision {
+                    HookDecision::Pass => return,
+                    HookDecision::Warn => "warns",
+                    HookDecision::Block => "says no",
+                    HookDecision::Patch => "changed something",
+                };
+                let message = message.map(|text| format!(": {text}")).unwrap_or_default();
+                (true, "hook", format!("{hook} at {} {decision}{message}", event.name()))
+            }
+            Event::HookFailed { hook, event, code, cause, .. } => {
+                (true, "hook", format!("{hook} at {} failed: {code} {cause}", event.name()))
+            }
             Event::Unknown => {
                 (false, "unknown", "a record that this version does not know".to_owned())
             }

@@ -85,12 +85,15 @@ fn session(text: &str) -> Vec<Event> {
             reason: owned(),
             scopes: vec![Scope::Once],
             digest: owned(),
+            cwd: owned(),
+            binding: owned(),
         },
         Event::PermissionGranted {
             request_id: question,
             by: owned(),
             scope: Scope::Session,
             grant: None,
+            binding: owned(),
         },
         Event::ToolStarted {
             call_id: id.clone(),

@@ -57,12 +57,8 @@ pub(crate) fn rejected(origin: &Origin, what: impl Into<String>) -> ProviderErro
 
 /// A page for people, where a reply for programs should be.
 pub(crate) fn not_the_provider(origin: &Origin) -> ProviderError {
-    let source = Cause::boxed(
-        origin,
-        "the reply is not from the provider: it is an HTML page (a login page of the network, \
-         or a wrong baseURL)",
-    );
-    ProviderError::NotTheProvider { source }
+    let what = "the reply is an HTML page (a login page of the network, or a wrong baseURL)";
+    ProviderError::NotTheProvider { source: Cause::boxed(origin, what) }
 }
 
 /// Nothing was heard for `limit`.
@@ -137,10 +133,9 @@ pub(crate) fn status(
     if status.is_redirection() {
         let to = headers.get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
         let to = origin.masked(printable(&bounded(to)));
-        return rejected(
-            origin,
-            format!("refused to follow a redirect ({}) to {to}", status.as_u16()),
-        );
+        let what = format!("refused to follow a redirect ({}) to {to}", status.as_u16());
+        let source = Cause::boxed(origin, what);
+        return ProviderError::Unasked { class: ProviderError::REDIRECTED, source };
     }
     let is_html = headers
         .get(CONTENT_TYPE)
@@ -153,7 +148,13 @@ pub(crate) fn status(
     report.retry_after = retry_after(headers, now).or(report.retry_after);
     report.status = Some(status.as_u16());
     let prefix = format!("answered {}", status.as_u16());
-    sort(origin, &prefix, report)
+    match sort(origin, &prefix, report) {
+        // Such as the page of a web server that knows no such path.
+        ProviderError::Rejected { source } if is_html => {
+            ProviderError::Unasked { class: ProviderError::NOT_THE_PROVIDER, source }
+        }
+        error => error,
+    }
 }
 
 /// An error that arrived inside a successful reply.
@@ -193,7 +194,8 @@ fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
     if status == Some(413) || (overflows && !is_rate) {
         return ProviderError::ContextFull { source };
     }
-    if code(wording::FILTER_CODES) {
+    if code(wording::FILTER_CODES) || (wording::is_filter(&lower) && matches!(status, None | Some(400)))
+    {
         return ProviderError::Filtered { source };
     }
     match status {

@@ -1,5 +1,4 @@
-//! Writes requests. A history is serialised once: what was written stays in a buffer, and the
-//! next request appends.
+//! Writes requests. A history is serialised once.
 //!
 //! Keeps the invariant that every call has exactly one result right behind it: a missing one is
 //! made up as an error, one too many is left out. Arguments that are not an object, and names
@@ -13,63 +12,59 @@ use posse_actors::conversation::Message;
 use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
+use crate::provider::attempt::Body;
+use crate::provider::histories::{Before, Grouping, Histories, History};
 use crate::provider::openai_compatible::encode::message::write_group;
-use crate::provider::profile::Quirks;
-
-/// Histories that are kept serialised: those of agents that take turns.
-const HISTORIES_MAX: usize = 4;
+use crate::provider::pictures::{Shown, View};
+use crate::provider::profile::{Quirks, Sight};
+use crate::provider::tame::{write_json, write_marked};
 
 /// Writes the requests of one profile.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     model: String,
     quirks: Quirks,
+    sight: Sight,
     max_tokens: Option<u64>,
     kept: Mutex<Kept>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Most recently used last.
-    histories: Vec<History>,
+    histories: Histories,
     tools: Option<(Arc<[ToolSpec]>, Vec<u8>)>,
-}
-
-/// A history, as far as it is serialised.
-#[derive(Debug, Default)]
-struct History {
-    messages: Vec<Arc<Message>>,
-    /// Messages with commas between them.
-    json: Vec<u8>,
-    /// Where groups end: an assistant's message with the results behind it, or one message.
-    ends: Vec<End>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct End {
-    messages: usize,
-    bytes: usize,
 }
 
 impl Encoder {
     /// An encoder that has seen nothing.
-    pub(crate) fn new(model: &str, quirks: Quirks, max_tokens: Option<u64>) -> Encoder {
-        Encoder { model: model.to_owned(), quirks, max_tokens, kept: Mutex::default() }
+    pub(crate) fn new(
+        model: &str,
+        quirks: Quirks,
+        sight: Sight,
+        max_tokens: Option<u64>,
+    ) -> Encoder {
+        Encoder { model: model.to_owned(), quirks, sight, max_tokens, kept: Mutex::default() }
     }
 
-    /// The body of `request`.
-    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Vec<u8> {
+    /// The body of `request`; or why there is none, if the user shows images to a model that
+    /// takes none.
+    pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
+        let mut shown = Shown::of(&request.messages, &self.quirks, &self.sight)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = &mut *kept;
         let tools = tools_json(&mut kept.tools, &request.tools);
-        let history = history_of(&mut kept.histories, &request.messages);
-        history.catch_up(&request.messages, &self.quirks);
+        let groups = Groups { quirks: &self.quirks, blind: shown.blind };
+        let history = kept.histories.of(&request.messages, &mut shown, &groups);
         let mut body = Vec::with_capacity(history.json.len() + tools.len() + 512);
         self.write_head(&mut body, request, stream, tools);
         body.extend_from_slice(b"\"messages\":[");
-        body.extend_from_slice(&history.json);
+        if self.quirks.cache_breakpoints {
+            write_with_marks(&mut body, history);
+        } else {
+            body.extend_from_slice(&history.json);
+        }
         body.extend_from_slice(b"]}");
-        body
+        Ok(Body { bytes: body, notice: shown.notice })
     }
 
     fn write_head(&self, body: &mut Vec<u8>, request: &Request, stream: bool, tools: &[u8]) {
@@ -108,59 +103,40 @@ impl Encoder {
     }
 }
 
-impl History {
-    /// How many leading messages are the same as those of `messages`.
-    fn common(&self, messages: &[Arc<Message>]) -> usize {
-        let pairs = self.messages.iter().zip(messages);
-        pairs.take_while(|(mine, theirs)| Arc::ptr_eq(mine, theirs)).count()
+/// Marks the end of the instructions, where the last request ended, and where this one does. What
+/// ends with the model's word, or with nothing that could have a mark, has none.
+fn write_with_marks(body: &mut Vec<u8>, history: &History) {
+    /// Of a part, its list, and the message.
+    const CLOSING: &[u8] = b"}]}";
+    let json = history.json.as_slice();
+    let fits = |end: &usize| json[..*end].ends_with(CLOSING);
+    let mut marks: Vec<usize> = history.ends().filter(fits).take(2).collect();
+    marks.extend(history.ends().rev().find(fits));
+    marks.sort_unstable();
+    marks.dedup();
+    let mut written = 0;
+    for end in marks {
+        write_marked(body, &json[written..end], CLOSING.len());
+        written = end;
     }
-
-    /// Serialises what is new in `messages`, after forgetting what is no longer in them.
-    fn catch_up(&mut self, messages: &[Arc<Message>], quirks: &Quirks) {
-        let common = self.common(messages);
-        self.ends.retain(|end| end.messages <= common);
-        let mut from = self.ends.last().map_or(0, |end| end.messages);
-        // Results may have come in since the group before them was written.
-        if matches!(messages.get(from).map(AsRef::as_ref), Some(Message::Tool { .. })) {
-            self.ends.pop();
-            from = self.ends.last().map_or(0, |end| end.messages);
-        }
-        self.json.truncate(self.ends.last().map_or(0, |end| end.bytes));
-        self.messages.truncate(from);
-        while let Some(first) = messages.get(from) {
-            let is_result = |message: &&Arc<Message>| matches!(***message, Message::Tool { .. });
-            let results = match **first {
-                Message::Assistant(_) | Message::Tool { .. } => {
-                    messages[from + 1..].iter().take_while(is_result).count()
-                }
-                Message::System { .. } | Message::User { .. } => 0,
-            };
-            let group = &messages[from..=from + results];
-            write_group(&mut self.json, group, quirks);
-            self.messages.extend_from_slice(group);
-            from += group.len();
-            self.ends.push(End { messages: from, bytes: self.json.len() });
-        }
-    }
+    body.extend_from_slice(&json[written..]);
 }
 
-/// The kept history that shares most with `messages`, or room for a new one.
-fn history_of<'k>(histories: &'k mut Vec<History>, messages: &[Arc<Message>]) -> &'k mut History {
-    let best = (0..histories.len())
-        .map(|at| (histories[at].common(messages), at))
-        .filter(|(common, _)| *common > 0)
-        .max();
-    let history = if let Some((_, at)) = best {
-        histories.remove(at)
-    } else {
-        if histories.len() >= HISTORIES_MAX {
-            histories.remove(0);
-        }
-        History::default()
-    };
-    histories.push(history);
-    let last = histories.len() - 1;
-    &mut histories[last]
+/// One message, or an assistant's message with the results behind it.
+struct Groups<'q> {
+    quirks: &'q Quirks,
+    blind: bool,
+}
+
+impl Grouping for Groups<'_> {
+    fn continues(&self, next: &Message) -> bool {
+        matches!(next, Message::Tool { .. })
+    }
+
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool {
+        write_group(json, group, &View::new(self.quirks, self.blind, before.left_out));
+        false
+    }
 }
 
 fn tools_json<'k>(
@@ -196,12 +172,6 @@ fn tools_json<'k>(
         *kept = Some((Arc::clone(tools), json));
     }
     kept.as_ref().map_or(&[], |(_, json)| json)
-}
-
-/// Appends `value` as JSON.
-fn write_json(body: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
-    #[expect(clippy::expect_used, reason = "strings, numbers and trees always have a JSON form")]
-    serde_json::to_writer(body, value).expect("writing to memory cannot fail");
 }
 
 #[cfg(test)]

@@ -8,8 +8,10 @@ use posse_actors::conversation::{
 };
 use posse_actors::ports::{Completion, Delta};
 
+use crate::provider::decode::{Assembly, Fault, Step};
+use crate::provider::lenient::{mended, parse, within};
 use crate::provider::openai_compatible::frame::Frame;
-use crate::provider::openai_compatible::wire::{self, CallPiece, Chunk, Piece, UsageWire};
+use crate::provider::openai_compatible::wire::{CallPiece, Chunk, Piece, UsageWire};
 
 /// Bytes of text, thinking and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -17,19 +19,17 @@ const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls that one reply may have.
 const CALLS_MAX: usize = 1024;
 
-/// More tokens than this in one reply is a mistake of the server.
-const TOKENS_MAX: u64 = 100_000_000;
-
-/// Why a piece cannot be used.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// The server reported an error: this is the error object.
-    Reported(String),
-    /// The piece is not what it should be.
-    Malformed(String),
-    /// There is too much of it.
-    TooLarge(&'static str),
-}
+/// How servers begin to say that they keep a reply to themselves. Gemini adds why.
+const WITHHELD: &[&str] = &[
+    "content_filter",
+    "refusal",
+    "safety",
+    "image_safety",
+    "prohibited_content",
+    "blocklist",
+    "spii",
+    "recitation",
+];
 
 /// How pieces are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,15 +75,8 @@ impl Reply {
             self.add_text(&text);
             return self.bounded(!text.is_empty());
         }
-        let mended;
-        let chunk: Chunk<'_> = match serde_json::from_str(json) {
-            Ok(chunk) => chunk,
-            Err(error) => {
-                let broken = || Fault::Malformed(error.to_string());
-                mended = wire::mended(json).ok_or_else(broken)?;
-                serde_json::from_str(&mended).map_err(|_| broken())?
-            }
-        };
+        let mut room = String::new();
+        let chunk: Chunk<'_> = parse(json, &mut room).map_err(Fault::Malformed)?;
         let choice = chunk.choices.0.into_iter().next();
         let nested = choice.as_ref().and_then(|choice| choice.error);
         let is_error = |error: &&serde_json::value::RawValue| {
@@ -121,77 +114,6 @@ impl Reply {
             has_content = true;
         }
         Ok(has_content)
-    }
-
-    /// The deltas since the last time.
-    pub(crate) fn take_deltas(&mut self) -> Vec<Delta> {
-        std::mem::take(&mut self.deltas)
-    }
-
-    /// Whether the server has said why it stopped: nothing but figures can follow.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.finish.is_some()
-    }
-
-    /// Whether there is anything that would be lost.
-    pub(crate) fn has_content(&self) -> bool {
-        !(self.text.is_empty()
-            && self.thinking.is_empty()
-            && self.refusal.is_empty()
-            && self.calls.is_empty())
-    }
-
-    /// Whether there was an answer at all, empty or not.
-    pub(crate) fn has_choice(&self) -> bool {
-        self.has_choice
-    }
-
-    /// The visible text so far.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// The visible text so far, when nothing else is wanted.
-    pub(crate) fn into_text(self) -> String {
-        self.text
-    }
-
-    /// The whole reply.
-    pub(crate) fn complete(mut self) -> Completion {
-        self.calls.retain(|call| !call.name.is_empty());
-        let finish = self.finish.as_deref().unwrap_or_default();
-        let stop_reason = match finish {
-            "length" | "max_tokens" | "model_length" => StopReason::MaxTokens,
-            "content_filter" | "refusal" | "safety" => StopReason::ContentFilter,
-            "error" => StopReason::Error,
-            _ if !self.calls.is_empty() => StopReason::ToolUse,
-            _ if self.text.is_empty() && !self.refusal.is_empty() => StopReason::ContentFilter,
-            "tool_calls" | "function_call" if self.text.is_empty() => StopReason::Error,
-            _ => StopReason::EndTurn,
-        };
-        let calls = match stop_reason {
-            StopReason::ToolUse => self.calls,
-            StopReason::EndTurn
-            | StopReason::MaxTokens
-            | StopReason::ContentFilter
-            | StopReason::Error => Vec::new(),
-        };
-        let text = if self.text.is_empty() { self.refusal } else { self.text };
-        let reasoning = (!self.thinking.is_empty()).then(|| Reasoning {
-            text: self.thinking,
-            field: self.thinking_field.map(str::to_owned),
-            opaque: None,
-        });
-        Completion {
-            message: AssistantMessage {
-                content: (!text.is_empty()).then_some(text),
-                reasoning,
-                tool_calls: calls.into_iter().map(CallInPieces::into_call).collect(),
-            },
-            stop_reason,
-            usage: self.usage,
-            model: self.model,
-        }
     }
 
     fn add_piece(&mut self, piece: &Piece<'_>, mode: Mode) -> Result<bool, Fault> {
@@ -287,6 +209,78 @@ impl Reply {
     }
 }
 
+impl Assembly for Reply {
+    fn event(&mut self, _: &str, data: &str) -> Result<Step, Fault> {
+        if data == "[DONE]" {
+            return Ok(Step::Done);
+        }
+        Ok(if self.add(data, Mode::Stream)? { Step::Content } else { Step::Nothing })
+    }
+
+    fn whole(&mut self, json: &str) -> Result<(), Fault> {
+        self.add(json, Mode::Whole)?;
+        if self.has_choice { Ok(()) } else { Err(Fault::Senseless("the reply has no choices")) }
+    }
+
+    fn take_deltas(&mut self) -> Vec<Delta> {
+        std::mem::take(&mut self.deltas)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    fn has_content(&self) -> bool {
+        !(self.text.is_empty()
+            && self.thinking.is_empty()
+            && self.refusal.is_empty()
+            && self.calls.is_empty())
+    }
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn complete(mut self) -> Result<Completion, Fault> {
+        self.calls.retain(|call| !call.name.is_empty());
+        let finish = self.finish.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let stop_reason = match finish.as_str() {
+            "length" | "max_tokens" | "model_length" => StopReason::MaxTokens,
+            withheld if WITHHELD.iter().any(|word| withheld.starts_with(word)) => {
+                StopReason::ContentFilter
+            }
+            "error" => StopReason::Error,
+            _ if !self.calls.is_empty() => StopReason::ToolUse,
+            _ if self.text.is_empty() && !self.refusal.is_empty() => StopReason::ContentFilter,
+            "tool_calls" | "function_call" if self.text.is_empty() => StopReason::Error,
+            _ => StopReason::EndTurn,
+        };
+        let calls = match stop_reason {
+            StopReason::ToolUse => self.calls,
+            StopReason::EndTurn
+            | StopReason::MaxTokens
+            | StopReason::ContentFilter
+            | StopReason::Error => Vec::new(),
+        };
+        let text = if self.text.is_empty() { self.refusal } else { self.text };
+        let reasoning = (!self.thinking.is_empty()).then(|| Reasoning {
+            text: self.thinking,
+            field: self.thinking_field.map(str::to_owned),
+            opaque: None,
+        });
+        Ok(Completion {
+            message: AssistantMessage {
+                content: (!text.is_empty()).then_some(text),
+                reasoning,
+                tool_calls: calls.into_iter().map(CallInPieces::into_call).collect(),
+            },
+            stop_reason,
+            usage: self.usage,
+            model: self.model,
+        })
+    }
+}
+
 impl CallInPieces {
     /// Whether a piece with this id and name belongs to this call, or begins another that the
     /// server gave the same index, or none.
@@ -331,33 +325,24 @@ fn arguments_text(raw: &str) -> std::borrow::Cow<'_, str> {
 /// The text of a JSON string with escapes in it.
 fn unescaped(raw: &str) -> String {
     serde_json::from_str(raw)
-        .or_else(|_| serde_json::from_str(&wire::mended(raw).unwrap_or_default()))
+        .or_else(|_| serde_json::from_str(&mended(raw).unwrap_or_default()))
         .unwrap_or_default()
 }
 
 fn read_usage(wire: &UsageWire) -> Usage {
-    let sane = |tokens: Option<u64>| tokens.filter(|tokens| *tokens <= TOKENS_MAX);
-    let input = wire.prompt_tokens.0.filter(|tokens| *tokens > 0);
-    if [input, wire.completion_tokens.0].into_iter().flatten().any(|tokens| tokens > TOKENS_MAX) {
-        tracing::warn!(?wire, "the provider reports an impossible number of tokens");
-    }
+    let input_tokens = wire.prompt_tokens.tokens().filter(|tokens| *tokens > 0);
+    let output_tokens = wire.completion_tokens.tokens();
     let input_details = wire.prompt_tokens_details.0.as_ref();
     let output_details = wire.completion_tokens_details.0.as_ref();
-    let input_tokens = sane(input);
-    let output_tokens = sane(wire.completion_tokens.0);
     let cached = input_details
-        .and_then(|details| details.cached_tokens.0)
-        .or(wire.prompt_cache_hit_tokens.0);
-    let within = |part: Option<u64>, whole: Option<u64>| {
-        sane(part).map(|part| whole.map_or(part, |whole| part.min(whole)))
-    };
+        .and_then(|details| details.cached_tokens.tokens())
+        .or(wire.prompt_cache_hit_tokens.tokens());
+    let reasoning = output_details.and_then(|details| details.reasoning_tokens.tokens());
     Usage {
         input_tokens,
         output_tokens,
         cached_input_tokens: within(cached, input_tokens),
-        reasoning_tokens: within(
-            output_details.and_then(|details| details.reasoning_tokens.0),
-            output_tokens,
-        ),
+        reasoning_tokens: within(reasoning, output_tokens),
+        cache_write_tokens: None,
     }
 }

@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::provider::decode::Assembly;
 use crate::provider::profile::Settings;
 use crate::provider::testing::{Server, Step, answer, ask, request, stream, stream_head};
 
@@ -104,13 +105,14 @@ async fn streams_a_reply() {
         output_tokens: Some(5),
         cached_input_tokens: Some(4),
         reasoning_tokens: Some(1),
+        cache_write_tokens: None,
     };
     assert_eq!(reply.usage, Some(usage));
     // One read brought everything, or a few did: the pieces of one read are joined.
     let joined: String = deltas
         .iter()
         .map(|delta| match delta {
-            Delta::Text(text) | Delta::Thinking(text) => text.as_str(),
+            Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => text.as_str(),
             Delta::Alive => "",
         })
         .collect();
@@ -295,6 +297,9 @@ async fn stops_with_tool_use_exactly_when_there_is_a_call() {
         (vec![text, call], "length", StopReason::MaxTokens, 0),
         (vec![call], "content_filter", StopReason::ContentFilter, 0),
         (vec![text], "content_filter", StopReason::ContentFilter, 0),
+        (vec![call], "content_filter: PROHIBITED_CONTENT", StopReason::ContentFilter, 0),
+        (vec![], "SAFETY", StopReason::ContentFilter, 0),
+        (vec![text], "RECITATION", StopReason::ContentFilter, 0),
         (vec![refusal], "stop", StopReason::ContentFilter, 0),
         (vec![text], "error", StopReason::Error, 0),
         (vec![], "stop", StopReason::EndTurn, 0),
@@ -371,12 +376,9 @@ async fn ends_garbage_with_one_error() {
         (answer("204 No Content", "", ""), "broken_reply: the reply is empty"),
         (
             answer("200 OK", "content-type: text/html; charset=utf-8\r\n", "hi"),
-            "not_the_provider: the reply is not from the provider",
+            "not_the_provider: the reply is an HTML page",
         ),
-        (
-            answer("200 OK", "", "\n<!doctype html>"),
-            "not_the_provider: the reply is not from the provider",
-        ),
+        (answer("200 OK", "", "\n<!doctype html>"), "not_the_provider: the reply is an HTML page"),
         (vec![Step::Send(b"SSH-2.0-OpenSSH\r\n".to_vec()), Step::Close], "unreachable: "),
         (vec![Step::Close], "unreachable: "),
         (vec![Step::Reset], "unreachable: "),
@@ -395,7 +397,7 @@ async fn ends_garbage_with_one_error() {
         ),
         (
             answer("302 Found", "location: https://evil.example/v1\r\n", ""),
-            "rejected: refused to follow a redirect (302) to https://evil.example/v1",
+            "redirected: refused to follow a redirect (302) to https://evil.example/v1",
         ),
     ];
     for (script, expected) in table {
@@ -451,9 +453,9 @@ async fn tells_silence_from_pings() {
     let pings = Step::Repeat(": ping\n\n".into(), Duration::from_millis(5));
     let server = Server::start([begun(&text, Step::Stall), begun(&text, pings)]).await;
     let mut profile = server.profile();
-    (profile.timeouts.silence_ms, profile.timeouts.idle_ms) = (100, 300);
+    (profile.timeouts.silence_ms, profile.timeouts.idle_ms) = (500, 1000);
     let provider = OpenAiCompatible::new(profile).unwrap();
-    for expected in ["not a byte for 0.1 s", "no content for 0.3 s"] {
+    for expected in ["not a byte for 0.5 s", "no content for 1 s"] {
         let error = ask(&provider, request("hi")).await.0.unwrap_err();
         assert!(error.chain().ends_with(expected), "{}", error.chain());
         assert_eq!(error.class(), "cut");
@@ -523,7 +525,7 @@ async fn talks_to_a_vendor_from_configuration_alone() {
         (variable == "NEW_KEY").then(|| "k-123".to_owned())
     })
     .unwrap();
-    let provider = crate::provider::openai_compatible(profile).unwrap();
+    let provider = crate::provider::live(profile).unwrap();
     let reply = ask(&*provider, request("hi")).await.0.unwrap();
     assert_eq!(reply.message.content.as_deref(), Some("héllo wörld"));
     let seen = server.seen().remove(0);
@@ -582,11 +584,11 @@ proptest! {
             text.replace_range(at..end, edit);
         }
         for mode in [reply::Mode::Stream, reply::Mode::Whole] {
-            let mut whole = reply::Reply::default();
+            let mut whole = Reply::default();
             for line in text.lines() {
                 whole.add(line, mode).ok();
             }
-            let done = whole.complete();
+            let done = whole.complete().unwrap();
             let wants_tools = done.stop_reason == StopReason::ToolUse;
             prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
         }

@@ -115,13 +115,11 @@ fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
         .as_ref()
         .and_then(|reasoning| reasoning.field.as_deref())
         .unwrap_or("reasoning_content");
-    let is_text = |delta: &&Delta| matches!(delta, Delta::Text(_));
     let said: String = deltas
         .iter()
-        .filter(is_text)
-        .map(|delta| match delta {
-            Delta::Text(text) | Delta::Thinking(text) => text.as_str(),
-            Delta::Alive => "",
+        .filter_map(|delta| match delta {
+            Delta::Text(text) => Some(text.as_str()),
+            Delta::Thinking(_) | Delta::Notice(_) | Delta::Alive => None,
         })
         .collect();
     let mut pieces: Vec<Value> = Vec::new();
@@ -129,7 +127,7 @@ fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
         pieces.extend(deltas.iter().filter_map(|delta| match delta {
             Delta::Text(text) => Some(json!({ "content": text })),
             Delta::Thinking(text) => Some(json!({ thinking_field: text })),
-            Delta::Alive => None,
+            Delta::Notice(_) | Delta::Alive => None,
         }));
     } else {
         // Nobody wanted deltas.

@@ -111,7 +111,7 @@ async fn plays_back_what_it_recorded() {
     .map(|event| ["data: ", event, "\n\n"].concat())
     .concat();
     let server = Server::start([stream(&events), stream(&events)]).await;
-    let live = crate::provider::openai_compatible(server.profile()).unwrap();
+    let live = crate::provider::live(server.profile()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("c.jsonl");
     let recorder = recording(live, &file, Path::new("/tmp/w1")).unwrap();
@@ -128,7 +128,7 @@ async fn plays_back_what_it_recorded() {
         deltas.iter().fold((String::new(), String::new()), |(thought, said), delta| match delta {
             Delta::Thinking(text) => (thought + text, said),
             Delta::Text(text) => (thought, said + text),
-            Delta::Alive => (thought, said),
+            Delta::Notice(_) | Delta::Alive => (thought, said),
         })
     };
     assert_eq!(joined(replayed_deltas), joined(streamed_deltas));

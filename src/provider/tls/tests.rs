@@ -8,7 +8,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::*;
-use crate::provider::openai_compatible;
+use crate::provider::live;
 use crate::provider::profile::Profile;
 use crate::provider::testing::{ask, request};
 
@@ -59,7 +59,7 @@ async fn speaks_to_a_server_that_it_trusts() {
 async fn refuses_a_server_that_nobody_vouches_for() {
     let port = serve(b"");
     let profile = Profile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
-    let provider = openai_compatible(profile).unwrap();
+    let provider = live(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     let shown = error.chain();
     assert_eq!(error.class(), "rejected", "{shown}");
@@ -77,7 +77,7 @@ async fn refuses_a_server_that_speaks_no_tls() {
         while stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {}
     });
     let profile = Profile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
-    let provider = openai_compatible(profile).unwrap();
+    let provider = live(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     assert_eq!(error.class(), "rejected", "{}", error.chain());
     assert!(error.chain().contains("no secure connection to https://127.0.0.1"));

@@ -14,6 +14,9 @@ use crate::tools::{output, spill};
 /// A command that was quiet for this long when its time was up may have waited for an answer.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// Findings that are told one by one.
+const FINDINGS_MAX: usize = 12;
+
 /// The result of a call.
 pub(super) fn output(
     session_dir: &Path,
@@ -44,6 +47,9 @@ pub(super) fn output(
             count(outcome.stragglers, "process was", "processes were")
         );
     }
+    for finding in findings(outcome) {
+        let _ = write!(text, "\n({finding})");
+    }
     for note in printed.note.into_iter().chain(note) {
         let _ = write!(text, "\n({note})");
     }
@@ -64,10 +70,21 @@ pub(super) fn output(
             "truncated": printed.is_cut,
             "spill": printed.spill,
             "stragglers": outcome.stragglers,
+            "protected": outcome.findings,
             "durationMs": milliseconds(outcome.duration),
         }),
         duration: outcome.duration,
     }
+}
+
+/// What the command did to protected files, a line each.
+pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
+    let shown = outcome.findings.iter().take(FINDINGS_MAX);
+    let mut lines: Vec<String> = shown.map(|finding| format!("SBX010 {finding}")).collect();
+    if let Some(more) = outcome.findings.len().checked_sub(FINDINGS_MAX).filter(|more| *more > 0) {
+        lines.push(format!("SBX010 {more} more protected files were touched"));
+    }
+    lines
 }
 
 struct Printed {

@@ -86,5 +86,5 @@ fn says_how_many_there_are_when_it_does_not_show_all() {
 #[test]
 fn names_cannot_draw_on_the_terminal_or_fake_a_line() {
     let desk = desk(&[("a\nb\u{1b}[2J", "")]);
-    assert_eq!(glob(&desk, &json!({"pattern": "a*"})), "a\\nb\\u{1b}[2J\n");
+    assert_eq!(glob(&desk, &json!({"pattern": "a*"})), "\"a\\nb\\u{1b}[2J\"\n");
 }

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use globset::GlobMatcher;
 use grep_matcher::Matcher;
@@ -22,6 +22,7 @@ use nix::fcntl::OFlag;
 use crate::failure::printable;
 use crate::secrets::is_secret;
 use crate::tools::listing::{self, Stop};
+use crate::tools::workspace::links::{Linked, SecretLinks};
 use crate::tools::workspace::{Entry, Kind, open_beneath};
 
 /// Files that one thread takes at a time.
@@ -53,6 +54,8 @@ pub struct Query {
     pub context: usize,
     /// Absolute paths of files that are searched although they look like secrets.
     pub readable_secrets: Vec<PathBuf>,
+    /// What tells a secret under another name.
+    pub links: Option<Arc<SecretLinks>>,
 }
 
 /// A line that was found, or one beside it.
@@ -124,6 +127,7 @@ pub fn tree(
         stop,
         next: AtomicUsize::new(0),
         is_enough: AtomicBool::new(false),
+        secrets: AtomicUsize::new(secrets),
         done: Mutex::default(),
     };
     let threads = if files.len() < SMALL { 1 } else { listing::threads() };
@@ -133,6 +137,7 @@ pub fn tree(
         }
         work.take_part();
     });
+    let secrets = work.secrets.into_inner();
     let done = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut found = done.sum_up(matches_max);
     found.secrets = secrets;
@@ -173,7 +178,14 @@ fn everything(
                 return;
             }
             found.searched += 1;
-            let Some(opened) = open(directory, path) else { return };
+            let opened = match open(directory, path, query) {
+                Opened::File(opened) => opened,
+                Opened::Secret => {
+                    found.secrets += 1;
+                    return;
+                }
+                Opened::Nothing => return,
+            };
             let mut lines = Vec::new();
             search(&mut searcher, opened, query, usize::MAX, stop, &mut lines);
             if !lines.is_empty() {
@@ -203,13 +215,25 @@ impl Drop for Part<'_> {
     }
 }
 
+enum Opened {
+    File(File),
+    /// A secret under another name.
+    Secret,
+    Nothing,
+}
+
 /// Opens a file to search it, unless it is something else by now.
-fn open(directory: &OwnedFd, path: &Path) -> Option<File> {
+fn open(directory: &OwnedFd, path: &Path, query: &Query) -> Opened {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let opened = open_beneath(directory, path, flags).ok()?;
-    // A pipe or device may have taken the file's place.
-    let is_file = Entry::of(&opened).is_ok_and(|entry| entry.kind == Kind::File);
-    is_file.then(|| File::from(opened))
+    let Ok(opened) = open_beneath(directory, path, flags) else { return Opened::Nothing };
+    match Entry::of(&opened) {
+        // A pipe or device may have taken the file's place.
+        Ok(entry) if entry.kind == Kind::File => match &query.links {
+            Some(links) if entry.links > 1 && links.judge(&entry) != Linked::Open => Opened::Secret,
+            _ => Opened::File(File::from(opened)),
+        },
+        _ => Opened::Nothing,
+    }
 }
 
 /// Searches one open file.
@@ -233,6 +257,7 @@ struct Work<'a> {
     stop: &'a Stop,
     next: AtomicUsize,
     is_enough: AtomicBool,
+    secrets: AtomicUsize,
     done: Mutex<Done>,
 }
 
@@ -254,7 +279,14 @@ impl Work<'_> {
             let mut hits = Vec::new();
             let mut matches = 0;
             for path in batch {
-                let Some(opened) = open(self.directory, path) else { continue };
+                let opened = match open(self.directory, path, self.query) {
+                    Opened::File(opened) => opened,
+                    Opened::Secret => {
+                        self.secrets.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    Opened::Nothing => continue,
+                };
                 let mut lines = Vec::new();
                 let max = self.matches_max.saturating_sub(matches).saturating_add(1);
                 search(&mut searcher, opened, self.query, max, self.stop, &mut lines);

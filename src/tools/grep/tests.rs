@@ -167,6 +167,7 @@ fn a_search_for_everything_finds_what_one_with_a_bound_does() {
             glob: glob.map(|pattern| super::glob(pattern).unwrap()),
             context: 1,
             readable_secrets: Vec::new(),
+            links: None,
         };
         let find = |max| search::tree(&folder, &directory, Path::new(""), &query, max, &stop);
         let (all, bounded) = (find(usize::MAX), find(100_000));
@@ -212,6 +213,7 @@ fn stops_in_the_middle_of_a_file_when_nobody_waits() {
         glob: None,
         context: 0,
         readable_secrets: Vec::new(),
+        links: None,
     };
     let (stop, guard) = Stop::after(TIME_MAX);
     let endless = std::fs::File::open("/dev/zero").unwrap();

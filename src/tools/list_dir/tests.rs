@@ -17,17 +17,17 @@ fn shows_what_things_are() {
     fs::write(desk.path("work").join(OsStr::from_bytes(b"bad-\xff")), "").unwrap();
     symlink("/etc/pass\nwd", desk.path("work/link")).unwrap();
     nix::unistd::mkfifo(&desk.path("work/pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    insta::assert_snapshot!(desk.ask("list_dir", &json!({})), @r"
+    insta::assert_snapshot!(desk.ask("list_dir", &json!({})), @r#"
     .hidden  1 byte
     b.txt  5 bytes
-    bad-\xff  0 bytes
-    link -> /etc/pass\nwd
+    "bad-\xff"  0 bytes
+    link -> "/etc/pass\nwd"
     pipe  pipe
     src/
-    tab\there\n\u{1b}[2J  0 bytes
+    "tab\there\n\u{1b}[2J"  0 bytes
     umlaut-ä  0 bytes
     [8 entries]
-    ");
+    "#);
     assert_eq!(desk.ask("list_dir", &json!({"path": "src/"})), "main.rs  0 bytes\n[1 entry]");
 }
 

@@ -5,7 +5,7 @@ use posse_actors::ports::ToolError;
 use crate::failure::printable;
 
 /// Longer paths cannot be opened anyway.
-const PATH_BYTES_MAX: usize = 4096;
+pub(super) const PATH_BYTES_MAX: usize = 4096;
 
 /// Refuses what only a guess could turn into a path.
 pub(super) fn check(path: &str) -> Result<(), ToolError> {

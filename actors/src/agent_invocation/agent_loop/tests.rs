@@ -14,6 +14,7 @@ fn bounds() -> Bounds {
         calls_per_turn_max: 256,
         repeated_failures_max: 3,
         queued_messages_max: 64,
+        settles: false,
     }
 }
 
@@ -214,6 +215,7 @@ enum Happens {
     StrangerEnds,
     Queue { steers: bool },
     Unanswered,
+    Settle { holds: bool },
     Stop,
 }
 
@@ -227,6 +229,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => Just(Happens::StrangerEnds),
         2 => any::<bool>().prop_map(|steers| Happens::Queue { steers }),
         1 => Just(Happens::Unanswered),
+        4 => any::<bool>().prop_map(|holds| Happens::Settle { holds }),
         1 => Just(Happens::Stop),
     ]
 }
@@ -235,6 +238,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 #[derive(Default)]
 struct Observed {
     asking: bool,
+    settling: bool,
     running: Vec<(CallId, bool)>,
     alone: HashSet<CallId>,
     owed: HashSet<CallId>,
@@ -273,9 +277,15 @@ impl Observed {
                     let running: HashSet<_> = self.running.iter().map(|(id, _)| id).collect();
                     assert_eq!(calls.iter().collect::<HashSet<_>>(), running);
                     self.asking = false;
+                    self.settling = false;
+                }
+                Effect::Settle(_) => {
+                    assert!(self.running.is_empty() && self.owed.is_empty() && !self.asking);
+                    self.settling = true;
                 }
                 Effect::Finish(_) => {
                     assert!(self.running.is_empty() && self.owed.is_empty() && !self.asking);
+                    assert!(!self.settling, "an answer that nobody has settled");
                     assert_eq!(flaw(agent_loop.history()), None);
                     self.finished = true;
                 }
@@ -326,6 +336,15 @@ impl Observed {
                     if fails { ToolOutput::error("no") } else { ToolOutput::text(id.as_str()) };
                 Input::CallEnded(id, output)
             }
+            Happens::Settle { holds } => {
+                if !std::mem::take(&mut self.settling) {
+                    return None;
+                }
+                self.ids += 1;
+                let held = holds.then(|| follow_up(&format!("m{}", self.ids)));
+                self.queued.extend(held.iter().map(|held| held.id.clone()));
+                Input::Settled(held)
+            }
             Happens::StrangerEnds => ended(&CallId::new("stranger"), "x"),
             Happens::Queue { steers } => {
                 self.ids += 1;
@@ -347,8 +366,11 @@ impl Observed {
 
 proptest! {
     #[test]
-    fn keeps_the_history_valid_whatever_happens(all in prop::collection::vec(happens(), 1..120)) {
-        let mut agent_loop = begun(bounds());
+    fn keeps_the_history_valid_whatever_happens(
+        settles in any::<bool>(),
+        all in prop::collection::vec(happens(), 1..120),
+    ) {
+        let mut agent_loop = begun(Bounds { settles, ..bounds() });
         let mut observed = Observed { asking: true, ..Observed::default() };
         for happens in all {
             if observed.finished {
@@ -363,4 +385,51 @@ proptest! {
         kept.extend(observed.delivered);
         prop_assert_eq!(kept, observed.queued);
     }
+}
+
+fn answers(text: &str) -> Input {
+    says(text, StopReason::EndTurn)
+}
+
+fn follow_up(id: &str) -> Queued {
+    queued(id, MessageKind::FollowUp)
+}
+
+#[test]
+fn an_answer_that_has_to_settle_ends_the_run_only_then() {
+    let settle = || Effect::Settle("done".to_owned());
+    let finish = || vec![Effect::Finish(Ending::Answered("done".to_owned()))];
+    let settling = || {
+        let mut agent_loop = begun(Bounds { settles: true, ..bounds() });
+        assert_eq!(agent_loop.step(answers("done")), [settle()]);
+        agent_loop
+    };
+    assert_eq!(settling().step(Input::Settled(None)), finish());
+
+    let mut held = settling();
+    let effects = held.step(Input::Settled(Some(follow_up("held"))));
+    assert_eq!(effects, [Effect::Deliver(follow_up("held")), Effect::AskModel]);
+    assert_eq!(flaw(held.history()), None);
+    assert_eq!(held.step(answers("done")), [settle()]);
+
+    // What the user says meanwhile is not lost.
+    let mut steered = settling();
+    assert_eq!(steered.step(Input::Queued(follow_up("more"))), []);
+    let effects = steered.step(Input::Settled(None));
+    assert_eq!(effects, [Effect::Deliver(follow_up("more")), Effect::AskModel]);
+
+    let mut stopped = settling();
+    let effects = stopped.step(Input::Stop(Ending::Interrupted));
+    assert_eq!(effects, [Effect::Cancel(Vec::new()), Effect::Finish(Ending::Interrupted)]);
+    assert_eq!(stopped.step(Input::Settled(Some(follow_up("late")))), []);
+
+    // An answer that was there before a crash settles again.
+    let mut history = vec![user("go")];
+    history.push(Arc::new(Message::Assistant(AssistantMessage {
+        content: Some("done".to_owned()),
+        ..AssistantMessage::default()
+    })));
+    let start = Start { history, ..Start::default() };
+    let mut again = AgentLoop::new(Bounds { settles: true, ..bounds() }, start);
+    assert_eq!(again.step(Input::Begin), [settle()]);
 }

@@ -80,10 +80,17 @@ impl History {
         }
     }
 
-    /// Notes how a call ended. What a hook made of an outcome comes later, and counts.
+    /// Notes how a call ended.
     pub(super) fn end(&mut self, id: &CallId, content: Vec<ContentPart>, is_error: bool) {
         if let Some(call) = self.call(id) {
             call.end = Some((content, is_error));
+        }
+    }
+
+    /// Notes what a hook made of the outcome: it comes later, and counts.
+    pub(super) fn revise(&mut self, id: &CallId, content: Vec<ContentPart>) {
+        if let Some((recorded, _)) = self.call(id).and_then(|call| call.end.as_mut()) {
+            *recorded = content;
         }
     }
 

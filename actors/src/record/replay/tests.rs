@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::conversation::{AssistantMessage, SessionId, StopReason};
+use crate::conversation::{AssistantMessage, Reasoning, SessionId, StopReason};
 use crate::event::FORMAT_VERSION;
 
 /// Builds the records of a session.
@@ -110,6 +110,8 @@ fn asked(id: &str, call: &str) -> Event {
         reason: "it writes".to_owned(),
         scopes: vec![Scope::Once],
         digest: format!("digest of {call}"),
+        cwd: "/project".to_owned(),
+        binding: format!("binding of {call}"),
     }
 }
 
@@ -121,6 +123,7 @@ fn granted(id: &str, scope: Scope) -> Event {
         by: "user".to_owned(),
         scope,
         grant: (scope != Scope::Once).then_some(grant),
+        binding: String::new(),
     }
 }
 
@@ -332,6 +335,28 @@ fn ignores_a_record_that_comes_twice() {
     again.record = 3;
     session.0.push(again);
     assert_eq!(session.replay(), Replayed { last_record: 3, ..once });
+}
+
+/// Signed or encrypted thinking is worth nothing if one byte of it is lost.
+#[test]
+fn keeps_what_only_the_provider_understands() {
+    let opaque = serde_json::json!({
+        "profile": "p",
+        "items": [{"type": "thinking", "thinking": "a\u{0}\n✓", "signature": "EqoB+/=="}, 7, null],
+    });
+    let reasoning = Reasoning { text: String::new(), field: None, opaque: Some(opaque) };
+    let mut said = reply("looking", &["a"]);
+    if let Event::ModelReply { message, .. } = &mut said {
+        message.reasoning = Some(reasoning.clone());
+    }
+    let mut session = Session::default();
+    session.add(user("fix it")).add(said).add(completed("a", "done"));
+    // As a journal keeps it.
+    let text = serde_json::to_string(&session.0[1]).unwrap();
+    session.0[1] = serde_json::from_str(&text).unwrap();
+    let replayed = session.replay();
+    let Message::Assistant(kept) = &*replayed.messages[1] else { panic!("{replayed:?}") };
+    assert_eq!(kept.reasoning.as_ref(), Some(&reasoning));
 }
 
 /// Any event, about few ids, so that they meet.

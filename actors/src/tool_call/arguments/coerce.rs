@@ -17,7 +17,8 @@ pub(super) fn fields(schema: &Value, fields: &mut Map<String, Value>, coerced: &
         if EXACT.contains(&name.as_str()) || allows(property, kind_of(value)) {
             continue;
         }
-        if let Some(fitting) = fit(property, value) {
+        let time = || value.as_str().filter(|_| name.ends_with("Ms")).and_then(milliseconds);
+        if let Some(fitting) = fit(property, value).or_else(|| time().map(Value::from)) {
             coerced.push(format!("{name}: {} -> {}", shown(value), shown(&fitting)));
             *value = fitting;
         }
@@ -67,6 +68,36 @@ fn from_text(schema: &Value, text: &str) -> Option<Value> {
     let parsed: Value = serde_json::from_str(text).ok()?;
     let whole = parsed.is_array() || parsed.is_object();
     (whole && allows(schema, kind_of(&parsed))).then_some(parsed)
+}
+
+/// A time with its unit, such as `5m` or `1.5 s`, in milliseconds.
+pub(super) fn milliseconds(text: &str) -> Option<i64> {
+    const UNITS: [(&str, f64); 13] = [
+        ("milliseconds", 1.0),
+        ("minutes", 60_000.0),
+        ("seconds", 1000.0),
+        ("minute", 60_000.0),
+        ("second", 1000.0),
+        ("hours", 3_600_000.0),
+        ("hour", 3_600_000.0),
+        ("min", 60_000.0),
+        ("sec", 1000.0),
+        ("ms", 1.0),
+        ("m", 60_000.0),
+        ("s", 1000.0),
+        ("h", 3_600_000.0),
+    ];
+    let text = text.trim();
+    let (number, factor) =
+        UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
+    let is_plain = |c: char| c.is_ascii_digit() || c == '.';
+    let number = number.trim_end();
+    if !number.chars().all(is_plain) {
+        return None;
+    }
+    let ms = number.parse::<f64>().ok()? * factor;
+    #[expect(clippy::cast_possible_truncation, reason = "it is whole and in range")]
+    (ms <= EXACT_INTEGER_MAX).then(|| ms.round() as i64)
 }
 
 /// `number` without its fraction of zero.

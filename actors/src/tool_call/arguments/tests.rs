@@ -208,3 +208,29 @@ proptest! {
         drop(validate(&schema, &value.to_string(), 100_000));
     }
 }
+
+#[test]
+fn a_time_has_a_unit_or_the_right_name() {
+    let schema = json!({ "type": "object", "properties": { "timeoutMs": { "type": "integer" } } });
+    let read = |text: &str| validate(&schema, text, 1000).map(|arguments| arguments.value);
+    let table = [
+        (r#"{"timeout":"5m"}"#, 300_000),
+        (r#"{"timeout":"90 seconds"}"#, 90_000),
+        (r#"{"timeoutMs":"1.5s"}"#, 1500),
+        (r#"{"timeoutMs":"250ms"}"#, 250),
+        (r#"{"timeoutMs":"250"}"#, 250),
+        (r#"{"timeout_ms":"2h"}"#, 7_200_000),
+    ];
+    for (text, ms) in table {
+        assert_eq!(read(text).unwrap(), json!({ "timeoutMs": ms }), "{text}");
+    }
+    for text in [r#"{"timeout":5}"#, r#"{"timeout":"5"}"#, r#"{"timeout":"soon"}"#] {
+        let error = read(text).unwrap_err();
+        assert_eq!(error.code, "ARG006", "{text}");
+        assert!(error.message.contains("timeoutMs"), "{}", error.message);
+    }
+    for text in [r#"{"timeoutMs":"-5m"}"#, r#"{"timeoutMs":"m"}"#, r#"{"timeoutMs":"1e9h"}"#] {
+        assert_eq!(read(text).unwrap_err().code, "ARG001", "{text}");
+    }
+    assert_eq!(read(r#"{"timeout":null}"#).unwrap(), json!({}));
+}

@@ -39,7 +39,8 @@ fn wait_of(error: &ProviderError) -> Option<Duration> {
         | ProviderError::Filtered { .. }
         | ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
-        | ProviderError::Rejected { .. } => None,
+        | ProviderError::Rejected { .. }
+        | ProviderError::Unasked { .. } => None,
     }
 }
 

@@ -8,18 +8,11 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, ToolCall, text_of,
 };
 use serde::Serialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
-use crate::provider::openai_compatible::encode::write_json;
+use crate::provider::pictures::View;
 use crate::provider::profile::Quirks;
+use crate::provider::tame::{NO_OUTPUT, NO_RESULT, arguments, tool_name, write_json};
 
-/// Longest name of a tool that every server accepts.
-const NAME_BYTES_MAX: usize = 64;
-
-const NO_RESULT: &str = "error: this call has no recorded result; it may or may not have run";
-const NO_OUTPUT: &str = "(no output)";
-const NO_VISION: &str = "[image left out: this model takes no images]";
 const IMAGE_BELOW: &str = "[image: see the message after the results]";
 
 /// A message as it goes over the wire.
@@ -84,16 +77,16 @@ impl<'m> Wire<'m> {
 
 /// Appends a group: one message, or an assistant's message with the results behind it. Results
 /// that nobody asked for are left out, so a group may come to nothing.
-pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], quirks: &Quirks) {
+pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], view: &View<'_>) {
     let Some((first, rest)) = group.split_first() else { return };
     match &**first {
         Message::System { content } => {
-            write(json, &Wire::new("system", Content::Text(content.into())));
+            write(json, &Wire::new("system", markable(Content::Text(content.into()), view.quirks)));
         }
         Message::User { content } => {
-            write(json, &Wire::new("user", user_content(content, quirks)));
+            write(json, &Wire::new("user", markable(user_content(content, view), view.quirks)));
         }
-        Message::Assistant(message) => write_turn(json, message, rest, quirks),
+        Message::Assistant(message) => write_turn(json, message, rest, view),
         Message::Tool { .. } => {}
     }
 }
@@ -102,10 +95,10 @@ fn write_turn(
     json: &mut Vec<u8>,
     message: &AssistantMessage,
     results: &[Arc<Message>],
-    quirks: &Quirks,
+    view: &View<'_>,
 ) {
     let ids = wire_ids(&message.tool_calls);
-    write_assistant(json, message, &ids, quirks);
+    write_assistant(json, message, &ids, view);
     let mut answers: HashMap<&CallId, Answer<'_>> = HashMap::with_capacity(results.len());
     for result in results {
         if let Message::Tool { tool_call_id, name, content, .. } = &**result {
@@ -116,18 +109,13 @@ fn write_turn(
     for (call, id) in message.tool_calls.iter().zip(&ids) {
         let answer = answers.remove(&call.id);
         let text = match &answer {
-            Some(answer) => result_text(answer.content, quirks),
+            Some(answer) => result_text(answer, id, view, &mut images),
             None => NO_RESULT.into(),
         };
         let name = tool_name(answer.as_ref().map_or(&call.name, |answer| answer.name));
-        if let Some(answer) = answer
-            && !quirks.no_vision
-        {
-            images_of(&answer, id, &mut images);
-        }
-        let mut wire = Wire::new("tool", Content::Text(text));
+        let mut wire = Wire::new("tool", markable(Content::Text(text), view.quirks));
         wire.tool_call_id = Some(id);
-        wire.name = quirks.tool_result_name.then_some(&*name);
+        wire.name = view.quirks.tool_result_name.then_some(&*name);
         write(json, &wire);
     }
     if !images.is_empty() {
@@ -136,7 +124,7 @@ fn write_turn(
     }
 }
 
-fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, ids: &[&str], quirks: &Quirks) {
+fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, ids: &[&str], view: &View<'_>) {
     let content = match &message.content {
         Some(text) => Content::Text(text.into()),
         None if message.tool_calls.is_empty() => Content::Text("".into()),
@@ -157,7 +145,7 @@ fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, ids: &[&str],
         })
         .collect();
     write(json, &wire);
-    if quirks.return_reasoning
+    if view.quirks.return_reasoning
         && let Some(reasoning) = &message.reasoning
         && let Some(field) = &reasoning.field
         && !matches!(field.as_str(), "role" | "content" | "tool_calls")
@@ -169,6 +157,16 @@ fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, ids: &[&str],
         json.push(b':');
         write_json(json, &reasoning.text);
         json.push(b'}');
+    }
+}
+
+/// What can have a mark of the cache: a list of parts where there would be a text.
+fn markable<'m>(content: Content<'m>, quirks: &Quirks) -> Content<'m> {
+    match content {
+        Content::Text(text) if quirks.cache_breakpoints && !text.trim().is_empty() => {
+            Content::Parts(vec![Part::Text { text }])
+        }
+        content => content,
     }
 }
 
@@ -197,86 +195,71 @@ fn wire_ids(calls: &[ToolCall]) -> Vec<&str> {
         .collect()
 }
 
-/// A name that every server accepts. What a model made up is in the history like the rest.
-fn tool_name(name: &str) -> Cow<'_, str> {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
-        return name.into();
-    }
-    let tame: String =
-        name.chars().take(NAME_BYTES_MAX).map(|c| if is_fine(c) { c } else { '_' }).collect();
-    if tame.is_empty() { "unnamed".into() } else { tame.into() }
-}
-
-/// Arguments that are an object, as servers insist when they read a history.
-fn arguments(text: &str) -> Cow<'_, str> {
-    let text = text.trim();
-    if text.is_empty() {
-        return "{}".into();
-    }
-    if text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok() {
-        return text.into();
-    }
-    match serde_json::from_str::<&RawValue>(text) {
-        Ok(_) => format!("{{\"value\":{text}}}").into(),
-        Err(_) => serde_json::json!({ "invalid_json": text }).to_string().into(),
-    }
-}
-
-fn user_content<'m>(parts: &'m [ContentPart], quirks: &Quirks) -> Content<'m> {
+fn user_content<'m>(parts: &'m [ContentPart], view: &View<'_>) -> Content<'m> {
     let has_image = parts.iter().any(|part| matches!(part, ContentPart::ImageUrl { .. }));
     match parts {
         // Many servers take nothing but a string where there are no images.
         [ContentPart::Text { text }] => Content::Text(text.into()),
         _ if !has_image => Content::Text(text_of(parts).into()),
-        _ if quirks.no_vision => {
-            let texts: Vec<&str> = parts
+        _ => {
+            let written: Vec<Part<'m>> = parts.iter().map(|part| user_part(part, view)).collect();
+            let texts: Option<Vec<&str>> = written
                 .iter()
                 .map(|part| match part {
-                    ContentPart::Text { text } => text,
-                    ContentPart::ImageUrl { .. } => NO_VISION,
+                    Part::Text { text } => Some(&**text),
+                    Part::ImageUrl { .. } => None,
                 })
                 .collect();
-            Content::Text(texts.join("\n").into())
+            match texts.map(|texts| texts.join("\n")) {
+                Some(text) => Content::Text(text.into()),
+                None => Content::Parts(written),
+            }
         }
-        _ => Content::Parts(parts.iter().map(part).collect()),
     }
 }
 
-fn part(part: &ContentPart) -> Part<'_> {
+fn user_part<'m>(part: &'m ContentPart, view: &View<'_>) -> Part<'m> {
     match part {
         ContentPart::Text { text } => Part::Text { text: text.into() },
-        ContentPart::ImageUrl { url, detail } => {
-            Part::ImageUrl { image_url: ImageUrl { url, detail: detail.as_deref() } }
-        }
+        ContentPart::ImageUrl { url, detail } => match view.instead() {
+            Some(marker) => Part::Text { text: marker.into() },
+            None => Part::ImageUrl { image_url: ImageUrl { url, detail: detail.as_deref() } },
+        },
     }
 }
 
-fn result_text<'m>(parts: &'m [ContentPart], quirks: &Quirks) -> Cow<'m, str> {
-    let mut texts: Vec<&'m str> = Vec::with_capacity(parts.len());
-    for part in parts {
+/// The text of a result. Its images are added to those that follow the results.
+fn result_text<'m>(
+    answer: &Answer<'m>,
+    id: &str,
+    view: &View<'_>,
+    images: &mut Vec<Part<'m>>,
+) -> Cow<'m, str> {
+    let mut texts: Vec<&'m str> = Vec::with_capacity(answer.content.len());
+    let mut shown = false;
+    for part in answer.content {
         match part {
             ContentPart::Text { text } => texts.push(text),
-            ContentPart::ImageUrl { .. } if quirks.no_vision => texts.push(NO_VISION),
-            ContentPart::ImageUrl { .. } => texts.push(IMAGE_BELOW),
+            ContentPart::ImageUrl { url, detail } => {
+                if let Some(marker) = view.instead() {
+                    texts.push(marker);
+                    continue;
+                }
+                if !shown {
+                    let text = format!("Images in the result of {} ({id}):", answer.name);
+                    images.push(Part::Text { text: text.into() });
+                    shown = true;
+                }
+                images.push(Part::ImageUrl {
+                    image_url: ImageUrl { url, detail: detail.as_deref() },
+                });
+                texts.push(IMAGE_BELOW);
+            }
         }
     }
     match texts.as_slice() {
         [] | [""] => NO_OUTPUT.into(),
         [text] => (*text).into(),
         texts => texts.join("\n").into(),
-    }
-}
-
-fn images_of<'m>(answer: &Answer<'m>, id: &str, images: &mut Vec<Part<'m>>) {
-    let mut shown = answer
-        .content
-        .iter()
-        .filter(|part| matches!(part, ContentPart::ImageUrl { .. }))
-        .peekable();
-    if shown.peek().is_some() {
-        let text = format!("Images in the result of {} ({id}):", answer.name);
-        images.push(Part::Text { text: text.into() });
-        images.extend(shown.map(part));
     }
 }

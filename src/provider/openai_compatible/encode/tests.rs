@@ -2,9 +2,13 @@
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Reasoning, ToolCall};
 use posse_actors::ports::SideEffect;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::provider::histories::HISTORIES_MAX;
+use crate::provider::testing::histories::any_history;
+use crate::provider::testing::strict::{self, assert_valid};
 
 fn user(text: &str) -> Arc<Message> {
     Arc::new(Message::User { content: vec![ContentPart::text(text)] })
@@ -49,12 +53,12 @@ fn request(messages: &[Arc<Message>]) -> Request {
 }
 
 fn encoder(quirks: Quirks) -> Encoder {
-    Encoder::new("m", quirks, None)
+    Encoder::new("m", quirks, Sight::default(), None)
 }
 
 fn messages_with(quirks: Quirks, messages: &[Arc<Message>]) -> Value {
-    let body = encoder(quirks).encode(&request(messages), false);
-    serde_json::from_slice::<Value>(&body).unwrap()["messages"].take()
+    let body = encoder(quirks).encode(&request(messages), false).unwrap();
+    serde_json::from_slice::<Value>(&body.bytes).unwrap()["messages"].take()
 }
 
 fn messages(messages: &[Arc<Message>]) -> Value {
@@ -77,7 +81,8 @@ fn puts_what_changes_least_first() {
         ..request(&[user("hi")])
     };
     let body = |quirks: Quirks| {
-        String::from_utf8(Encoder::new("m", quirks, Some(9)).encode(&full, true)).unwrap()
+        let encoder = Encoder::new("m", quirks, Sight::default(), Some(9));
+        String::from_utf8(encoder.encode(&full, true).unwrap().bytes).unwrap()
     };
     insta::assert_snapshot!(body(Quirks::default()), @r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"bash","description":"Runs.","parameters":{"type":"object"}}}],"tool_choice":"auto","temperature":0.5,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
     let quirks = Quirks {
@@ -176,11 +181,77 @@ fn sends_images_beside_results() {
         said[4],
         json!({ "role": "user", "content": [{ "type": "text", "text": label }, url] })
     );
+}
 
-    let blind = messages_with(Quirks { no_vision: true, ..Quirks::default() }, &history);
-    assert_eq!(blind[0]["content"], json!("look\n[image left out: this model takes no images]"));
-    assert_eq!(blind.as_array().unwrap().len(), 4);
-    assert!(!blind.to_string().contains("image_url"));
+#[test]
+fn a_model_that_sees_nothing_is_shown_nothing() {
+    let blind = || Quirks { no_vision: true, ..Quirks::default() };
+    let looked = [
+        user("look"),
+        assistant(None, vec![call("c1", None, "{}")]),
+        result("c1", vec![ContentPart::text("shot"), image()]),
+    ];
+    let said = messages_with(blind(), &looked);
+    assert_eq!(said[2]["content"], json!("shot\n[image left out: this model takes no images]"));
+    assert_eq!(said.as_array().unwrap().len(), 3);
+    let shown =
+        [Arc::new(Message::User { content: vec![ContentPart::text("look"), image()] }), user("x")];
+    let why = encoder(blind()).encode(&request(&shown), false).unwrap_err();
+    assert!(why.contains("noVision"), "{why}");
+    let sight = Sight::new(|| Some("m takes none; n does".to_owned()));
+    let encoder = Encoder::new("m", Quirks::default(), sight, None);
+    assert_eq!(encoder.encode(&request(&shown), false).unwrap_err(), "m takes none; n does");
+}
+
+#[test]
+fn whether_a_model_sees_is_asked_when_there_is_an_image() {
+    let sight = Sight::new(|| panic!("nobody showed anything"));
+    let encoder = Encoder::new("m", Quirks::default(), sight, None);
+    encoder.encode(&request(&[user("hi")]), false).unwrap();
+}
+
+#[test]
+fn leaves_out_the_oldest_of_too_many_images_and_says_so() {
+    const LEFT_OUT: &str = "[image left out: the request has more images than the provider takes]";
+    let numbered = |number: usize| ContentPart::ImageUrl {
+        url: format!("data:image/png;base64,{number:04}"),
+        detail: None,
+    };
+    let quirks = || Quirks { max_images: Some(3), max_image_bytes: None, ..Quirks::default() };
+    let kept = encoder(quirks());
+    let mut history = vec![user("look")];
+    for number in 0..6 {
+        let id = format!("c{number}");
+        history.push(assistant(None, vec![call(&id, None, "{}")]));
+        history.push(result(&id, vec![numbered(number)]));
+        let body = kept.encode(&request(&history), false).unwrap();
+        let fresh = encoder(quirks()).encode(&request(&history), false).unwrap();
+        assert_eq!(body.bytes, fresh.bytes, "what was kept differs from what is new");
+        let text = String::from_utf8(body.bytes).unwrap();
+        let left_out = (number + 1).saturating_sub(3);
+        assert_eq!(text.matches(LEFT_OUT).count(), left_out);
+        for each in 0..=number {
+            assert_eq!(text.contains(&format!("base64,{each:04}")), each >= left_out, "{each}");
+        }
+        assert_eq!(body.notice.is_some(), left_out > 0, "{:?}", body.notice);
+        let again = kept.encode(&request(&history), false).unwrap();
+        assert_eq!(again.notice, None, "it is said once");
+    }
+    // One prompt can have too many, and bytes count as well.
+    let prompt = |count| {
+        let mut content = vec![ContentPart::text("look")];
+        content.extend((0..count).map(numbered));
+        [Arc::new(Message::User { content })]
+    };
+    let said = messages_with(quirks(), &prompt(5));
+    assert_eq!(said.to_string().matches(LEFT_OUT).count(), 2);
+    assert_eq!(said[0]["content"][2]["text"], json!(LEFT_OUT));
+    let bytes = "data:image/png;base64,0000".len();
+    for (max, sent) in [(2 * bytes, 2), (2 * bytes - 1, 1), (1, 0)] {
+        let few = Quirks { max_image_bytes: Some(max), ..Quirks::default() };
+        let said = messages_with(few, &prompt(4)).to_string();
+        assert_eq!(said.matches("image_url\":{").count(), sent, "{said}");
+    }
 }
 
 #[test]
@@ -206,8 +277,9 @@ fn returns_thinking_only_where_it_is_wanted() {
 fn writes_the_same_whether_it_remembers_or_not() {
     let encoder = encoder(Quirks::default());
     let check = |history: &[Arc<Message>]| {
-        let fresh = Encoder::new("m", Quirks::default(), None).encode(&request(history), false);
-        let kept = encoder.encode(&request(history), false);
+        let fresh =
+            self::encoder(Quirks::default()).encode(&request(history), false).unwrap().bytes;
+        let kept = encoder.encode(&request(history), false).unwrap().bytes;
         assert_eq!(String::from_utf8(kept).unwrap(), String::from_utf8(fresh).unwrap());
     };
     let one = [
@@ -241,20 +313,72 @@ fn writes_the_same_whether_it_remembers_or_not() {
     for n in 0..10 {
         check(&history(n));
     }
-    assert!(encoder.kept.lock().unwrap().histories.len() <= HISTORIES_MAX);
+    assert!(encoder.kept.lock().unwrap().histories.0.len() <= HISTORIES_MAX);
 }
 
 #[test]
 fn serialises_a_message_once() {
     let encoder = encoder(Quirks::default());
     let mut history = vec![user("go")];
-    encoder.encode(&request(&history), false);
+    encoder.encode(&request(&history), false).unwrap();
     // A mark in what was written shows whether it is written again.
-    encoder.kept.lock().unwrap().histories[0].json = br#"{"role":"user","content":"GO"}"#.to_vec();
+    encoder.kept.lock().unwrap().histories.0[0].json =
+        br#"{"role":"user","content":"GO"}"#.to_vec();
     for n in 0..100 {
         history.push(user(&n.to_string()));
-        let body = String::from_utf8(encoder.encode(&request(&history), false)).unwrap();
+        let body =
+            String::from_utf8(encoder.encode(&request(&history), false).unwrap().bytes).unwrap();
         assert!(body.contains(r#"{"role":"user","content":"GO"},{"role":"user","content":"0"}"#));
     }
-    assert_eq!(encoder.kept.lock().unwrap().histories.len(), 1);
+    assert_eq!(encoder.kept.lock().unwrap().histories.0.len(), 1);
+}
+
+#[test]
+fn marks_what_may_be_cached_where_a_server_wants_that() {
+    let quirks = Quirks { cache_breakpoints: true, ..Quirks::default() };
+    let marked = |history: &[Arc<Message>]| {
+        let said = messages_with(quirks.clone(), history);
+        let marked = |message: &Value| {
+            let last = message["content"].as_array().and_then(|parts| parts.last()).cloned();
+            last.is_some_and(|part| part["cache_control"] == json!({"type": "ephemeral"}))
+        };
+        let at = said.as_array().unwrap().iter().enumerate();
+        at.filter(|(_, message)| marked(message)).map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let system = Arc::new(Message::System { content: "S".to_owned() });
+    let mut history = vec![system, user("go")];
+    assert_eq!(marked(&history[1..]), [0]);
+    assert_eq!(marked(&history), [0, 1]);
+    history.push(assistant(Some("a"), vec![call("c1", None, "{}"), call("c2", None, "{}")]));
+    history.push(result("c1", vec![ContentPart::text("one")]));
+    history.push(result("c2", vec![ContentPart::text("two"), image()]));
+    // Behind the results there is one message more, with the image.
+    assert_eq!(marked(&history), [0, 1, 5]);
+    history.extend([assistant(Some("b"), vec![]), user("more")]);
+    assert_eq!(marked(&history), [0, 5, 7]);
+    history.push(assistant(Some("c"), vec![]));
+    assert_eq!(marked(&history), [0, 5, 7]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn every_history_is_one_that_a_server_takes(
+        history in any_history(["none", "mine", "m"]),
+        return_reasoning in any::<bool>(),
+        no_vision in any::<bool>(),
+        cache_breakpoints in any::<bool>(),
+    ) {
+        let quirks =
+            Quirks { return_reasoning, no_vision, cache_breakpoints, ..Quirks::default() };
+        let growing = encoder(quirks.clone());
+        for length in 0..=history.len() {
+            let Ok(body) = growing.encode(&request(&history[..length]), true) else { continue };
+            let body = body.bytes;
+            assert_valid(strict::chat, &body);
+            let fresh = encoder(quirks.clone()).encode(&request(&history[..length]), true).unwrap().bytes;
+            prop_assert_eq!(String::from_utf8(body).unwrap(), String::from_utf8(fresh).unwrap());
+        }
+    }
 }

@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout_at};
 use crate::failure::printable;
 use crate::provider::http::Origin;
 use crate::provider::openai_compatible::classify::{self, Cause, bounded};
-use crate::provider::openai_compatible::reply::{Fault, Mode, Reply};
 use crate::provider::sse::{SseEvent, SseParser};
 
 /// Bytes of a reply that is one JSON object.
@@ -34,6 +33,50 @@ pub(crate) trait Source: Send {
     fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, String>> + Send;
 }
 
+/// Puts a reply together from its events, in the way of one protocol.
+pub(crate) trait Assembly: Default + Send {
+    /// Adds an event of a stream. `data` is not blank.
+    fn event(&mut self, name: &str, data: &str) -> Result<Step, Fault>;
+    /// Adds a reply that came as one JSON object.
+    fn whole(&mut self, json: &str) -> Result<(), Fault>;
+    /// The deltas since the last time.
+    fn take_deltas(&mut self) -> Vec<Delta>;
+    /// Whether the server has said why it stopped: nothing but figures can follow.
+    fn is_finished(&self) -> bool;
+    /// Whether there is anything that would be lost.
+    fn has_content(&self) -> bool;
+    /// The visible text so far.
+    fn text(&self) -> &str;
+    /// The whole reply.
+    fn complete(self) -> Result<Completion, Fault>;
+}
+
+/// What an event was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A sign of life at most.
+    Nothing,
+    /// Something of the reply.
+    Content,
+    /// The last: nothing follows.
+    Done,
+}
+
+/// Why a piece, or a reply, cannot be used.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The server reported an error: this is the object it is in.
+    Reported(String),
+    /// The piece is not what it should be.
+    Malformed(String),
+    /// There is too much of it.
+    TooLarge(&'static str),
+    /// It can be read, and is no reply.
+    Senseless(&'static str),
+    /// The reply ends where the model's context does.
+    ContextFull,
+}
+
 /// What the bytes turned out to be.
 enum Shape {
     Unknown { skipped: u64 },
@@ -42,7 +85,7 @@ enum Shape {
 }
 
 /// Reads the reply that `source` brings. Deltas go out as they come, one per chunk and kind.
-pub(crate) async fn read(
+pub(crate) async fn read<A: Assembly>(
     source: &mut impl Source,
     origin: &Origin,
     idle: Duration,
@@ -50,7 +93,7 @@ pub(crate) async fn read(
 ) -> Result<Completion, ProviderError> {
     let mut reader = Reader {
         origin,
-        reply: Reply::default(),
+        reply: A::default(),
         shape: Shape::Unknown { skipped: 0 },
         done: false,
         without_content: 0,
@@ -101,7 +144,7 @@ pub(crate) async fn read(
 }
 
 /// Returns whether there was anything to show.
-async fn send(reply: &mut Reply, deltas: Option<&DeltaSender>) -> bool {
+async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     let mut shown = false;
     for delta in reply.take_deltas() {
         shown = true;
@@ -127,9 +170,9 @@ impl Pulse {
     }
 }
 
-struct Reader<'o> {
+struct Reader<'o, A> {
     origin: &'o Origin,
-    reply: Reply,
+    reply: A,
     shape: Shape,
     /// The server said that nothing follows.
     done: bool,
@@ -137,7 +180,7 @@ struct Reader<'o> {
     without_content: u64,
 }
 
-impl Reader<'_> {
+impl<A: Assembly> Reader<'_, A> {
     /// Reads one chunk. Returns whether there was content in it.
     fn take(&mut self, chunk: &[u8]) -> Result<bool, ProviderError> {
         let mut chunk = chunk;
@@ -195,11 +238,8 @@ impl Reader<'_> {
             Shape::Unknown { .. } => Err(self.broken("the reply is empty")),
             Shape::Json(body) => {
                 let text = String::from_utf8_lossy(&body);
-                if let Err(fault) = self.reply.add(&text, Mode::Whole) {
+                if let Err(fault) = self.reply.whole(&text) {
                     return Err(self.fault(fault, 0));
-                }
-                if !self.reply.has_choice() {
-                    return Err(self.broken("the reply has no choices"));
                 }
                 send(&mut self.reply, deltas).await;
                 self.complete()
@@ -209,7 +249,7 @@ impl Reader<'_> {
                 let at = parser.offset() + skipped;
                 let what = format!("the stream ended at byte {at} without a final event");
                 let source = Cause::boxed(self.origin, self.origin.masked(what));
-                Err(ProviderError::Cut { partial: self.reply.into_text(), source })
+                Err(ProviderError::Cut { partial: self.reply.text().to_owned(), source })
             }
         }
     }
@@ -219,18 +259,13 @@ impl Reader<'_> {
             return Err(self.broken("the stream says that it is done, and nothing else"));
         }
         tracing::debug!(events = self.without_content, "events without content");
-        Ok(self.reply.complete())
+        let Reader { origin, reply, .. } = self;
+        let text = reply.text().to_owned();
+        reply.complete().map_err(|fault| explain(origin, &text, fault, None))
     }
 
-    fn fault(&mut self, fault: Fault, offset: u64) -> ProviderError {
-        match fault {
-            Fault::Reported(error) => classify::in_reply(self.origin, &error),
-            Fault::Malformed(what) => {
-                let what = printable(&bounded(&what));
-                self.broken(&format!("not a valid reply in the event at byte {offset}: {what}"))
-            }
-            Fault::TooLarge(what) => self.broken(&format!("{what} (event at byte {offset})")),
-        }
+    fn fault(&self, fault: Fault, offset: u64) -> ProviderError {
+        explain(self.origin, self.reply.text(), fault, Some(offset))
     }
 
     /// The connection failed while the reply was on its way.
@@ -243,49 +278,69 @@ impl Reader<'_> {
         let what = format!("the reply broke off at byte {at}: {what}");
         let source = Cause::boxed(self.origin, self.origin.masked(printable(&bounded(&what))));
         if self.reply.has_content() {
-            ProviderError::Cut { partial: self.reply.into_text(), source }
+            ProviderError::Cut { partial: self.reply.text().to_owned(), source }
         } else {
             ProviderError::Unreachable { source }
         }
     }
 
     fn broken(&self, what: &str) -> ProviderError {
-        ProviderError::Broken {
-            partial: self.reply.text().to_owned(),
-            source: Cause::boxed(self.origin, self.origin.masked(what.to_owned())),
+        broken(self.origin, self.reply.text(), what)
+    }
+}
+
+fn broken(origin: &Origin, partial: &str, what: &str) -> ProviderError {
+    ProviderError::Broken {
+        partial: partial.to_owned(),
+        source: Cause::boxed(origin, origin.masked(what.to_owned())),
+    }
+}
+
+/// A fault in the terms of what happens next. `offset`: the event it was found in, if it was in
+/// one.
+fn explain(origin: &Origin, partial: &str, fault: Fault, offset: Option<u64>) -> ProviderError {
+    let at = offset.map(|offset| format!(" in the event at byte {offset}")).unwrap_or_default();
+    match fault {
+        Fault::Reported(error) => classify::in_reply(origin, &error),
+        Fault::Malformed(what) => {
+            let what = printable(&bounded(&what));
+            broken(origin, partial, &format!("not a valid reply{at}: {what}"))
+        }
+        Fault::TooLarge(what) => broken(origin, partial, &format!("{what}{at}")),
+        Fault::Senseless(what) => broken(origin, partial, what),
+        Fault::ContextFull => {
+            let what = "the reply was cut off where the model's context ends";
+            ProviderError::ContextFull { source: Cause::boxed(origin, what) }
         }
     }
 }
 
 /// What the events of one chunk do.
-struct Events<'r> {
-    reply: &'r mut Reply,
+struct Events<'r, A> {
+    reply: &'r mut A,
     without_content: &'r mut u64,
     done: bool,
     has_content: bool,
     fault: Option<(Fault, u64)>,
 }
 
-impl Events<'_> {
+impl<A: Assembly> Events<'_, A> {
     fn take(&mut self, event: &SseEvent<'_>) {
         if self.done || self.fault.is_some() {
             return;
         }
         let data = event.data.trim();
-        if data == "[DONE]" {
-            self.done = true;
-            return;
-        }
         if data.is_empty() {
             return;
         }
-        match self.reply.add(data, Mode::Stream) {
+        match self.reply.event(&event.name, data) {
             // An event that is called an error is one, whatever it looks like inside.
             Ok(_) | Err(Fault::Malformed(_)) if event.name == "error" => {
                 self.fault = Some((Fault::Reported(data.to_owned()), event.offset));
             }
-            Ok(true) => self.has_content = true,
-            Ok(false) => *self.without_content += 1,
+            Ok(Step::Done) => self.done = true,
+            Ok(Step::Content) => self.has_content = true,
+            Ok(Step::Nothing) => *self.without_content += 1,
             Err(fault) => self.fault = Some((fault, event.offset)),
         }
     }

@@ -1,0 +1,67 @@
+//! What an answer is an answer to: one call of one agent, in one place, with exactly these bytes.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+use crate::conversation::CallId;
+use crate::event::Origin;
+
+/// Hash over everything that a question is about. An answer counts for nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Binding(String);
+
+impl Binding {
+    /// `digest`: of exactly what would happen. `cwd`: where.
+    pub(crate) fn of(call: &CallId, digest: &str, cwd: &str, origin: &Origin) -> Binding {
+        let mut hash = Sha256::new();
+        for part in [call.as_str(), digest, cwd, &origin.agent_path, origin.invocation_id.as_str()]
+        {
+            // With its length, so that no two lists of parts read the same.
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        let mut text = String::with_capacity(64);
+        for byte in hash.finalize() {
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = write!(text, "{byte:02x}");
+        }
+        Binding(text)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::InvocationId;
+
+    #[test]
+    fn differs_with_every_part_and_with_where_parts_end() {
+        let of = |call: &str, digest: &str, cwd: &str, path: &str, invocation: &str| {
+            let origin = Origin {
+                invocation_id: InvocationId::new(invocation),
+                parent_invocation_id: None,
+                agent: "a".to_owned(),
+                agent_path: path.to_owned(),
+            };
+            Binding::of(&CallId::new(call), digest, cwd, &origin).0
+        };
+        let all = [
+            of("c", "d", "w", "p", "i"),
+            of("c2", "d", "w", "p", "i"),
+            of("c", "d2", "w", "p", "i"),
+            of("c", "d", "w2", "p", "i"),
+            of("c", "d", "w", "p2", "i"),
+            of("c", "d", "w", "p", "i2"),
+            of("cd", "", "w", "p", "i"),
+            of("", "cd", "w", "p", "i"),
+        ];
+        let different: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+        assert_eq!(of("c", "d", "w", "p", "i"), all[0]);
+    }
+}

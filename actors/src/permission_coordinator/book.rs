@@ -1,0 +1,180 @@
+//! What outlives every incarnation of the coordinator: what the user allowed, which questions
+//! observers see as open, and how the latest ones ended.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::watch;
+
+use crate::conversation::QuestionId;
+use crate::event::{Event, Grant, Origin, Scope};
+use crate::ports::{Clock, GrantStore, Now};
+use crate::transcript_writer::Transcript;
+
+/// Ended questions that a late answer can still be told about.
+const ENDED_MAX: usize = 1024;
+
+/// What the user has allowed. Read by every call; written by the coordinator alone.
+#[derive(Clone)]
+pub(crate) struct GrantBook {
+    /// Until the session ends.
+    session: Arc<watch::Sender<Arc<[Grant]>>>,
+    /// For longer.
+    store: Arc<dyn GrantStore>,
+    clock: Arc<dyn Clock>,
+    transcript: Transcript,
+    unanswered: Arc<AtomicU32>,
+    questions: Arc<Mutex<Questions>>,
+}
+
+#[derive(Default)]
+struct Questions {
+    /// What observers see as open, and whether anybody still waits for the answer.
+    shown: BTreeMap<QuestionId, Shown>,
+    /// The oldest first.
+    ended: VecDeque<(QuestionId, Ended)>,
+}
+
+pub(crate) struct Shown {
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) asker: Weak<()>,
+}
+
+/// How a question ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Answered,
+    Withdrawn,
+    /// Withdrawn, and an answer that came after that was told about.
+    WithdrawnAndTold,
+}
+
+impl GrantBook {
+    pub(crate) fn new(
+        grants: Vec<Grant>,
+        store: Arc<dyn GrantStore>,
+        clock: Arc<dyn Clock>,
+        transcript: Transcript,
+    ) -> GrantBook {
+        let session = Arc::new(watch::Sender::new(grants.into()));
+        let (unanswered, questions) = (Arc::default(), Arc::default());
+        GrantBook { session, store, clock, transcript, unanswered, questions }
+    }
+
+    /// What counts at this moment, whoever gave it.
+    pub(crate) fn grants(&self) -> Arc<[Grant]> {
+        let standing = self.store.standing(self.now());
+        if let Some(message) = standing.alarm {
+            self.transcript.note(None, Event::Warning { message });
+        }
+        let session = Arc::clone(&self.session.borrow());
+        match (session.is_empty(), standing.grants.is_empty()) {
+            (_, true) => session,
+            (true, false) => standing.grants,
+            (false, false) => session.iter().chain(&*standing.grants).cloned().collect(),
+        }
+    }
+
+    /// The widest scope that a question may offer.
+    pub(crate) fn widest(&self) -> Scope {
+        self.store.widest()
+    }
+
+    /// Adds a grant, and returns when it is as durable as its scope says. What cannot be kept
+    /// counts until the session ends.
+    pub(crate) async fn keep(&self, grant: Grant, origin: &Arc<Origin>) {
+        if grant.scope > Scope::Session {
+            match self.store.keep(grant.clone(), self.now()).await {
+                Ok(()) => return,
+                Err(error) => {
+                    let message =
+                        format!("the permission is not kept and ends with this session: {error}");
+                    self.transcript.note(Some(origin), Event::Warning { message });
+                }
+            }
+        }
+        self.session.send_modify(|grants| {
+            let grant = Grant { scope: Scope::Session, ..grant };
+            if !grants.contains(&grant) {
+                *grants = grants.iter().cloned().chain([grant]).collect();
+            }
+        });
+    }
+
+    /// Questions that nobody could be asked.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_unanswered(&self) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn show(&self, id: QuestionId, shown: Shown) {
+        self.questions().shown.insert(id, shown);
+    }
+
+    /// Whether observers see the question as open.
+    pub(crate) fn is_shown(&self, id: &QuestionId) -> bool {
+        self.questions().shown.contains_key(id)
+    }
+
+    /// The question is over. Returns what observers saw of it, if it was open until now.
+    pub(crate) fn end(&self, id: &QuestionId, how: Ended) -> Option<Shown> {
+        let mut questions = self.questions();
+        let shown = questions.shown.remove(id)?;
+        questions.end(id.clone(), how);
+        Some(shown)
+    }
+
+    /// How a question ended, if it is one of the latest. Says only once that one was withdrawn.
+    pub(crate) fn ended(&self, id: &QuestionId) -> Option<Ended> {
+        let mut questions = self.questions();
+        let (_, how) = questions.ended.iter_mut().rev().find(|(ended, _)| ended == id)?;
+        let now = *how;
+        if now == Ended::Withdrawn {
+            *how = Ended::WithdrawnAndTold;
+        }
+        Some(now)
+    }
+
+    /// Questions whose asker is gone: they are over.
+    pub(crate) fn end_orphans(&self) -> Vec<(QuestionId, Shown)> {
+        let mut questions = self.questions();
+        let gone = |_: &QuestionId, shown: &mut Shown| shown.asker.strong_count() == 0;
+        let orphans: Vec<_> = questions.shown.extract_if(.., gone).collect();
+        for (id, _) in &orphans {
+            questions.end(id.clone(), Ended::Withdrawn);
+        }
+        orphans
+    }
+
+    /// Nobody will be asked any more: what is open in front of the user is withdrawn.
+    pub(crate) fn withdraw_all(&self) {
+        let shown = std::mem::take(&mut self.questions().shown);
+        for (request_id, Shown { origin, .. }) in shown {
+            self.questions().end(request_id.clone(), Ended::Withdrawn);
+            let reason = "the part that asks the user has stopped".to_owned();
+            let event = Event::PermissionWithdrawn { request_id, reason };
+            self.transcript.note(Some(&origin), event);
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { wall_ms: self.clock.wall_ms(), uptime: self.clock.monotonic() }
+    }
+
+    fn questions(&self) -> MutexGuard<'_, Questions> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Questions {
+    fn end(&mut self, id: QuestionId, how: Ended) {
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((id, how));
+    }
+}

@@ -1,0 +1,180 @@
+//! The way of a prompt into the session: past the hooks, and only then into the history.
+
+use std::sync::Arc;
+
+use ractor::{ActorRef, SpawnErr};
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{Ending, hooked as blocked_ending};
+use crate::conversation::Usage;
+use crate::conversation::{InvocationId, Message, Prompt};
+use crate::event::Event;
+use crate::hooking::{self, Hooked};
+use crate::mailbox::{Beside, Handled, beside};
+use crate::ports::{HookEvent, Moment, Occasion};
+use crate::root_session::{Main, Msg, Resumed, RootSession, State, stop_main};
+
+/// What hooks said of the session.
+pub(super) enum Opening {
+    /// Nothing against it.
+    Open,
+    /// Nothing yet.
+    Asking(#[expect(dead_code, reason = "dropping it stops the work")] Beside),
+    /// That no prompt of it may be worked on, and why.
+    Blocked(String),
+}
+
+/// A prompt that waits for hooks.
+pub(super) struct Admitting {
+    prompt: Prompt,
+    /// `None` as long as the session itself is asked about.
+    _work: Option<Beside>,
+}
+
+impl RootSession {
+    /// Asks hooks about the session, if one listens. Prompts wait for that.
+    pub(super) fn open(&self, me: &ActorRef<Msg>, state: &mut State) {
+        if self.ports.hooks.hears(HookEvent::SessionStart, None) {
+            let fired = self.fire(None, Moment::SessionStart);
+            state.opening = Opening::Asking(beside(me, fired, Msg::Opened));
+        }
+    }
+
+    pub(super) async fn opened(
+        &self,
+        me: &ActorRef<Msg>,
+        hooked: Result<Hooked, JoinError>,
+        state: &mut State,
+    ) -> Handled {
+        state.opening = match why_not(hooked) {
+            None => Opening::Open,
+            Some(why) => Opening::Blocked(why),
+        };
+        let waits = |main: &mut Main| main.admitting.is_some();
+        if let Some(mut main) = state.main.take_if(waits)
+            && let Some(Admitting { prompt, .. }) = main.admitting.take()
+        {
+            self.admit(me, main, prompt, state).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes `prompt` one step further: to the hooks about the session, to those about prompts, or
+    /// to work.
+    pub(super) async fn admit(
+        &self,
+        me: &ActorRef<Msg>,
+        mut main: Main,
+        prompt: Prompt,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        match &state.opening {
+            Opening::Open => {}
+            Opening::Blocked(why) => {
+                let why = why.clone();
+                self.refuse(me, main, blocked_ending(why), state);
+                return Ok(());
+            }
+            Opening::Asking(_) => {
+                main.admitting = Some(Admitting { prompt, _work: None });
+                state.main = Some(main);
+                return Ok(());
+            }
+        }
+        if !self.ports.hooks.hears(HookEvent::UserPromptSubmit, None) {
+            return self.begin(me, main, prompt, state).await;
+        }
+        let moment = Moment::UserPromptSubmit { content: prompt.content.clone() };
+        let id = main.origin.invocation_id.clone();
+        let fired = self.fire(Some(&main), moment);
+        let work = beside(me, fired, move |hooked| Msg::Admitted(id, hooked));
+        main.admitting = Some(Admitting { prompt, _work: Some(work) });
+        state.main = Some(main);
+        Ok(())
+    }
+
+    pub(super) async fn admitted(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        hooked: Result<Hooked, JoinError>,
+        state: &mut State,
+    ) -> Handled {
+        let theirs = |main: &mut Main| main.origin.invocation_id == *id && main.admitting.is_some();
+        let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
+        let Some(Admitting { prompt, .. }) = main.admitting.take() else { return Ok(()) };
+        match why_not(hooked) {
+            None => self.begin(me, main, prompt, state).await?,
+            Some(why) => self.refuse(me, main, blocked_ending(why), state),
+        }
+        Ok(())
+    }
+
+    /// Puts the prompt into the history, and starts to work on it.
+    async fn begin(
+        &self,
+        me: &ActorRef<Msg>,
+        mut main: Main,
+        prompt: Prompt,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        let origin = Arc::clone(&main.origin);
+        // What was said to the run before, and came too late for it, was said before this.
+        for queued in std::mem::take(&mut state.queued) {
+            state.history.push(Arc::new(Message::User { content: queued.content.clone() }));
+            queued.note_delivered(&self.transcript, &origin);
+        }
+        let event = Event::UserMessage { content: prompt.content.clone(), message_id: None };
+        self.transcript.note(Some(&origin), event);
+        self.transcript.note(Some(&origin), self.invocation_started());
+        state.history.push(Arc::new(Message::User { content: prompt.content }));
+        self.start_invocation(me, &mut main, Resumed::default(), state).await?;
+        state.main = Some(main);
+        Ok(())
+    }
+
+    /// Concludes an invocation that never began: its prompt is in no history.
+    fn refuse(&self, me: &ActorRef<Msg>, main: Main, ending: Ending, state: &mut State) {
+        self.conclude(me, main, ending, 0, Usage::default(), state);
+    }
+
+    /// Ends what runs, or what waits to run.
+    pub(super) fn stop(&self, me: &ActorRef<Msg>, ending: Ending, state: &mut State) {
+        match state.main.take_if(|main| main.admitting.is_some()) {
+            // It is not there to end by itself.
+            Some(main) => self.refuse(me, main, ending, state),
+            None => stop_main(ending, state),
+        }
+    }
+
+    /// Tells hooks that the session ends, if one listens.
+    pub(super) fn closing_hooks(
+        &self,
+        reason: &str,
+    ) -> Option<impl Future<Output = Hooked> + Send + 'static> {
+        let heard = self.ports.hooks.hears(HookEvent::SessionEnd, None);
+        heard.then(|| self.fire(None, Moment::SessionEnd { reason: reason.to_owned() }))
+    }
+
+    fn fire(
+        &self,
+        main: Option<&Main>,
+        moment: Moment,
+    ) -> impl Future<Output = Hooked> + Send + 'static {
+        let occasion = Occasion {
+            session_id: self.settings.session_id.clone(),
+            origin: main.map(|main| Arc::clone(&main.origin)),
+            moment,
+        };
+        let (hooks, transcript) = (Arc::clone(&self.ports.hooks), self.transcript.clone());
+        hooking::fire(hooks, transcript, occasion, self.services.limits.result_bytes_max)
+    }
+}
+
+/// Without an answer there is no way on.
+fn why_not(hooked: Result<Hooked, JoinError>) -> Option<String> {
+    match hooked {
+        Ok(hooked) => hooked.blocked,
+        Err(_) => Some("the part that asks hooks crashed".to_owned()),
+    }
+}

@@ -1,0 +1,443 @@
+//! Hooks at their ten places: what they may change, what they may not, and what is left of it in
+//! the journal.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
+use posse_actors::event::{Announcement, Event};
+use posse_actors::ports::{
+    Action, HookEvent, HookSays, Moment, Occasion, SideEffect, Situation, Verdict,
+};
+use posse_actors::record::replay;
+use posse_actors::root_session::SessionEnding;
+use posse_actors::testing::{
+    Bench, HookFn, Journaled, PanickingTool, PolicyFn, Stage, Step, WritingTool, ask_all,
+    test_confinement, types,
+};
+use serde_json::json;
+
+use crate::support::{Do, count, end, play, quick, soon};
+
+fn hooked(
+    script: Vec<Step>,
+    places: &'static [HookEvent],
+    says: impl Fn(&Occasion) -> Option<HookSays> + Send + Sync + 'static,
+) -> Bench {
+    let mut bench = Bench::new(script);
+    bench.limits = quick();
+    bench.hooks = Arc::new(HookFn(places, says));
+    bench
+}
+
+async fn run(bench: &Bench) -> (Stage, Ending) {
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[("permission.requested", Do::Allow)]).await;
+    (stage, outcome.expect("the session lives").ending)
+}
+
+/// What the model read as the result of its calls, at its last request.
+fn results(bench: &Bench) -> Vec<String> {
+    let requests = bench.model.requests();
+    let last = requests.last().cloned().unwrap_or_default();
+    let result = |message: &Arc<Message>| match &**message {
+        Message::Tool { content, .. } => Some(text_of(content)),
+        _ => None,
+    };
+    last.iter().filter_map(result).collect()
+}
+
+fn hook_events(seen: &[Arc<Announcement>]) -> Vec<String> {
+    let line = |announcement: &Arc<Announcement>| match announcement.event() {
+        Event::HookFired { event, decision, .. } => {
+            let decision = format!("{decision:?}").to_lowercase();
+            Some(format!("{} {decision}", event.name()))
+        }
+        Event::HookFailed { event, code, blocked, .. } => {
+            Some(format!("{} {code} {blocked}", event.name()))
+        }
+        _ => None,
+    };
+    seen.iter().filter_map(line).collect()
+}
+
+fn call_and_say() -> Vec<Step> {
+    vec![Step::call("echo", r#"{"text":"a"}"#), Step::say("done")]
+}
+
+/// The journal holds the history that the session went on with.
+async fn assert_replays(bench: &Bench, stage: &Stage) {
+    let lived = stage.session.history().await;
+    assert_eq!(replay(&bench.journal.records(), None).messages, lived);
+}
+
+#[tokio::test]
+async fn every_place_is_asked_once_in_its_order() {
+    let script = vec![
+        Step::call("echo", r#"{"text":"a"}"#),
+        Step::call("write", r#"{"text":"b"}"#),
+        Step::call("nothing", "{}"),
+        Step::say("done"),
+    ];
+    let mut bench = hooked(script, &HookEvent::ALL, |_| Some(HookSays::Pass))
+        .tool(WritingTool::new(Journaled::default()));
+    let asks = ask_all();
+    bench.policy =
+        Arc::new(PolicyFn(move |action: &Action, situation: &Situation<'_>| {
+            match action.tool.as_str() {
+                "write" => asks.judge(action, situation),
+                _ => Verdict::Allow(test_confinement()),
+            }
+        }));
+    let (stage, ending) = run(&bench).await;
+    assert_eq!(ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    let turn = ["BeforeModelRequest pass", "AfterModelResponse pass"];
+    let echo = ["PreToolUse pass", "PostToolUse pass"];
+    let write = ["PreToolUse pass", "PermissionRequest pass", "PostToolUse pass"];
+    let expected = [
+        &["SessionStart pass", "UserPromptSubmit pass"][..],
+        &turn,
+        &echo,
+        &turn,
+        &write,
+        &turn,
+        &["ToolError pass"],
+        &turn,
+        &["Stop pass", "SessionEnd pass"],
+    ];
+    assert_eq!(hook_events(&seen), expected.concat());
+    assert_eq!(types(&seen).last().unwrap(), "session.ended");
+}
+
+#[tokio::test]
+async fn where_nobody_listens_nobody_is_asked_and_nothing_is_recorded() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&asked);
+    let bench = hooked(call_and_say(), &[], move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Some(HookSays::Block)
+    });
+    let (stage, ending) = run(&bench).await;
+    assert_eq!(ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!((asked.load(Ordering::SeqCst), hook_events(&seen)), (0, Vec::new()));
+}
+
+#[tokio::test]
+async fn a_block_before_a_tool_is_told_to_the_model() {
+    let journaled = Journaled::default();
+    let script = vec![Step::call("write", r#"{"text":"a"}"#), Step::say("done")];
+    let bench = hooked(script, &[HookEvent::PreToolUse], |_| Some(HookSays::Block))
+        .tool(WritingTool::new(journaled.clone()));
+    let (stage, _) = run(&bench).await;
+    assert_eq!(results(&bench), ["Blocked: so says the test (hook: test)"]);
+    assert_replays(&bench, &stage).await;
+    let seen = end(&bench, stage).await;
+    assert_eq!(hook_events(&seen), ["PreToolUse block"]);
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(count(&seen, "tool.started"), 0);
+}
+
+#[tokio::test]
+async fn a_warning_is_read_and_stops_nothing() {
+    let bench = hooked(call_and_say(), &[HookEvent::PreToolUse], |_| Some(HookSays::Warn));
+    let (stage, _) = run(&bench).await;
+    assert_eq!(results(&bench), ["a\n(hook test: so says the test)"]);
+    assert_replays(&bench, &stage).await;
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn changed_arguments_are_judged_from_zero_and_shown() {
+    // What the model asked for would be allowed; what the hook makes of it is not, and the other
+    // way round: the policy sees only what would run.
+    for (asked, allowed) in [("fine", "fine"), ("rm", "changed")] {
+        let script =
+            vec![Step::call("echo", &format!(r#"{{"text":"{asked}"}}"#)), Step::say("done")];
+        let mut bench = hooked(script, &[HookEvent::PreToolUse], |_| {
+            Some(HookSays::Input(json!({"text": "changed"})))
+        });
+        bench.policy = Arc::new(PolicyFn(move |action: &Action, _: &Situation<'_>| {
+            if action.detail == allowed {
+                return Verdict::Allow(test_confinement());
+            }
+            Verdict::Deny { reason: "not that".to_owned(), rule: "test".to_owned() }
+        }));
+        let (stage, _) = run(&bench).await;
+        let seen = end(&bench, stage).await;
+        assert_eq!(hook_events(&seen), ["PreToolUse patch"]);
+        let started = seen.iter().find_map(|seen| match seen.event() {
+            Event::ToolStarted { summary, .. } => Some(summary.clone()),
+            _ => None,
+        });
+        if allowed == "changed" {
+            assert_eq!(started.as_deref(), Some("echo changed"));
+            let note = "(hook test: so says the test; what ran: {\"text\":\"changed\"})";
+            assert_eq!(results(&bench), [format!("changed\n{note}")]);
+        } else {
+            assert_eq!(started, None);
+            assert_eq!(results(&bench), ["Denied: not that (rule: test)"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn arguments_that_a_hook_makes_invalid_run_in_no_form() {
+    let bench = hooked(call_and_say(), &[HookEvent::PreToolUse], |_| {
+        Some(HookSays::Input(json!(["not", "an", "object"])))
+    });
+    let (stage, _) = run(&bench).await;
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "tool.started"), 0);
+    assert!(results(&bench)[0].starts_with("Blocked: a hook changed the arguments"));
+}
+
+#[tokio::test]
+async fn a_hook_cannot_allow_what_a_rule_denies_or_a_human_has_to_answer() {
+    for (verdict, refused) in [("deny", 1), ("ask", 1)] {
+        let mut bench = hooked(call_and_say(), &HookEvent::ALL, |_| Some(HookSays::Pass));
+        bench.asking = posse_actors::ports::Asking::Nobody;
+        if verdict == "ask" {
+            bench.policy = ask_all();
+        } else {
+            bench.policy = Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| Verdict::Deny {
+                reason: "no".to_owned(),
+                rule: "test".to_owned(),
+            }));
+        }
+        let (stage, _) = run(&bench).await;
+        let seen = end(&bench, stage).await;
+        assert_eq!(count(&seen, "tool.failed"), refused, "{verdict}");
+        assert_eq!(count(&seen, "tool.started"), 0, "{verdict}");
+    }
+}
+
+#[tokio::test]
+async fn a_no_before_a_question_is_the_answer() {
+    let mut bench =
+        hooked(call_and_say(), &[HookEvent::PermissionRequest], |_| Some(HookSays::Block));
+    bench.policy = ask_all();
+    let (stage, _) = run(&bench).await;
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "permission.requested"), 0);
+    assert_eq!(results(&bench), ["Blocked: so says the test (hook: test)"]);
+}
+
+#[tokio::test]
+async fn what_the_model_reads_instead_is_a_second_record() {
+    let cases = [
+        (HookSays::Output(vec![ContentPart::text("other")]), "other"),
+        (HookSays::Block, "Result withheld: so says the test (hook: test)"),
+        (
+            HookSays::Failed { code: "HK001".to_owned(), blocks: true },
+            "Result withheld: so says the test (hook: test)",
+        ),
+        (HookSays::Failed { code: "HK001".to_owned(), blocks: false }, "a"),
+        (HookSays::Warn, "a"),
+    ];
+    for (says, read) in cases {
+        let bench = hooked(call_and_say(), &[HookEvent::PostToolUse], move |_| Some(says.clone()));
+        let (stage, _) = run(&bench).await;
+        assert_eq!(results(&bench), [read]);
+        assert_replays(&bench, &stage).await;
+        let seen = end(&bench, stage).await;
+        let recorded = seen.iter().find_map(|seen| match seen.event() {
+            Event::ToolCompleted { content, .. } => Some(text_of(content)),
+            _ => None,
+        });
+        assert_eq!(recorded.as_deref(), Some("a"), "the outcome stays as it was");
+        assert_eq!(count(&seen, "tool.completed"), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_call_can_be_told_otherwise_and_stays_failed() {
+    let bench = hooked(
+        vec![Step::call("panic", "{}"), Step::say("done")],
+        &[HookEvent::ToolError],
+        |occasion| match &occasion.moment {
+            Moment::ToolError { class, .. } => {
+                Some(HookSays::Output(vec![ContentPart::text(format!("it {class}"))]))
+            }
+            _ => None,
+        },
+    )
+    .tool(PanickingTool::new(SideEffect::Process));
+    let (stage, _) = run(&bench).await;
+    assert_eq!(results(&bench), ["it crashed"]);
+    assert_replays(&bench, &stage).await;
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn a_crash_over_what_a_hook_changed_loses_nothing_of_it() {
+    let bench = hooked(call_and_say(), &[HookEvent::PostToolUse], |_| {
+        Some(HookSays::Output(vec![ContentPart::text("other")]))
+    });
+    bench.fail.arm("ToolCallRun", "Hooked", 1);
+    let (stage, _) = run(&bench).await;
+    assert_eq!(results(&bench), ["other"]);
+    assert_replays(&bench, &stage).await;
+    end(&bench, stage).await;
+    assert_eq!(bench.fail.left(), 0);
+}
+
+#[tokio::test]
+async fn a_refused_prompt_is_in_no_history() {
+    let bench =
+        hooked(
+            vec![Step::say("hello")],
+            &[HookEvent::UserPromptSubmit],
+            |occasion| match &occasion.moment {
+                Moment::UserPromptSubmit { content } if text_of(content) == "secret" => {
+                    Some(HookSays::Block)
+                }
+                _ => Some(HookSays::Pass),
+            },
+        );
+    let mut stage = bench.start().await;
+    let refused = play(&mut stage, "secret", &[]).await.unwrap();
+    let cause = "so says the test (hook: test)".to_owned();
+    assert_eq!(refused.ending, Ending::Failed { class: "hook".to_owned(), cause });
+    assert_eq!((refused.turns, bench.model.requests().len()), (0, 0));
+    let next = play(&mut stage, "fine", &[]).await.unwrap();
+    assert_eq!(next.ending, Ending::Answered("hello".to_owned()));
+    assert_eq!(bench.model.requests()[0].len(), 2, "system and one prompt");
+    assert_replays(&bench, &stage).await;
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "user.message"), 1);
+}
+
+#[tokio::test]
+async fn a_prompt_that_waits_for_hooks_can_be_interrupted_and_the_session_ended() {
+    for places in [&[HookEvent::UserPromptSubmit][..], &[HookEvent::SessionStart][..]] {
+        for ends in [false, true] {
+            let bench = hooked(vec![Step::say("hello")], places, |_| None);
+            let stage = bench.start().await;
+            let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+            if ends {
+                let session = stage.session.clone();
+                let ending = SessionEnding {
+                    reason: "interrupted".to_owned(),
+                    exit_code: 130,
+                    result: None,
+                };
+                soon("the end", session.end(ending)).await;
+            } else {
+                stage.session.interrupt();
+            }
+            let outcome = soon("the run", running.outcome()).await.unwrap();
+            assert_eq!(outcome.ending, Ending::Interrupted, "{places:?}");
+            if !ends {
+                end(&bench, stage).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_a_hook_refuses_works_on_nothing() {
+    let bench = hooked(vec![Step::say("hello")], &[HookEvent::SessionStart], |_| {
+        Some(HookSays::Failed { code: "HK002".to_owned(), blocks: true })
+    });
+    let (stage, ending) = run(&bench).await;
+    assert!(matches!(&ending, Ending::Failed { class, .. } if class == "hook"), "{ending:?}");
+    assert_eq!(bench.model.requests().len(), 0);
+    let seen = end(&bench, stage).await;
+    assert_eq!(hook_events(&seen), ["SessionStart HK002 true"]);
+}
+
+#[tokio::test]
+async fn a_block_around_the_model_ends_the_run() {
+    for (place, requests, partial) in
+        [(HookEvent::BeforeModelRequest, 0, 0), (HookEvent::AfterModelResponse, 1, 1)]
+    {
+        let journaled = Journaled::default();
+        let script = vec![Step::Reply(posse_actors::ports::Completion {
+            message: posse_actors::conversation::AssistantMessage {
+                content: Some("I write".to_owned()),
+                reasoning: None,
+                tool_calls: vec![posse_actors::conversation::ToolCall {
+                    id: posse_actors::conversation::CallId::new("1"),
+                    provider_id: None,
+                    name: "write".to_owned(),
+                    arguments: "{}".to_owned(),
+                }],
+            },
+            stop_reason: posse_actors::conversation::StopReason::ToolUse,
+            usage: None,
+            model: None,
+        })];
+        let mut bench = hooked(script, &HookEvent::ALL, move |occasion| {
+            let says =
+                if occasion.moment.event() == place { HookSays::Block } else { HookSays::Pass };
+            Some(says)
+        })
+        .tool(WritingTool::new(journaled.clone()));
+        bench.limits = quick();
+        let (stage, ending) = run(&bench).await;
+        assert!(matches!(&ending, Ending::Failed { class, .. } if class == "hook"), "{place:?}");
+        assert_eq!(bench.model.requests().len(), requests, "{place:?}");
+        assert_eq!(journaled.began.load(Ordering::SeqCst), 0, "{place:?}");
+        assert_replays(&bench, &stage).await;
+        let seen = end(&bench, stage).await;
+        assert_eq!(count(&seen, "model.text.partial"), partial, "{place:?}");
+        assert_eq!(count(&seen, "model.text"), 0, "{place:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_hook_can_hold_the_answer_back_eight_times() {
+    for (blocks, requests, warnings) in [(0, 1, 0), (2, 3, 0), (100, 9, 1)] {
+        let script = (0..20).map(|nth| Step::say(&format!("answer {nth}"))).collect();
+        let holds = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&holds);
+        let bench = hooked(script, &[HookEvent::Stop], move |occasion| {
+            let Moment::Stop { holds, .. } = &occasion.moment else { return None };
+            told.lock().unwrap_or_else(PoisonError::into_inner).push(*holds);
+            Some(if *holds < blocks { HookSays::Block } else { HookSays::Pass })
+        });
+        let (stage, ending) = run(&bench).await;
+        assert_eq!(ending, Ending::Answered(format!("answer {}", requests - 1)), "{blocks}");
+        assert_eq!(bench.model.requests().len(), requests, "{blocks}");
+        let expected: Vec<u32> = (0..u32::try_from(requests).unwrap()).collect();
+        assert_eq!(*holds.lock().unwrap(), expected, "{blocks}");
+        assert_replays(&bench, &stage).await;
+        let seen = end(&bench, stage).await;
+        assert_eq!(count(&seen, "warning"), warnings, "{blocks}");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_a_hook_is_a_no_wherever_a_no_is_safe() {
+    for place in HookEvent::ALL {
+        let mut bench = hooked(call_and_say(), &HookEvent::ALL, move |occasion| {
+            assert!(occasion.moment.event() != place, "the hook panics");
+            Some(HookSays::Pass)
+        })
+        .tool(PanickingTool::new(SideEffect::None));
+        bench.policy = ask_all();
+        if place == HookEvent::ToolError {
+            bench.policy = posse_actors::testing::allow_all();
+        }
+        let (stage, ending) = run(&bench).await;
+        let answered = matches!(ending, Ending::Answered(_));
+        let ran = results(&bench).contains(&"a".to_owned());
+        let (goes_on, runs) = match place {
+            HookEvent::SessionStart
+            | HookEvent::UserPromptSubmit
+            | HookEvent::BeforeModelRequest
+            | HookEvent::AfterModelResponse => (false, false),
+            HookEvent::PreToolUse | HookEvent::PermissionRequest | HookEvent::PostToolUse => {
+                (true, false)
+            }
+            HookEvent::ToolError | HookEvent::Stop | HookEvent::SessionEnd => (true, true),
+        };
+        assert_eq!((answered, ran), (goes_on, runs), "{place:?}");
+        let seen = end(&bench, stage).await;
+        let failed = usize::from(place != HookEvent::ToolError);
+        assert_eq!(count(&seen, "hook.failed"), failed, "{place:?}: {:?}", hook_events(&seen));
+    }
+}

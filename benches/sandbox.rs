@@ -1,0 +1,127 @@
+//! What a sandbox costs around a command that does nothing, from a process with 300 MB in memory.
+//!
+//! `cargo bench --bench sandbox`. A plain spawn and bubblewrap alone are floors of the same run.
+//! Ends with 1 if a promised figure is missed.
+
+#![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
+#![expect(clippy::disallowed_types, reason = "the floors are started plainly")]
+
+#[path = "support/table.rs"]
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use posse::sandbox::{Backend, Directory, Exit, Sandbox, Spawn, Surroundings, Wanted};
+use posse_actors::ports::Confinement;
+
+const RUNS: usize = 200;
+/// Bytes that the process holds.
+const RESIDENT: usize = 300 << 20;
+/// How long a model thinks, at the very least.
+const THOUGHT: Duration = Duration::from_millis(20);
+
+fn main() -> ExitCode {
+    let held: Vec<u8> = (0..RESIDENT).map(|at| u8::try_from(at & 0xff).unwrap()).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let plain = plainly(|| Command::new("/bin/true"));
+    table::fact("true, started plainly, median", plain.0, "ms");
+    let bubblewrap = plainly(|| {
+        let mut command = Command::new("bwrap");
+        command.args(["--unshare-all", "--die-with-parent", "--new-session"]);
+        command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
+        command.args(["--tmpfs", "/tmp", "--tmpfs", "/run", "/bin/true"]);
+        command
+    });
+    table::fact("true in bubblewrap alone, median", bubblewrap.0, "ms");
+    table::fact("true in bubblewrap alone, p99", bubblewrap.1, "ms");
+    let mut good = true;
+    for (backend, median_max, p99_max) in [
+        (Backend::Nothing, 4.0, 8.0),
+        (Backend::Landlock, 4.0, 8.0),
+        (Backend::Namespaces, 15.0, 30.0),
+        (Backend::Bubblewrap, 30.0, 60.0),
+    ] {
+        for thought in [Duration::ZERO, THOUGHT] {
+            let (median, p99) = runtime.block_on(confined(backend, thought));
+            let how = if thought.is_zero() { "at once" } else { "after a thought" };
+            let name = |what: &str| format!("true by {}, {how}, {what}", backend.as_str());
+            good &= table::at_most(&name("median"), median, median_max, "ms");
+            good &= table::at_most(&name("p99"), p99, p99_max, "ms");
+            if backend == Backend::Namespaces {
+                let ratio = median / bubblewrap.0;
+                good &= table::at_most(&name("against bubblewrap"), ratio, 1.6, "x");
+            }
+        }
+    }
+    drop(held);
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Median and 99th percentile, in milliseconds.
+fn summed_up(mut took: Vec<Duration>) -> (f64, f64) {
+    took.sort();
+    let at = |part: usize| took[took.len() * part / 100].as_secs_f64() * 1e3;
+    (at(50), at(99))
+}
+
+fn plainly(command: impl Fn() -> Command) -> (f64, f64) {
+    let run = |_| {
+        let begin = Instant::now();
+        let mut command = command();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(command.status().unwrap().success());
+        begin.elapsed()
+    };
+    summed_up((0..RUNS).map(run).collect())
+}
+
+async fn confined(backend: Backend, thought: Duration) -> (f64, f64) {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for folder in ["work", "state"] {
+        std::fs::create_dir(place.path().join(folder)).unwrap();
+    }
+    let surroundings = Surroundings {
+        roots: vec![place.path().join("work")],
+        own: vec![place.path().join("state")],
+        home: Some(place.path().to_owned()),
+        ..Surroundings::default()
+    };
+    let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
+    let sandbox = Sandbox::with_helper(helper, Vec::new());
+    let sandbox = sandbox.confined(Wanted::Exactly(backend), surroundings);
+    let mut took = Vec::with_capacity(RUNS);
+    for at in 0..RUNS + 3 {
+        tokio::time::sleep(thought).await;
+        let begin = Instant::now();
+        let outcome = sandbox.run(spawn(place.path()), |_| {}).await.unwrap();
+        // The first ones find nothing prepared, as the first of a session does.
+        if at >= 3 {
+            took.push(begin.elapsed());
+        }
+        assert_eq!(outcome.exit, Exit::Code(0));
+    }
+    summed_up(took)
+}
+
+fn spawn(place: &Path) -> Spawn {
+    let work = place.join("work");
+    Spawn {
+        program: "/bin/true".into(),
+        arguments: Vec::new(),
+        directory: Directory::Path(work.clone()),
+        environment: Vec::new(),
+        confinement: Confinement {
+            profile: "workspace-write".to_owned(),
+            writable_roots: vec![work.display().to_string()],
+            network: false,
+        },
+        timeout: Duration::from_mins(1),
+        scratch: place.join("state/tmp"),
+        spill: place.join("state/outputs/call.txt"),
+        output_bytes_max: 4096,
+        spill_bytes_max: 1 << 20,
+        dialogue: None,
+    }
+}

@@ -1,0 +1,63 @@
+//! What `posse grants` and `posse trust` understand.
+
+use std::path::PathBuf;
+
+/// What `posse grants` understands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantsArgs {
+    /// `--cwd`: the project.
+    pub cwd: Option<PathBuf>,
+    /// `--json`.
+    pub json: bool,
+    /// Which of them.
+    pub action: GrantsAction,
+}
+
+/// The subcommands of `posse grants`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrantsAction {
+    /// `list`.
+    List {
+        /// `--all`: of every project.
+        all: bool,
+    },
+    /// `revoke ID…`.
+    Revoke {
+        /// The ids.
+        ids: Vec<String>,
+    },
+    /// `clear`.
+    Clear,
+}
+
+/// What `posse trust` understands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustArgs {
+    /// `--cwd`: the project.
+    pub cwd: Option<PathBuf>,
+    /// `--json`.
+    pub json: bool,
+    /// Which of them.
+    pub action: TrustAction,
+}
+
+/// The subcommands of `posse trust`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TrustAction {
+    /// `show`, and `posse trust` alone.
+    Show,
+    /// `add`.
+    Add {
+        /// `--accept`: the SHA-256 of the file that was looked at.
+        accept: Option<String>,
+    },
+    /// `revoke [PATH]`.
+    Revoke {
+        /// The project; `None`: that of the working directory.
+        path: Option<PathBuf>,
+    },
+    /// `list`.
+    List,
+    /// `clear`.
+    Clear,
+}

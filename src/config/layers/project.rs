@@ -1,0 +1,282 @@
+//! A repository's file: what of it counts, and why the rest does not.
+//!
+//! Harmless keys count always. Others count if the user trusts exactly these bytes, or the project
+//! for this run; and even then no key of the user's goes elsewhere, and nothing becomes wider than
+//! the user set it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::config::file::{Reading, Source};
+use crate::config::layers::walk::Found;
+use crate::config::layers::{Leaf, Origin, Reader, Walk, from_future, names};
+use crate::config::schema::{self, Key, Project};
+use crate::config::{Notice, Sources};
+
+/// A project's configuration file, and what of it counts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProjectFile {
+    /// Its path, printable.
+    pub name: String,
+    /// SHA-256 of its bytes, in hex.
+    pub digest: String,
+    /// Everything that it sets, in order.
+    pub wanted: Vec<Wanted>,
+}
+
+/// One setting of a project.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// Its dotted key.
+    pub key: String,
+    /// Its value.
+    pub value: Value,
+    /// The line, from 1.
+    pub line: usize,
+    /// What became of it.
+    pub fate: Fate,
+    /// Whether it has an effect in this version.
+    pub active: bool,
+}
+
+/// What becomes of a project's setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It counts.
+    Counts(Trust),
+    /// It would count if the project were trusted.
+    Waits,
+    /// It never counts, whoever trusts the project: why.
+    Refused(&'static str),
+}
+
+/// Why a project's setting counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// It can do no harm.
+    Harmless,
+    /// The user trusts the file as it is.
+    Content,
+    /// `--trust-project`.
+    ThisRun,
+}
+
+impl fmt::Display for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Trust::Harmless => "harmless project setting",
+            Trust::Content => "trusted project",
+            Trust::ThisRun => "project trusted for this run",
+        })
+    }
+}
+
+impl Reader {
+    /// Reads a repository's file. What is wrong with it stops nobody unless it is trusted.
+    pub(crate) fn project_file(&mut self, path: &Path, sources: &Sources<'_>) {
+        let source = match Source::read(path, Reading::Foreign) {
+            Ok(None) => return,
+            Ok(Some(source)) => source,
+            Err(failure) if sources.trust_project => return self.failures.push(failure),
+            Err(failure) => {
+                let text = format!("{}; ignored ({})", failure.what, path.display());
+                return self.notices.push(Notice { code: failure.code, text });
+            }
+        };
+        let digest = source.digest.clone().unwrap_or_default();
+        let trust = if sources.trust_project {
+            Some(Trust::ThisRun)
+        } else {
+            (sources.trusted == Some(digest.as_str())).then_some(Trust::Content)
+        };
+        let is_trusted = trust.is_some();
+        let mut walk = Walk::new(&source);
+        walk.file();
+        self.mistakes(&mut walk, is_trusted);
+        let wanted: Vec<Wanted> =
+            walk.found.iter().map(|found| self.judge(found, trust, sources)).collect();
+        self.note_ignored(&source.name, &wanted, !is_trusted && sources.trusted.is_some());
+        let name: Arc<str> = source.name.as_str().into();
+        for (found, wanted) in walk.found.into_iter().zip(&wanted) {
+            if let Fate::Counts(trust) = wanted.fate {
+                self.count(found, &name, trust, is_trusted);
+            }
+        }
+        self.project = Some(ProjectFile { name: source.name.clone(), digest, wanted });
+    }
+
+    pub(crate) fn take_project(&mut self) -> Option<ProjectFile> {
+        self.project.take()
+    }
+
+    fn mistakes(&mut self, walk: &mut Walk<'_>, trusted: bool) {
+        if walk.from_future {
+            self.notices.push(from_future(walk));
+        } else if trusted {
+            self.failures.append(&mut walk.failures);
+        } else if let Some(first) = walk.failures.first() {
+            let more = match walk.failures.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            let text = format!("{}{more}; ignored ({})", first.what, walk.source.name);
+            self.notices.push(Notice { code: first.code, text });
+        }
+    }
+
+    fn judge(&self, found: &Found, trust: Option<Trust>, sources: &Sources<'_>) -> Wanted {
+        let refused = match found.key.project {
+            Project::Harmless | Project::Trusted => None,
+            Project::OwnProvider => self.taken(found, sources),
+            Project::Tighten => self.wider(found),
+            Project::Never => Some("a repository cannot set it"),
+        };
+        let fate = match (refused, found.key.project, trust) {
+            (Some(why), _, _) => Fate::Refused(why),
+            (None, Project::Harmless, _) => Fate::Counts(Trust::Harmless),
+            (None, _, Some(trust)) => Fate::Counts(trust),
+            (None, _, None) => Fate::Waits,
+        };
+        Wanted {
+            key: found.path.clone(),
+            value: found.value.clone(),
+            line: found.line,
+            fate,
+            active: found.key.active,
+        }
+    }
+
+    /// Why the provider is not the project's own, or the key is not.
+    fn taken(&self, found: &Found, sources: &Sources<'_>) -> Option<&'static str> {
+        let name = found.path.split('.').nth(1).unwrap_or_default();
+        let preset = sources.presets.iter().any(|(preset, _)| *preset == name);
+        if preset || self.layers.below(&format!("providers.{name}.")).next().is_some() {
+            return Some("a repository cannot direct a provider that is not its own");
+        }
+        let variable = found.value.as_str().filter(|_| found.path.ends_with(".apiKeyEnv"))?;
+        let of_preset = sources.presets.iter().any(|(_, key)| *key == Some(variable));
+        let of_user = self.layers.below("providers.").any(|(rest, leaf)| {
+            rest.ends_with(".apiKeyEnv") && leaf.value.as_str() == Some(variable)
+        });
+        (of_preset || of_user).then_some("a repository cannot send another provider's key")
+    }
+
+    /// Why a setting is not stricter than what the user has.
+    fn wider(&self, found: &Found) -> Option<&'static str> {
+        const WIDER: &str = "a repository can only make it stricter";
+        let order: &[&str] = match found.key.path {
+            "permissions" => {
+                let stricter =
+                    |rule: &Value| matches!(rule["decision"].as_str(), Some("deny" | "ask"));
+                let all = found.value.as_array().is_some_and(|rules| rules.iter().all(stricter));
+                return (!all).then_some("a repository can only deny, or ask");
+            }
+            "sandbox.mode" => &["off", "workspace-write", "read-only"],
+            "sandbox.network" => &["inherit", "auto", "deny"],
+            _ => return (found.value != true).then_some(WIDER),
+        };
+        let rank = |value: &Value| order.iter().position(|name| value == name);
+        let now = match self.layers.get(found.key.path) {
+            Some(leaf) => rank(&leaf.value),
+            None => found.key.default_value().as_ref().and_then(rank),
+        };
+        (rank(&found.value) < now).then_some(WIDER)
+    }
+
+    /// One line for all that does not count.
+    fn note_ignored(&mut self, name: &str, wanted: &[Wanted], changed: bool) {
+        let keys = |which: fn(&Fate) -> bool| {
+            let keys = wanted.iter().filter(|wanted| which(&wanted.fate));
+            keys.map(|wanted| wanted.key.as_str()).collect::<BTreeSet<&str>>()
+        };
+        let refused = keys(|fate| matches!(fate, Fate::Refused(_)));
+        let waiting = keys(|fate| matches!(fate, Fate::Waits));
+        let mut parts = Vec::new();
+        if !refused.is_empty() {
+            let names = names(refused.iter().copied());
+            parts.push(format!("{names} cannot be set by a repository"));
+        }
+        if !waiting.is_empty() {
+            let names = names(waiting.iter().copied());
+            let what = if changed {
+                "changed since you trusted this project, `posse trust show` shows how"
+            } else {
+                "until you trust this project, `posse trust add` shows what that means"
+            };
+            parts.push(format!("{names} not used: {what}"));
+        }
+        if !parts.is_empty() {
+            let code = if refused.is_empty() { "TRU001" } else { "CFG005" };
+            let text = format!("{}; ignored ({name})", parts.join("; "));
+            self.notices.push(Notice { code, text });
+        }
+    }
+
+    fn count(&mut self, found: Found, name: &Arc<str>, trust: Trust, is_trusted: bool) {
+        let Found { key, path, mut value, line } = found;
+        let before = self.layers.leaves.get(&path).cloned();
+        let mut joined = false;
+        if adds_up(key)
+            && let (Some(Value::Array(own)), Value::Array(theirs)) =
+                (before.as_ref().map(|leaf| &leaf.value), &value)
+        {
+            // The user's own come first, and none is lost.
+            value = own.iter().chain(theirs).cloned().collect();
+            joined = true;
+        }
+        if !is_trusted {
+            self.displaced.insert(path.clone(), before);
+        }
+        let origin = Origin::Project { name: Arc::clone(name), line, trust, joined };
+        self.insert(key, path, value, origin);
+    }
+
+    /// A file of the user's that comes after the project's may speak of a provider of the same
+    /// name: then the user's keys go where the user says, and nowhere else.
+    pub(super) fn keep_providers_apart(&mut self) {
+        let theirs = |leaf: &Leaf| matches!(leaf.origin, Origin::Project { .. });
+        let name_of = |rest: &str| rest.split('.').next().unwrap_or_default().to_owned();
+        let leaves = || self.layers.below("providers.");
+        let users: BTreeSet<String> =
+            leaves().filter(|(_, leaf)| !theirs(leaf)).map(|(rest, _)| name_of(rest)).collect();
+        let variables: BTreeSet<&str> = leaves()
+            .filter(|(rest, leaf)| rest.ends_with(".apiKeyEnv") && !theirs(leaf))
+            .filter_map(|(_, leaf)| leaf.value.as_str())
+            .collect();
+        let own = |path: &str| {
+            let parts: Vec<&str> = path.split('.').collect();
+            let key = schema::find(parts.get(..3).unwrap_or(&parts));
+            key.is_some_and(|key| key.project == Project::OwnProvider)
+        };
+        let clash = |path: &str, leaf: &Leaf| {
+            let name = name_of(path.strip_prefix("providers.").unwrap_or_default());
+            let key = path.ends_with(".apiKeyEnv")
+                && leaf.value.as_str().is_some_and(|variable| variables.contains(variable));
+            own(path) && (users.contains(&name) || key)
+        };
+        let gone: Vec<String> = self
+            .layers
+            .iter()
+            .filter(|(path, leaf)| theirs(leaf) && clash(path, leaf))
+            .map(|(path, _)| path.to_owned())
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        for path in &gone {
+            self.layers.leaves.remove(path);
+        }
+        let names = names(gone.iter().map(String::as_str));
+        let text = format!("{names} cannot be set by a repository: the provider is yours; ignored");
+        self.notices.push(Notice { code: "CFG005", text });
+    }
+}
+
+/// Whether a list of the project's is added to the user's.
+fn adds_up(key: &Key) -> bool {
+    key.path == "permissions" || key.path == "hooks" || key.path.starts_with("hooks.")
+}

@@ -1,0 +1,294 @@
+//! What confines commands: every layer is tried, on forbidden and on permitted things.
+//!
+//! Each forbidden thing is also tried without a confinement, so that something that could not be
+//! done anyway is not taken for a wall. No advice switches a protection of the kernel off.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+use posse_actors::ports::Confinement;
+use serde_json::Value;
+
+use crate::doctor::{Check, Examined, Status};
+use crate::failure::{Exit, Failure};
+use crate::sandbox::{
+    Backend, Directory, RunError, Sandbox, Spawn, Surroundings, Tried, Update, Wanted,
+};
+
+const AREA: &str = "sandbox";
+
+/// How long the trial may take.
+const TRIAL: Duration = Duration::from_secs(10);
+
+/// What is tried: its name, and what it says if it holds, and if it does not.
+const WALLS: [(&str, &str, &str); 5] = [
+    ("outside", "nothing else can be changed", "files outside of the workspace can be changed"),
+    ("own", "posse's own files cannot be read", "posse's own files can be read"),
+    ("network", "no way to the network", "the network can be reached without leave"),
+    ("signals", "other processes cannot be signalled", "other processes can be signalled"),
+    ("namespaces", "no namespaces can be made inside", "namespaces can be made inside"),
+];
+
+/// Does one thing after another, and says which ones could be done.
+const SCRIPT: &str = r#"
+try() { name=$1; shift; if "$@" >/dev/null 2>&1; then echo "$name yes"; else echo "$name no"; fi; }
+try inside sh -c 'echo x > inside'
+try temporary sh -c 'echo x > "$TMPDIR/x"'
+try outside sh -c 'echo x > "$PLACE/outside/new"'
+try own cat "$PLACE/own/file"
+try network sh -c 'exec "$0" -c ": <>/dev/tcp/127.0.0.1/$PORT"' "$SHELL_USED"
+try signals kill -0 "$RUNTIME"
+try namespaces unshare -U true
+"#;
+
+/// Starts commands as a tool would, and says what holds.
+pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
+    let problem = |detail: String| Ok(vec![Check::new(AREA, "helper", Status::Problem, detail)]);
+    let sandbox = match Sandbox::new(Vec::new()) {
+        Ok(sandbox) => sandbox,
+        Err(error) => return problem(format!("the program cannot find itself: {error}")),
+    };
+    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let trial = Trial::new().map_err(|error| internal(format!("no trial: {error}")))?;
+    let wanted = Wanted::Strongest { kept_in: None };
+    let sandbox = sandbox.confined(wanted, trial.surroundings(examined));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
+    let (confined, report) = runtime.block_on(trial.run(&sandbox, "workspace-write"));
+    let (open, _) = runtime.block_on(trial.run(&sandbox, "off"));
+    let mut checks = Vec::new();
+    match &confined {
+        Ok(done) if done.get("temporary") == Some(&true) => {
+            let detail = "a command was started and ended";
+            checks.push(Check::new(AREA, "commands", Status::Good, detail));
+        }
+        Ok(_) => {
+            let detail = "a trial command could not write to its temporary folder";
+            checks.push(Check::new(AREA, "commands", Status::Problem, detail));
+        }
+        Err(error) => {
+            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+            let detail = format!("{error}{}", cause.unwrap_or_default());
+            let fix = "check the limits of processes and that TMPDIR can be written";
+            checks.push(Check::new(AREA, "commands", Status::Problem, detail).fix(fix));
+        }
+    }
+    checks.push(tier(sandbox.backend(), &report));
+    checks.extend(sandbox.tried().iter().map(layer));
+    if let (Ok(confined), Ok(open)) = (&confined, &open)
+        && sandbox.backend() != Backend::Nothing
+    {
+        checks.extend(walls(confined, open, sandbox.backend()));
+    }
+    drop(sandbox);
+    runtime.shutdown_background();
+    Ok(checks)
+}
+
+/// A place with something on each side of the wall.
+struct Trial {
+    place: tempfile::TempDir,
+    listener: TcpListener,
+}
+
+type Done = BTreeMap<String, bool>;
+
+impl Trial {
+    fn new() -> std::io::Result<Trial> {
+        let place = tempfile::Builder::new().prefix("posse-doctor-").tempdir()?;
+        for folder in ["work", "outside", "own"] {
+            fs::create_dir(place.path().join(folder))?;
+        }
+        fs::write(place.path().join("own/file"), "own")?;
+        Ok(Trial { place, listener: TcpListener::bind("127.0.0.1:0")? })
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn surroundings(&self, examined: &Examined<'_>) -> Surroundings {
+        Surroundings {
+            roots: vec![self.path("work"), self.path("outside")],
+            own: vec![self.path("own")],
+            home: examined.environment.home(),
+            runtime_dir: examined.environment.get("XDG_RUNTIME_DIR").map(Into::into),
+            ..Surroundings::default()
+        }
+    }
+
+    /// Runs the script, and returns what it could do and what was reported as enforced.
+    async fn run(&self, sandbox: &Sandbox, profile: &str) -> (Result<Done, RunError>, Value) {
+        let (program, arguments) = sandbox.shell_command(SCRIPT);
+        let port = self.listener.local_addr().map_or(0, |address| address.port());
+        let environment = vec![
+            ("PLACE".into(), self.place.path().into()),
+            ("PORT".into(), port.to_string().into()),
+            ("RUNTIME".into(), std::process::id().to_string().into()),
+            ("SHELL_USED".into(), program.clone().into()),
+        ];
+        let work = self.path("work");
+        let spawn = Spawn {
+            program,
+            arguments,
+            directory: Directory::Path(work.clone()),
+            environment,
+            confinement: Confinement {
+                profile: profile.to_owned(),
+                writable_roots: vec![work.display().to_string()],
+                network: false,
+            },
+            timeout: TRIAL,
+            scratch: self.path("scratch"),
+            spill: self.path("outputs/trial.txt"),
+            output_bytes_max: 4096,
+            spill_bytes_max: 1 << 20,
+            dialogue: None,
+        };
+        let mut report = Value::Null;
+        let outcome = sandbox.run(spawn, |update| {
+            if let Update::Enforced { report: enforced, .. } = update {
+                report = enforced;
+            }
+        });
+        let done = outcome.await.map(|outcome| {
+            let text = String::from_utf8_lossy(&outcome.output.head).into_owned();
+            let lines = text.lines().filter_map(|line| line.split_once(' '));
+            lines.map(|(name, done)| (name.to_owned(), done == "yes")).collect()
+        });
+        (done, report)
+    }
+}
+
+fn tier(backend: Backend, report: &Value) -> Check {
+    let name = "confinement";
+    let (tier, by) = (backend.tier().as_str(), backend.as_str());
+    match backend {
+        Backend::Nothing => {
+            let detail = "tier none: commands run with all of your rights, so each is asked about";
+            Check::new(AREA, name, Status::Warning, detail)
+                .fix("mend one of the layers below, or work in a virtual machine of its own")
+        }
+        Backend::Landlock => {
+            let detail = format!(
+                "tier {tier}, by {by} version {}: secret files inside the workspace can be read, \
+                 protected ones are restored after a command, and the mode, owner and times of \
+                 your files outside can be changed",
+                report["landlock"]["version"]
+            );
+            Check::new(AREA, name, Status::Warning, detail)
+                .fix("mend one of the layers below to get the tier full")
+        }
+        Backend::Namespaces | Backend::Bubblewrap => {
+            let spaces = match report["namespaces"].as_array() {
+                Some(spaces) => format!(
+                    ": namespaces {}",
+                    spaces.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+                ),
+                None => String::new(),
+            };
+            let processes = match &report["ownProcesses"] {
+                Value::Bool(false) => "; the names of all processes are visible in /proc",
+                _ => "",
+            };
+            let detail = format!(
+                "tier {tier}, by {by}{spaces}; Landlock version {}, {} system calls filtered{processes}",
+                report["landlock"]["version"], report["seccomp"]["calls"]
+            );
+            Check::new(AREA, name, Status::Good, detail)
+        }
+    }
+}
+
+fn layer(tried: &Tried) -> Check {
+    let name = format!("by {}", tried.backend.as_str());
+    match &tried.failure {
+        None => Check::new(AREA, name, Status::Good, "works"),
+        Some(failure) => {
+            let check = Check::new(AREA, name, Status::Fact, format!("does not work: {failure}"));
+            match fix(tried.backend, failure) {
+                Some(fix) => check.fix(fix),
+                None => check,
+            }
+        }
+    }
+}
+
+/// What mends a layer on this machine, without weakening it.
+fn fix(backend: Backend, failure: &str) -> Option<String> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    match backend {
+        Backend::Namespaces if read(APPARMOR) == "1" => {
+            let program = std::env::current_exe().ok()?;
+            let program = program.display();
+            Some(format!(
+                "allow namespaces to this program and to no other: printf 'abi <abi/4.0>,\\n\
+                 include <tunables/global>\\nprofile posse \"{program}\" flags=(unconfined) \
+                 {{\\n  userns,\\n}}\\n' | sudo tee /etc/apparmor.d/posse && \
+                 sudo apparmor_parser -r /etc/apparmor.d/posse"
+            ))
+        }
+        Backend::Namespaces if read("/proc/sys/user/max_user_namespaces") == "0" => Some(
+            "this machine's administrator has set user.max_user_namespaces to 0; ask them, \
+                  or work in a virtual machine of its own"
+                .to_owned(),
+        ),
+        Backend::Bubblewrap if failure.contains("not installed") => Some(install("bubblewrap")),
+        Backend::Landlock => {
+            let modules = read("/sys/kernel/security/lsm");
+            let has_it = modules.split(',').any(|module| module == "landlock");
+            let boot = "start the kernel with landlock in its lsm= parameter (see \
+                        /sys/kernel/security/lsm for what it has now)";
+            let newer = "it needs Linux 6.2 or newer, with Landlock built in";
+            Some(if modules.is_empty() || has_it { newer } else { boot }.to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Whether the system keeps namespaces from programs that it does not know.
+const APPARMOR: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+
+fn install(package: &str) -> String {
+    let managers = [
+        ("/usr/bin/apt-get", "apt-get install"),
+        ("/usr/bin/dnf", "dnf install"),
+        ("/usr/bin/pacman", "pacman -S"),
+        ("/usr/bin/zypper", "zypper install"),
+        ("/sbin/apk", "apk add"),
+    ];
+    let found = managers.iter().find(|(program, _)| Path::new(program).exists());
+    found.map_or_else(
+        || format!("install {package}"),
+        |(_, command)| format!("sudo {command} {package}"),
+    )
+}
+
+fn walls(confined: &Done, open: &Done, backend: Backend) -> Vec<Check> {
+    let mut checks = Vec::new();
+    if confined.get("inside") != Some(&true) {
+        let detail = "a command cannot write to the workspace, though it may";
+        checks.push(Check::new(AREA, "inside", Status::Problem, detail));
+    }
+    for (name, holds, broken) in WALLS {
+        let check = match (confined.get(name), open.get(name)) {
+            (Some(false), Some(true)) => Check::new(AREA, name, Status::Good, holds),
+            (Some(true), _) if name == "signals" && backend == Backend::Landlock => {
+                Check::new(AREA, name, Status::Warning, broken).fix("it needs Linux 6.12 or newer")
+            }
+            (Some(true), _) => Check::new(AREA, name, Status::Problem, broken)
+                .fix("do not let commands run here, and report this with posse doctor --json"),
+            _ => Check::new(
+                AREA,
+                name,
+                Status::Fact,
+                "not tried: it does not work here without a sandbox either",
+            ),
+        };
+        checks.push(check);
+    }
+    checks
+}

@@ -1,0 +1,261 @@
+//! What the user allowed for longer than a session: kept in the state directory, checked at every
+//! use, and used only if nobody but posse can have written it.
+//!
+//! A grant ends after its time by the wall clock; a clock that is set back brings none back. What
+//! is believed and what is not is in `src/sealed.rs`, and in ADR 0009 what that is worth.
+
+mod book;
+pub mod commands;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use posse_actors::event::{Grant, Scope};
+use posse_actors::ports::{BoxError, GrantStore, Now, PortFuture, Standing};
+
+use crate::failure::Failure;
+use crate::project::Identity;
+use crate::sealed::{Stamp, Vault};
+
+pub use book::{Book, Kept};
+
+/// The name of the file.
+pub(crate) const FILE: &str = "grants";
+
+/// What counts for grants that outlive a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantSettings {
+    /// The widest scope that is offered: `Session` keeps nothing.
+    pub widest: Scope,
+    /// How long a grant counts.
+    pub ttl: Duration,
+    /// What confines commands here: `none`, `reduced` or `full`.
+    pub tier: String,
+}
+
+/// The grants of one session's project, and those of all.
+#[derive(Debug, Clone)]
+pub struct Grants {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    vault: Vault,
+    /// `None`: the project could not be told, and none of its grants count.
+    project: Option<Identity>,
+    settings: GrantSettings,
+    seen: Mutex<Seen>,
+}
+
+/// What was read last.
+#[derive(Debug)]
+struct Seen {
+    stamp: Option<Stamp>,
+    /// Empty if the file is not believed.
+    book: Book,
+    /// Why it is not believed.
+    believed: Result<(), String>,
+    /// The latest generation that was believed.
+    generation: u64,
+    /// When this process began to look, by both clocks.
+    began: Option<Now>,
+    /// What counts, and until when it stays so.
+    standing: (Arc<[Grant]>, u64),
+    /// The alarm that was given last.
+    said: Option<String>,
+}
+
+impl Grants {
+    /// The grants for a session in `project`. Nothing is read yet.
+    pub fn new(vault: Vault, project: Option<Identity>, settings: GrantSettings) -> Grants {
+        let seen = Seen {
+            stamp: None,
+            book: Book::default(),
+            believed: Ok(()),
+            generation: 0,
+            began: None,
+            standing: (Arc::default(), 0),
+            said: None,
+        };
+        let seen = Mutex::new(seen);
+        Grants { shared: Arc::new(Shared { vault, project, settings, seen }) }
+    }
+}
+
+impl GrantStore for Grants {
+    fn standing(&self, now: Now) -> Standing {
+        if self.widest() <= Scope::Session {
+            return Standing::default();
+        }
+        self.shared.standing(now)
+    }
+
+    fn widest(&self) -> Scope {
+        if self.shared.settings.ttl.is_zero() {
+            return Scope::Session;
+        }
+        self.shared.settings.widest
+    }
+
+    fn keep(&self, grant: Grant, now: Now) -> PortFuture<Result<(), BoxError>> {
+        let shared = Arc::clone(&self.shared);
+        // A disk may take its time.
+        let kept = tokio::task::spawn_blocking(move || shared.keep(grant, now));
+        Box::pin(async move {
+            match kept.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(failure)) => Err(in_one_line(&failure).into()),
+                Err(died) => Err(died.into()),
+            }
+        })
+    }
+}
+
+impl Shared {
+    fn standing(&self, now: Now) -> Standing {
+        let mut seen = self.seen();
+        let alarm = self.look(&mut seen).err();
+        let time = seen.time(now);
+        // Where nothing is kept, nothing could come back.
+        let kept = !seen.book.grants.is_empty();
+        let alarm = alarm.or_else(|| time.clone().err().filter(|_| kept));
+        let grants = match (&alarm, time) {
+            (None, Ok(time)) => self.current(&mut seen, time),
+            _ => Arc::default(),
+        };
+        Standing { grants, alarm: seen.say(alarm) }
+    }
+
+    /// Reads the file again if there is another version of it. An error is an alarm.
+    fn look(&self, seen: &mut Seen) -> Result<(), String> {
+        let stamp = self.vault.stamp(FILE);
+        if seen.stamp != Some(stamp) {
+            seen.standing = (Arc::default(), 0);
+            (seen.stamp, seen.book) = (Some(stamp), Book::default());
+            seen.believed = self.read(seen);
+        }
+        seen.believed.clone()
+    }
+
+    fn read(&self, seen: &mut Seen) -> Result<(), String> {
+        let opened = self.vault.read(FILE).map_err(|distrust| distrust.line())?;
+        seen.stamp = Some(opened.stamp);
+        let tampered = |what: &str| {
+            let path = self.vault.path(FILE);
+            let path = path.display();
+            format!("CFG010: refusing to trust {path}: {what}; `posse grants clear` begins anew")
+        };
+        let Some(text) = opened.text else {
+            // Posse empties the file and never removes it.
+            return if seen.generation == 0 {
+                Ok(())
+            } else {
+                Err(tampered("it was removed while a session used it"))
+            };
+        };
+        let book = Book::parse(&text).ok_or_else(|| tampered("it is damaged"))?;
+        if book.generation < seen.generation {
+            return Err(tampered("an older version was put in its place"));
+        }
+        seen.generation = book.generation;
+        seen.book = book;
+        Ok(())
+    }
+
+    /// The grants that count at `time`.
+    fn current(&self, seen: &mut Seen, time: u64) -> Arc<[Grant]> {
+        let (grants, until) = &seen.standing;
+        if time < *until {
+            return Arc::clone(grants);
+        }
+        let ttl = self.ttl_ms();
+        if seen.book.grants.iter().any(|kept| kept.ends_ms(ttl) <= time) {
+            // What has ended once must not come back with another clock. Where that cannot be
+            // written, it still does not count in this process.
+            self.prune(time).ok();
+            seen.book.grants.retain(|kept| kept.ends_ms(ttl) > time);
+        }
+        let until = seen.book.grants.iter().map(|kept| kept.ends_ms(ttl)).min();
+        let here = |kept: &&Kept| kept.counts_in(self.project.as_ref());
+        let counts = |kept: &&Kept| here(kept) && kept.counts_within(&self.settings.tier);
+        let grants = seen.book.grants.iter().filter(counts).map(|kept| kept.grant.clone());
+        let grants: Arc<[Grant]> =
+            grants.filter(|grant| grant.scope <= self.settings.widest).collect();
+        seen.standing = (Arc::clone(&grants), until.unwrap_or(u64::MAX));
+        grants
+    }
+
+    fn prune(&self, time: u64) -> Result<(), Failure> {
+        let ttl = self.ttl_ms();
+        self.vault.update::<Failure>(FILE, |text| {
+            let mut book = Book::read(text)?;
+            let before = book.grants.len();
+            book.grants.retain(|kept| kept.ends_ms(ttl) > time);
+            Ok((book.grants.len() != before).then(|| book.changed(time)))
+        })?;
+        Ok(())
+    }
+
+    fn keep(&self, grant: Grant, now: Now) -> Result<(), Failure> {
+        let project = match grant.scope {
+            Scope::Project => {
+                let unknown = || book::refused("the project's folder cannot be told");
+                Some(self.project.clone().ok_or_else(unknown)?)
+            }
+            _ => None,
+        };
+        let ttl = self.ttl_ms();
+        let (began, generation) = {
+            let mut seen = self.seen();
+            // What the user has not been told yet is told when it is used next.
+            self.look(&mut seen).map_err(|alarm| book::refused(&alarm))?;
+            (*seen.began.get_or_insert(now), seen.generation)
+        };
+        self.vault.update::<Failure>(FILE, |text| {
+            let mut book = Book::read(text)?;
+            if book.generation < generation {
+                return Err(book::refused("an older version of it was put in its place"));
+            }
+            let time = book::time(&book, began, now).map_err(|why| book::refused(&why))?;
+            book.grants.retain(|kept| kept.ends_ms(ttl) > time);
+            book.add(Kept::new(grant, project, time, ttl).within(&self.settings.tier))?;
+            Ok(Some(book.changed(time)))
+        })?;
+        Ok(())
+    }
+
+    fn ttl_ms(&self) -> u64 {
+        u64::try_from(self.settings.ttl.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    /// What time it is at least, whatever the clock says.
+    fn time(&mut self, now: Now) -> Result<u64, String> {
+        let began = *self.began.get_or_insert(now);
+        book::time(&self.book, began, now)
+    }
+
+    /// Says an alarm once.
+    fn say(&mut self, alarm: Option<String>) -> Option<String> {
+        if alarm == self.said {
+            return None;
+        }
+        self.said.clone_from(&alarm);
+        alarm
+    }
+}
+
+fn in_one_line(failure: &Failure) -> String {
+    let parts = [Some(&failure.what), failure.why.as_ref(), failure.fix.as_ref()];
+    let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! `posse grants list`, `revoke` and `clear`.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::time::Duration;
+
+use posse_actors::event::Scope;
+use posse_actors::ports::Now;
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, nearest, printable};
+use crate::grants::book::{self, Book, Kept};
+use crate::grants::{FILE, GrantSettings};
+use crate::project::Identity;
+use crate::sealed::Vault;
+
+/// What the commands work on.
+#[derive(Debug)]
+pub struct Desk {
+    /// Where the file is.
+    pub vault: Vault,
+    /// The project of the working directory.
+    pub project: Option<Identity>,
+    /// What counts.
+    pub settings: GrantSettings,
+    /// The present, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// JSON instead of text.
+    pub json: bool,
+}
+
+impl Desk {
+    fn book(&self) -> Result<Book, Failure> {
+        let opened = self.vault.read(FILE).map_err(|distrust| distrust.failure())?;
+        Book::read(opened.text.as_deref())
+    }
+
+    /// What time it is; an error if the clock was set back.
+    fn time(&self, book: &Book) -> Result<u64, String> {
+        let now = Now { wall_ms: self.now_ms, uptime: Duration::ZERO };
+        book::time(book, now, now)
+    }
+
+    fn ttl_ms(&self) -> u64 {
+        u64::try_from(self.settings.ttl.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Shows what is kept for this project and for all; with `all`, of every project.
+    pub fn list(&self, all: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+        let book = self.book()?;
+        let time = self.time(&book);
+        let ends = |kept: &Kept| kept.ends_ms(self.ttl_ms());
+        let here = |kept: &&Kept| all || kept.counts_in(self.project.as_ref());
+        let alive = |kept: &&Kept| time.as_ref().is_ok_and(|time| ends(kept) > *time);
+        let shown: Vec<&Kept> =
+            book.grants.iter().filter(here).filter(|kept| time.is_err() || alive(kept)).collect();
+        let mut text = String::new();
+        if self.json {
+            let counts = |kept: &Kept| {
+                kept.counts_in(self.project.as_ref())
+                    && kept.grant.scope <= self.settings.widest
+                    && time.as_ref().is_ok_and(|time| ends(kept) > *time)
+            };
+            let rows: Vec<_> =
+                shown.iter().map(|kept| row(kept, ends(kept), counts(kept))).collect();
+            text = format!("{:#}\n", json!(rows));
+        } else if shown.is_empty() {
+            text.push_str(if all { "nothing is kept\n" } else { "nothing is kept for here\n" });
+        } else {
+            for kept in shown {
+                line(&mut text, kept, time.as_ref().ok().map(|time| ends(kept) - time), all);
+            }
+        }
+        if let Err(why) = &time
+            && !self.json
+        {
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = writeln!(text, "{why}");
+        }
+        Ok(write(&text, out))
+    }
+
+    /// Ends the grants with these ids, or none if one of them is unknown.
+    pub fn revoke(&self, ids: &[String], out: &mut dyn Write) -> Result<Exit, Failure> {
+        let mut revoked = Vec::new();
+        self.vault.update::<Failure>(FILE, |text| {
+            let mut book = Book::read(text)?;
+            for id in ids {
+                let Some(at) = book.grants.iter().position(|kept| kept.id == *id) else {
+                    return Err(unknown(id, &book));
+                };
+                revoked.push(book.grants.remove(at));
+            }
+            Ok(Some(book.changed(self.now_ms)))
+        })?;
+        Ok(self.ended("revoked", &revoked, None, out))
+    }
+
+    /// Ends all of them. A file that is not believed is moved aside.
+    pub fn clear(&self, out: &mut dyn Write) -> Result<Exit, Failure> {
+        let (mut cleared, mut aside) = (Vec::new(), None);
+        if self.book().is_err() {
+            aside = Some(self.vault.set_aside(FILE, &format!("bad-{}", self.now_ms))?);
+        }
+        self.vault.update::<Failure>(FILE, |text| {
+            let mut book = Book::read(text)?;
+            cleared = std::mem::take(&mut book.grants);
+            // A time that lies ahead of the clock would end every new one at once.
+            book.seen_ms = 0;
+            Ok(Some(book.changed(self.now_ms)))
+        })?;
+        Ok(self.ended("cleared", &cleared, aside.as_deref(), out))
+    }
+
+    fn ended(
+        &self,
+        word: &str,
+        ended: &[Kept],
+        aside: Option<&std::path::Path>,
+        out: &mut dyn Write,
+    ) -> Exit {
+        if self.json {
+            let ids: Vec<&str> = ended.iter().map(|kept| kept.id.as_str()).collect();
+            let aside = aside.map(|path| path.display().to_string());
+            return write(&format!("{:#}\n", json!({ word: ids, "movedAside": aside })), out);
+        }
+        let mut text = String::new();
+        for kept in ended {
+            let _: std::fmt::Result = writeln!(text, "{word} {} {}", kept.id, what(kept));
+        }
+        if let Some(aside) = aside {
+            let path = printable(&aside.display().to_string());
+            let _: std::fmt::Result = writeln!(text, "what could not be believed is now {path}");
+        } else if ended.is_empty() {
+            text.push_str("nothing was kept\n");
+        }
+        write(&text, out)
+    }
+}
+
+fn unknown(id: &str, book: &Book) -> Failure {
+    let what = format!("no permission with the id `{id}` is kept");
+    let meant = nearest(id, book.grants.iter().map(|kept| kept.id.as_str()));
+    let fix = meant.map(|meant| format!("did you mean `{meant}`?"));
+    let fix = fix.unwrap_or_else(|| "`posse grants list --all` shows them".to_owned());
+    Failure::new("GRT002", Exit::Usage, what).fix(fix)
+}
+
+fn row(kept: &Kept, ends_ms: u64, counts: bool) -> serde_json::Value {
+    json!({
+        "id": kept.id,
+        "scope": kept.grant.scope,
+        "operation": kept.grant.operation,
+        "target": kept.grant.target,
+        "tier": kept.tier,
+        "project": kept.project.as_ref().map(|project| &project.path),
+        "grantedMs": kept.granted_ms,
+        "expiresMs": ends_ms,
+        "counts": counts,
+    })
+}
+
+fn line(text: &mut String, kept: &Kept, left_ms: Option<u64>, all: bool) {
+    let scope = if kept.grant.scope == Scope::Global { "global" } else { "project" };
+    let left = left_ms.map_or_else(|| "-".to_owned(), left);
+    let place = kept.project.as_ref().filter(|_| all).map(|project| &project.path);
+    let place = place.map(|path| format!("  in {}", printable(path))).unwrap_or_default();
+    let _: std::fmt::Result =
+        writeln!(text, "{}  {scope:<7}  {left:>7}  {}{place}", kept.id, what(kept));
+}
+
+fn what(kept: &Kept) -> String {
+    format!("{} {}", printable(&kept.grant.operation), printable(&kept.grant.target))
+}
+
+/// `6d 23h`: what is left, short.
+fn left(ms: u64) -> String {
+    let minutes = ms.div_ceil(60_000);
+    match (minutes / 1440, minutes / 60 % 24, minutes % 60) {
+        (0, 0, minutes) => format!("{minutes}m"),
+        (0, hours, minutes) => format!("{hours}h {minutes}m"),
+        (days, hours, _) => format!("{days}d {hours}h"),
+    }
+}
+
+fn write(text: &str, out: &mut dyn Write) -> Exit {
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_or(Exit::Failed, |()| Exit::Done)
+}

@@ -1,0 +1,165 @@
+//! Hooks: guards of our own, and the user's programs, asked one after the other.
+//!
+//! A guard that crashes says no. A command that cannot answer is a warning, or a no where its
+//! configuration says so. Nothing here can allow what the policy denies.
+
+mod answer;
+mod command;
+mod guards;
+mod masking;
+mod occasion;
+mod settings;
+
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use posse_actors::ports::{
+    Confinement, Hook, HookEvent, HookReport, HookSays, Moment, NoHooks, Occasion, Policy,
+    PortFuture,
+};
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::sandbox::Sandbox;
+
+use command::Runner;
+use guards::Guards;
+use settings::CommandHook;
+
+pub use masking::Masking;
+
+/// How long all hooks at the end of a session may take: somebody waits for the prompt.
+const END_MAX: Duration = Duration::from_secs(20);
+
+/// What hooks are made of.
+#[derive(Debug)]
+pub struct HookSettings<'a> {
+    /// `hooks` of the configuration, as JSON: the user's, and those of a trusted project.
+    pub entries: &'a [Value],
+    /// For `~/`.
+    pub home: Option<&'a Path>,
+    /// Where programs are looked for.
+    pub path: OsString,
+    /// Where they run.
+    pub cwd: PathBuf,
+    /// The session's own folder.
+    pub session_dir: PathBuf,
+    /// What commands are confined to.
+    pub confinement: Confinement,
+    /// `none`, `reduced` or `full`.
+    pub tier: String,
+    /// Files that decide what posse does.
+    pub watched: Vec<PathBuf>,
+}
+
+/// Every hook of a session. Says everything that is wrong with the configured ones.
+pub fn hooks(
+    settings: HookSettings<'_>,
+    sandbox: Arc<Sandbox>,
+    policy: Arc<dyn Policy>,
+) -> Result<Arc<dyn Hook>, Vec<Failure>> {
+    if settings.entries.is_empty() {
+        return Ok(Arc::new(NoHooks));
+    }
+    let commands = settings::parse(settings.entries, settings.home)?;
+    let HookSettings { path, cwd, session_dir, confinement, tier, watched, .. } = settings;
+    let guards = Guards { policy, cwd: cwd.display().to_string(), tier };
+    let count = std::sync::atomic::AtomicU64::new(0);
+    let runner = Runner { sandbox, cwd, session_dir, path, confinement, watched, count };
+    Ok(Arc::new(Hooks(Arc::new(Inner { commands, guards, runner }))))
+}
+
+struct Hooks(Arc<Inner>);
+
+struct Inner {
+    commands: Vec<CommandHook>,
+    guards: Guards,
+    runner: Runner,
+}
+
+impl Hook for Hooks {
+    fn hears(&self, event: HookEvent, tool: Option<&str>) -> bool {
+        self.0.commands.iter().any(|hook| hook.hears(event, tool))
+    }
+
+    fn fire(&self, occasion: Occasion) -> PortFuture<Vec<HookReport>> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { inner.fire(occasion).await })
+    }
+}
+
+impl Inner {
+    async fn fire(&self, mut occasion: Occasion) -> Vec<HookReport> {
+        let begin = Instant::now();
+        let event = occasion.moment.event();
+        let mut reports = Vec::new();
+        if let Some(refused) = self.guard(&occasion) {
+            return vec![refused];
+        }
+        for hook in &self.commands {
+            let used = occasion.moment.used();
+            if !hook.hears(event, used.map(|used| used.tool.as_str()))
+                || used.is_some_and(|used| !hook.is_about(used))
+            {
+                continue;
+            }
+            let left = match event {
+                HookEvent::SessionEnd => END_MAX.saturating_sub(begin.elapsed()),
+                _ => Duration::MAX,
+            };
+            let asked = self.runner.ask(hook, &occasion, hook.timeout.min(left));
+            let asked = AssertUnwindSafe(asked).catch_unwind().await;
+            let said = asked.unwrap_or_else(|_| vec![crashed(&hook.name, hook.blocks)]);
+            for report in &said {
+                take_over(&mut occasion.moment, &report.says);
+            }
+            let changed = said.iter().any(|report| matches!(report.says, HookSays::Input(_)));
+            let blocked = said.iter().any(|report| report.says.blocks());
+            reports.extend(said);
+            if blocked {
+                break;
+            }
+            if changed && let Some(refused) = self.guard(&occasion) {
+                reports.push(refused);
+                break;
+            }
+        }
+        reports
+    }
+
+    fn guard(&self, occasion: &Occasion) -> Option<HookReport> {
+        let Moment::PreToolUse(used) = &occasion.moment else { return None };
+        let agent = occasion.origin.as_ref().map_or("", |origin| origin.agent.as_str());
+        let judged = catch_unwind(AssertUnwindSafe(|| self.guards.judge(used, agent)));
+        judged.unwrap_or_else(|_| Some(crashed("built-in", true)))
+    }
+}
+
+/// What the next hook sees.
+fn take_over(moment: &mut Moment, says: &HookSays) {
+    match (moment, says) {
+        (Moment::PreToolUse(used), HookSays::Input(input)) => used.input = input.clone(),
+        (
+            Moment::PostToolUse(_, content) | Moment::ToolError { content, .. },
+            HookSays::Output(output),
+        ) => content.clone_from(output),
+        _ => {}
+    }
+}
+
+fn crashed(hook: &str, blocks: bool) -> HookReport {
+    HookReport {
+        hook: hook.to_owned(),
+        says: HookSays::Failed { code: "HK006".to_owned(), blocks },
+        message: Some("the part that asks this hook crashed".to_owned()),
+        metadata: Value::Null,
+        duration: Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests;

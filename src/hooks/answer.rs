@@ -1,0 +1,330 @@
+//! What a hook's exit code and output mean. Pure.
+//!
+//! The exit code comes first: 0 goes on, 2 is a no, anything else is a failure. JSON counts where
+//! the output begins as an object. Where the two contradict each other, the answer is no.
+
+use posse_actors::conversation::ContentPart;
+use posse_actors::ports::{HookEvent, HookSays};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::failure::printable_lines;
+use crate::sandbox::Exit;
+
+/// The exit code that says no.
+const SAYS_NO: i32 = 2;
+/// Characters of a message.
+const MESSAGE_CHARS_MAX: usize = 2000;
+/// Bytes of what a hook has to say to programs.
+const METADATA_BYTES_MAX: usize = 16 << 10;
+
+/// How a hook ended, and what it printed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended<'a> {
+    pub(super) exit: Exit,
+    pub(super) output: &'a [u8],
+    pub(super) errors: &'a [u8],
+    /// Processes that it had left behind.
+    pub(super) stragglers: usize,
+    pub(super) timeout_ms: u128,
+}
+
+/// What was asked, as far as the answer depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) event: HookEvent,
+    /// The arguments of the call, if there is one.
+    pub(super) input: Option<&'a Value>,
+    /// Whether a failure is a no.
+    pub(super) blocks: bool,
+}
+
+/// What a hook wants, and what it says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    pub(super) says: HookSays,
+    pub(super) message: Option<String>,
+    pub(super) metadata: Value,
+}
+
+impl Answer {
+    pub(super) fn failed(code: &str, message: &str, blocks: bool) -> Answer {
+        Answer {
+            says: HookSays::Failed { code: code.to_owned(), blocks },
+            message: Some(shown(message)),
+            metadata: Value::Null,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Json {
+    #[serde(default)]
+    decision: Decision,
+    #[serde(default, alias = "reason")]
+    message: Option<String>,
+    #[serde(default)]
+    patch: Option<Map<String, Value>>,
+    #[serde(default)]
+    metadata: Value,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Decision {
+    #[default]
+    Allow,
+    Warn,
+    #[serde(alias = "deny")]
+    Block,
+}
+
+/// The answer to what was `asked`.
+pub(super) fn read(asked: &Asked<'_>, ended: &Ended<'_>) -> Answer {
+    let failed = |code: &str, message: &str| Answer::failed(code, message, asked.blocks);
+    let code = match ended.exit {
+        Exit::Code(code) => code,
+        Exit::Signal(_) => {
+            let name = ended.exit.signal_name().unwrap_or_default();
+            return failed("HK003", &said(&format!("it was ended by {name}"), ended.errors));
+        }
+        Exit::TimedOut => {
+            let text = format!("it took longer than {} ms and was killed", ended.timeout_ms);
+            return failed("HK002", &text);
+        }
+        Exit::OutputFull => return failed("HK004", "it printed too much and was killed"),
+    };
+    let answer = by_code(asked, code, ended);
+    if ended.stragglers > 0 && !answer.says.blocks() {
+        let text = format!("it left {} processes behind, which were killed", ended.stragglers);
+        return failed("HK002", &text);
+    }
+    answer
+}
+
+fn by_code(asked: &Asked<'_>, code: i32, ended: &Ended<'_>) -> Answer {
+    let failed = |code: &str, message: &str| Answer::failed(code, message, asked.blocks);
+    let text = String::from_utf8_lossy(ended.output);
+    let text = text.trim_start_matches('\u{feff}').trim();
+    let json = text.starts_with('{').then(|| serde_json::from_str::<Json>(text));
+    match (code, json) {
+        (SAYS_NO, json) => {
+            // What it says about a no stands on either stream.
+            let output = if json.is_some() { &[] } else { ended.output };
+            let words = || [ended.errors, output].map(words).into_iter().find(|w| !w.is_empty());
+            let message = json.and_then(Result::ok).and_then(|json| json.message);
+            blocked(message.or_else(words))
+        }
+        // Whatever the code says, this is a no.
+        (_, Some(Ok(json))) if json.decision == Decision::Block => blocked(json.message),
+        (0, Some(Ok(json))) => from_json(asked, json),
+        (0, Some(Err(error))) => failed("HK004", &format!("its answer makes no sense: {error}")),
+        (0, None) if text.is_empty() => {
+            Answer { says: HookSays::Pass, message: None, metadata: Value::Null }
+        }
+        (0, None) if asked.blocks => failed("HK004", "its answer is not JSON"),
+        (0, None) => {
+            Answer { says: HookSays::Pass, message: Some(shown(text)), metadata: Value::Null }
+        }
+        (code, _) => failed("HK003", &said(&format!("it exited with {code}"), ended.errors)),
+    }
+}
+
+fn blocked(message: Option<String>) -> Answer {
+    let message = message.filter(|text| !text.trim().is_empty()).map(|text| shown(&text));
+    Answer { says: HookSays::Block, message, metadata: Value::Null }
+}
+
+fn from_json(asked: &Asked<'_>, json: Json) -> Answer {
+    let Json { decision, message, patch, metadata } = json;
+    let failed = |what: &str| {
+        Answer::failed("HK004", &format!("its answer makes no sense: {what}"), asked.blocks)
+    };
+    if metadata.to_string().len() > METADATA_BYTES_MAX {
+        return failed("metadata is too long");
+    }
+    let says = match patch {
+        None if decision == Decision::Warn => HookSays::Warn,
+        None => HookSays::Pass,
+        Some(patch) => match patched(asked, patch) {
+            Ok(says) => says,
+            Err(what) => return failed(what),
+        },
+    };
+    Answer { says, message: message.map(|text| shown(&text)), metadata }
+}
+
+fn patched(asked: &Asked<'_>, mut patch: Map<String, Value>) -> Result<HookSays, &'static str> {
+    match asked.event {
+        HookEvent::PreToolUse => {
+            let mut input = asked.input.cloned().unwrap_or_default();
+            let entries = input.as_object_mut().ok_or("there are no arguments to change")?;
+            for (name, value) in patch {
+                if value.is_null() {
+                    entries.remove(&name);
+                } else {
+                    entries.insert(name, value);
+                }
+            }
+            Ok(HookSays::Input(input))
+        }
+        HookEvent::PostToolUse | HookEvent::ToolError => match patch.remove("toolOutput") {
+            Some(Value::String(text)) if patch.is_empty() => {
+                Ok(HookSays::Output(vec![ContentPart::text(text)]))
+            }
+            _ => Err("here a patch is {\"toolOutput\": \"a text\"}"),
+        },
+        _ => Err("there is nothing to patch here"),
+    }
+}
+
+/// `what`, and the end of what a program said about it.
+fn said(what: &str, errors: &[u8]) -> String {
+    let words = words(errors);
+    // The last line is where languages say what was wrong.
+    let last = words.lines().next_back().unwrap_or_default();
+    if last.is_empty() { what.to_owned() } else { format!("{what}: {last}") }
+}
+
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+/// A message that cannot draw, of bounded length.
+pub(super) fn shown(text: &str) -> String {
+    match text.char_indices().nth(MESSAGE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", printable_lines(&text[..end])),
+        None => printable_lines(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer_of(event: HookEvent, blocks: bool, exit: Exit, out: &str, err: &str) -> Answer {
+        let input = json!({"command": "ls", "timeoutMs": 1});
+        let asked = Asked { event, input: Some(&input), blocks };
+        let (output, errors) = (out.as_bytes(), err.as_bytes());
+        read(&asked, &Ended { exit, output, errors, stragglers: 0, timeout_ms: 10_000 })
+    }
+
+    fn word(answer: &Answer) -> String {
+        match &answer.says {
+            HookSays::Pass => "pass".to_owned(),
+            HookSays::Warn => "warn".to_owned(),
+            HookSays::Block => "block".to_owned(),
+            HookSays::Input(input) => input.to_string(),
+            HookSays::Output(parts) => posse_actors::conversation::text_of(parts),
+            HookSays::Failed { code, blocks } => format!("{code} {blocks}"),
+        }
+    }
+
+    #[test]
+    fn exit_code_first_then_json_and_a_contradiction_is_a_no() {
+        let deny = r#"{"decision":"deny","reason":"because"}"#;
+        let table = [
+            (Exit::Code(0), "", "", "pass", None),
+            (Exit::Code(0), "  \n", "noise", "pass", None),
+            (Exit::Code(0), "all fine", "", "pass", Some("all fine")),
+            (Exit::Code(0), "{}", "", "pass", None),
+            (Exit::Code(0), "\u{feff}{\"decision\":\"allow\"}\n", "", "pass", None),
+            (Exit::Code(0), r#"{"decision":"warn","message":"m"}"#, "", "warn", Some("m")),
+            (Exit::Code(0), deny, "", "block", Some("because")),
+            (Exit::Code(1), deny, "", "block", Some("because")),
+            (Exit::Code(2), r#"{"decision":"allow"}"#, "", "block", None),
+            (Exit::Code(2), "", "no push\n", "block", Some("no push")),
+            (Exit::Code(2), "out", "", "block", Some("out")),
+            (Exit::Code(2), "", "", "block", None),
+            (Exit::Code(2), "{broken", "err", "block", Some("err")),
+            (Exit::Code(1), "", "", "HK003 false", Some("it exited with 1")),
+            (
+                Exit::Code(1),
+                "{}",
+                "Trace\nKeyError: x",
+                "HK003 false",
+                Some("it exited with 1: KeyError: x"),
+            ),
+            (Exit::Code(127), "", "", "HK003 false", Some("it exited with 127")),
+            (Exit::Signal(11), deny, "", "HK003 false", Some("it was ended by SIGSEGV")),
+            (
+                Exit::TimedOut,
+                deny,
+                "",
+                "HK002 false",
+                Some("it took longer than 10000 ms and was killed"),
+            ),
+            (Exit::OutputFull, "", "", "HK004 false", Some("it printed too much and was killed")),
+        ];
+        for (exit, out, err, says, message) in table {
+            let answer = answer_of(HookEvent::PreToolUse, false, exit, out, err);
+            assert_eq!(
+                (word(&answer).as_str(), answer.message.as_deref()),
+                (says, message),
+                "{out}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_a_failure() {
+        for out in [
+            "{",
+            "{\"decision\":\"block\"",
+            r#"{"decision":"perhaps"}"#,
+            r#"{"decision":1}"#,
+            r#"{"permissionDecision":"deny"}"#,
+            r#"{"message":{}}"#,
+            r#"{"patch":[]}"#,
+            r#"{"decision":"allow"} {"decision":"deny"}"#,
+            r#"{"decision":"allow","decision":"warn"}"#,
+            &format!("{{\"metadata\":\"{}\"}}", "x".repeat(METADATA_BYTES_MAX)),
+            &format!("{{\"metadata\":{}", "[".repeat(100_000)),
+        ] {
+            for blocks in [false, true] {
+                let answer = answer_of(HookEvent::PreToolUse, blocks, Exit::Code(0), out, "");
+                assert_eq!(word(&answer), format!("HK004 {blocks}"), "{out:.80}");
+            }
+        }
+        // A hook that must not be ignored has to say that it agrees, or nothing at all.
+        for out in ["yes", "\u{1b}[32m{\"decision\":\"allow\"}\u{1b}[0m", "[]", "null"] {
+            let strict = answer_of(HookEvent::PreToolUse, true, Exit::Code(0), out, "");
+            assert_eq!(word(&strict), "HK004 true", "{out}");
+            let lax = answer_of(HookEvent::PreToolUse, false, Exit::Code(0), out, "");
+            assert_eq!(word(&lax), "pass", "{out}");
+        }
+        let processes =
+            Ended { exit: Exit::Code(0), output: b"", errors: b"", stragglers: 2, timeout_ms: 1 };
+        let asked = Asked { event: HookEvent::PreToolUse, input: None, blocks: true };
+        assert_eq!(word(&read(&asked, &processes)), "HK002 true");
+    }
+
+    #[test]
+    fn a_patch_fits_its_place() {
+        let at = |event, out: &str| word(&answer_of(event, false, Exit::Code(0), out, ""));
+        let change = r#"{"patch":{"command":"ls -l","timeoutMs":null}}"#;
+        assert_eq!(at(HookEvent::PreToolUse, change), r#"{"command":"ls -l"}"#);
+        let output = r#"{"patch":{"toolOutput":"other"}}"#;
+        assert_eq!(at(HookEvent::PostToolUse, output), "other");
+        assert_eq!(at(HookEvent::ToolError, output), "other");
+        assert_eq!(at(HookEvent::PostToolUse, change), "HK004 false");
+        assert_eq!(at(HookEvent::PostToolUse, r#"{"patch":{"toolOutput":1}}"#), "HK004 false");
+        for event in HookEvent::ALL.into_iter().filter(|event| !event.is_of_tool()) {
+            assert_eq!(at(event, change), "HK004 false", "{event:?}");
+        }
+        let refuses = r#"{"decision":"block","patch":{"command":"ls"}}"#;
+        assert_eq!(at(HookEvent::PreToolUse, refuses), "block");
+    }
+
+    #[test]
+    fn messages_cannot_draw_and_are_short() {
+        let out = format!(r#"{{"decision":"warn","message":"\u001b[2J{}"}}"#, "x".repeat(100_000));
+        let answer = answer_of(HookEvent::Stop, false, Exit::Code(0), &out, "");
+        let message = answer.message.unwrap();
+        assert!(message.starts_with("\\u{1b}[2Jxx"), "{message:.40}");
+        assert!(message.chars().count() <= MESSAGE_CHARS_MAX + 6);
+    }
+}

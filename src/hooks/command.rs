@@ -1,0 +1,159 @@
+//! Asking one command hook: a process without a terminal, in the sandbox, with a time limit.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use posse_actors::ports::{Confinement, HookReport, HookSays, Occasion};
+use serde_json::Value;
+
+use crate::hooks::answer::{Answer, Asked, Ended, read, shown};
+use crate::hooks::occasion;
+use crate::hooks::settings::CommandHook;
+use crate::sandbox::{Dialogue, Directory, Outcome, RunError, Sandbox, Spawn};
+
+/// Bytes of standard output; more is an error.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of standard error that are kept.
+const ERRORS_BYTES_MAX: usize = 16 << 10;
+
+/// What hooks are run with.
+#[derive(Debug)]
+pub(super) struct Runner {
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) cwd: PathBuf,
+    pub(super) session_dir: PathBuf,
+    /// Where programs are looked for.
+    pub(super) path: OsString,
+    /// What commands are confined to; a hook's own share of the network is narrower.
+    pub(super) confinement: Confinement,
+    /// Files that decide what posse does. A hook that changes one is told about.
+    pub(super) watched: Vec<PathBuf>,
+    pub(super) count: AtomicU64,
+}
+
+/// Which file stands somewhere, and since when.
+type Stamp = Option<(u64, i64, i64, u64)>;
+
+impl Runner {
+    /// Asks `hook`: one report of what it said, and perhaps one of what it did besides.
+    pub(super) async fn ask(
+        &self,
+        hook: &CommandHook,
+        occasion: &Occasion,
+        timeout: Duration,
+    ) -> Vec<HookReport> {
+        let begin = std::time::Instant::now();
+        let before = self.stamps();
+        let Answer { says, message, metadata } = self.answer(hook, occasion, timeout).await;
+        let duration = begin.elapsed();
+        let report = |says, message, metadata| HookReport {
+            hook: hook.name.clone(),
+            says,
+            message,
+            metadata,
+            duration,
+        };
+        let mut reports = vec![report(says, message, metadata)];
+        let changed = self.watched.iter().zip(before.iter().zip(self.stamps()));
+        let changed = changed.filter(|(_, (before, after))| *before != after);
+        let changed: Vec<String> = changed.map(|(path, _)| path.display().to_string()).collect();
+        if !changed.is_empty() {
+            let text = format!(
+                "HK007 {} changed while this hook ran; the session goes on with what it was \
+                 started with",
+                changed.join(", ")
+            );
+            // First, so that a no stays the last word.
+            reports.insert(0, report(HookSays::Warn, Some(shown(&text)), Value::Null));
+        }
+        reports
+    }
+
+    async fn answer(&self, hook: &CommandHook, occasion: &Occasion, timeout: Duration) -> Answer {
+        let Some(program) = self.program(&hook.program) else {
+            let text = format!("{} was not found", hook.program.display());
+            return Answer::failed("HK001", &text, hook.blocks);
+        };
+        let spawn = self.spawn(hook, occasion, program, timeout);
+        let outcome = match self.sandbox.run(spawn, |_| {}).await {
+            Ok(outcome) => outcome,
+            Err(error) => return Answer::failed("HK001", &cannot_run(&error), hook.blocks),
+        };
+        let Outcome { exit, output, errors, stragglers, .. } = outcome;
+        if let Some(spill) = &output.spill {
+            // It is an error, and nobody reads it.
+            std::fs::remove_file(spill).ok();
+        }
+        let output = [&output.head[..], &output.tail].concat();
+        let asked = Asked {
+            event: hook.event,
+            input: occasion.moment.used().map(|used| &used.input),
+            blocks: hook.blocks,
+        };
+        let timeout_ms = timeout.as_millis();
+        read(&asked, &Ended { exit, output: &output, errors: &errors, stragglers, timeout_ms })
+    }
+
+    fn spawn(
+        &self,
+        hook: &CommandHook,
+        occasion: &Occasion,
+        program: PathBuf,
+        timeout: Duration,
+    ) -> Spawn {
+        let cwd = self.cwd.display().to_string();
+        let mut input = occasion::json(occasion, &cwd).to_string().into_bytes();
+        input.push(b'\n');
+        let nth = self.count.fetch_add(1, Ordering::Relaxed);
+        let network = hook.network && self.confinement.network;
+        Spawn {
+            program,
+            arguments: hook.arguments.iter().map(OsString::from).collect(),
+            directory: Directory::Path(self.cwd.clone()),
+            environment: vec![("POSSE_HOOK_EVENT".into(), hook.event.name().into())],
+            confinement: Confinement { network, ..self.confinement.clone() },
+            timeout,
+            scratch: self.session_dir.join("tmp"),
+            spill: self.session_dir.join("outputs").join(format!("hook-{nth}.txt")),
+            output_bytes_max: OUTPUT_BYTES_MAX,
+            spill_bytes_max: OUTPUT_BYTES_MAX as u64,
+            dialogue: Some(Dialogue { input, errors_bytes_max: ERRORS_BYTES_MAX }),
+        }
+    }
+
+    /// The file of a program. Only absolute folders of `PATH` count: others are whatever the
+    /// working directory has there.
+    fn program(&self, name: &Path) -> Option<PathBuf> {
+        if name.is_absolute() {
+            return name.exists().then(|| name.to_owned());
+        }
+        std::env::split_paths(&self.path)
+            .filter(|folder| folder.is_absolute())
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
+    }
+
+    fn stamps(&self) -> Vec<Stamp> {
+        let stamp = |path: &PathBuf| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
+        };
+        self.watched.iter().map(stamp).collect()
+    }
+}
+
+fn cannot_run(error: &RunError) -> String {
+    match error {
+        RunError::Start { source } => format!("it could not be started: {source}"),
+        RunError::NoDirectory => "the working directory is gone".to_owned(),
+        RunError::NotPrepared { reason } if reason.contains("os error 2)") => format!(
+            "it could not be run: {reason}; its interpreter is missing, or it lies where the \
+             sandbox hides it: in posse's own folders or in /tmp"
+        ),
+        RunError::NotPrepared { reason } => format!("it could not be run: {reason}"),
+    }
+}

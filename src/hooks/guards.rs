@@ -1,0 +1,73 @@
+//! Built-in hooks: no program of the user's is asked about, and none can bring about, a call that
+//! is denied whatever anybody says. Fail closed.
+//!
+//! The policy makes the same judgement of everything that runs, with or without hooks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::ports::{
+    Action, Asking, HookReport, HookSays, Operation, Policy, Situation, Used, Verdict,
+};
+use serde_json::Value;
+
+use crate::secrets::is_secret;
+
+const COMMAND_TOOL: &str = "bash";
+const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
+
+/// What is judged before command hooks, and again after each that changed something.
+pub(super) struct Guards {
+    pub(super) policy: Arc<dyn Policy>,
+    pub(super) cwd: String,
+    pub(super) tier: String,
+}
+
+impl Guards {
+    /// A no, if there is one to say.
+    pub(super) fn judge(&self, used: &Used, agent: &str) -> Option<HookReport> {
+        if used.tool == COMMAND_TOOL {
+            let command = used.input["command"].as_str().unwrap_or_default();
+            return self.dangerous(command, agent).map(|why| report("block-dangerous-bash", why));
+        }
+        let path = used.input["path"].as_str().unwrap_or_default();
+        let secret = WRITE_TOOLS.contains(&used.tool.as_str()) && is_secret(path);
+        let why = || format!("{path} is a secret file, which no tool may write");
+        secret.then(|| report("protect-env-files", why()))
+    }
+
+    /// Why the policy denies `command`, if it does.
+    fn dangerous(&self, command: &str, agent: &str) -> Option<String> {
+        let cwd = self.cwd.clone();
+        let action = Action {
+            tool: COMMAND_TOOL.to_owned(),
+            operations: vec![Operation::Execute { command: command.to_owned(), cwd }],
+            summary: String::new(),
+            detail: command.to_owned(),
+            digest: String::new(),
+        };
+        // Nothing that would help a call may count here.
+        let situation = Situation {
+            agent,
+            grants: &[],
+            asking: Asking::Nobody,
+            now_ms: 0,
+            uptime: Duration::ZERO,
+            tier: &self.tier,
+        };
+        match self.policy.judge(&action, &situation) {
+            Verdict::Deny { reason, rule } => Some(format!("{reason} (rule: {rule})")),
+            Verdict::Allow(_) | Verdict::Ask(_) => None,
+        }
+    }
+}
+
+pub(super) fn report(hook: &str, message: String) -> HookReport {
+    HookReport {
+        hook: hook.to_owned(),
+        says: HookSays::Block,
+        message: Some(message),
+        metadata: Value::Null,
+        duration: Duration::ZERO,
+    }
+}

@@ -1,0 +1,206 @@
+//! `mask-secrets`: known secret values are hidden in what models say and in what tools return,
+//! before anything is recorded or shown. Commands' output is masked where it is read.
+//!
+//! Only values that are known: not a guarantee, and not a reason to print a secret.
+
+use std::sync::Arc;
+
+use futures_util::future::join;
+use posse_actors::conversation::ContentPart;
+use posse_actors::ports::{
+    CallContext, Completion, Delta, DeltaSender, PortFuture, Prepared, Provider, ProviderError,
+    ProviderInfo, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+};
+use posse_actors::tool_call::PermittedCall;
+use secrecy::SecretString;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::secrets::mask::Mask;
+
+/// Deltas between the model and the mask.
+const DELTAS_IN_FLIGHT: usize = 64;
+
+/// Hides values. Without values it puts itself in nobody's way.
+#[derive(Debug, Clone)]
+pub struct Masking(Arc<Mask>);
+
+impl Masking {
+    /// A mask for these values.
+    pub fn new(secrets: &[SecretString]) -> Masking {
+        Masking(Arc::new(Mask::new(secrets)))
+    }
+
+    /// `model`, which says none of them.
+    pub fn model(&self, model: Arc<dyn Provider>) -> Arc<dyn Provider> {
+        if self.0.is_idle() {
+            return model;
+        }
+        Arc::new(MaskedModel { model, mask: Arc::clone(&self.0) })
+    }
+
+    /// `tools`, which return none of them.
+    pub fn tools(&self, tools: Toolbox) -> Toolbox {
+        if self.0.is_idle() {
+            return tools;
+        }
+        let mut masked = Toolbox::default();
+        for tool in tools.iter() {
+            let tool = MaskedTool { tool: Arc::clone(tool), mask: Arc::clone(&self.0) };
+            let taken = masked.register(Arc::new(tool)).is_err();
+            debug_assert!(!taken, "their names were different before");
+        }
+        masked
+    }
+}
+
+struct MaskedModel {
+    model: Arc<dyn Provider>,
+    mask: Arc<Mask>,
+}
+
+impl Provider for MaskedModel {
+    fn info(&self) -> ProviderInfo {
+        self.model.info()
+    }
+
+    fn account(&self) -> String {
+        self.model.account()
+    }
+
+    fn complete(
+        &self,
+        request: Request,
+        deltas: DeltaSender,
+    ) -> PortFuture<Result<Completion, ProviderError>> {
+        let mask = Arc::clone(&self.mask);
+        let (raw, mut arriving) = mpsc::channel(DELTAS_IN_FLIGHT);
+        let reply = self.model.complete(request, raw);
+        Box::pin(async move {
+            let relay = async {
+                let mut streams = Streams::new(&mask, &deltas);
+                while let Some(delta) = arriving.recv().await {
+                    streams.push(delta).await;
+                }
+                streams.finish().await;
+            };
+            // The relay ends when the model's end is dropped, which is when it has answered.
+            let (mut result, ()) = join(reply, relay).await;
+            match &mut result {
+                Ok(completion) => hide_in_reply(&mask, completion),
+                Err(ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. }) => {
+                    if let Some(plain) = mask.text(partial) {
+                        *partial = plain;
+                    }
+                }
+                Err(_) => {}
+            }
+            result
+        })
+    }
+}
+
+fn hide_in_reply(mask: &Mask, completion: &mut Completion) {
+    let message = &mut completion.message;
+    let thinking = message.reasoning.as_mut().map(|reasoning| &mut reasoning.text);
+    for text in message.content.iter_mut().chain(thinking) {
+        if let Some(plain) = mask.text(text) {
+            *text = plain;
+        }
+    }
+}
+
+/// The two streams of a reply. What may be the beginning of a secret waits for what follows.
+struct Streams<'a> {
+    text: Mask,
+    thinking: Mask,
+    out: &'a DeltaSender,
+}
+
+impl<'a> Streams<'a> {
+    fn new(mask: &Mask, out: &'a DeltaSender) -> Streams<'a> {
+        Streams { text: mask.fresh(), thinking: mask.fresh(), out }
+    }
+
+    async fn push(&mut self, delta: Delta) {
+        let mut plain = Vec::new();
+        let delta = match delta {
+            Delta::Text(piece) => {
+                self.text.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
+                Delta::Text(text_of(plain))
+            }
+            Delta::Thinking(piece) => {
+                self.thinking.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
+                Delta::Thinking(text_of(plain))
+            }
+            // Whole, and our own words.
+            Delta::Notice(line) => Delta::Notice(line),
+            Delta::Alive => Delta::Alive,
+        };
+        self.send(delta).await;
+    }
+
+    async fn finish(mut self) {
+        let (mut text, mut thinking) = (Vec::new(), Vec::new());
+        self.thinking.finish(|bytes| thinking.extend_from_slice(bytes));
+        self.text.finish(|bytes| text.extend_from_slice(bytes));
+        self.send(Delta::Thinking(text_of(thinking))).await;
+        self.send(Delta::Text(text_of(text))).await;
+    }
+
+    async fn send(&self, delta: Delta) {
+        let is_empty = match &delta {
+            Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => text.is_empty(),
+            Delta::Alive => false,
+        };
+        if !is_empty {
+            // Whoever listened may be gone; the reply still comes to its end.
+            self.out.send(delta).await.ok();
+        }
+    }
+}
+
+/// Pieces are cut before a secret begins, which is between characters.
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+struct MaskedTool {
+    tool: Arc<dyn Tool>,
+    mask: Arc<Mask>,
+}
+
+impl Tool for MaskedTool {
+    fn spec(&self) -> &ToolSpec {
+        self.tool.spec()
+    }
+
+    fn prepare(
+        &self,
+        arguments: Value,
+        context: CallContext,
+    ) -> PortFuture<Result<Prepared, ToolError>> {
+        self.tool.prepare(arguments, context)
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let (run, mask) = (self.tool.run(call, context), Arc::clone(&self.mask));
+        Box::pin(async move {
+            let mut output = run.await;
+            for part in &mut output.content {
+                if let ContentPart::Text { text } = part
+                    && let Some(plain) = mask.text(text)
+                {
+                    *text = plain;
+                }
+            }
+            mask.value(&mut output.metadata);
+            output
+        })
+    }
+
+    fn history_shortened(&self) {
+        self.tool.history_shortened();
+    }
+}

@@ -1,0 +1,331 @@
+//! Command hooks as the configuration describes them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use posse_actors::ports::{HookEvent, Used};
+use serde_json::{Map, Value};
+
+use crate::failure::{Exit, Failure, nearest};
+
+/// Hooks that one session may have.
+const HOOKS_MAX: usize = 64;
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+const TIMEOUT_MS_MAX: u64 = 600_000;
+const MEMBERS: [&str; 7] =
+    ["name", "event", "match", "command", "timeoutMs", "onFailure", "network"];
+
+/// One entry of `hooks`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CommandHook {
+    pub(super) name: String,
+    pub(super) event: HookEvent,
+    filter: Filter,
+    /// An absolute path, or a name to look for on `PATH`.
+    pub(super) program: PathBuf,
+    pub(super) arguments: Vec<String>,
+    pub(super) timeout: Duration,
+    /// `onFailure` is `block`: that it cannot answer is a no.
+    pub(super) blocks: bool,
+    /// Whether it may reach the network, where commands may.
+    pub(super) network: bool,
+}
+
+/// Which calls a hook is asked about. Empty lists are about every call.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Filter {
+    tools: Vec<String>,
+    /// Arguments by name, and what they have to look like.
+    input: Vec<(String, String)>,
+}
+
+impl CommandHook {
+    /// Whether it listens at `event`, to `tool` if it is about one.
+    pub(super) fn hears(&self, event: HookEvent, tool: Option<&str>) -> bool {
+        let tools = &self.filter.tools;
+        let of_tool = |tool: &str| tools.iter().any(|pattern| matches(pattern, tool));
+        self.event == event && (tools.is_empty() || tool.is_some_and(of_tool))
+    }
+
+    /// Whether a call is one that it wants to be asked about.
+    pub(super) fn is_about(&self, used: &Used) -> bool {
+        self.filter.input.iter().all(|(name, pattern)| match &used.input[name] {
+            Value::Null => false,
+            Value::String(text) => matches(pattern, text),
+            other => matches(pattern, &other.to_string()),
+        })
+    }
+}
+
+/// Reads every entry, and says everything that is wrong with them.
+pub(super) fn parse(
+    entries: &[Value],
+    home: Option<&Path>,
+) -> Result<Vec<CommandHook>, Vec<Failure>> {
+    if entries.len() > HOOKS_MAX {
+        let what = format!("there are {} hooks; {HOOKS_MAX} may be there", entries.len());
+        return Err(vec![wrong(what).at("hooks")]);
+    }
+    let (mut hooks, mut failures) = (Vec::new(), Vec::new());
+    for (nth, entry) in entries.iter().enumerate() {
+        match hook(entry, nth, home) {
+            Ok(hook) => hooks.push(hook),
+            Err(failure) => failures.push(failure.at(format!("hooks[{nth}]"))),
+        }
+    }
+    if failures.is_empty() { Ok(hooks) } else { Err(failures) }
+}
+
+fn hook(entry: &Value, nth: usize, home: Option<&Path>) -> Result<CommandHook, Failure> {
+    let entry = entry.as_object().ok_or_else(|| wrong("a hook is an object"))?;
+    known(entry, &MEMBERS)?;
+    let event = event(entry)?;
+    let (program, arguments) = command(entry, home)?;
+    let name = match text(entry, "name")? {
+        Some(name) => name.to_owned(),
+        None => program
+            .file_name()
+            .map_or_else(|| format!("hooks[{nth}]"), |name| name.to_string_lossy().into_owned()),
+    };
+    let blocks = match text(entry, "onFailure")? {
+        None | Some("warn") => false,
+        Some("block") if event.may_fail_closed() => true,
+        Some("block") => {
+            let what = format!("onFailure cannot be \"block\" at {}", event.name());
+            return Err(
+                wrong(what).because("there is nothing left to block, or it means more work")
+            );
+        }
+        Some(_) => return Err(wrong("onFailure must be \"warn\" or \"block\"")),
+    };
+    let timeout = match entry.get("timeoutMs") {
+        None => TIMEOUT_DEFAULT,
+        Some(value) => {
+            let ms = value.as_u64().filter(|ms| (1..=TIMEOUT_MS_MAX).contains(ms));
+            let what = || wrong(format!("timeoutMs must be a whole number 1–{TIMEOUT_MS_MAX}"));
+            Duration::from_millis(ms.ok_or_else(what)?)
+        }
+    };
+    let network = match entry.get("network") {
+        None => false,
+        Some(on) => on.as_bool().ok_or_else(|| wrong("network must be true or false"))?,
+    };
+    let filter = filter(entry, event)?;
+    Ok(CommandHook { name, event, filter, program, arguments, timeout, blocks, network })
+}
+
+fn event(entry: &Map<String, Value>) -> Result<HookEvent, Failure> {
+    let names = || HookEvent::ALL.into_iter().map(HookEvent::name);
+    let given = text(entry, "event")?.unwrap_or_default();
+    HookEvent::ALL.into_iter().find(|event| event.name() == given).ok_or_else(|| {
+        let failure =
+            wrong(format!("event must be one of {}", names().collect::<Vec<_>>().join(", ")));
+        match nearest(given, names()) {
+            Some(meant) => failure.fix(format!("did you mean \"{meant}\"?")),
+            None => failure,
+        }
+    })
+}
+
+/// A program is found the same way wherever posse works: a path relative to the working directory
+/// would be whatever a repository put there.
+fn command(
+    entry: &Map<String, Value>,
+    home: Option<&Path>,
+) -> Result<(PathBuf, Vec<String>), Failure> {
+    let words = entry.get("command").and_then(texts).unwrap_or_default();
+    let Some((program, arguments)) = words.split_first().filter(|(first, _)| !first.is_empty())
+    else {
+        return Err(wrong("command must be a list of texts: the program and its arguments")
+            .fix(r#"for a line of shell: ["sh", "-c", "…"]"#));
+    };
+    if words.iter().any(|word| word.contains('\0')) {
+        return Err(wrong("command contains a NUL character"));
+    }
+    let at_home = |word: &str| match (word.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest).display().to_string(),
+        _ => word.to_owned(),
+    };
+    let path = PathBuf::from(at_home(program));
+    if program.starts_with("~/") && home.is_none() {
+        return Err(wrong("there is no home for ~/ in command"));
+    }
+    if program.contains('/') && !path.is_absolute() {
+        return Err(wrong(format!("the program of command is a relative path: {program}"))
+            .because("which file that is would depend on the folder that posse works in")
+            .fix("write an absolute path, ~/…, or a name that is on PATH"));
+    }
+    Ok((path, arguments.iter().map(|word| at_home(word)).collect()))
+}
+
+fn filter(entry: &Map<String, Value>, event: HookEvent) -> Result<Filter, Failure> {
+    let Some(filter) = entry.get("match") else { return Ok(Filter::default()) };
+    let filter = filter.as_object().ok_or_else(|| wrong("match must be an object"))?;
+    known(filter, &["tools", "input"])?;
+    if !event.is_of_tool() {
+        return Err(wrong(format!("match is about tools, and {} is not", event.name())));
+    }
+    let tools = match filter.get("tools") {
+        None => Vec::new(),
+        Some(tools) => texts(tools)
+            .filter(|tools| !tools.is_empty())
+            .ok_or_else(|| wrong("match.tools must be a list of names; * stands for any part"))?,
+    };
+    let wrong_input = || wrong("match.input must be an object of texts; * stands for any part");
+    let input = match filter.get("input") {
+        None => Vec::new(),
+        Some(input) => input
+            .as_object()
+            .ok_or_else(wrong_input)?
+            .iter()
+            .map(|(name, pattern)| Some((name.clone(), pattern.as_str()?.to_owned())))
+            .collect::<Option<_>>()
+            .ok_or_else(wrong_input)?,
+    };
+    Ok(Filter { tools, input })
+}
+
+fn known(entry: &Map<String, Value>, members: &[&str]) -> Result<(), Failure> {
+    match entry.keys().find(|name| !members.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let failure = wrong(format!("unknown key \"{name}\""));
+            Err(match nearest(name, members.iter().copied()) {
+                Some(meant) => failure.fix(format!("did you mean \"{meant}\"?")),
+                None => failure,
+            })
+        }
+    }
+}
+
+fn text<'a>(entry: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Failure> {
+    let is_line =
+        |text: &&str| !text.is_empty() && text.len() <= 200 && !text.contains(char::is_control);
+    match entry.get(name) {
+        None => Ok(None),
+        Some(value) => match value.as_str().filter(is_line) {
+            Some(text) => Ok(Some(text)),
+            None => Err(wrong(format!("{name} must be a text of one line"))),
+        },
+    }
+}
+
+fn texts(value: &Value) -> Option<Vec<String>> {
+    value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+fn wrong(what: impl Into<String>) -> Failure {
+    Failure::new("HK010", Exit::Configuration, what)
+}
+
+/// Whether `text` is what `pattern` says, in which `*` stands for any text. In time of the length
+/// of one times that of the other.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut at, mut in_text) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while in_text < text.len() {
+        if pattern.get(at) == Some(&b'*') {
+            star = Some((at, in_text));
+            at += 1;
+        } else if pattern.get(at) == Some(&text[in_text]) {
+            at += 1;
+            in_text += 1;
+        } else if let Some((star_at, from)) = star {
+            star = Some((star_at, from + 1));
+            at = star_at + 1;
+            in_text = from + 1;
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::CallId;
+    use serde_json::json;
+
+    use super::*;
+
+    fn one(entry: &Value) -> Result<CommandHook, String> {
+        let parsed = parse(std::slice::from_ref(entry), Some(Path::new("/home/u")));
+        parsed.map(|mut hooks| hooks.remove(0)).map_err(|failures| failures[0].to_string())
+    }
+
+    #[test]
+    fn a_hook_has_sensible_defaults() {
+        let hook = one(&json!({"event": "PreToolUse", "command": ["~/bin/check", "~/x"]})).unwrap();
+        assert_eq!(hook.arguments, ["/home/u/x"]);
+        assert_eq!((hook.name.as_str(), hook.timeout), ("check", TIMEOUT_DEFAULT));
+        assert_eq!((hook.program.as_path(), hook.blocks), (Path::new("/home/u/bin/check"), false));
+        assert!(!hook.network && hook.hears(HookEvent::PreToolUse, Some("bash")));
+        assert!(!hook.hears(HookEvent::PostToolUse, Some("bash")));
+    }
+
+    #[test]
+    fn a_filter_chooses_calls() {
+        let hook = one(&json!({
+            "event": "PreToolUse", "command": ["sh"],
+            "match": {"tools": ["bash", "*_file"], "input": {"path": "*.rs"}},
+        }));
+        let hook = hook.unwrap();
+        for (tool, hears) in
+            [("bash", true), ("write_file", true), ("bash2", false), ("grep", false)]
+        {
+            assert_eq!(hook.hears(HookEvent::PreToolUse, Some(tool)), hears, "{tool}");
+        }
+        let about = |input: Value| {
+            hook.is_about(&Used { call_id: CallId::new("c"), tool: "bash".to_owned(), input })
+        };
+        assert!(about(json!({"path": "src/a.rs"})));
+        for input in [json!({"path": "a.txt"}), json!({}), json!({"path": 1}), json!("x")] {
+            assert!(!about(input.clone()), "{input}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_quick_and_exact() {
+        for (pattern, text, fits) in [
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("a*c", "abbc", true),
+            ("a*c", "abb", false),
+            ("*push*", "git push -f", true),
+            ("git push", "git push -f", false),
+            ("**a**", "bab", true),
+        ] {
+            assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
+        }
+        assert!(!matches(&"*a".repeat(500), &"a".repeat(499)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_with_its_place() {
+        let rows = [
+            json!("x"),
+            json!({"event": "PreToolUse"}),
+            json!({"event": "PreToolUse", "command": "rm -rf /"}),
+            json!({"event": "PreToolUse", "command": []}),
+            json!({"event": "PreToolUse", "command": ["hooks/check.sh"]}),
+            json!({"event": "PreToolUse", "command": ["./check.sh"]}),
+            json!({"event": "preToolUse", "command": ["x"]}),
+            json!({"event": "PreToolUse", "command": ["x"], "onFailure": "deny"}),
+            json!({"event": "Stop", "command": ["x"], "onFailure": "block"}),
+            json!({"event": "SessionEnd", "command": ["x"], "onFailure": "block"}),
+            json!({"event": "PreToolUse", "command": ["x"], "timeoutMs": 0}),
+            json!({"event": "PreToolUse", "command": ["x"], "timeoutMS": 10}),
+            json!({"event": "Stop", "command": ["x"], "match": {"tools": ["bash"]}}),
+            json!({"event": "PreToolUse", "command": ["x"], "match": {"tools": []}}),
+            json!({"event": "PreToolUse", "command": ["x"], "match": {"tool": "bash"}}),
+            json!({"event": "PreToolUse", "command": ["x"], "match": {"input": {"path": 1}}}),
+            json!({"event": "PreToolUse", "command": ["x"], "network": "yes"}),
+        ];
+        let told: Vec<String> = rows.iter().map(|row| one(row).unwrap_err()).collect();
+        insta::assert_snapshot!(told.join("\n"));
+        let many = vec![json!({"event": "Stop", "command": ["x"]}); HOOKS_MAX + 1];
+        assert!(parse(&many, None).is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! What needs no process: guards, and masks around models and tools.
+
+use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, SessionId, StopReason};
+use posse_actors::ports::{
+    Action, Completion, Delta, Provider, ProviderError, Request, Situation, Used, Verdict,
+};
+use posse_actors::testing::{PolicyFn, ScriptedModel, Step, allow_all};
+use proptest::prelude::*;
+use secrecy::SecretString;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::*;
+
+fn hooks_of(policy: Arc<dyn Policy>) -> Arc<dyn Hook> {
+    let entries = [json!({"event": "PreToolUse", "command": ["/gone"], "onFailure": "block"})];
+    let settings = HookSettings {
+        entries: &entries,
+        home: None,
+        path: OsString::new(),
+        cwd: PathBuf::from("/"),
+        session_dir: PathBuf::from("/gone"),
+        confinement: Confinement {
+            profile: "workspace-write".to_owned(),
+            writable_roots: Vec::new(),
+            network: false,
+        },
+        tier: "none".to_owned(),
+        watched: Vec::new(),
+    };
+    let sandbox = Sandbox::with_helper(PathBuf::from("/gone"), Vec::new());
+    hooks(settings, Arc::new(sandbox), policy).unwrap()
+}
+
+fn says(policy: Arc<dyn Policy>, tool: &str, input: Value) -> String {
+    let used = Used { call_id: CallId::new("c"), tool: tool.to_owned(), input };
+    let occasion = Occasion {
+        session_id: SessionId::new("s"),
+        origin: None,
+        moment: Moment::PreToolUse(used),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let reports = runtime.block_on(hooks_of(policy).fire(occasion));
+    assert_eq!(reports.len(), 1);
+    format!("{} {:?}", reports[0].hook, reports[0].says)
+}
+
+#[test]
+fn guards_come_first_and_a_guard_that_crashes_says_no() {
+    let denies: Arc<dyn Policy> = Arc::new(PolicyFn(|action: &Action, _: &Situation<'_>| {
+        assert!(action.detail != "crash", "the guard crashes");
+        Verdict::Deny { reason: "no".to_owned(), rule: "test".to_owned() }
+    }));
+    let of = |policy: &Arc<dyn Policy>, tool, input| says(Arc::clone(policy), tool, input);
+    let command = |text: &str| json!({"command": text});
+    assert_eq!(of(&denies, "bash", command("x")), "block-dangerous-bash Block");
+    let crashed = r#"built-in Failed { code: "HK006", blocks: true }"#;
+    assert_eq!(of(&denies, "bash", command("crash")), crashed);
+    for tool in ["write_file", "edit_file", "multi_edit"] {
+        let env = json!({"path": "a/.env.local"});
+        assert_eq!(of(&denies, tool, env), "protect-env-files Block", "{tool}");
+    }
+    // Where the guards have nothing to say, the command is asked, and is not there.
+    let asked = r#"gone Failed { code: "HK001", blocks: true }"#;
+    assert_eq!(of(&allow_all(), "bash", command("x")), asked);
+    assert_eq!(of(&denies, "write_file", json!({"path": ".env.example"})), asked);
+    assert_eq!(of(&denies, "read_file", json!({"path": ".env"})), asked);
+}
+
+#[test]
+fn without_hooks_nobody_is_asked() {
+    let hooks = hooks_of(allow_all());
+    assert!(hooks.hears(HookEvent::PreToolUse, Some("bash")));
+    assert!(!hooks.hears(HookEvent::PostToolUse, Some("bash")));
+    assert!(!hooks.hears(HookEvent::Stop, None));
+}
+
+const SECRET: &str = "sk-abcdef-123456";
+
+fn masking() -> Masking {
+    Masking::new(&[SecretString::from(SECRET)])
+}
+
+/// What is streamed, and how it ended.
+fn streamed(step: Step) -> (String, Result<Completion, ProviderError>) {
+    let model = masking().model(Arc::new(ScriptedModel::new(vec![step])));
+    let request = Request {
+        messages: Vec::new(),
+        tools: Arc::new([]),
+        stream: true,
+        tokens_max: None,
+        temperature: None,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (sender, mut receiver) = mpsc::channel(4);
+        let relay = async {
+            let mut all = String::new();
+            while let Some(delta) = receiver.recv().await {
+                match delta {
+                    Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => {
+                        all.push_str(&text);
+                    }
+                    Delta::Alive => {}
+                }
+            }
+            all
+        };
+        let (result, all) =
+            futures_util::future::join(model.complete(request, sender), relay).await;
+        (all, result)
+    })
+}
+
+#[test]
+fn a_reply_says_no_secret_however_it_is_cut_or_breaks_off() {
+    for cut in 0..=SECRET.len() {
+        let (a, b) = SECRET.split_at(cut);
+        let pieces = vec!["the key: ".to_owned(), a.to_owned(), b.to_owned(), ".".to_owned()];
+        let (all, result) = streamed(Step::Say(pieces));
+        assert_eq!(all, "the key: [secret].", "cut at {cut}");
+        assert_eq!(result.unwrap().message.content.as_deref(), Some("the key: [secret]."));
+    }
+    let error = || ProviderError::Broken { partial: format!("x {SECRET}"), source: "cut".into() };
+    let (all, result) = streamed(Step::Fail(format!("x {SECRET}"), error()));
+    assert_eq!(all, "x [secret]");
+    assert!(
+        matches!(result, Err(ProviderError::Broken { partial, .. }) if partial == "x [secret]")
+    );
+    let thought =
+        posse_actors::conversation::Reasoning { text: SECRET.to_owned(), ..Default::default() };
+    let message =
+        AssistantMessage { content: None, reasoning: Some(thought), tool_calls: Vec::new() };
+    let reply = Completion { message, stop_reason: StopReason::EndTurn, usage: None, model: None };
+    let (_, result) = streamed(Step::Reply(reply));
+    assert_eq!(result.unwrap().message.reasoning.unwrap().text, "[secret]");
+}
+
+#[test]
+fn without_secrets_nothing_is_wrapped() {
+    let model: Arc<dyn Provider> = Arc::new(ScriptedModel::new(Vec::new()));
+    let same = Masking::new(&[SecretString::from("short")]).model(Arc::clone(&model));
+    assert!(Arc::ptr_eq(&model, &same));
+}
+
+proptest! {
+    #[test]
+    fn ordinary_text_is_streamed_as_it_is(pieces in prop::collection::vec("[a-ü😀 sk-]{0,12}", 0..8)) {
+        let whole = pieces.concat();
+        prop_assume!(!whole.contains("sk-abcde"));
+        let (all, result) = streamed(Step::Say(pieces));
+        prop_assert_eq!(&all, &whole);
+        let said = result.unwrap().message.content.unwrap_or_default();
+        prop_assert_eq!(said, whole);
+    }
+}
+
+#[test]
+fn a_tool_returns_no_secret() {
+    let mut toolbox = posse_actors::ports::Toolbox::default();
+    toolbox.register(Arc::new(posse_actors::testing::EchoTool::new())).ok();
+    let tools = masking().tools(toolbox);
+    let tool = Arc::clone(tools.get("echo").unwrap());
+    let context = posse_actors::ports::CallContext {
+        session_id: SessionId::new("s"),
+        call_id: CallId::new("c"),
+        agent: "build".to_owned(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let output = runtime.block_on(async {
+        let arguments = json!({"text": format!("key {SECRET}")});
+        let prepared = tool.prepare(arguments, context.clone()).await.unwrap();
+        let call = posse_actors::conversation::ToolCall {
+            id: CallId::new("c"),
+            provider_id: None,
+            name: "echo".to_owned(),
+            arguments: String::new(),
+        };
+        let confinement = posse_actors::testing::test_confinement();
+        let permitted = posse_actors::tool_call::permit_for_test(call, prepared, confinement);
+        let (output, _watched) = mpsc::channel(1);
+        let (facts, _recorded) = mpsc::channel(1);
+        let context = posse_actors::ports::RunContext {
+            call: context,
+            output,
+            facts,
+            output_bytes_max: 1000,
+        };
+        tool.run(permitted, context).await
+    });
+    assert_eq!(output.content, [ContentPart::text("key [secret]")]);
+}

@@ -1,0 +1,387 @@
+//! Commands in the policy: which of their parts grants and rules cover, and what is asked where
+//! they do not.
+
+use posse_actors::event::{Grant, Scope};
+use posse_actors::ports::{Asking, Operation, Question, Situation};
+
+use crate::failure::printable;
+use crate::permission::rules::{Decision, Rule};
+use crate::permission::shell::allow::{Ground, Part};
+use crate::permission::shell::danger::Place;
+use crate::permission::shell::wrappers::wrapper_named;
+use crate::permission::shell::{Judged, judge, quoted, split};
+use crate::permission::{Case, RulePolicy, SandboxMode};
+use crate::secrets::is_secret;
+
+/// What a grant for a command is called.
+pub(crate) const EXECUTE: &str = "execute";
+/// Parts that are named in a question.
+const NAMED_MAX: usize = 3;
+/// Characters of a part in a question.
+const NAMED_CHARS_MAX: usize = 80;
+
+/// Programs that no grant is suggested for: they run whatever they are told, reach other machines,
+/// or destroy. A rule that the user writes can allow them.
+const NEVER_SUGGESTED: [&str; 84] = [
+    "ash",
+    "at",
+    "awk",
+    "bash",
+    "batch",
+    "bun",
+    "bwrap",
+    "busybox",
+    "cd",
+    "chgrp",
+    "chmod",
+    "chown",
+    "chroot",
+    "command",
+    "cp",
+    "crontab",
+    "csh",
+    "curl",
+    "dash",
+    "dd",
+    "deno",
+    "doas",
+    "docker",
+    "dotenv",
+    "ed",
+    "emacs",
+    "env",
+    "eval",
+    "ex",
+    "exec",
+    "expect",
+    "find",
+    "fish",
+    "flock",
+    "ftp",
+    "gawk",
+    "gdb",
+    "git",
+    "ionice",
+    "kill",
+    "killall",
+    "ksh",
+    "ln",
+    "lua",
+    "mv",
+    "nc",
+    "ncat",
+    "nice",
+    "node",
+    "nohup",
+    "npx",
+    "nsenter",
+    "osascript",
+    "parallel",
+    "perl",
+    "php",
+    "pkexec",
+    "pkill",
+    "podman",
+    "pushd",
+    "python",
+    "python3",
+    "rm",
+    "rsync",
+    "ruby",
+    "scp",
+    "script",
+    "sed",
+    "setsid",
+    "sftp",
+    "sh",
+    "shred",
+    "source",
+    "ssh",
+    "stdbuf",
+    "su",
+    "sudo",
+    "systemctl",
+    "telnet",
+    "timeout",
+    "vim",
+    "watch",
+    "wget",
+    "xargs",
+];
+/// Programs that run what the project's files say.
+const REPOSITORY: [&str; 20] = [
+    "bazel", "cargo", "ctest", "deno", "dotnet", "go", "gradle", "jest", "just", "make", "mvn",
+    "ninja", "npm", "pnpm", "pytest", "rake", "tox", "vitest", "yarn", "meson",
+];
+
+/// Why a part of a command is not covered.
+pub(crate) struct Uncovered<'a> {
+    /// The part; none where it is about the whole.
+    pub(crate) part: Option<&'a Part>,
+    /// For a person.
+    pub(crate) reason: String,
+    /// Whether a grant would cover it.
+    pub(crate) grantable: bool,
+}
+
+impl RulePolicy {
+    /// Looks at a command from all sides.
+    pub(crate) fn judged(&self, command: &str, cwd: &str) -> Judged {
+        let place = Place { cwd: Some(cwd), home: &self.home };
+        judge(command, Ground { place, roots: &self.roots, closed: &self.own_dirs })
+    }
+
+    /// Whether anything but an answer can allow commands here.
+    pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
+        let chosen = self.sandbox == SandboxMode::Off && self.sandbox_off_given;
+        match situation.tier {
+            "none" if !chosen => Err("nothing confines commands here".to_owned()),
+            "reduced" if self.secrets_in_reach => {
+                Err("commands could read the project's secret files, which cannot be hidden here"
+                    .to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What of the commands neither a grant nor a rule covers. Grants come first.
+    pub(crate) fn uncovered<'a>(
+        &self,
+        scripts: &'a [Judged],
+        situation: &Situation<'_>,
+    ) -> Vec<Uncovered<'a>> {
+        let grants: Vec<Vec<String>> = situation
+            .grants
+            .iter()
+            .filter(|grant| grant.operation == EXECUTE)
+            .filter_map(|grant| split(&grant.target))
+            .collect();
+        let mut missing = Vec::new();
+        for script in scripts {
+            if let Some(outside) = &script.outside {
+                missing.push(Uncovered { part: None, reason: outside.clone(), grantable: false });
+                continue;
+            }
+            missing.extend(script.parts.iter().filter_map(|part| self.lacks(part, &grants)));
+            if missing.is_empty() && !script.is_read_alike() {
+                let reason = "it can be read in more than one way".to_owned();
+                missing.push(Uncovered { part: None, reason, grantable: false });
+            }
+        }
+        missing
+    }
+
+    fn lacks<'a>(&self, part: &'a Part, grants: &[Vec<String>]) -> Option<Uncovered<'a>> {
+        let uncovered =
+            |reason: String, grantable| Some(Uncovered { part: Some(part), reason, grantable });
+        if let Some(barred) = &part.barred {
+            return uncovered(barred.clone(), false);
+        }
+        let granted = grants.iter().any(|grant| part.is_granted(grant));
+        let rule = self
+            .rules
+            .iter()
+            .filter(|rule| rule.is_about(part))
+            .max_by_key(|rule| (rule.specificity(), rule.decision == Decision::Ask));
+        let ruled = rule.is_some_and(|rule| rule.decision == Decision::Allow);
+        if (granted || ruled) && part.acts.is_none() {
+            return None;
+        }
+        if let Some(rule) = rule.filter(|rule| !granted && rule.decision == Decision::Ask) {
+            return uncovered(rule.why(), false);
+        }
+        if let Some(acts) = &part.acts {
+            return uncovered(acts.clone(), false);
+        }
+        uncovered("no rule or grant covers it".to_owned(), true)
+    }
+
+    /// What is asked about a command that is not covered.
+    pub(super) fn command_question(&self, case: &Case<'_>) -> Question {
+        let situation = case.situation;
+        let allowed = self.allows_commands(situation);
+        let missing = self.uncovered(&case.scripts, situation);
+        let grant = allowed.is_ok().then(|| suggestion(&missing)).flatten();
+        let mut reason = match &allowed {
+            Err(why) => format!("{why}: every command is asked about"),
+            Ok(()) => said(&missing),
+        };
+        let mut scopes = vec![Scope::Once];
+        if let Some(grant) = &grant {
+            scopes.extend([Scope::Session, Scope::Project]);
+            let words = split(&grant.target).unwrap_or_default();
+            let project = words.first().is_some_and(|word| REPOSITORY.contains(&word.as_str()));
+            if !project {
+                scopes.push(Scope::Global);
+            }
+            if situation.asking == Asking::Human {
+                reason.push_str(&offered(&grant.target, project));
+            }
+        }
+        Question {
+            reason,
+            scopes,
+            grant,
+            yes_covers: situation.tier != "none"
+                || (self.sandbox == SandboxMode::Off && self.sandbox_off_given),
+            rule: None,
+            confinement: self.confinement(situation),
+        }
+    }
+
+    /// The rule that would have allowed the command and little else.
+    pub(super) fn command_rule(case: &Case<'_>) -> Option<String> {
+        let [script] = case.scripts.as_slice() else { return None };
+        let [part] = script.parts.as_slice() else { return None };
+        let plain = script.outside.is_none() && part.literal && part.barred.is_none();
+        let runs_more = script.findings.runs.iter().any(|run| {
+            // The innermost program decides: alone, an interpreter is the beginning of everything.
+            run.programs.last().and_then(|at| run.words.get(*at..)).is_none_or(|words| {
+                let (program, rest) = words.split_first().map_or(("", words), |(p, r)| (p, r));
+                let alone = rest.iter().all(|word| word.starts_with('-'));
+                wrapper_named(program).is_some() || (never_suggested(program) && alone)
+            })
+        });
+        (plain && !runs_more && part.acts.is_none()).then(|| quoted(&part.words))
+    }
+}
+
+/// Words of commands that name a secret, outside of data.
+pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
+    let plain = script.outside.is_none()
+        && script
+            .parts
+            .iter()
+            .all(|part| part.known && part.acts.is_none() && part.barred.is_none());
+    if plain {
+        // The table knows which of their words name files, and has looked at those.
+        return None;
+    }
+    let words =
+        script.findings.runs.iter().flat_map(|run| &run.words).chain(&script.findings.files);
+    words.map(String::as_str).find(|word| {
+        let mut parts = word.split(['=', ':', ',', '@']).chain([*word]);
+        parts.any(|part| !part.contains(char::is_whitespace) && is_secret(part))
+    })
+}
+
+/// The one operation that is missing, if it can be granted.
+fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
+    let first = missing.first()?.part?.operation();
+    let same = |uncovered: &Uncovered<'_>| {
+        uncovered.grantable && uncovered.part.is_some_and(|part| part.operation() == first)
+    };
+    let words = first.as_ref()?;
+    let sensible = missing.iter().all(same) && may_be_suggested(words);
+    sensible.then(|| Grant {
+        operation: EXECUTE.to_owned(),
+        target: quoted(words),
+        scope: Scope::Session,
+    })
+}
+
+/// Whether a grant for it may be offered.
+pub(crate) fn may_be_suggested(words: &[String]) -> bool {
+    // What git does is in its subcommand, and `cd` goes to one folder.
+    let told = |program: &str| words.len() > 1 && matches!(program, "git" | "cd");
+    words.first().is_some_and(|program| !never_suggested(program) || told(program))
+}
+
+fn never_suggested(program: &str) -> bool {
+    let stem = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    NEVER_SUGGESTED.contains(&program) || NEVER_SUGGESTED.contains(&stem)
+}
+
+/// What is missing, in words.
+fn said(missing: &[Uncovered<'_>]) -> String {
+    let mut named: Vec<String> = Vec::new();
+    for uncovered in missing {
+        let text = match uncovered.part {
+            Some(part) if part.words.is_empty() => uncovered.reason.clone(),
+            Some(part) => {
+                let words = quoted(&part.words);
+                let mut shown: String = words.chars().take(NAMED_CHARS_MAX).collect();
+                if shown.len() < words.len() {
+                    shown.push('…');
+                }
+                format!("`{}`: {}", printable(&shown), printable(&uncovered.reason))
+            }
+            None => printable(&uncovered.reason),
+        };
+        if !named.contains(&text) {
+            named.push(text);
+        }
+        if named.len() > NAMED_MAX {
+            break;
+        }
+    }
+    if named.len() > NAMED_MAX {
+        named.truncate(NAMED_MAX);
+        named.push("and more".to_owned());
+    }
+    if named.is_empty() { "commands are asked about".to_owned() } else { named.join("; ") }
+}
+
+/// What a wider answer allows.
+fn offered(target: &str, project: bool) -> String {
+    let target = printable(target);
+    let mut text = format!("; a grant would cover `{target}` with options that are known");
+    if project {
+        text.push_str(", which is whatever the project's files make it run");
+    }
+    text
+}
+
+impl Part {
+    /// What a grant for it is about: the program and its subcommand, or all of its words where
+    /// nothing is known about the program.
+    pub(crate) fn operation(&self) -> Option<Vec<String>> {
+        if !self.literal && !self.known {
+            return None;
+        }
+        let length = if self.known { self.named } else { self.words.len() };
+        Some(self.words.iter().take(length).cloned().collect())
+    }
+
+    /// Whether `grant` covers it: its words begin so, and what follows is known to be harmless.
+    pub(crate) fn is_granted(&self, grant: &[String]) -> bool {
+        let begins = !grant.is_empty() && self.words.starts_with(grant);
+        begins && (self.known || (self.literal && self.words.len() == grant.len()))
+    }
+}
+
+impl Rule {
+    /// Whether it asks about or allows a part of a command.
+    fn is_about(&self, part: &Part) -> bool {
+        let literal = part.known || part.literal;
+        match self.decision {
+            Decision::Deny => false,
+            Decision::Ask => self.covers_command(&part.words),
+            Decision::Allow => literal && self.covers_command(&part.words),
+        }
+    }
+}
+
+/// The words of every command that a script runs, as they begin at each program.
+pub(crate) fn begins<'a>(
+    scripts: &'a [Judged],
+    prefix: &'a [String],
+) -> impl Iterator<Item = &'a [String]> + 'a {
+    let runs = scripts.iter().flat_map(|script| &script.findings.runs);
+    runs.flat_map(move |run| {
+        let places = run.programs.iter().copied().chain([0]);
+        places.filter_map(move |at| {
+            let words = run.words.get(at..)?;
+            let (program, rest) = words.split_first()?;
+            let (named, arguments) = prefix.split_first()?;
+            let same =
+                program == named || crate::permission::shell::walk::base(program) == named.as_str();
+            (same && rest.starts_with(arguments)).then_some(words)
+        })
+    })
+}
+
+/// Whether an operation is a command.
+pub(crate) fn is_command(operation: &Operation) -> bool {
+    matches!(operation, Operation::Execute { .. })
+}

@@ -1,0 +1,295 @@
+//! What may be allowed without a question: next to nothing. A list or a pipe of simple commands
+//! whose words are as they stand, each of them granted, with options that are known.
+
+use crate::permission::places::is_below;
+use crate::permission::shell::danger::Place;
+use crate::permission::shell::options::{Check, spec_for};
+use crate::permission::shell::outline::{Command, Event, Flaw, Outline, Redirect, Scope};
+use crate::permission::shell::sensitive::{is_sensitive, may_be_sensitive};
+use crate::permission::shell::word::{
+    Form, Word, braces, has_active, homed, is_glob, resolve, shown,
+};
+
+/// Variables that change nothing but words, colours and amounts of output.
+const INERT: [&str; 7] =
+    ["TZ", "CI", "NO_COLOR", "FORCE_COLOR", "RUST_BACKTRACE", "RUST_LOG", "LANG"];
+
+/// A simple command that is all there: what it runs under, and what it says to that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The program and its arguments, without what is transparent.
+    pub(crate) words: Vec<String>,
+    /// Why nothing can allow it, whatever is granted.
+    pub(crate) barred: Option<String>,
+    /// Why a prefix alone does not cover it: what stands behind is not known to be harmless.
+    pub(crate) acts: Option<String>,
+    /// Whether the table knows the program.
+    pub(crate) known: bool,
+    /// How many words name the operation.
+    pub(crate) named: usize,
+    /// Whether all words are literal.
+    pub(crate) literal: bool,
+}
+
+/// Where paths are looked at from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ground<'a> {
+    /// The working directory and the home folder.
+    pub(crate) place: Place<'a>,
+    /// Roots of the workspace.
+    pub(crate) roots: &'a [String],
+    /// Folders that are closed although they may be below a root.
+    pub(crate) closed: &'a [String],
+}
+
+/// Why the text as a whole is outside of the small grammar, if it is.
+pub(crate) fn outside(outline: &Outline) -> Option<&'static str> {
+    let flaws = outline.flaws;
+    if flaws.has(Flaw::Unclosed) || flaws.has(Flaw::Syntax) {
+        return Some("it does not parse");
+    }
+    if flaws.are_doubts() {
+        return Some("it can be read in more than one way");
+    }
+    if flaws.has(Flaw::Compound) || !outline.functions.is_empty() {
+        return Some("it holds control flow, a function, a condition or arithmetic");
+    }
+    if flaws.has(Flaw::PipeBoth) {
+        return Some("it joins errors to output");
+    }
+    let mut before: Option<&Event> = None;
+    for event in &outline.events {
+        match event {
+            Event::Open(Scope::Subshell | Scope::Group) | Event::Close | Event::Run(_) => {}
+            Event::Open(Scope::Substitution(_) | Scope::Reading(_) | Scope::Writing(_)) => {
+                return Some("it runs a program inside of a word");
+            }
+            Event::Open(_) => return Some("it holds control flow"),
+            Event::After(index) => {
+                let redirects = outline.commands.get(*index).map(|command| &command.redirects);
+                if redirects.into_iter().flatten().any(|redirect| !is_free(redirect)) {
+                    return Some("it redirects a group of commands");
+                }
+            }
+            Event::Timed if before == Some(&Event::Pipe) => return Some("it times part of a pipe"),
+            Event::Background => return Some("it leaves a program running"),
+            _ => {}
+        }
+        if before == Some(&Event::Timed) && !matches!(event, Event::Run(_)) {
+            return Some("it times nothing that could be granted");
+        }
+        before = Some(event);
+    }
+    let runs = outline.events.iter().any(|event| matches!(event, Event::Run(_)));
+    (!runs).then_some("it runs no program that could be granted")
+}
+
+/// The simple commands of `outline`, in order.
+pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<Part> {
+    let mut folder = ground.place.cwd.map(str::to_owned);
+    let mut parts = Vec::with_capacity(outline.commands.len());
+    for event in &outline.events {
+        let Event::Run(index) = event else { continue };
+        let Some(command) = outline.commands.get(*index) else { continue };
+        let place = Place { cwd: folder.as_deref(), ..ground.place };
+        let part = part(command, outline, Ground { place, ..ground });
+        if matches!(part.words.first().map(String::as_str), Some("cd" | "pushd" | "popd")) {
+            let target = part.words.get(1).filter(|_| part.words.len() == 2 && part.literal);
+            folder = target.and_then(|target| resolve(target, folder.as_deref()));
+        }
+        parts.push(part);
+    }
+    parts
+}
+
+fn part(command: &Command, outline: &Outline, ground: Ground<'_>) -> Part {
+    let words = transparent(&command.words);
+    let texts: Vec<String> = words.iter().map(|word| shown(&word.text)).collect();
+    let literals: Vec<&str> = words.iter().map_while(Word::literal).collect();
+    let spec = spec_for(&literals);
+    let mut barred = barred(command, &words, ground);
+    let named = spec.map_or(1, |spec| spec.words.len());
+    if words.iter().take(named).any(|word| !word.is_evenly_quoted()) {
+        barred.get_or_insert_with(|| "its name is not written plainly".to_owned());
+    }
+    let _ = outline;
+    let mut check = |check: Check<'_>| checked(check, ground);
+    let acts = match spec {
+        Some(spec) => spec.judge(words.get(named..).unwrap_or_default(), &mut check).err(),
+        None => None,
+    };
+    Part {
+        literal: literals.len() == words.len(),
+        words: texts,
+        barred,
+        acts,
+        known: spec.is_some(),
+        named,
+    }
+}
+
+/// Without what changes nothing about what runs.
+fn transparent(words: &[Word]) -> Vec<Word> {
+    let mut rest = words;
+    loop {
+        let word =
+            |at: usize| rest.get(at).filter(|word| word.is_evenly_quoted()).and_then(Word::literal);
+        rest = match (word(0), word(1), word(2)) {
+            (Some("timeout"), Some(time), Some(_)) if is_duration(time) => &rest[2..],
+            (Some("nice"), Some("-n"), Some(level))
+                if !level.is_empty()
+                    && level.len() < 3
+                    && level.chars().all(|c| c.is_ascii_digit()) =>
+            {
+                &rest[3..]
+            }
+            (Some("git"), Some("--no-pager"), _) => {
+                return rest.iter().take(1).chain(rest.iter().skip(2)).cloned().collect();
+            }
+            _ => return rest.to_vec(),
+        };
+    }
+}
+
+/// `30`, `1.5`, `5m`.
+fn is_duration(text: &str) -> bool {
+    let number = text.strip_suffix(['s', 'm', 'h', 'd']).unwrap_or(text);
+    number.starts_with(|c: char| c.is_ascii_digit())
+        && number.chars().all(|c| c.is_ascii_digit() || c == '.')
+        && number.matches('.').count() < 2
+}
+
+/// What no grant covers about a simple command.
+fn barred(command: &Command, words: &[Word], ground: Ground<'_>) -> Option<String> {
+    for word in &command.assignments {
+        if !is_inert(word) {
+            let name = word.text.split('=').next().unwrap_or_default();
+            return Some(format!("it sets {name}"));
+        }
+    }
+    for redirect in &command.redirects {
+        if let Err(why) = redirected(redirect, ground) {
+            return Some(why);
+        }
+    }
+    let Some(program) = words.first() else {
+        return Some("it runs no program that could be granted".to_owned());
+    };
+    let name = program.literal().unwrap_or_default();
+    if program.literal().is_none() || name.is_empty() {
+        return Some("which program it runs is known only when it runs".to_owned());
+    }
+    if name.contains('/') {
+        return Some(format!("{name} is a path, not the program of that name"));
+    }
+    for word in words {
+        if word.form.has(Form::ESCAPED) || word.form.has(Form::DOLLAR_QUOTED) {
+            return Some(format!("`{}` is not written plainly", shown(&word.text)));
+        }
+        if word.is_unknown() || has_active(&word.text, &['~']) {
+            return Some("part of it is known only when it runs".to_owned());
+        }
+        if word.form.has(Form::ARRAY) {
+            return Some("it holds an array".to_owned());
+        }
+    }
+    None
+}
+
+fn is_inert(word: &Word) -> bool {
+    let Some(text) = word.literal() else { return false };
+    let Some((name, value)) = text.split_once('=') else { return false };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.,:@+-=".contains(c);
+    let zone = name == "TZ";
+    let value_is_plain = value.chars().all(|c| plain(c) || (zone && c == '/'))
+        && !value.contains("..")
+        && !value.starts_with(['/', ':'])
+        && !word.form.has(Form::ESCAPED);
+    (INERT.contains(&name) || name.starts_with("LC_")) && value_is_plain
+}
+
+/// Whether it writes nothing and reads nothing.
+fn is_free(redirect: &Redirect) -> bool {
+    let number = redirect.descriptor.as_deref().is_none_or(|fd| matches!(fd, "0" | "1" | "2"));
+    let Some(target) = redirect.target.literal() else { return false };
+    if redirect.target.form.has(Form::ESCAPED) || !number {
+        return false;
+    }
+    match redirect.operator {
+        ">&" | "<&" => matches!(target, "0" | "1" | "2"),
+        ">" | ">>" | "&>" | "&>>" | ">|" | "<" => target == "/dev/null",
+        _ => false,
+    }
+}
+
+fn redirected(redirect: &Redirect, ground: Ground<'_>) -> Result<(), String> {
+    if is_free(redirect) {
+        return Ok(());
+    }
+    let target = shown(&redirect.target.text);
+    match redirect.operator {
+        "<" if redirect.descriptor.as_deref().is_none_or(|fd| fd == "0") => {
+            let word = &redirect.target;
+            if word.literal().is_none() || word.form.has(Form::ESCAPED) {
+                return Err("what it reads is known only when it runs".to_owned());
+            }
+            path(word, false, ground)
+        }
+        "<<" | "<<-" => {
+            let form = redirect.target.form;
+            let quoted = form.has(Form::QUOTED)
+                && !form.has(Form::ESCAPED)
+                && !form.has(Form::DOLLAR_QUOTED)
+                && redirect.descriptor.is_none();
+            if quoted { Ok(()) } else { Err("the text it reads is expanded first".to_owned()) }
+        }
+        _ => Err(format!("it redirects ({} {target})", redirect.operator)),
+    }
+}
+
+fn checked(check: Check<'_>, ground: Ground<'_>) -> Result<(), String> {
+    match check {
+        Check::Path { word, lists } => path(word, lists, ground),
+        Check::Version(text) => {
+            let mut names = text.split([':', '=', ',', '@']).chain([text]);
+            if names.any(is_sensitive) {
+                return Err(format!("{text} may hold secrets"));
+            }
+            let leaves = text.starts_with('/') || text.split('/').any(|part| part == "..");
+            if leaves && !is_inside(text, ground) {
+                return Err(format!("{text} is outside of the workspace"));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A file or a folder of the workspace that holds no secrets.
+fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), String> {
+    for text in braces(&word.text) {
+        let text = homed(&text, ground.place.home, ground.place.cwd);
+        let said = shown(&text);
+        if said == "-" {
+            continue;
+        }
+        let resolved = resolve(&text, ground.place.cwd)
+            .ok_or_else(|| format!("where {said} leads is known only when it runs"))?;
+        if is_sensitive(&shown(&resolved)) || is_sensitive(&said) {
+            return Err(format!("{said} may hold secrets"));
+        }
+        if is_glob(&resolved) && may_be_sensitive(&resolved, lists) {
+            return Err(format!("{said} may match a file with secrets"));
+        }
+        if !is_inside(&text, ground) {
+            return Err(format!("{said} is outside of the workspace"));
+        }
+    }
+    Ok(())
+}
+
+fn is_inside(text: &str, ground: Ground<'_>) -> bool {
+    let Some(path) = resolve(text, ground.place.cwd) else { return false };
+    let path = shown(&path);
+    ground.roots.iter().any(|root| is_below(&path, root))
+        && !ground.closed.iter().any(|closed| is_below(&path, closed))
+}

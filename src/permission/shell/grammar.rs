@@ -1,0 +1,103 @@
+//! A second opinion: the tree that tree-sitter's bash grammar makes of the same text.
+//!
+//! Two readings that were made independently have to agree on every word before anything is
+//! allowed. Only text that the first has found small and plain is given to it, so hostile nesting
+//! never reaches it.
+
+use std::cell::RefCell;
+
+use tree_sitter::{Node, Parser};
+
+use crate::permission::shell::outline::Outline;
+
+thread_local! {
+    static PARSER: RefCell<Option<Parser>> = const { RefCell::new(None) };
+}
+
+/// Words that are given to it: what is written by hand has fewer, and its cost stays small.
+const WORDS_MAX: usize = 1_000;
+
+/// Whether the grammar sees the same commands and the same words as `outline`.
+pub(crate) fn agrees(text: &str, outline: &Outline) -> bool {
+    let count = outline.commands.iter().map(|command| command.words.len() + 1).sum::<usize>();
+    if count > WORDS_MAX {
+        return false;
+    }
+    let tree = PARSER.with_borrow_mut(|slot| {
+        let parser = if let Some(parser) = slot {
+            parser
+        } else {
+            let mut parser = Parser::new();
+            parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
+            slot.insert(parser)
+        };
+        parser.parse(text, None)
+    });
+    let Some(tree) = tree else { return false };
+    let root = tree.root_node();
+    if root.has_error() {
+        return false;
+    }
+    let Some(mut theirs) = words(root) else { return false };
+    let mut ours: Vec<(usize, usize)> = outline.timed.clone();
+    for command in &outline.commands {
+        ours.extend(command.assignments.iter().map(|word| word.span));
+        ours.extend(command.words.iter().map(|word| word.span));
+        let files = command.redirects.iter().filter(|redirect| redirect.body.is_none());
+        ours.extend(files.map(|redirect| redirect.target.span));
+    }
+    ours.sort_unstable();
+    theirs.sort_unstable();
+    ours == theirs
+}
+
+/// Where the words of all commands stand; none if there is anything besides simple commands.
+fn words(root: Node<'_>) -> Option<Vec<(usize, usize)>> {
+    let mut found = Vec::new();
+    let mut open = vec![root];
+    while let Some(node) = open.pop() {
+        let mut whole = false;
+        match node.kind() {
+            "program"
+            | "list"
+            | "pipeline"
+            | "subshell"
+            | "compound_statement"
+            | "negated_command"
+            | "redirected_statement"
+            | "command"
+            | "command_name"
+            | "file_redirect"
+            | "variable_assignments" => {}
+            "word"
+            | "string"
+            | "raw_string"
+            | "concatenation"
+            | "number"
+            | "variable_assignment" => whole = true,
+            "heredoc_redirect" | "comment" | "heredoc_body" | "file_descriptor" => {
+                // What is redirected behind a here-document stands inside of it.
+                let mut cursor = node.walk();
+                for child in node.children(&mut cursor) {
+                    if matches!(child.kind(), "pipeline" | "command" | "list" | "file_redirect") {
+                        open.push(child);
+                    }
+                    if matches!(child.kind(), "word" | "string" | "raw_string" | "concatenation") {
+                        open.push(child);
+                    }
+                }
+                continue;
+            }
+            "&&" | "||" | ";" | "|" | "\n" | "(" | ")" | "{" | "}" | "!" | ">" | ">>" | "<"
+            | "&>" | "&>>" | ">&" | "<&" | ">|" => continue,
+            _ => return None,
+        }
+        if whole {
+            found.push((node.start_byte(), node.end_byte()));
+            continue;
+        }
+        let mut cursor = node.walk();
+        open.extend(node.children(&mut cursor));
+    }
+    Some(found)
+}

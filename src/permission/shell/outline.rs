@@ -1,0 +1,161 @@
+//! What a shell text consists of: its simple commands in order, and what encloses them.
+
+use crate::permission::shell::word::Word;
+
+/// Shell text, taken apart.
+#[derive(Debug, Default)]
+pub(crate) struct Outline {
+    /// Simple commands in the order in which they end.
+    pub(crate) commands: Vec<Command>,
+    /// What happens in order.
+    pub(crate) events: Vec<Event>,
+    /// The texts of here-documents.
+    pub(crate) bodies: Vec<Option<Word>>,
+    /// Names that functions are defined under.
+    pub(crate) functions: Vec<String>,
+    /// How many substitutions there are; each has a number below this.
+    pub(crate) substitutions: usize,
+    /// What keeps it from being understood, or from being allowed.
+    pub(crate) flaws: Flaws,
+    /// Text that was nested too deep to be read.
+    pub(crate) unread: Vec<String>,
+    /// Where `time` stands as a reserved word, in bytes.
+    pub(crate) timed: Vec<(usize, usize)>,
+}
+
+/// A simple command. What follows a compound one is a command without words.
+#[derive(Debug, Default)]
+pub(crate) struct Command {
+    /// `NAME=value` before the program.
+    pub(crate) assignments: Vec<Word>,
+    /// The program and its arguments.
+    pub(crate) words: Vec<Word>,
+    /// What it reads from and writes to.
+    pub(crate) redirects: Vec<Redirect>,
+}
+
+/// A redirection.
+#[derive(Debug, Default)]
+pub(crate) struct Redirect {
+    /// `<`, `>`, `>>`, `>|`, `<>`, `<&`, `>&`, `&>`, `&>>`, `<<`, `<<-` or `<<<`.
+    pub(crate) operator: &'static str,
+    /// What stands before the operator: a number, or a name in braces.
+    pub(crate) descriptor: Option<String>,
+    /// The word behind it.
+    pub(crate) target: Word,
+    /// Of a here-document: the number of its text.
+    pub(crate) body: Option<usize>,
+}
+
+impl Redirect {
+    pub(crate) fn new(operator: &'static str, descriptor: Option<String>) -> Redirect {
+        Redirect { operator, descriptor, ..Redirect::default() }
+    }
+
+    /// Whether what is written goes there.
+    pub(crate) fn writes(&self) -> bool {
+        matches!(self.operator, ">" | ">>" | ">|" | "<>" | "&>" | "&>>")
+            || (self.operator == ">&" && !self.duplicates())
+    }
+
+    /// Whether it only makes one descriptor another name of one that is open.
+    pub(crate) fn duplicates(&self) -> bool {
+        matches!(self.operator, "<&" | ">&")
+            && self.target.literal().is_some_and(|text| {
+                let digits = text.strip_suffix('-').unwrap_or(text);
+                digits.chars().all(|c| c.is_ascii_digit()) && !text.is_empty()
+            })
+    }
+
+    /// Whether standard input comes from it.
+    pub(crate) fn feeds(&self) -> bool {
+        let input = matches!(self.operator, "<" | "<>" | "<<" | "<<-" | "<<<" | "<&");
+        input && self.descriptor.as_deref().is_none_or(|number| number == "0")
+    }
+}
+
+/// What happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A simple command runs.
+    Run(usize),
+    /// The redirections of the compound command that has just ended.
+    After(usize),
+    /// `time` stands before what comes next.
+    Timed,
+    /// `!` stands before what comes next.
+    Not,
+    /// Something encloses what follows.
+    Open(Scope),
+    /// It ends.
+    Close,
+    /// `;` or the end of a line.
+    End,
+    /// `&&`.
+    And,
+    /// `||`.
+    Or,
+    /// `|` or `|&`.
+    Pipe,
+    /// `&`.
+    Background,
+}
+
+/// What encloses commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// `( … )`.
+    Subshell,
+    /// `{ … }`.
+    Group,
+    /// The body of a function.
+    Function(String),
+    /// `if`, `while`, `until`, `for`, `select`, `case`.
+    Control,
+    /// `$(…)` and backticks, by number.
+    Substitution(usize),
+    /// `<(…)`, by number.
+    Reading(usize),
+    /// `>(…)`, by number.
+    Writing(usize),
+}
+
+/// What keeps a text from being understood, or from being allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// A quote, a parenthesis or a command is not closed.
+    Unclosed = 1,
+    /// Operators and words stand where none can.
+    Syntax = 2,
+    /// A here-document has no end, or begins where two readings are possible.
+    Heredoc = 4,
+    /// A subscript before an assignment, which may go on over blanks.
+    Subscript = 8,
+    /// Nested deeper than is read.
+    TooDeep = 16,
+    /// It holds characters that text never uses.
+    Odd = 32,
+    /// Control flow, a function, a condition, arithmetic or a coprocess.
+    Compound = 64,
+    /// `|&`.
+    PipeBoth = 128,
+}
+
+/// A set of flaws.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Flaws(u16);
+
+impl Flaws {
+    pub(crate) fn add(&mut self, flaw: Flaw) {
+        self.0 |= flaw as u16;
+    }
+
+    pub(crate) fn has(self, flaw: Flaw) -> bool {
+        self.0 & flaw as u16 != 0
+    }
+
+    /// Whether bash may read the text in another way than it was read here.
+    pub(crate) fn are_doubts(self) -> bool {
+        self.0 & !(Flaw::Compound as u16 | Flaw::PipeBoth as u16) != 0
+    }
+}

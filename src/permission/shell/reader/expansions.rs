@@ -1,0 +1,285 @@
+//! What begins with a dollar sign or stands in backticks or double quotes.
+
+use super::{Closer, Mode, Reader, unknown};
+use crate::permission::shell::outline::{Flaw, Scope};
+use crate::permission::shell::word::{Form, HOME, PWD, ansi_c};
+
+impl Reader {
+    /// After `$` outside of single quotes.
+    pub(super) fn dollar(&mut self, quoted: bool) {
+        match self.peek() {
+            Some('(') => {
+                self.raw();
+                if self.peek() == Some('(') && self.is_arithmetic() {
+                    self.raw();
+                    unknown(self, quoted);
+                    return self.open_arithmetic(false, false);
+                }
+                unknown(self, quoted);
+                self.open_substitution(Scope::Substitution, Closer::Substitution);
+            }
+            Some('[') => {
+                self.raw();
+                unknown(self, quoted);
+                self.open_arithmetic(true, false);
+            }
+            Some('{') => {
+                self.raw();
+                self.braced(quoted);
+            }
+            Some('\'') if !quoted => {
+                self.raw();
+                self.dollar_quotes();
+            }
+            Some('"') if !quoted => {
+                self.raw();
+                self.word().form.add(Form::DOLLAR_QUOTED);
+                self.open(Mode::Quotes { body: false });
+            }
+            Some(c) if c.is_ascii_alphabetic() || c == '_' => {
+                let mut name = String::new();
+                while let Some(c) = self.peek()
+                    && (c.is_ascii_alphanumeric() || c == '_')
+                {
+                    name.push(c);
+                    self.raw();
+                }
+                self.variable(&name, quoted);
+            }
+            Some(c) if c.is_ascii_digit() || "@*#?-$!".contains(c) => {
+                self.raw();
+                unknown(self, quoted);
+            }
+            _ => self.push('$', if quoted { Form::QUOTED } else { Form::BARE }),
+        }
+    }
+
+    fn variable(&mut self, name: &str, quoted: bool) {
+        let mark = match name {
+            "HOME" => HOME,
+            "PWD" => PWD,
+            _ => return unknown(self, quoted),
+        };
+        self.mark(mark);
+        self.word().form.add(if quoted { Form::QUOTED } else { Form::SPLITS });
+    }
+
+    /// After `${`.
+    fn braced(&mut self, quoted: bool) {
+        let rest = self.source.get(self.at..).unwrap_or_default();
+        let length = rest.iter().take(64).take_while(|c| c.is_alphanumeric() || **c == '_').count();
+        let name: String = rest.iter().take(length).collect();
+        if rest.get(length) == Some(&'}') && length > 0 {
+            for _ in 0..=length {
+                self.raw();
+            }
+            return self.variable(&name, quoted);
+        }
+        if matches!(rest.first(), Some(' ' | '\t' | '\n' | '|')) {
+            // Commands, in a newer bash; an error in others.
+            self.flaw(Flaw::Syntax);
+            self.raw();
+            unknown(self, quoted);
+            return self.open_substitution(Scope::Substitution, Closer::Brace);
+        }
+        if name == "HOME" {
+            // `${HOME:-…}`, `${HOME%/}`.
+            self.variable("HOME", quoted);
+        } else {
+            unknown(self, quoted);
+        }
+        self.open(Mode::Parameter { quoted });
+        self.silent += 1;
+    }
+
+    fn dollar_quotes(&mut self) {
+        self.word().form.add(Form::DOLLAR_QUOTED);
+        let mut text = String::new();
+        loop {
+            match self.raw() {
+                Some('\'') => break,
+                Some('\\') => {
+                    text.push('\\');
+                    match self.raw() {
+                        Some(c) => text.push(c),
+                        None => return self.flaw(Flaw::Unclosed),
+                    }
+                }
+                Some(c) => text.push(c),
+                None => {
+                    self.flaw(Flaw::Unclosed);
+                    break;
+                }
+            }
+        }
+        for c in ansi_c(&text).chars() {
+            self.push(c, Form::DOLLAR_QUOTED);
+        }
+    }
+
+    /// After a backtick: the text up to the next one, read as commands.
+    pub(super) fn backticks(&mut self, quoted: bool) {
+        unknown(self, quoted);
+        let mut text = String::new();
+        loop {
+            match self.raw() {
+                Some('`') => break,
+                Some('\\') => match self.raw() {
+                    Some(c @ ('`' | '\\' | '$')) => text.push(c),
+                    Some('"') if quoted => text.push('"'),
+                    Some(c) => {
+                        text.push('\\');
+                        text.push(c);
+                    }
+                    None => self.flaw(Flaw::Unclosed),
+                },
+                Some(c) => text.push(c),
+                None => {
+                    self.flaw(Flaw::Unclosed);
+                    break;
+                }
+            }
+        }
+        self.open_substitution(Scope::Substitution, Closer::Substitution);
+        self.text(&text, Mode::Commands(Closer::End), false);
+        self.close();
+    }
+
+    pub(super) fn quotes(&mut self, body: bool) {
+        let Some(c) = self.next() else { return };
+        match c {
+            '"' if !body => self.close(),
+            '\\' => match self.raw() {
+                Some(c @ ('$' | '`' | '\\')) => self.push(c, Form::ESCAPED),
+                Some('"') if !body => self.push('"', Form::ESCAPED),
+                Some(c) => {
+                    self.push('\\', Form::ESCAPED);
+                    self.push(c, Form::QUOTED);
+                }
+                None => self.push('\\', Form::ESCAPED),
+            },
+            '$' => self.dollar(true),
+            '`' => self.backticks(true),
+            c => self.push(c, Form::QUOTED),
+        }
+    }
+
+    /// Inside `${…}`: only what runs matters.
+    pub(super) fn parameter(&mut self, quoted: bool) {
+        let Some(c) = self.next() else { return };
+        match c {
+            '}' => self.close(),
+            '\\' => {
+                self.raw();
+            }
+            // In double quotes, a single one means itself behind some operators and not behind
+            // others.
+            '\'' if quoted => self.flaw(Flaw::Syntax),
+            '\'' => {
+                self.word();
+                while let Some(c) = self.raw() {
+                    if c == '\'' {
+                        return;
+                    }
+                }
+                self.flaw(Flaw::Unclosed);
+            }
+            '"' => self.open(Mode::Quotes { body: false }),
+            '$' => self.dollar(quoted),
+            '`' => self.backticks(quoted),
+            '<' | '>' if !quoted && self.peek() == Some('(') => {
+                self.raw();
+                self.open_process(c);
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing in it is text of a word.
+    pub(super) fn open_arithmetic(&mut self, square: bool, command: bool) {
+        self.open(Mode::Arithmetic { depth: 0, square, command });
+        self.silent += 1;
+    }
+
+    pub(super) fn arithmetic(&mut self) {
+        let Mode::Arithmetic { depth, square, command } = self.mode else { return };
+        let Some(c) = self.next() else { return };
+        let at = |depth| Mode::Arithmetic { depth, square, command };
+        match c {
+            '(' if !square => self.mode = at(depth + 1),
+            '[' if square => self.mode = at(depth + 1),
+            ')' if !square && depth > 0 => self.mode = at(depth - 1),
+            ']' if square && depth > 0 => self.mode = at(depth - 1),
+            ']' if square => self.close(),
+            ')' if !square => {
+                if !self.take(')') {
+                    self.flaw(Flaw::Syntax);
+                }
+                self.close();
+            }
+            '\\' => {
+                self.raw();
+            }
+            '\'' => {
+                // Quotes mean different things in the two kinds; what is in them may run.
+                self.flaw(Flaw::Syntax);
+            }
+            '"' => self.open(Mode::Quotes { body: false }),
+            '$' => self.dollar(true),
+            '`' => self.backticks(true),
+            _ => {}
+        }
+    }
+
+    /// Whether what begins with the parenthesis here, the second of two, ends with two. Anything
+    /// else is a substitution or a subshell that begins with a subshell.
+    pub(super) fn is_arithmetic(&mut self) -> bool {
+        let mut depth = 0_usize;
+        let mut at = self.at;
+        let mut quote: Option<char> = None;
+        let bound = 1 << 16;
+        if self.ahead > 8 * self.source.len() + bound {
+            self.flaw(Flaw::TooDeep);
+            return false;
+        }
+        while let Some(c) = self.source.get(at) {
+            at += 1;
+            self.ahead += 1;
+            if let Some(open) = quote {
+                if *c == open {
+                    quote = None;
+                } else if *c == '\\' && open != '\'' {
+                    at += 1;
+                }
+                continue;
+            }
+            match *c {
+                '\\' => at += 1,
+                '\'' | '"' | '`' => quote = Some(*c),
+                '(' => depth += 1,
+                ')' => {
+                    depth -= 1;
+                    if depth == 0 {
+                        let ends = self.source.get(at) == Some(&')');
+                        if !ends {
+                            // Where it stands decides how bash counts.
+                            self.flaw(Flaw::Syntax);
+                        }
+                        return ends;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.flaw(Flaw::Syntax);
+        false
+    }
+
+    /// After `<(` or `>(`.
+    pub(super) fn open_process(&mut self, operator: char) {
+        self.mark(crate::permission::shell::word::UNKNOWN);
+        self.word().form.add(Form::QUOTED);
+        let scope = if operator == '<' { Scope::Reading } else { Scope::Writing };
+        self.open_substitution(scope, Closer::Substitution);
+    }
+}

@@ -1,0 +1,179 @@
+//! Redirections and the texts of here-documents.
+
+use super::{Mode, Reader};
+use crate::permission::shell::outline::{Flaw, Redirect};
+use crate::permission::shell::word::{Form, Word};
+
+/// A here-document whose text has not come yet.
+#[derive(Debug)]
+pub(super) struct Heredoc {
+    delimiter: String,
+    /// Whether nothing in it is expanded.
+    quoted: bool,
+    strip: bool,
+    /// The number of its text.
+    body: usize,
+}
+
+impl Heredoc {
+    pub(super) fn new(word: &Word, strip: bool, body: usize) -> Heredoc {
+        let quoted = word.form.has(Form::QUOTED)
+            || word.form.has(Form::ESCAPED)
+            || word.form.has(Form::DOLLAR_QUOTED);
+        let delimiter = crate::permission::shell::word::shown(&word.text);
+        Heredoc { delimiter, quoted, strip, body }
+    }
+}
+
+impl Reader {
+    /// `<`, `>` and what they begin.
+    pub(super) fn redirection(&mut self) {
+        let Some(first) = self.peek() else { return };
+        let here = self.byte;
+        let (at, byte) = (self.at, self.byte);
+        self.raw();
+        if self.peek() == Some('(') {
+            self.raw();
+            if self.word.is_none() {
+                let start = if self.outermost { here } else { 0 };
+                self.word().span = (start, start);
+            }
+            return self.open_process(first);
+        }
+        (self.at, self.byte) = (at, byte);
+        let descriptor = self.descriptor(here);
+        self.raw();
+        let operator = if first == '<' { self.input_operator() } else { self.output_operator() };
+        self.await_target(Redirect::new(operator, descriptor));
+    }
+
+    fn input_operator(&mut self) -> &'static str {
+        if self.take('<') {
+            if self.take('<') {
+                "<<<"
+            } else if self.take('-') {
+                "<<-"
+            } else {
+                "<<"
+            }
+        } else if self.take('&') {
+            "<&"
+        } else if self.take('>') {
+            "<>"
+        } else {
+            "<"
+        }
+    }
+
+    fn output_operator(&mut self) -> &'static str {
+        if self.take('>') {
+            ">>"
+        } else if self.take('&') {
+            ">&"
+        } else if self.take('|') {
+            ">|"
+        } else {
+            ">"
+        }
+    }
+
+    pub(super) fn await_target(&mut self, redirect: Redirect) {
+        if let Some(before) = self.building.redirect.take() {
+            self.flaw(Flaw::Syntax);
+            self.building.command.redirects.push(before);
+        }
+        self.building.redirect = Some(redirect);
+    }
+
+    /// The number or the name right before the operator; otherwise the word ends here.
+    fn descriptor(&mut self, here: usize) -> Option<String> {
+        let word = self.word.as_ref()?;
+        let plain = word.form == Form::BARE && word.substitutions.is_empty();
+        let text = crate::permission::shell::word::shown(&word.text);
+        let number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+        let name = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+        if plain && (number || name.is_some_and(super::is_name)) {
+            self.word = None;
+            return Some(text);
+        }
+        self.end_word(here);
+        None
+    }
+
+    /// At the beginning of a line: the texts of the here-documents that were begun on the one
+    /// before.
+    pub(super) fn read_heredocs(&mut self) {
+        if self.heredocs.is_empty() {
+            return;
+        }
+        if self.foreign > 0 {
+            // Whether they begin here or behind what is open depends on the version of bash.
+            self.flaw(Flaw::Heredoc);
+        }
+        for heredoc in std::mem::take(&mut self.heredocs) {
+            self.read_heredoc(&heredoc);
+        }
+        self.foreign = 0;
+        for frame in &mut self.frames {
+            frame.heredocs = 0;
+        }
+    }
+
+    fn read_heredoc(&mut self, heredoc: &Heredoc) {
+        let mut body = String::new();
+        let mut ended = false;
+        while self.at < self.source.len() {
+            let mut line = String::new();
+            loop {
+                match self.raw() {
+                    None | Some('\n') => break,
+                    Some('\\') if !heredoc.quoted && self.source.get(self.at) == Some(&'\n') => {
+                        // A line that goes on; where the delimiter is then looked for has changed
+                        // between versions.
+                        self.flaw(Flaw::Heredoc);
+                        self.raw();
+                    }
+                    Some('\\') if !heredoc.quoted => {
+                        line.push('\\');
+                        line.extend(self.raw_in_line());
+                    }
+                    Some(c) => line.push(c),
+                }
+            }
+            let text = if heredoc.strip { line.trim_start_matches('\t') } else { &line };
+            if text == heredoc.delimiter {
+                ended = true;
+                break;
+            }
+            body.push_str(text);
+            body.push('\n');
+        }
+        if !ended {
+            self.flaw(Flaw::Heredoc);
+        }
+        let word = if heredoc.quoted {
+            Word { text: body, form: Form::QUOTED, ..Word::default() }
+        } else {
+            self.expanded_body(&body)
+        };
+        if let Some(body) = self.outline.bodies.get_mut(heredoc.body) {
+            *body = Some(word);
+        }
+    }
+
+    fn raw_in_line(&mut self) -> Option<char> {
+        if self.source.get(self.at) == Some(&'\n') { None } else { self.raw() }
+    }
+
+    fn expanded_body(&mut self, body: &str) -> Word {
+        let building = std::mem::take(&mut self.building);
+        let word = self.word.take();
+        let silent = std::mem::take(&mut self.silent);
+        self.text(body, Mode::Quotes { body: true }, false);
+        let body = self.word.take().unwrap_or_default();
+        self.silent = silent;
+        self.word = word;
+        self.building = building;
+        body
+    }
+}

@@ -1,0 +1,217 @@
+//! Reserved words: what opens and closes compound commands.
+
+use super::{Building, Closer, Mode, Reader};
+use crate::permission::shell::outline::{Event, Flaw, Scope};
+use crate::permission::shell::word::{Form, Word, active};
+
+/// Words between a reserved word and the commands that it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Header {
+    /// `for` and `select`: the name comes next.
+    ForName,
+    /// The words of a loop.
+    ForWords,
+    /// `case`: its word comes next.
+    CaseWord,
+    /// `in` comes next.
+    CaseIn,
+    /// `function`: the name comes next.
+    FunctionName,
+    /// Nothing more may come.
+    Done,
+}
+
+impl Header {
+    pub(super) fn wants_arithmetic(self) -> bool {
+        self == Header::ForName
+    }
+}
+
+/// Where in a `case` the reader is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CaseState {
+    /// Before and in a pattern.
+    Pattern,
+    /// In the commands behind one.
+    Body,
+}
+
+impl Reader {
+    /// Whether `word` is reserved where it stands; then it has been dealt with.
+    pub(super) fn reserved(&mut self, word: &Word) -> bool {
+        if let Some(header) = self.building.header {
+            self.header(header, word);
+            return true;
+        }
+        let Some(text) = word.bare() else { return false };
+        let text = if text.chars().eq([active('['); 2]) { "[[" } else { text };
+        if self.building.closed && self.building.command.redirects.is_empty() {
+            let continues =
+                matches!(text, "then" | "do" | "else" | "elif" | "fi" | "done" | "esac" | "}");
+            if !continues {
+                return false;
+            }
+            self.end_list(Event::End);
+        }
+        let named = self.building.coprocess && self.building.command.words.len() == 1;
+        if named
+            && matches!(text, "{" | "[[" | "if" | "while" | "until" | "for" | "case" | "select")
+        {
+            // The name of a coprocess; it is listed as if it ran.
+            self.end_list(Event::Background);
+        }
+        if !self.building.is_blank() {
+            return false;
+        }
+        self.reserved_word(text, word)
+    }
+
+    fn reserved_word(&mut self, text: &str, word: &Word) -> bool {
+        match text {
+            "!" => self.outline.events.push(Event::Not),
+            "-p" | "--" if self.building.timed => self.flaw(Flaw::Compound),
+            "time" => {
+                self.building.timed = true;
+                self.outline.timed.push(word.span);
+            }
+            "{" => {
+                if self.building.timed {
+                    self.flaw(Flaw::Compound);
+                }
+                if self.building.function.is_some() {
+                    self.flaw(Flaw::Compound);
+                }
+                self.open_compound(Scope::Group, Closer::Brace);
+            }
+            "}" => self.close_reserved(&Closer::Brace),
+            "if" => self.control(Closer::Word("fi"), None),
+            "while" | "until" => self.control(Closer::Word("done"), None),
+            "for" | "select" => self.control(Closer::Word("done"), Some(Header::ForName)),
+            "case" => self.control(Closer::Case(CaseState::Body), Some(Header::CaseWord)),
+            "then" | "else" | "elif" | "do" => {}
+            "fi" => self.close_reserved(&Closer::Word("fi")),
+            "done" => self.close_reserved(&Closer::Word("done")),
+            "esac" => self.close_reserved(&Closer::Case(CaseState::Body)),
+            "function" => {
+                self.flaw(Flaw::Compound);
+                self.building.header = Some(Header::FunctionName);
+            }
+            "coproc" => {
+                self.flaw(Flaw::Compound);
+                if self.substitutes() {
+                    // Some versions write it out and read it again, with a name in front.
+                    self.flaw(Flaw::Syntax);
+                }
+                self.building.coprocess = true;
+            }
+            "[[" => {
+                self.flaw(Flaw::Compound);
+                self.building.function = None;
+                self.open(Mode::Condition);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether the commands here are part of a word.
+    fn substitutes(&self) -> bool {
+        self.substituting > 0 || !self.outermost
+    }
+
+    fn control(&mut self, closer: Closer, header: Option<Header>) {
+        self.flaw(Flaw::Compound);
+        self.open_compound(Scope::Control, closer);
+        self.building.header = header;
+    }
+
+    fn header(&mut self, header: Header, word: &Word) {
+        let bare = word.bare();
+        let next = match header {
+            Header::ForWords | Header::Done if bare == Some("do") => None,
+            Header::ForName | Header::ForWords => Some(Header::ForWords),
+            Header::Done if bare == Some("{") => {
+                self.building.header = None;
+                self.open_compound(Scope::Group, Closer::Brace);
+                return;
+            }
+            Header::Done => Some(Header::Done),
+            Header::CaseWord => Some(Header::CaseIn),
+            Header::CaseIn => {
+                if bare != Some("in") {
+                    self.flaw(Flaw::Syntax);
+                }
+                self.mode = Mode::Commands(Closer::Case(CaseState::Pattern));
+                None
+            }
+            Header::FunctionName => {
+                self.outline.functions.push(word.text.clone());
+                self.building =
+                    Building { function: Some(word.text.clone()), ..Building::default() };
+                return;
+            }
+        };
+        self.building.header = next;
+    }
+
+    fn close_reserved(&mut self, closer: &Closer) {
+        let same = |mode: &Mode| match (mode, closer) {
+            (Mode::Commands(Closer::Case(_)), Closer::Case(_)) => true,
+            (Mode::Commands(open), closer) => open == closer,
+            _ => false,
+        };
+        if same(&self.mode) {
+            // What a substitution is closed by goes on with its word.
+            return self.close();
+        }
+        self.flaw(Flaw::Syntax);
+    }
+
+    /// Before and in a pattern of `case`.
+    pub(super) fn pattern(&mut self) {
+        let Some(c) = self.peek() else { return };
+        match c {
+            ' ' | '\t' | '\n' | '|' | '(' | ';' | '&' => {
+                let ends = self
+                    .word
+                    .take()
+                    .is_some_and(|word| word.form == Form::BARE && word.text == "esac" && c != '|');
+                if ends {
+                    return self.close();
+                }
+                self.raw();
+                if c == '\n' {
+                    self.read_heredocs();
+                }
+            }
+            ')' => {
+                self.raw();
+                if self
+                    .word
+                    .take()
+                    .is_some_and(|word| word.form == Form::BARE && word.text == "esac")
+                {
+                    // `$(case x in esac)`, or a pattern of that name.
+                    self.flaw(Flaw::Syntax);
+                }
+                self.mode = Mode::Commands(Closer::Case(CaseState::Body));
+            }
+            '#' if self.word.is_none() => {
+                while self.source.get(self.at).is_some_and(|c| *c != '\n') {
+                    self.raw();
+                }
+            }
+            '<' | '>' => {
+                self.raw();
+                if self.peek() == Some('(') {
+                    self.raw();
+                    self.open_process(c);
+                }
+            }
+            _ => {
+                self.raw();
+                self.word_char(c);
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Names that may hold secrets, for text that is not looked up: wider than what file tools deny.
+
+use crate::permission::shell::word::matches;
+use crate::secrets::is_secret;
+
+/// Names of files that often hold credentials.
+const NAMES: [&str; 15] = [
+    ".mcp.json",
+    ".envrc",
+    ".bash_history",
+    ".zsh_history",
+    ".history",
+    ".python_history",
+    ".psql_history",
+    ".mysql_history",
+    "authorized_keys",
+    "known_hosts",
+    "shadow",
+    "gshadow",
+    "sudoers",
+    "master.key",
+    "environ",
+];
+/// Words in the names of data files.
+const WORDS: [&str; 8] = [
+    "service-account",
+    "secret",
+    "credential",
+    "passwd",
+    "password",
+    "token",
+    "apikey",
+    "kubeconfig",
+];
+/// Endings of data files.
+const DATA: [&str; 14] = [
+    "json",
+    "yaml",
+    "yml",
+    "toml",
+    "ini",
+    "txt",
+    "env",
+    "conf",
+    "cfg",
+    "properties",
+    "xml",
+    "csv",
+    "enc",
+    "db",
+];
+/// Endings that are secret by themselves.
+const ENDINGS: [&str; 6] = [".env", ".tfstate", ".tfvars", ".gpg", ".asc", ".ovpn"];
+/// Samples that a glob is tried on.
+const SAMPLES: [&str; 17] = [
+    "prod.env",
+    ".env",
+    ".env.local",
+    ".env.production",
+    ".npmrc",
+    ".netrc",
+    ".envrc",
+    ".git-credentials",
+    ".pgpass",
+    ".pypirc",
+    "id_rsa",
+    "id_ed25519",
+    "server.pem",
+    "server.key",
+    "secrets.json",
+    "credentials",
+    ".ssh",
+];
+
+/// Whether a path may name something secret.
+pub(crate) fn is_sensitive(path: &str) -> bool {
+    if is_secret(path) {
+        return true;
+    }
+    let path = path.trim_end_matches('/');
+    let lower = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    let (stem, ending) = lower.rsplit_once('.').unwrap_or((&lower, ""));
+    let data = ending.is_empty() || DATA.contains(&ending) || stem.is_empty();
+    NAMES.contains(&lower.as_str())
+        || ENDINGS.iter().any(|known| lower.ends_with(known))
+        || (data && WORDS.iter().any(|word| lower.contains(word)) && looks_like_file(&lower))
+        || (data && !ending.is_empty() && path.split('/').rev().skip(1).any(is_store))
+        || path.ends_with(".git/config")
+}
+
+/// Folders of credentials.
+fn is_store(part: &str) -> bool {
+    ["secrets", "secret", "credentials"].iter().any(|name| part.eq_ignore_ascii_case(name))
+}
+
+/// A word alone, such as `token`, is as likely a version or a test.
+fn looks_like_file(lower: &str) -> bool {
+    lower.contains(['.', '_']) || lower.ends_with('s') || lower == "passwd"
+}
+
+/// Whether a path with globs may match something secret.
+pub(crate) fn may_be_sensitive(path: &str, lists: bool) -> bool {
+    path.split('/').filter(|part| !part.is_empty()).any(|part| {
+        if !crate::permission::shell::word::is_glob(part) {
+            return false;
+        }
+        SAMPLES.iter().any(|sample| {
+            // A leading dot is matched by itself only, and a listing shows no content.
+            let shown = if lists { false } else { !sample.starts_with('.') };
+            (part.starts_with('.') || shown) && matches(part, sample)
+        })
+    })
+}

@@ -1,0 +1,473 @@
+//! Words of a command after quotes are removed, with what a shell would still do to them.
+//!
+//! A character that a shell would act on (a glob, a brace, a tilde) is kept apart from the same
+//! character in quotes: it is moved into a private plane of Unicode that text never uses.
+
+use std::borrow::Cow;
+
+/// Where active ASCII characters are moved to.
+const ACTIVE: u32 = 0x0010_FE00;
+/// Something that is known only when it runs.
+pub(crate) const UNKNOWN: char = '\u{10FFFD}';
+/// `$HOME`.
+pub(crate) const HOME: char = '\u{10FFFC}';
+/// `$PWD`.
+pub(crate) const PWD: char = '\u{10FFFB}';
+/// What one word may become by brace lists; more is read as a glob.
+const ALTERNATIVES_MAX: usize = 256;
+/// Brace lists in one word above which it is read as a glob.
+const LISTS_MAX: usize = 64;
+
+/// A word, or what is left of it when quotes are gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// The text, with active characters marked.
+    pub(crate) text: String,
+    /// How it was written.
+    pub(crate) form: Form,
+    /// Where it stands in the source, in bytes. Not meaningful inside nested scripts.
+    pub(crate) span: (usize, usize),
+    /// The substitutions in it.
+    pub(crate) substitutions: Vec<usize>,
+    /// Where the value begins, if an unquoted `NAME=` does.
+    pub(crate) value_at: Option<usize>,
+}
+
+/// How a word was written, as bits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Form(u8);
+
+impl Form {
+    /// Some part of it is quoted.
+    pub(crate) const QUOTED: Form = Form(1);
+    /// Some part of it is not quoted.
+    pub(crate) const BARE: Form = Form(2);
+    /// It holds a backslash that hides something.
+    pub(crate) const ESCAPED: Form = Form(4);
+    /// `$'…'` or `$"…"`.
+    pub(crate) const DOLLAR_QUOTED: Form = Form(8);
+    /// Something outside of quotes is known only when it runs: it may be several words, or none.
+    pub(crate) const SPLITS: Form = Form(16);
+    /// A value in parentheses.
+    pub(crate) const ARRAY: Form = Form(32);
+
+    pub(crate) fn add(&mut self, other: Form) {
+        self.0 |= other.0;
+    }
+
+    pub(crate) fn has(self, other: Form) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// `c` as the shell acts on it.
+pub(crate) fn active(c: char) -> char {
+    if c.is_ascii() { char::from_u32(ACTIVE + u32::from(c)).unwrap_or(c) } else { c }
+}
+
+/// The character that a marked one stands for.
+fn passive(c: char) -> Option<char> {
+    u32::from(c).checked_sub(ACTIVE).filter(|code| *code < 128).and_then(char::from_u32)
+}
+
+/// Whether text may not hold `c` because this module uses it.
+pub(crate) fn is_reserved(c: char) -> bool {
+    u32::from(c) >= ACTIVE
+}
+
+impl Word {
+    /// The text, if a shell would leave it as it is.
+    pub(crate) fn literal(&self) -> Option<&str> {
+        let fixed = !self.text.chars().any(is_reserved)
+            && !self.form.has(Form::DOLLAR_QUOTED)
+            && !self.form.has(Form::ARRAY);
+        fixed.then_some(self.text.as_str())
+    }
+
+    /// The text, if it is literal and not quoted at all: what can be a reserved word.
+    pub(crate) fn bare(&self) -> Option<&str> {
+        let quoted = self.form.has(Form::QUOTED)
+            || self.form.has(Form::ESCAPED)
+            || self.form.has(Form::DOLLAR_QUOTED);
+        if quoted { None } else { Some(self.text.as_str()) }
+    }
+
+    /// Whether the whole of it is one quotation, or none of it is.
+    pub(crate) fn is_evenly_quoted(&self) -> bool {
+        let mixed = self.form.has(Form::QUOTED) && self.form.has(Form::BARE);
+        !mixed && !self.form.has(Form::ESCAPED) && !self.form.has(Form::DOLLAR_QUOTED)
+    }
+
+    /// Whether part of it is known only when it runs.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.text.contains([UNKNOWN, HOME, PWD])
+    }
+}
+
+/// The text as it is shown: marks are turned back.
+pub(crate) fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            UNKNOWN => out.push_str("$…"),
+            HOME => out.push_str("$HOME"),
+            PWD => out.push_str("$PWD"),
+            c => out.push(passive(c).unwrap_or(c)),
+        }
+    }
+    out
+}
+
+/// Turns marks that mean nothing (`=`, `,` outside of braces) back, and leaves the others.
+pub(crate) fn has_active(text: &str, characters: &[char]) -> bool {
+    text.chars().any(|c| passive(c).is_some_and(|plain| characters.contains(&plain)))
+}
+
+/// Whether it holds a glob.
+pub(crate) fn is_glob(text: &str) -> bool {
+    has_active(text, &['*', '?', '['])
+}
+
+/// All words that `text` becomes by brace lists, in order. Where there would be too many, the
+/// list becomes a glob, which stands for more.
+pub(crate) fn braces(text: &str) -> Vec<Cow<'_, str>> {
+    if !has_active(text, &['{']) {
+        return vec![Cow::Borrowed(text)];
+    }
+    let chars: Vec<char> = text.chars().collect();
+    if chars.iter().filter(|c| passive(**c) == Some('{')).count() > LISTS_MAX {
+        return vec![Cow::Owned(as_glob(&chars))];
+    }
+    let groups = brace_groups(&chars);
+    if groups.is_empty() {
+        return vec![Cow::Owned(calm(text))];
+    }
+    let mut done = vec![String::new()];
+    expand(&chars, 0, chars.len(), &groups, &mut done);
+    done.into_iter().map(|text| Cow::Owned(calm(&text))).collect()
+}
+
+/// Braces and commas that make no list are turned back into what they are.
+pub(crate) fn settled(text: String) -> String {
+    if !has_active(&text, &['{', '}', ',']) {
+        return text;
+    }
+    let chars: Vec<char> = text.chars().collect();
+    let opens = chars.iter().filter(|c| passive(**c) == Some('{')).count();
+    if opens <= LISTS_MAX && brace_groups(&chars).is_empty() { calm(&text) } else { text }
+}
+
+/// Everything from the first brace to the last as one glob.
+fn as_glob(chars: &[char]) -> String {
+    let brace = |c: &char| matches!(passive(*c), Some('{' | '}'));
+    let first = chars.iter().position(brace).unwrap_or(0);
+    let last = chars.iter().rposition(brace).map_or(0, |at| at + 1);
+    let before = chars.iter().take(first);
+    let glob = [active('*')];
+    before.chain(&glob).chain(chars.iter().skip(last)).collect()
+}
+
+/// Braces and commas that are not part of a list are plain characters.
+fn calm(text: &str) -> String {
+    let plain = |c: char| match passive(c) {
+        Some(plain @ ('{' | '}' | ',')) => plain,
+        _ => c,
+    };
+    text.chars().map(plain).collect()
+}
+
+/// A list: where it opens, its commas, and where it closes.
+struct Group {
+    open: usize,
+    commas: Vec<usize>,
+    close: usize,
+}
+
+/// The lists of `chars`, outermost and inner, by where they open.
+fn brace_groups(chars: &[char]) -> Vec<Group> {
+    let mut open: Vec<Group> = Vec::new();
+    let mut groups = Vec::new();
+    for (at, c) in chars.iter().enumerate() {
+        match passive(*c) {
+            Some('{') => open.push(Group { open: at, commas: Vec::new(), close: 0 }),
+            Some(',') => {
+                if let Some(group) = open.last_mut() {
+                    group.commas.push(at);
+                }
+            }
+            Some('}') => {
+                if let Some(mut group) = open.pop() {
+                    group.close = at;
+                    let inside: String = chars[group.open + 1..at].iter().collect();
+                    if !group.commas.is_empty() || inside.contains("..") {
+                        groups.push(group);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    groups.sort_by_key(|group| group.open);
+    groups
+}
+
+/// Appends every reading of `chars[from..to]` to each of `done`. What is nested is expanded in
+/// turn, four lists deep; below that a list is a glob.
+fn expand(chars: &[char], from: usize, to: usize, groups: &[Group], done: &mut Vec<String>) {
+    let mut at = from;
+    while at < to {
+        let group = groups.iter().find(|group| group.open == at && group.close < to);
+        let Some(group) = group else {
+            let next = groups
+                .iter()
+                .filter(|group| group.open > at && group.close < to)
+                .map(|group| group.open)
+                .min()
+                .unwrap_or(to);
+            let text: String = chars[at..next].iter().collect();
+            for word in done.iter_mut() {
+                word.push_str(&text);
+            }
+            at = next;
+            continue;
+        };
+        let alternatives = alternatives(chars, group, groups);
+        if done.len() * alternatives.len() > ALTERNATIVES_MAX {
+            for word in done.iter_mut() {
+                word.push(active('*'));
+            }
+        } else {
+            let cross = |word: &String| {
+                alternatives.iter().map(|one| format!("{word}{one}")).collect::<Vec<_>>()
+            };
+            *done = done.iter().flat_map(cross).collect();
+        }
+        at = group.close + 1;
+    }
+}
+
+fn alternatives(chars: &[char], group: &Group, groups: &[Group]) -> Vec<String> {
+    let glob = || vec![active('*').to_string()];
+    let depth = groups.iter().filter(|g| g.open < group.open && g.close > group.close).count();
+    if depth >= 4 || group.commas.len() >= ALTERNATIVES_MAX {
+        return glob();
+    }
+    if group.commas.is_empty() {
+        let inside: String = chars[group.open + 1..group.close].iter().collect();
+        return sequence(&inside).unwrap_or_else(glob);
+    }
+    let mut all = Vec::new();
+    let mut from = group.open + 1;
+    for end in group.commas.iter().copied().chain([group.close]) {
+        let mut done = vec![String::new()];
+        expand(chars, from, end, groups, &mut done);
+        all.extend(done);
+        if all.len() > ALTERNATIVES_MAX {
+            return glob();
+        }
+        from = end + 1;
+    }
+    all
+}
+
+/// `a..e` and `1..9`, without steps.
+fn sequence(inside: &str) -> Option<Vec<String>> {
+    let (first, last) = inside.split_once("..")?;
+    if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>()) {
+        let (low, high) = (first.min(last), first.max(last));
+        let few = high.checked_sub(low)? < 64;
+        return few.then(|| (low..=high).map(|number| number.to_string()).collect());
+    }
+    let one = |text: &str| {
+        let mut chars = text.chars();
+        chars.next().filter(|c| c.is_ascii() && chars.next().is_none())
+    };
+    let (first, last) = (one(first)?, one(last)?);
+    let (low, high) = (first.min(last), first.max(last));
+    Some((low..=high).map(String::from).collect())
+}
+
+/// `text` with tildes, `$HOME` and `$PWD` in place.
+pub(crate) fn homed(text: &str, home: &str, cwd: Option<&str>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut start = true;
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        if start && passive(c) == Some('~') {
+            let end = rest.find('/').unwrap_or(rest.len());
+            match &rest[..end] {
+                "" => out.push_str(home),
+                "+" => out.push_str(cwd.unwrap_or("\u{10FFFD}")),
+                "root" => out.push_str("/root"),
+                name if name.starts_with(['-', '+']) => out.push(UNKNOWN),
+                name => {
+                    out.push_str("/home/");
+                    out.push_str(name);
+                }
+            }
+            rest = &rest[end..];
+        } else {
+            match c {
+                HOME => out.push_str(home),
+                PWD => out.push_str(cwd.unwrap_or("\u{10FFFD}")),
+                c => out.push(if passive(c) == Some('~') { '~' } else { c }),
+            }
+        }
+        start = matches!(c, '=' | ':') && passive(c).is_none();
+    }
+    out
+}
+
+/// An absolute path without `.`, `..` and double slashes; globs stay. None if it is not known
+/// where it leads.
+pub(crate) fn resolve(text: &str, cwd: Option<&str>) -> Option<String> {
+    if text.is_empty() || text.contains([UNKNOWN, HOME, PWD]) {
+        return None;
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    let base = if text.starts_with('/') { "" } else { cwd? };
+    for part in base.split('/').chain(text.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(format!("/{}", parts.join("/")))
+}
+
+/// Whether `pattern`, in which marked characters are globs, can match `name`.
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let name: Vec<char> = name.chars().collect();
+    let (mut at, mut read) = (0, 0);
+    let mut back: Option<(usize, usize)> = None;
+    loop {
+        let step = pattern.get(at).map(|c| (*c, passive(*c)));
+        match step {
+            Some((_, Some('*'))) => {
+                back = Some((at + 1, read));
+                at += 1;
+                continue;
+            }
+            None if read == name.len() => return true,
+            Some((_, Some('?'))) if read < name.len() => {
+                (at, read) = (at + 1, read + 1);
+                continue;
+            }
+            Some((_, Some('['))) if read < name.len() => {
+                if let Some((end, hit)) = bracket(&pattern, at, name[read])
+                    && hit
+                {
+                    (at, read) = (end, read + 1);
+                    continue;
+                }
+            }
+            Some((c, mark)) if read < name.len() && mark.unwrap_or(c) == name[read] => {
+                (at, read) = (at + 1, read + 1);
+                continue;
+            }
+            _ => {}
+        }
+        let Some((pattern_at, name_at)) = back.filter(|(_, name_at)| *name_at < name.len()) else {
+            return false;
+        };
+        back = Some((pattern_at, name_at + 1));
+        (at, read) = (pattern_at, name_at + 1);
+    }
+}
+
+/// `[abc]`, `[a-z]`, `[!a]` at `open`: where it ends and whether it takes `c`.
+fn bracket(pattern: &[char], open: usize, c: char) -> Option<(usize, bool)> {
+    let plain = |at: usize| pattern.get(at).map(|c| passive(*c).unwrap_or(*c));
+    let negated = matches!(plain(open + 1)?, '!' | '^');
+    let mut at = open + 1 + usize::from(negated);
+    let first = at;
+    let mut hit = false;
+    // Longer than any that is meant; without a bound, nesting would cost a square.
+    while at < first + 128 {
+        let low = plain(at)?;
+        if low == ']' && at > first {
+            return Some((at + 1, hit != negated));
+        }
+        if low == '[' && plain(at + 1) == Some(':') {
+            // A class of characters: read as one that takes everything.
+            return Some((
+                at + 1 + pattern[at..].iter().take(32).position(|c| *c == ']')? + 2,
+                true,
+            ));
+        }
+        if plain(at + 1) == Some('-') && plain(at + 2).is_some_and(|high| high != ']') {
+            hit |= low <= c && c <= plain(at + 2)?;
+            at += 3;
+        } else {
+            hit |= low == c;
+            at += 1;
+        }
+    }
+    None
+}
+
+/// What `$'…'` says.
+pub(crate) fn ansi_c(text: &str) -> String {
+    let mut out = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        let decoded = |c: char| match c {
+            'a' => '\x07',
+            'b' => '\x08',
+            'e' | 'E' => '\x1b',
+            'f' => '\x0c',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'v' => '\x0b',
+            c => c,
+        };
+        let Some(next) = chars.next() else {
+            out.push('\\');
+            break;
+        };
+        match next {
+            'x' | 'u' | 'U' | '0'..='7' | 'c' => match coded(next, &mut chars) {
+                // It ends there: what a program is given cannot hold it.
+                '\0' => return out,
+                c => out.push(c),
+            },
+            '\\' | '\'' | '"' | '?' => out.push(next),
+            'a' | 'b' | 'e' | 'E' | 'f' | 'n' | 'r' | 't' | 'v' => out.push(decoded(next)),
+            other => {
+                out.push('\\');
+                out.push(other);
+            }
+        }
+    }
+    out
+}
+
+/// The character of `\xHH`, `\uHHHH`, `\UHHHHHHHH`, `\nnn` and `\cx`, after the letter or digit.
+fn coded(kind: char, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> char {
+    if kind == 'c' {
+        let c = chars.next().unwrap_or('@');
+        return char::from(u8::try_from(u32::from(c) & 0x1f).unwrap_or(0));
+    }
+    let (digits, radix, mut value) = match kind {
+        'x' => (2, 16, 0),
+        'u' => (4, 16, 0),
+        'U' => (8, 16, 0),
+        digit => (2, 8, digit.to_digit(8).unwrap_or(0)),
+    };
+    for _ in 0..digits {
+        let Some(digit) = chars.peek().and_then(|c| c.to_digit(radix)) else { break };
+        value = value * radix + digit;
+        chars.next();
+    }
+    char::from_u32(value).unwrap_or('\u{FFFD}')
+}

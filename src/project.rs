@@ -1,0 +1,98 @@
+//! Which project a folder belongs to, in a way that nothing inside the project decides.
+//!
+//! A project is the real path of its root with the device and inode of that folder: a path alone
+//! can be given to another folder. A worktree belongs to the project of its main repository only
+//! if that repository's own list of worktrees names it; what the worktree says is no more than
+//! the hint where to look.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a file that names a folder.
+const POINTER_BYTES_MAX: u64 = 8 << 10;
+
+/// A folder, so that no other can be taken for it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its real path.
+    pub path: String,
+    /// Its device.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
+}
+
+impl Identity {
+    /// Of the folder that is there now.
+    pub fn of(folder: &Path) -> io::Result<Identity> {
+        let real = folder.canonicalize()?;
+        let found = fs::metadata(&real)?;
+        let path = real.to_string_lossy().into_owned();
+        Ok(Identity { path, device: found.dev(), inode: found.ino() })
+    }
+}
+
+/// The nearest folder at or above `cwd` with a `.git`, else `cwd` itself.
+pub fn root_of(cwd: &Path) -> PathBuf {
+    let has_git = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
+    cwd.ancestors().find(has_git).unwrap_or(cwd).to_owned()
+}
+
+/// The project whose permissions count in `root`: its own, or that of the repository which says
+/// that this is one of its worktrees.
+pub fn shared_identity(root: &Path) -> io::Result<Identity> {
+    match main_repository(root) {
+        Some(main) => Identity::of(&main),
+        None => Identity::of(root),
+    }
+}
+
+/// The repository that `root` is a worktree of, if that repository says so itself.
+pub fn main_repository(root: &Path) -> Option<PathBuf> {
+    let root = root.canonicalize().ok()?;
+    let pointer = root.join(".git");
+    let text = small_file(&pointer)?;
+    let named = text.trim_end_matches(['\n', '\r']).strip_prefix("gitdir: ")?;
+    let entry = root.join(named).canonicalize().ok()?;
+    let list = entry.parent().filter(|list| list.file_name() == Some("worktrees".as_ref()))?;
+    let git = list.parent().filter(|git| git.file_name() == Some(".git".as_ref()))?;
+    let main = git.parent()?;
+    // From here on only what belongs to the other repository is believed.
+    for folder in [main, git, list, entry.as_path()] {
+        if !is_ours(&fs::symlink_metadata(folder).ok()?) {
+            return None;
+        }
+    }
+    let back = small_file(&entry.join("gitdir"))?;
+    let back = entry.join(back.trim_end_matches(['\n', '\r']));
+    let names_it = back.file_name() == Some(".git".as_ref())
+        && back.parent().and_then(|folder| folder.canonicalize().ok()) == Some(root.clone());
+    // A repository inside its own worktree would be written by whoever wrote that.
+    (names_it && !main.starts_with(&root)).then(|| main.to_owned())
+}
+
+/// Whether nobody but us and root can have put something there.
+fn is_ours(found: &fs::Metadata) -> bool {
+    let us = nix::unistd::geteuid().as_raw();
+    found.is_dir() && (found.uid() == us || found.uid() == 0) && found.mode() & 0o002 == 0
+}
+
+/// The text of a small file that is no link.
+fn small_file(path: &Path) -> Option<String> {
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let found = file.metadata().ok()?;
+    if !found.is_file() || found.len() > POINTER_BYTES_MAX {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(POINTER_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Worktrees that are one, and those that only say so.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// What `git worktree add ../tree` makes in `main`.
+    fn worktree() -> Place {
+        let place = Place::new();
+        let tree = place.path("tree/.git").display().to_string();
+        place.write("main/.git/worktrees/tree/gitdir", &format!("{tree}\n"));
+        place.write("main/.git/worktrees/tree/commondir", "../..\n");
+        let entry = place.path("main/.git/worktrees/tree").display().to_string();
+        place.write("tree/.git", &format!("gitdir: {entry}\n"));
+        place
+    }
+
+    fn main_of(&self, tree: &str) -> Option<PathBuf> {
+        main_repository(&self.path(tree))
+    }
+}
+
+#[test]
+fn a_worktree_that_its_repository_lists_shares_the_project() {
+    let place = Place::worktree();
+    assert_eq!(place.main_of("tree"), Some(place.path("main")));
+    assert_eq!(place.main_of("main"), None);
+    let shared = shared_identity(&place.path("tree")).unwrap();
+    assert_eq!(shared, Identity::of(&place.path("main")).unwrap());
+    assert_ne!(shared, Identity::of(&place.path("tree")).unwrap());
+    // Relative pointers, as newer versions of git write them.
+    place.write("tree/.git", "gitdir: ../main/.git/worktrees/tree\n");
+    place.write("main/.git/worktrees/tree/gitdir", "../../../../tree/.git\n");
+    assert_eq!(place.main_of("tree"), Some(place.path("main")));
+}
+
+#[test]
+fn trust_identity_what_only_says_that_it_is_a_worktree() {
+    type Trick = fn(&Place);
+    let table: [(&str, Trick); 9] = [
+        ("points at a real worktree of somebody else", |place| {
+            place.write("evil/.git", &fs::read_to_string(place.path("tree/.git")).unwrap());
+        }),
+        ("a link to the pointer", |place| {
+            fs::create_dir(place.path("evil")).unwrap();
+            symlink(place.path("tree/.git"), place.path("evil/.git")).unwrap();
+        }),
+        ("a commondir of its own", |place| {
+            place.write("evil/.git/commondir", &place.path("main/.git").display().to_string());
+            place.write("evil/.git/HEAD", "ref: refs/heads/main\n");
+        }),
+        ("points at the repository itself", |place| {
+            place.write("evil/.git", &format!("gitdir: {}\n", place.path("main/.git").display()));
+        }),
+        ("a repository of its own inside", |place| {
+            let entry = place.path("evil/fake/.git/worktrees/x");
+            let tree = place.path("evil/.git").display().to_string();
+            place.write("evil/fake/.git/worktrees/x/gitdir", &tree);
+            place.write("evil/.git", &format!("gitdir: {}\n", entry.display()));
+        }),
+        ("two lines", |place| {
+            let entry = place.path("main/.git/worktrees/tree").display().to_string();
+            place.write("evil/.git", &format!("gitdir: {entry}\ngitdir: {entry}\n"));
+        }),
+        ("nothing there", |place| place.write("evil/.git", "gitdir: /nowhere/.git/worktrees/x\n")),
+        ("a list that names another folder", |place| {
+            let other = place.path("other/.git").display().to_string();
+            place.write("main/.git/worktrees/evil/gitdir", &other);
+            let entry = place.path("main/.git/worktrees/evil").display().to_string();
+            place.write("evil/.git", &format!("gitdir: {entry}\n"));
+        }),
+        ("a list that everybody may write", |place| {
+            use std::os::unix::fs::PermissionsExt;
+            let tree = place.path("evil/.git").display().to_string();
+            place.write("main/.git/worktrees/evil/gitdir", &tree);
+            let entry = place.path("main/.git/worktrees/evil");
+            place.write("evil/.git", &format!("gitdir: {}\n", entry.display()));
+            fs::set_permissions(entry, fs::Permissions::from_mode(0o777)).unwrap();
+        }),
+    ];
+    for (name, trick) in table {
+        let place = Place::worktree();
+        trick(&place);
+        assert_eq!(place.main_of("evil"), None, "{name}");
+        let evil = Identity::of(&place.path("evil")).unwrap();
+        assert_eq!(shared_identity(&place.path("evil")).unwrap(), evil, "{name}");
+    }
+}
+
+#[test]
+fn path_identity_another_folder_at_the_path_is_another_project() {
+    let place = Place::new();
+    fs::create_dir(place.path("a")).unwrap();
+    let before = Identity::of(&place.path("a")).unwrap();
+    fs::rename(place.path("a"), place.path("b")).unwrap();
+    fs::create_dir(place.path("a")).unwrap();
+    assert_ne!(Identity::of(&place.path("a")).unwrap(), before);
+    assert_ne!(Identity::of(&place.path("b")).unwrap(), before, "the same folder elsewhere");
+    symlink(place.path("b"), place.path("c")).unwrap();
+    let (b, c) = (Identity::of(&place.path("b")).unwrap(), Identity::of(&place.path("c")).unwrap());
+    assert_eq!(b, c, "a link is no folder of its own");
+}
+
+#[test]
+fn finds_the_root() {
+    let place = Place::new();
+    place.write("p/.git/HEAD", "");
+    fs::create_dir_all(place.path("p/a/b")).unwrap();
+    assert_eq!(root_of(&place.path("p/a/b")), place.path("p"));
+    assert_eq!(root_of(Path::new("/nowhere/at/all")), Path::new("/nowhere/at/all"));
+}

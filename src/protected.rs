@@ -1,0 +1,371 @@
+//! What decides what runs later, or steers who runs it, by its name: one table for the policy,
+//! which judges what a call names, and for the sandbox, which holds it against commands.
+//!
+//! A name stands here if something acts on it without being told to: git, a shell, an editor, an
+//! agent, a pipeline. What somebody has to call, such as a makefile or a build script, is ordinary
+//! work and does not. `.gitattributes` does not either: it can only pick among what the
+//! configuration of git defines, and that is held.
+
+use std::borrow::Cow;
+
+/// Why a name is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It controls git. In a `.git` folder only some things do.
+    Git,
+    /// It gives an agent authority: trust, permissions, servers, hooks.
+    Authority,
+    /// Agents read it as instructions.
+    Instructions,
+    /// A shell, a debugger or a session reads it when it starts.
+    Start,
+    /// An editor runs what it says.
+    Editor,
+    /// Hooks and pipelines run what it says, and so do tools that a folder configures.
+    Pipeline,
+}
+
+use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
+
+/// Names in small letters, in order.
+const NAMES: [(&str, Class); 124] = [
+    (".agent", Authority),
+    (".agents", Authority),
+    (".aider.conf.yml", Authority),
+    (".amazonq", Authority),
+    (".augment", Authority),
+    (".augment-guidelines", Instructions),
+    (".bash_aliases", Start),
+    (".bash_login", Start),
+    (".bash_logout", Start),
+    (".bash_profile", Start),
+    (".bashrc", Start),
+    (".circleci", Pipeline),
+    (".claude", Authority),
+    (".claude.json", Authority),
+    (".clinerules", Instructions),
+    (".codex", Authority),
+    (".continue", Authority),
+    (".crush", Authority),
+    (".crush.json", Authority),
+    (".cshrc", Start),
+    (".cursor", Authority),
+    (".cursorrules", Instructions),
+    (".devcontainer", Editor),
+    (".devcontainer.json", Editor),
+    (".dir-locals-2.el", Editor),
+    (".dir-locals.el", Editor),
+    (".envrc", Start),
+    (".exrc", Editor),
+    (".fleet", Editor),
+    (".gdbinit", Start),
+    (".gemini", Authority),
+    (".git", Git),
+    (".gitconfig", Git),
+    (".githooks", Pipeline),
+    (".gitlab-ci.yaml", Pipeline),
+    (".gitlab-ci.yml", Pipeline),
+    (".gitmodules", Git),
+    (".goose", Authority),
+    (".goosehints", Instructions),
+    (".helix", Editor),
+    (".husky", Pipeline),
+    (".idea", Editor),
+    (".inputrc", Start),
+    (".irbrc", Start),
+    (".junie", Authority),
+    (".kilocode", Authority),
+    (".kiro", Authority),
+    (".kshrc", Start),
+    (".lefthook.toml", Pipeline),
+    (".lefthook.yaml", Pipeline),
+    (".lefthook.yml", Pipeline),
+    (".lldbinit", Start),
+    (".login", Start),
+    (".logout", Start),
+    (".lvimrc", Editor),
+    (".mcp.json", Authority),
+    (".mise.toml", Start),
+    (".mkshrc", Start),
+    (".nova", Editor),
+    (".nvim.lua", Editor),
+    (".nvimrc", Editor),
+    (".opencode", Authority),
+    (".overcommit.yml", Pipeline),
+    (".pam_environment", Start),
+    (".pdbrc", Start),
+    (".posse", Authority),
+    (".pre-commit-config.yaml", Pipeline),
+    (".pre-commit-config.yml", Pipeline),
+    (".profile", Start),
+    (".pryrc", Start),
+    (".qwen", Authority),
+    (".roo", Authority),
+    (".roorules", Instructions),
+    (".rules", Instructions),
+    (".screenrc", Start),
+    (".tcshrc", Start),
+    (".tmux.conf", Start),
+    (".trae", Authority),
+    (".travis.yml", Pipeline),
+    (".vimrc", Editor),
+    (".vs", Editor),
+    (".vscode", Editor),
+    (".windsurf", Authority),
+    (".windsurfrules", Instructions),
+    (".xinitrc", Start),
+    (".xprofile", Start),
+    (".xsession", Start),
+    (".xsessionrc", Start),
+    (".zed", Editor),
+    (".zlogin", Start),
+    (".zlogout", Start),
+    (".zprofile", Start),
+    (".zshenv", Start),
+    (".zshrc", Start),
+    ("agent.md", Instructions),
+    ("agents.local.md", Instructions),
+    ("agents.md", Instructions),
+    ("agents.override.md", Instructions),
+    ("azure-pipelines.yaml", Pipeline),
+    ("azure-pipelines.yml", Pipeline),
+    ("bitbucket-pipelines.yml", Pipeline),
+    ("claude.local.md", Instructions),
+    ("claude.md", Instructions),
+    ("codex.md", Instructions),
+    ("crush.json", Authority),
+    ("crush.md", Instructions),
+    ("devcontainer.json", Editor),
+    ("gemini.local.md", Instructions),
+    ("gemini.md", Instructions),
+    ("git~1", Git),
+    ("jenkinsfile", Pipeline),
+    ("launchagents", Start),
+    ("lefthook.toml", Pipeline),
+    ("lefthook.yaml", Pipeline),
+    ("lefthook.yml", Pipeline),
+    ("mise.local.toml", Start),
+    ("mise.toml", Start),
+    ("opencode.json", Authority),
+    ("opencode.jsonc", Authority),
+    ("opencode.md", Instructions),
+    ("posse.md", Instructions),
+    ("qwen.md", Instructions),
+    ("skill.md", Instructions),
+    ("warp.md", Instructions),
+];
+
+/// What is protected in one folder only.
+const PAIRS: [(&str, &str, Class); 17] = [
+    (".cargo", "config", Pipeline),
+    (".cargo", "config.toml", Pipeline),
+    (".config", "autostart", Start),
+    (".config", "fish", Start),
+    (".config", "git", Git),
+    (".config", "nushell", Start),
+    (".config", "systemd", Start),
+    (".forgejo", "workflows", Pipeline),
+    (".gitea", "workflows", Pipeline),
+    (".github", "actions", Pipeline),
+    (".github", "agents", Authority),
+    (".github", "copilot-instructions.md", Instructions),
+    (".github", "instructions", Instructions),
+    (".github", "prompts", Instructions),
+    (".github", "workflows", Pipeline),
+    ("fish", "conf.d", Start),
+    ("fish", "config.fish", Start),
+];
+
+/// Endings of files that an editor acts on when it opens them.
+const ENDINGS: [(&str, Class); 2] = [(".code-workspace", Editor), (".sublime-project", Editor)];
+
+/// Folders that package managers fill: what names mean to agents and editors, they do not mean
+/// there.
+const VENDORED: [&str; 9] = [
+    "node_modules",
+    "bower_components",
+    "site-packages",
+    "dist-packages",
+    ".venv",
+    "venv",
+    ".tox",
+    "vendor",
+    "target",
+];
+
+/// Whether a path below a workspace names something protected, in any of its parts.
+pub fn is_protected(relative: &str) -> bool {
+    let mut above = "";
+    relative.split('/').filter(|part| !part.is_empty()).any(|part| {
+        let folder = std::mem::replace(&mut above, part);
+        class_of(folder.as_bytes(), part.as_bytes()).is_some()
+    })
+}
+
+/// What `name` means in a folder called `above`.
+pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
+    let name = fold(name);
+    if let Ok(at) = NAMES.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)) {
+        return Some(NAMES[at].1);
+    }
+    let ending = |&&(ending, _): &&(&str, Class)| name.ends_with(ending.as_bytes());
+    if let Some((_, class)) = ENDINGS.iter().find(ending) {
+        return Some(*class);
+    }
+    let mut candidates = PAIRS.iter().filter(|(_, known, _)| known.as_bytes() == &*name).peekable();
+    candidates.peek()?;
+    let above = fold(above);
+    candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
+}
+
+/// Whether a folder of that name is filled by a package manager.
+pub fn is_vendored(name: &[u8]) -> bool {
+    VENDORED.iter().any(|known| known.as_bytes() == name)
+}
+
+/// Every protected name, with the folder it must be in if it counts only there, for those who must
+/// say all of them: in small letters. A name that begins with `*` is an ending.
+pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
+    let names = NAMES.iter().map(|(name, _)| (None, (*name).to_owned()));
+    let pairs = PAIRS.iter().map(|(above, name, _)| (Some(*above), (*name).to_owned()));
+    let endings = ENDINGS.iter().map(|(ending, _)| (None, format!("*{ending}")));
+    names.chain(pairs).chain(endings)
+}
+
+/// The name that some file system takes `name` for: letters without case, characters that are
+/// ignored left out, without what Windows cuts off.
+pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
+    let plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b':';
+    let ends_plainly = !matches!(name.last(), Some(b'.' | b' '));
+    if ends_plainly && name.iter().all(|&byte| plain(byte)) {
+        return Cow::Borrowed(name);
+    }
+    let mut folded = Vec::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            fold_into(letter, &mut folded);
+        }
+        folded.extend_from_slice(chunk.invalid());
+    }
+    // `name:stream` and `name. ` are `name` on NTFS.
+    if let Some(at) = folded.iter().position(|&byte| byte == b':') {
+        folded.truncate(at);
+    }
+    while folded.len() > 1 && matches!(folded.last(), Some(b'.' | b' ')) {
+        folded.pop();
+    }
+    Cow::Owned(folded)
+}
+
+/// Letters outside ASCII matter only if they fold to letters inside.
+fn fold_into(letter: char, folded: &mut Vec<u8>) {
+    let ascii: &[u8] = match letter {
+        '\u{17f}' => b"s",
+        '\u{212a}' => b"k",
+        '\u{df}' | '\u{1e9e}' => b"ss",
+        '\u{fb05}' | '\u{fb06}' => b"st",
+        '\u{fb00}' => b"ff",
+        '\u{fb01}' => b"fi",
+        '\u{fb02}' => b"fl",
+        '\u{fb03}' => b"ffi",
+        '\u{fb04}' => b"ffl",
+        ignored if is_ignored(ignored) => b"",
+        other => {
+            let mut bytes = [0; 4];
+            let text = other.to_ascii_lowercase().encode_utf8(&mut bytes).len();
+            folded.extend_from_slice(&bytes[..text]);
+            return;
+        }
+    };
+    folded.extend_from_slice(ascii);
+}
+
+/// Characters that file systems without case leave out when they compare.
+fn is_ignored(letter: char) -> bool {
+    matches!(letter,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+        | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order_and_in_small_letters() {
+        assert!(NAMES.is_sorted_by(|a, b| a.0 < b.0));
+        let folded = |name: &str| fold(name.as_bytes()) == name.as_bytes();
+        assert!(NAMES.iter().all(|(name, _)| folded(name)));
+        assert!(PAIRS.iter().all(|(above, name, _)| folded(above) && folded(name)));
+    }
+
+    #[test]
+    fn protects_what_runs_or_steers_later() {
+        let protected = [
+            ".git/hooks/pre-commit",
+            "AGENTS.md",
+            "deep/er/claude.md",
+            ".envrc",
+            ".vscode/tasks.json",
+            ".github/workflows/ci.yml",
+            "sub/.GitHub/Workflows/ci.yml",
+            ".gitlab-ci.yml",
+            ".husky/pre-push",
+            ".bashrc",
+            ".cargo/config.toml",
+            ".mcp.json",
+            ".Claude/settings.json",
+            "a/b.code-workspace",
+            ".config/fish/config.fish",
+        ];
+        let open = [
+            "src/main.rs",
+            ".github/CODEOWNERS",
+            "workflows/ci.yml",
+            "docs/AGENTS.md.txt",
+            "agents/README.md",
+            "Cargo.toml",
+            "config.toml",
+            ".cargo/audit.toml",
+            ".gitignore",
+            ".gitattributes",
+            "profile",
+            "fish/shop.rs",
+            ".",
+            "",
+        ];
+        for path in protected {
+            assert!(is_protected(path), "{path}");
+        }
+        for path in open {
+            assert!(!is_protected(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn twins_are_the_same_name() {
+        let twins = [
+            ".GIT",
+            ".Git",
+            ".g\u{200c}it",
+            ".git\u{feff}",
+            ".git.",
+            ".git ",
+            ".git::$INDEX_ALLOCATION",
+            "GIT~1",
+            "AGENTS.MD",
+            "AGENT\u{17f}.md",
+            ".v\u{17f}code",
+            ".hus\u{212a}y",
+            ".\u{fb01}sh/../.mcp.json",
+        ];
+        for name in twins {
+            assert!(is_protected(name), "{name}");
+        }
+        assert_eq!(&*fold("con\u{fb01}g".as_bytes()), b"config");
+        assert_eq!(&*fold(b".git\xff"), b".git\xff");
+    }
+}

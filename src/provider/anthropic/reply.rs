@@ -1,0 +1,367 @@
+//! Puts a reply together from the blocks of its stream.
+//!
+//! Keeps the invariant that a completion stops with `ToolUse` exactly when it has a call, and
+//! that a call whose arguments were cut off is not one.
+
+use posse_actors::conversation::{
+    AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
+};
+use posse_actors::ports::{Completion, Delta};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use crate::provider::anthropic::wire::{Block, Event, Piece, UsageWire, Whole};
+use crate::provider::decode::{Assembly, Fault, Step};
+use crate::provider::lenient::{Number, parse};
+
+/// Bytes of text, thinking, signatures and arguments that one reply may have.
+const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Blocks that one reply may have.
+const BLOCKS_MAX: usize = 4096;
+
+/// A reply that is being put together.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    blocks: Vec<Part>,
+    /// The text of all blocks.
+    text: String,
+    bytes: usize,
+    stop: Option<String>,
+    /// Nothing follows.
+    ended: bool,
+    usage: Option<UsageWire>,
+    model: Option<String>,
+    deltas: Vec<Delta>,
+}
+
+/// A block, as far as it has arrived.
+#[derive(Debug)]
+struct Part {
+    index: Option<u64>,
+    what: What,
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum What {
+    /// Bytes of the reply's text.
+    Text(usize),
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    /// Thinking that is not shown to anybody.
+    Redacted(String),
+    Call {
+        id: String,
+        name: String,
+        arguments: String,
+        /// The arguments that it began with: all of them, if no others follow.
+        input: String,
+    },
+    /// Something of later versions of the protocol.
+    Unknown,
+}
+
+impl Assembly for Reply {
+    fn event(&mut self, name: &str, data: &str) -> Result<Step, Fault> {
+        let mut room = String::new();
+        let event: Event<'_> = parse(data, &mut room).map_err(Fault::Malformed)?;
+        let kind = if event.kind.as_str().is_empty() { name } else { event.kind.as_str() };
+        if kind == "error" || event.error.is_some_and(|error| error.get() != "null") {
+            return Err(Fault::Reported(data.to_owned()));
+        }
+        let block = event.content_block.0.unwrap_or_default();
+        let piece = event.delta.0.unwrap_or_default();
+        match kind {
+            "message_start" => self.start(&event.message.0.unwrap_or_default()),
+            "content_block_start" => self.begin(event.index.0, &block)?,
+            "content_block_delta" => self.add(event.index.0, &piece)?,
+            "content_block_stop" => {
+                if let Some(at) = self.position(event.index.0) {
+                    self.blocks[at].closed = true;
+                }
+            }
+            "message_delta" => {
+                self.count(event.usage.0);
+                if !piece.stop_reason.as_str().is_empty() {
+                    self.stop = Some(piece.stop_reason.as_str().to_owned());
+                }
+            }
+            "message_stop" => {
+                self.ended = true;
+                return Ok(Step::Done);
+            }
+            _ => return Ok(Step::Nothing),
+        }
+        self.bounded()?;
+        Ok(Step::Content)
+    }
+
+    fn whole(&mut self, json: &str) -> Result<(), Fault> {
+        let mut room = String::new();
+        let whole: Whole<'_> = parse(json, &mut room).map_err(Fault::Malformed)?;
+        if whole.error.is_some_and(|error| error.get() != "null") {
+            return Err(Fault::Reported(json.to_owned()));
+        }
+        self.start(&whole);
+        for (at, block) in whole.content.0.iter().enumerate() {
+            self.begin(Some(at as u64), block)?;
+            self.bounded()?;
+        }
+        for block in &mut self.blocks {
+            block.closed = true;
+        }
+        if whole.stop_reason.as_str().is_empty() {
+            return Err(Fault::Senseless("the reply does not say why it stops"));
+        }
+        self.stop = Some(whole.stop_reason.as_str().to_owned());
+        self.ended = true;
+        Ok(())
+    }
+
+    fn take_deltas(&mut self) -> Vec<Delta> {
+        std::mem::take(&mut self.deltas)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.stop.is_some() || self.ended
+    }
+
+    fn has_content(&self) -> bool {
+        !self.blocks.is_empty()
+    }
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn complete(self) -> Result<Completion, Fault> {
+        if self.stop.is_none() && self.blocks.is_empty() {
+            return Err(Fault::Senseless("the stream says that it is done, and nothing else"));
+        }
+        let usage = self.usage.map(usage);
+        let stop = self.stop.as_deref().unwrap_or_default();
+        let has_calls = self.blocks.iter().any(|part| matches!(part.what, What::Call { .. }));
+        let stop_reason = match stop {
+            "max_tokens" => StopReason::MaxTokens,
+            "model_context_window_exceeded" => return Err(Fault::ContextFull),
+            "refusal" | "content_filter" | "safety" | "sensitive" => StopReason::ContentFilter,
+            _ if has_calls => StopReason::ToolUse,
+            // A turn that the server would go on with, where nothing is left for us to do.
+            "pause_turn" => StopReason::Error,
+            "end_turn" | "stop_sequence" => StopReason::EndTurn,
+            _ if self.text.is_empty() => StopReason::Error,
+            _ => StopReason::EndTurn,
+        };
+        let keeps_calls = stop_reason == StopReason::ToolUse;
+        if keeps_calls && self.blocks.iter().any(|part| !part.is_whole()) {
+            return Err(Fault::Senseless("a call of the reply has no end"));
+        }
+        let reasoning = reasoning(&self.blocks, keeps_calls);
+        let calls = self.blocks.into_iter().filter_map(|part| part.what.into_call());
+        Ok(Completion {
+            message: AssistantMessage {
+                reasoning,
+                tool_calls: if keeps_calls { calls.collect() } else { Vec::new() },
+                content: (!self.text.is_empty()).then_some(self.text),
+            },
+            stop_reason,
+            usage,
+            model: self.model,
+        })
+    }
+}
+
+impl Reply {
+    fn start(&mut self, message: &Whole<'_>) {
+        if self.model.is_none() && !message.model.as_str().is_empty() {
+            self.model = Some(message.model.as_str().to_owned());
+        }
+        self.count(message.usage.0);
+    }
+
+    /// Takes over the figures that are there: those of the end have some of the beginning.
+    fn count(&mut self, usage: Option<UsageWire>) {
+        let Some(new) = usage else { return };
+        let known = self.usage.get_or_insert_default();
+        let figures = [
+            (&mut known.input_tokens, new.input_tokens),
+            (&mut known.cache_creation_input_tokens, new.cache_creation_input_tokens),
+            (&mut known.cache_read_input_tokens, new.cache_read_input_tokens),
+            (&mut known.output_tokens, new.output_tokens),
+        ];
+        for (known, new) in figures {
+            if new.0.is_some() {
+                *known = new;
+            }
+        }
+    }
+
+    fn begin(&mut self, index: Option<u64>, block: &Block<'_>) -> Result<(), Fault> {
+        if self.blocks.len() >= BLOCKS_MAX {
+            return Err(Fault::TooLarge("the reply has more than 4096 blocks"));
+        }
+        let what = match block.kind.as_str() {
+            "text" => What::Text(0),
+            "thinking" => What::Thinking {
+                text: String::new(),
+                signature: block.signature.as_str().to_owned(),
+            },
+            "redacted_thinking" => What::Redacted(block.data.as_str().to_owned()),
+            "tool_use" => What::Call {
+                id: block.id.as_str().to_owned(),
+                name: block.name.as_str().to_owned(),
+                arguments: String::new(),
+                input: block.input.map(|input| input.get().to_owned()).unwrap_or_default(),
+            },
+            _ => What::Unknown,
+        };
+        if let What::Call { input, .. } = &what {
+            self.bytes += input.len();
+        }
+        self.bytes += block.signature.as_str().len() + block.data.as_str().len();
+        self.blocks.push(Part { index, what, closed: false });
+        let at = self.blocks.len() - 1;
+        match self.blocks[at].what {
+            What::Text(_) => self.add_text(at, block.text.as_str()),
+            What::Thinking { .. } => self.add_thinking(at, block.thinking.as_str()),
+            What::Redacted(_) | What::Call { .. } | What::Unknown => {}
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, index: Option<u64>, piece: &Piece<'_>) -> Result<(), Fault> {
+        let Some(at) = self.position(index) else {
+            return Err(Fault::Malformed("a piece of a block that never began".to_owned()));
+        };
+        match (piece.kind.as_str(), &mut self.blocks[at].what) {
+            ("text_delta", What::Text(_)) => self.add_text(at, piece.text.as_str()),
+            ("thinking_delta", What::Thinking { .. }) => {
+                self.add_thinking(at, piece.thinking.as_str());
+            }
+            ("signature_delta", What::Thinking { signature, .. }) => {
+                signature.push_str(piece.signature.as_str());
+                self.bytes += piece.signature.as_str().len();
+            }
+            ("input_json_delta", What::Call { arguments, .. }) => {
+                arguments.push_str(piece.partial_json.as_str());
+                self.bytes += piece.partial_json.as_str().len();
+            }
+            // Of a kind that is not known here, or of a block that is not.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The block of that index that has begun last; without one, the last block.
+    fn position(&self, index: Option<u64>) -> Option<usize> {
+        match index {
+            Some(_) => self.blocks.iter().rposition(|part| part.index == index),
+            None => self.blocks.len().checked_sub(1),
+        }
+    }
+
+    fn add_text(&mut self, at: usize, piece: &str) {
+        if piece.is_empty() {
+            return;
+        }
+        if let What::Text(bytes) = &mut self.blocks[at].what {
+            *bytes += piece.len();
+        }
+        self.text.push_str(piece);
+        match self.deltas.last_mut() {
+            Some(Delta::Text(last)) => last.push_str(piece),
+            _ => self.deltas.push(Delta::Text(piece.to_owned())),
+        }
+    }
+
+    fn add_thinking(&mut self, at: usize, piece: &str) {
+        if piece.is_empty() {
+            return;
+        }
+        if let What::Thinking { text, .. } = &mut self.blocks[at].what {
+            text.push_str(piece);
+        }
+        self.bytes += piece.len();
+        match self.deltas.last_mut() {
+            Some(Delta::Thinking(last)) => last.push_str(piece),
+            _ => self.deltas.push(Delta::Thinking(piece.to_owned())),
+        }
+    }
+
+    fn bounded(&self) -> Result<(), Fault> {
+        if self.text.len() + self.bytes > REPLY_BYTES_MAX {
+            return Err(Fault::TooLarge("the reply is larger than 16 MB"));
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    /// Whether nothing of it is missing. A server that forgets to end its blocks still ends its
+    /// arguments.
+    fn is_whole(&self) -> bool {
+        match &self.what {
+            What::Call { arguments, .. } if !self.closed => {
+                serde_json::from_str::<IgnoredAny>(arguments).is_ok()
+            }
+            What::Call { .. }
+            | What::Text(_)
+            | What::Thinking { .. }
+            | What::Redacted(_)
+            | What::Unknown => true,
+        }
+    }
+}
+
+impl What {
+    fn into_call(self) -> Option<ToolCall> {
+        let What::Call { id, name, arguments, input } = self else { return None };
+        Some(ToolCall {
+            id: CallId::new(id.as_str()),
+            provider_id: (!id.is_empty()).then_some(id),
+            name,
+            arguments: if arguments.trim().is_empty() { input } else { arguments },
+        })
+    }
+}
+
+/// What was thought, and with it the order of the blocks, in which it has to be sent back.
+fn reasoning(blocks: &[Part], with_calls: bool) -> Option<Reasoning> {
+    let is_thought = |part: &&Part| matches!(part.what, What::Thinking { .. } | What::Redacted(_));
+    blocks.iter().find(is_thought)?;
+    let mut text = String::new();
+    let mut items: Vec<Value> = Vec::with_capacity(blocks.len());
+    for part in blocks {
+        items.push(match &part.what {
+            What::Thinking { text: thought, signature } => {
+                if !text.is_empty() && !thought.is_empty() {
+                    text.push_str("\n\n");
+                }
+                text.push_str(thought);
+                json!({ "type": "thinking", "thinking": thought, "signature": signature })
+            }
+            What::Redacted(data) => json!({ "type": "redacted_thinking", "data": data }),
+            What::Text(bytes) => json!({ "type": "text", "bytes": bytes }),
+            What::Call { .. } if with_calls => json!({ "type": "tool_use" }),
+            What::Call { .. } | What::Unknown => continue,
+        });
+    }
+    Some(Reasoning { text, field: None, opaque: Some(Value::Array(items)) })
+}
+
+fn usage(wire: UsageWire) -> Usage {
+    let fresh = wire.input_tokens.tokens();
+    let extra = |tokens: Number| tokens.tokens().unwrap_or_default();
+    let (read, written) = (wire.cache_read_input_tokens, wire.cache_creation_input_tokens);
+    Usage {
+        input_tokens: fresh
+            .map(|fresh| fresh.saturating_add(extra(read)).saturating_add(extra(written))),
+        output_tokens: wire.output_tokens.tokens(),
+        cached_input_tokens: read.tokens(),
+        reasoning_tokens: None,
+        cache_write_tokens: written.tokens(),
+    }
+}

@@ -1,0 +1,357 @@
+//! The adapter against a server that says exact bytes: replies as they were recorded, and what is
+//! made of them.
+
+use std::fmt::Write as _;
+
+use posse_actors::conversation::{Message, StopReason};
+use posse_actors::ports::{Delta, ProviderError};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::provider::decode::Assembly;
+use crate::provider::live;
+use crate::provider::profile::{Protocol, Settings};
+use crate::provider::testing::{Server, Step, answer, ask, request, stream, stream_head};
+
+macro_rules! fixture {
+    ($name:literal) => {
+        ($name, include_str!(concat!("fixtures/", $name, ".sse")))
+    };
+}
+
+const CALLS: &str = include_str!("fixtures/thinking_and_calls.sse");
+
+fn profile(server: &Server) -> Profile {
+    Profile { protocol: Protocol::Messages, ..server.profile() }
+}
+
+/// Asks a server that plays `script` once.
+async fn once(script: Vec<Step>) -> (Result<Completion, ProviderError>, Vec<Delta>) {
+    let server = Server::start([script]).await;
+    let provider = Anthropic::new(profile(&server)).unwrap();
+    ask(&provider, request("hi")).await
+}
+
+fn shown(reply: &Result<Completion, ProviderError>) -> String {
+    match reply {
+        Ok(reply) => {
+            let mut text = String::new();
+            let Completion { message, stop_reason, usage, model } = reply;
+            writeln!(text, "{stop_reason:?} {model:?}").unwrap();
+            writeln!(text, "{}", serde_json::to_string_pretty(message).unwrap()).unwrap();
+            writeln!(text, "{}", serde_json::to_string(usage).unwrap()).unwrap();
+            text
+        }
+        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => format!("{source} ({partial:?})\n"),
+        Err(error) => format!("{}: {}\n", error.class(), error.chain()),
+    }
+}
+
+/// How deltas are cut depends on how bytes arrive; what is in them does not.
+fn joined(deltas: &[Delta]) -> String {
+    let (mut thinking, mut text) = (String::new(), String::new());
+    for delta in deltas {
+        match delta {
+            Delta::Text(piece) => text.push_str(piece),
+            Delta::Thinking(piece) => thinking.push_str(piece),
+            Delta::Notice(notice) => panic!("{notice}"),
+            Delta::Alive => {}
+        }
+    }
+    format!("thinking {thinking:?}, text {text:?}")
+}
+
+#[tokio::test]
+async fn reads_what_was_recorded() {
+    let fixtures = [
+        fixture!("text"),
+        fixture!("thinking_and_calls"),
+        fixture!("interleaved"),
+        fixture!("hidden_thinking"),
+        fixture!("max_tokens"),
+        fixture!("refusal"),
+        fixture!("silent_refusal"),
+        fixture!("stop_sequence"),
+        fixture!("pause_turn"),
+        fixture!("context"),
+        fixture!("later_versions"),
+        fixture!("empty"),
+        fixture!("overloaded"),
+    ];
+    let mut all = String::new();
+    for (name, bytes) in fixtures {
+        let (reply, deltas) = once(stream(bytes)).await;
+        writeln!(all, "== {name}\n{}\n{}", joined(&deltas), shown(&reply)).unwrap();
+    }
+    let whole = include_str!("fixtures/whole.json");
+    let (reply, deltas) = once(answer("200 OK", "", whole)).await;
+    writeln!(all, "== whole\n{}\n{}", joined(&deltas), shown(&reply)).unwrap();
+    insta::assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn sends_what_a_server_expects() {
+    let server = Server::start([stream(CALLS)]).await;
+    let provider = Anthropic::new(profile(&server)).unwrap();
+    ask(&provider, request("hi")).await.0.unwrap();
+    let seen = server.seen().remove(0);
+    assert!(seen.head.starts_with("POST /v1/messages HTTP/1.1\r\n"), "{}", seen.head);
+    for line in ["x-api-key: sk-test-0123456789\r\n", "anthropic-version: 2023-06-01\r\n"] {
+        assert!(seen.head.contains(line), "{}", seen.head);
+    }
+    assert!(!seen.head.contains("authorization"));
+    insta::assert_snapshot!(seen.body, @r#"{"model":"some-model","max_tokens":32000,"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]}"#);
+    let shown = format!("{provider:?} {:?}", provider.info());
+    assert!(!shown.contains("0123456789"), "{shown}");
+}
+
+#[tokio::test]
+async fn goes_where_the_configuration_says() {
+    let table = [
+        ("", "/v1/messages"),
+        ("/", "/v1/messages"),
+        ("/v1", "/v1/messages"),
+        ("/v1/messages", "/v1/messages"),
+        ("/api/anthropic", "/api/anthropic/v1/messages"),
+        ("/v1beta/", "/v1beta/messages"),
+        ("/voice", "/voice/v1/messages"),
+    ];
+    let server = Server::start([]).await;
+    for (path, expected) in table {
+        let settings = json!({
+            "type": "anthropic", "baseURL": format!("{}{path}", server.address), "model": "m",
+        });
+        let settings: Settings = serde_json::from_value(settings).unwrap();
+        let profile = Profile::resolve("mine", settings, |_| None).unwrap();
+        let endpoint = live(profile).unwrap().info().endpoint;
+        assert_eq!(endpoint, format!("{}{expected}", server.address));
+    }
+}
+
+#[tokio::test]
+async fn lets_the_configuration_choose_the_headers() {
+    let server = Server::start([stream(CALLS)]).await;
+    let settings = json!({
+        "type": "anthropic", "baseURL": server.address, "model": "m", "apiKey": "k-12345678",
+        "auth": "bearer", "headers": {"anthropic-version": "2099-01-01", "anthropic-beta": "x"},
+    });
+    let settings: Settings = serde_json::from_value(settings).unwrap();
+    let provider = live(Profile::resolve("mine", settings, |_| None).unwrap()).unwrap();
+    ask(&*provider, request("hi")).await.0.unwrap();
+    let head = server.seen().remove(0).head;
+    for line in
+        ["authorization: Bearer k-12345678", "anthropic-version: 2099-01-01", "anthropic-beta: x"]
+    {
+        assert_eq!(head.matches(line).count(), 1, "{head}");
+    }
+    assert!(!head.contains("x-api-key") && !head.contains("2023-06-01"), "{head}");
+}
+
+#[tokio::test]
+async fn sends_thinking_back_as_it_came() {
+    let server = Server::start([stream(CALLS), stream(CALLS), stream(CALLS)]).await;
+    let provider = Anthropic::new(profile(&server)).unwrap();
+    let mut wanted = request("hi");
+    let mut message = ask(&provider, wanted.clone()).await.0.unwrap().message;
+    for (nth, call) in message.tool_calls.iter_mut().enumerate() {
+        call.id = posse_actors::conversation::CallId::new(format!("c{nth}"));
+    }
+    // As a journal keeps it.
+    let kept = serde_json::to_string(&Message::Assistant(message)).unwrap();
+    wanted.messages.push(Arc::new(serde_json::from_str(&kept).unwrap()));
+    ask(&provider, wanted.clone()).await.0.unwrap();
+    let said = |nth: usize| {
+        let body: Value = serde_json::from_str(&server.seen()[nth].body).unwrap();
+        body["messages"][1]["content"].clone()
+    };
+    let thought = json!({
+        "type": "thinking", "thinking": "Two files; I read both.",
+        "signature": "EqoBCkgIARABGAIiQL2UpcVRUvlu==",
+    });
+    let kinds = |content: &Value| -> Vec<Value> {
+        content.as_array().unwrap().iter().map(|block| block["type"].clone()).collect()
+    };
+    assert_eq!(said(1)[0], thought);
+    assert_eq!(kinds(&said(1)), ["thinking", "text", "tool_use", "tool_use"]);
+    // Another profile, or another model, does not see it.
+    for other in [
+        Profile { name: "other".to_owned(), ..profile(&server) },
+        Profile { model: "other".to_owned(), ..profile(&server) },
+    ] {
+        let nth = server.seen().len();
+        let other = Anthropic::new(other).unwrap();
+        ask(&other, wanted.clone()).await.0.ok();
+        assert_eq!(kinds(&said(nth)), ["text", "tool_use", "tool_use"]);
+    }
+}
+
+/// Status, headers, type of the error, class, and the wait that it asks for.
+type Row = (&'static str, &'static str, &'static str, &'static str, Option<u64>);
+
+#[tokio::test]
+async fn sorts_errors_by_what_happens_next() {
+    let table: &[Row] = &[
+        ("400 Bad Request", "", "invalid_request_error", "rejected", None),
+        ("401 Unauthorized", "", "authentication_error", "unauthorized", None),
+        ("402 Payment Required", "", "billing_error", "quota", None),
+        ("403 Forbidden", "", "permission_error", "unauthorized", None),
+        ("404 Not Found", "", "not_found_error", "rejected", None),
+        ("409 Conflict", "", "conflict_error", "overloaded", None),
+        ("413 Too Large", "", "request_too_large", "context_full", None),
+        ("429 Too Many", "retry-after: 7\r\n", "rate_limit_error", "rate_limited", Some(7)),
+        ("429 Too Many", "", "rate_limit_error", "rate_limited", None),
+        ("500 Internal Server Error", "", "api_error", "overloaded", None),
+        ("503 Unavailable", "", "api_error", "overloaded", None),
+        ("504 Timeout", "", "timeout_error", "overloaded", None),
+        ("529 Overloaded", "retry-after: 3\r\n", "overloaded_error", "overloaded", Some(3)),
+        ("529 Overloaded", "", "overloaded_error", "overloaded", None),
+    ];
+    for (status, headers, kind, class, wait) in table {
+        let error = json!({
+            "type": "error", "error": {"type": kind, "message": "So it is"}, "request_id": "req_1",
+        });
+        let in_stream = format!("event: error\ndata: {error}\n\n");
+        let script = answer(status, headers, &error.to_string());
+        let failed = once(script).await.0.unwrap_err();
+        assert_eq!(failed.class(), *class, "{status} {kind}");
+        assert!(failed.chain().ends_with("So it is"), "{}", failed.chain());
+        if let ProviderError::Overloaded { retry_after, .. } = failed {
+            assert_eq!(retry_after.map(|wait| wait.as_secs()), *wait, "{status}");
+        }
+        let failed = once(stream(in_stream)).await.0.unwrap_err();
+        assert_eq!(failed.class(), *class, "{kind} in a stream");
+        // As the object of a reply that was not streamed.
+        let failed = once(answer("200 OK", "", &error.to_string())).await.0.unwrap_err();
+        assert_eq!(failed.class(), *class, "{kind} in a reply");
+    }
+    let worded = [
+        ("prompt is too long: 210000 tokens > 200000 maximum", "context_full"),
+        (
+            "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000",
+            "context_full",
+        ),
+        ("Your credit balance is too low to access the Anthropic API.", "quota"),
+        ("You have reached your specified API usage limits.", "quota"),
+        ("messages.3: `tool_use` ids were found without `tool_result` blocks", "rejected"),
+    ];
+    for (message, class) in worded {
+        let error = json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}});
+        let failed = once(answer("400 Bad Request", "", &error.to_string())).await.0.unwrap_err();
+        assert_eq!(failed.class(), class, "{message}");
+    }
+}
+
+#[tokio::test]
+async fn ends_garbage_with_one_error() {
+    let begun = &CALLS[..CALLS.find("event: content_block_stop").unwrap()];
+    let no_end = CALLS.replace(
+        "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":3}\n\n",
+        "",
+    );
+    let cut = no_end.replace("; pwd\\\"}", "; pwd");
+    let table = [
+        (stream(""), "broken_reply: the reply is empty"),
+        (stream(begun), "cut: the stream ended at byte"),
+        (
+            stream("data: {\"type\":\"message_stop\"}\n\n"),
+            "broken_reply: the stream says that it is done, and nothing else",
+        ),
+        (
+            stream("event: message_start\ndata: {oops\n\n"),
+            "broken_reply: not a valid reply in the event",
+        ),
+        (
+            stream(
+                "data: {\"type\":\"content_block_delta\",\"index\":3,\"delta\":{\"type\":\"text_delta\",\"text\":\"x\"}}\n\n",
+            ),
+            "broken_reply: not a valid reply in the event at byte 0: a piece of a block that never began",
+        ),
+        (stream(&cut), "broken_reply: a call of the reply has no end"),
+        (answer("200 OK", "", "{}"), "broken_reply: the reply does not say why it stops"),
+        (answer("200 OK", "", "[]"), "broken_reply: "),
+        (answer("200 OK", "", "<html>"), "not_the_provider: the reply is an HTML page"),
+    ];
+    for (script, expected) in table {
+        let error = once(script).await.0.unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        let source = source.strip_prefix("mock: ").expect("names the provider");
+        let shown = format!("{}: {source}", error.class());
+        assert!(shown.starts_with(expected), "{shown}\n{expected}");
+    }
+    // A server that forgets to end a block whose arguments have an end.
+    let reply = once(stream(no_end)).await.0.unwrap();
+    assert_eq!((reply.stop_reason, reply.message.tool_calls.len()), (StopReason::ToolUse, 2));
+}
+
+#[tokio::test]
+async fn gives_the_same_reply_however_it_is_cut() {
+    let body = CALLS.replace('\n', "\r\n");
+    let whole = once(stream(&body)).await.0.unwrap();
+    let mut script = vec![stream_head()];
+    script.extend(body.as_bytes().chunks(3).map(|bytes| Step::Send(bytes.to_vec())));
+    assert_eq!(once(script.into_iter().chain([Step::Close]).collect()).await.0.unwrap(), whole);
+}
+
+#[tokio::test]
+async fn pings_are_not_content() {
+    let start = &CALLS[..CALLS.find("event: content_block_start").unwrap()];
+    let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    let server = Server::start([vec![
+        Step::Send(format!("{head}{start}").into()),
+        Step::Repeat(ping.into(), Duration::from_millis(5)),
+    ]])
+    .await;
+    let mut profile = profile(&server);
+    profile.timeouts.idle_ms = 100;
+    let provider = Anthropic::new(profile).unwrap();
+    let error = ask(&provider, request("hi")).await.0.unwrap_err();
+    assert!(error.chain().ends_with("no content for 0.1 s"), "{}", error.chain());
+}
+
+#[tokio::test]
+async fn counts_tokens_where_the_server_does() {
+    let server = Server::start([
+        answer("200 OK", "", r#"{"input_tokens": 2095}"#),
+        answer("200 OK", "", "{}"),
+        answer("404 Not Found", "", r#"{"error":{"type":"not_found_error","message":"no"}}"#),
+    ])
+    .await;
+    let provider = Anthropic::new(profile(&server)).unwrap();
+    assert_eq!(provider.count_tokens(&request("hi")).await.unwrap(), 2095);
+    let seen = server.seen().remove(0);
+    assert!(seen.head.starts_with("POST /v1/messages/count_tokens HTTP/1.1\r\n"), "{}", seen.head);
+    insta::assert_snapshot!(seen.body, @r#"{"model":"some-model","messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]}"#);
+    let class = async || provider.count_tokens(&request("hi")).await.unwrap_err().class();
+    assert_eq!((class().await, class().await), ("broken_reply", "rejected"));
+}
+
+proptest! {
+    #[test]
+    fn survives_events_that_are_almost_right(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), edit()), 1..6),
+    ) {
+        let mut text = CALLS.to_owned();
+        for (at, edit) in edits {
+            let at = text.floor_char_boundary(at.index(text.len()));
+            let end = at + text[at..].chars().next().map_or(0, char::len_utf8);
+            text.replace_range(at..end, edit);
+        }
+        let mut reply = Reply::default();
+        for line in text.lines() {
+            let Some(data) = line.strip_prefix("data: ") else { continue };
+            reply.event("", data).ok();
+        }
+        if let Ok(done) = reply.complete() {
+            let wants_tools = done.stop_reason == StopReason::ToolUse;
+            prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
+        }
+    }
+}
+
+fn edit() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "", "\"", "\\", "{", "}", "[", "]", "null", "7", ",", ":", "\\ud800", "\n", "é", "-1.5e9",
+    ])
+}

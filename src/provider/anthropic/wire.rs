@@ -1,0 +1,95 @@
+//! The shapes of a Messages reply: an event of its stream, or the whole of it.
+
+use serde_json::value::RawValue;
+
+use crate::provider::lenient::{List, Number, Object, Text};
+
+/// An event, whatever its type.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Event<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(crate) kind: Text<'a>,
+    /// The block it is about.
+    pub(crate) index: Number,
+    /// Of `message_start`.
+    #[serde(borrow)]
+    pub(crate) message: Object<Whole<'a>>,
+    /// Of `content_block_start`.
+    #[serde(borrow)]
+    pub(crate) content_block: Object<Block<'a>>,
+    /// Of `content_block_delta` and `message_delta`.
+    #[serde(borrow)]
+    pub(crate) delta: Object<Piece<'a>>,
+    /// Of `message_delta`: what there is up to now.
+    pub(crate) usage: Object<UsageWire>,
+    #[serde(borrow)]
+    pub(crate) error: Option<&'a RawValue>,
+}
+
+/// A whole reply. The one of `message_start` is empty.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Whole<'a> {
+    #[serde(borrow)]
+    pub(crate) model: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) content: List<Block<'a>>,
+    #[serde(borrow)]
+    pub(crate) stop_reason: Text<'a>,
+    pub(crate) usage: Object<UsageWire>,
+    #[serde(borrow)]
+    pub(crate) error: Option<&'a RawValue>,
+}
+
+/// A block of content, or the beginning of one.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(crate) kind: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) text: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) thinking: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) signature: Text<'a>,
+    /// Thinking that is not shown to anybody.
+    #[serde(borrow)]
+    pub(crate) data: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) name: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) input: Option<&'a RawValue>,
+}
+
+/// What is added to a block, or to the message.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Piece<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(crate) kind: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) text: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) thinking: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) signature: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) partial_json: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) stop_reason: Text<'a>,
+}
+
+#[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_field_names, reason = "they are the protocol's")]
+pub(crate) struct UsageWire {
+    /// Tokens read that are neither read from the cache nor written into it.
+    pub(crate) input_tokens: Number,
+    pub(crate) cache_creation_input_tokens: Number,
+    pub(crate) cache_read_input_tokens: Number,
+    pub(crate) output_tokens: Number,
+}

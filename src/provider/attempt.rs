@@ -1,0 +1,105 @@
+//! One attempt: a body goes out, and a reply comes back or an error that says what to do next.
+//!
+//! The same for every protocol; what differs is how a reply is put together.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use posse_actors::ports::{Completion, Delta, DeltaSender, ProviderError};
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
+use tokio::time::timeout;
+
+use crate::provider::decode::{self, Assembly, Source};
+use crate::provider::http::Endpoint;
+use crate::provider::openai_compatible::classify;
+
+/// Bytes of an error that are read.
+const ERROR_BYTES_MAX: usize = 64 * 1024;
+
+/// How long an error may take to arrive.
+const ERROR_WAIT: Duration = Duration::from_secs(5);
+
+/// How long the end of the body may follow the end of the reply, so that the connection can be
+/// used again.
+const DRAIN_WAIT: Duration = Duration::from_millis(10);
+
+/// A request as it is sent.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    /// What the user should know about it.
+    pub(crate) notice: Option<String>,
+}
+
+/// Sends `body`, and reads the reply as an `A`. `wanted`: whether anybody wants its deltas.
+pub(crate) async fn attempt<A: Assembly>(
+    endpoint: &Endpoint,
+    body: Result<Body, String>,
+    stream: bool,
+    wanted: bool,
+    deltas: &DeltaSender,
+) -> Result<Completion, ProviderError> {
+    let accept = if stream { "text/event-stream" } else { "application/json" };
+    let origin = &endpoint.origin;
+    let body = body.map_err(|why| ProviderError::Unasked {
+        class: ProviderError::NO_VISION,
+        source: classify::Cause::boxed(origin, why),
+    })?;
+    if let Some(notice) = body.notice {
+        deltas.send(Delta::Notice(notice)).await.ok();
+    }
+    let response = endpoint.post(body.bytes.into(), accept, stream).await?;
+    if !response.status().is_success() {
+        return Err(refusal(endpoint, response).await);
+    }
+    let kind = response.headers().get(CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html")) {
+        return Err(classify::not_the_provider(origin));
+    }
+    let mut source = Live(response, endpoint.silence(stream));
+    let wanted = wanted.then_some(deltas);
+    let completion = decode::read::<A>(&mut source, origin, endpoint.idle(), wanted).await?;
+    timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
+    Ok(completion)
+}
+
+/// What an answer that is not a success means.
+pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> ProviderError {
+    let status = response.status();
+    let headers = response.headers().clone();
+    let body = bytes_of(response, ERROR_BYTES_MAX, ERROR_WAIT).await;
+    classify::status(&endpoint.origin, status, &headers, &body, Timestamp::now())
+}
+
+/// The first bytes of a body: as many as there are, or as arrive in time.
+pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Duration) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut source = Live(response, limit);
+    timeout(limit, async {
+        while let Ok(Some(chunk)) = source.next().await {
+            let room = bytes_max - body.len();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if body.len() >= bytes_max {
+                break;
+            }
+        }
+    })
+    .await
+    // What has arrived until then is enough of an explanation.
+    .ok();
+    body
+}
+
+/// A reply, and how long it may bring nothing at all.
+struct Live(Response, Duration);
+
+impl Source for Live {
+    async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        match timeout(self.1, self.0.chunk()).await {
+            Ok(chunk) => chunk.map_err(|error| classify::chain(&error.without_url())),
+            Err(_) => Err(format!("not a byte for {} s", self.1.as_secs_f64())),
+        }
+    }
+}

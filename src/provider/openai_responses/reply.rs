@@ -1,0 +1,459 @@
+//! Puts a reply together from the items of its stream.
+//!
+//! Keeps the invariant that a completion stops with `ToolUse` exactly when it has a call, and
+//! that a call whose arguments were cut off is not one. What the events of an item said is not
+//! taken again from the whole item at its end.
+
+use posse_actors::conversation::{
+    AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
+};
+use posse_actors::ports::{Completion, Delta};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use crate::provider::decode::{Assembly, Fault, Step};
+use crate::provider::lenient::{parse, within};
+use crate::provider::openai_responses::wire::{Event, Item, UsageWire, Whole};
+
+/// Bytes of text, thinking and arguments that one reply may have.
+const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Items that one reply may have.
+const ITEMS_MAX: usize = 4096;
+
+/// Between two messages, or two thoughts.
+const GAP: &str = "\n\n";
+
+/// A reply that is being put together.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    items: Vec<Part>,
+    /// The text of all messages.
+    text: String,
+    thinking: String,
+    refusal: String,
+    /// Of what is not in the texts.
+    bytes: usize,
+    end: Option<End>,
+    usage: Option<UsageWire>,
+    model: Option<String>,
+    deltas: Vec<Delta>,
+}
+
+/// How the server says that it ended.
+#[derive(Debug)]
+enum End {
+    Completed,
+    Incomplete(String),
+}
+
+/// An item, as far as it has arrived.
+#[derive(Debug)]
+struct Part {
+    index: Option<u64>,
+    what: What,
+    done: bool,
+}
+
+#[derive(Debug)]
+enum What {
+    Message {
+        /// Bytes of the reply's text, with the gap in front of them.
+        bytes: usize,
+        phase: String,
+    },
+    Call {
+        id: String,
+        name: String,
+        arguments: String,
+    },
+    Thinking {
+        /// Whether its text has arrived by events.
+        heard: bool,
+        /// What goes back, once it is there.
+        item: Option<Value>,
+    },
+    /// Something of later versions of the protocol.
+    Unknown,
+}
+
+impl Assembly for Reply {
+    fn event(&mut self, name: &str, data: &str) -> Result<Step, Fault> {
+        if data == "[DONE]" {
+            return Ok(Step::Done);
+        }
+        let mut room = String::new();
+        let event: Event<'_> = parse(data, &mut room).map_err(Fault::Malformed)?;
+        let kind = if event.kind.as_str().is_empty() { name } else { event.kind.as_str() };
+        let delta = event.delta.as_str();
+        let index = event.output_index.0;
+        match kind {
+            "error" => return Err(Fault::Reported(data.to_owned())),
+            "response.created" => self.take_model(&event.response.0.unwrap_or_default()),
+            "response.output_item.added" => {
+                self.begin(index, &event.item.0.unwrap_or_default())?;
+            }
+            "response.output_item.done" => {
+                self.finish(index, &event.item.0.unwrap_or_default())?;
+            }
+            "response.output_text.delta" => self.add_text(index, delta)?,
+            "response.refusal.delta" => self.add_refusal(delta),
+            "response.reasoning_summary_part.added" => self.part_thinking(),
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+                self.add_thinking(index, delta);
+            }
+            "response.function_call_arguments.delta" => self.add_arguments(index, delta)?,
+            "response.function_call_arguments.done" => {
+                self.end_arguments(index, event.arguments.as_str())?;
+            }
+            "response.completed" | "response.incomplete" | "response.failed" => {
+                self.conclude(&event.response.0.unwrap_or_default(), kind)?;
+                return Ok(Step::Done);
+            }
+            _ => return Ok(Step::Nothing),
+        }
+        self.bounded()?;
+        Ok(Step::Content)
+    }
+
+    fn whole(&mut self, json: &str) -> Result<(), Fault> {
+        let mut room = String::new();
+        let whole: Whole<'_> = parse(json, &mut room).map_err(Fault::Malformed)?;
+        self.conclude(&whole, "")
+    }
+
+    fn take_deltas(&mut self) -> Vec<Delta> {
+        std::mem::take(&mut self.deltas)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.end.is_some()
+    }
+
+    fn has_content(&self) -> bool {
+        !self.items.is_empty() || !self.refusal.is_empty() || !self.thinking.is_empty()
+    }
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn complete(self) -> Result<Completion, Fault> {
+        let has_calls = self.items.iter().any(|part| matches!(part.what, What::Call { .. }));
+        let stop_reason = match self.end {
+            None => return Err(Fault::Senseless("the reply does not say how it ended")),
+            Some(End::Incomplete(reason)) => match reason.as_str() {
+                "max_output_tokens" | "max_tokens" => StopReason::MaxTokens,
+                "content_filter" => StopReason::ContentFilter,
+                _ => StopReason::Error,
+            },
+            Some(End::Completed) if has_calls => StopReason::ToolUse,
+            Some(End::Completed) if self.text.is_empty() && !self.refusal.is_empty() => {
+                StopReason::ContentFilter
+            }
+            Some(End::Completed) => StopReason::EndTurn,
+        };
+        let keeps_calls = stop_reason == StopReason::ToolUse;
+        if keeps_calls && self.items.iter().any(|part| !part.is_whole()) {
+            return Err(Fault::Senseless("a call of the reply has no end"));
+        }
+        let reasoning = reasoning(&self.items, self.thinking, keeps_calls);
+        let calls = self.items.into_iter().filter_map(|part| part.what.into_call());
+        let text = if self.text.is_empty() { self.refusal } else { self.text };
+        Ok(Completion {
+            message: AssistantMessage {
+                content: (!text.is_empty()).then_some(text),
+                reasoning,
+                tool_calls: if keeps_calls { calls.collect() } else { Vec::new() },
+            },
+            stop_reason,
+            usage: self.usage.map(usage),
+            model: self.model,
+        })
+    }
+}
+
+impl Reply {
+    fn take_model(&mut self, whole: &Whole<'_>) {
+        if self.model.is_none() && !whole.model.as_str().is_empty() {
+            self.model = Some(whole.model.as_str().to_owned());
+        }
+    }
+
+    /// The end, with everything once more. `kind`: what the event is called, if it was one.
+    fn conclude(&mut self, whole: &Whole<'_>, kind: &str) -> Result<(), Fault> {
+        if let Some(error) = whole.error.filter(|error| error.get() != "null") {
+            return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
+        }
+        self.take_model(whole);
+        if let Some(usage) = whole.usage.0 {
+            self.usage = Some(usage);
+        }
+        if self.items.is_empty() {
+            for (at, item) in whole.output.0.iter().enumerate() {
+                self.finish(Some(at as u64), item)?;
+                self.bounded()?;
+            }
+        }
+        let status = whole.status.as_str();
+        let reason = whole.incomplete_details.0.as_ref().map_or("", |why| why.reason.as_str());
+        self.end = Some(match (kind, status) {
+            ("response.incomplete", _) | (_, "incomplete") => End::Incomplete(reason.to_owned()),
+            ("response.failed", _) | (_, "failed" | "cancelled") => {
+                return Err(Fault::Reported(r#"{"error":"it says that it failed"}"#.to_owned()));
+            }
+            ("response.completed", _) | (_, "completed") => End::Completed,
+            _ => return Err(Fault::Senseless("the reply does not say how it ended")),
+        });
+        Ok(())
+    }
+
+    fn begin(&mut self, index: Option<u64>, item: &Item<'_>) -> Result<usize, Fault> {
+        if self.items.len() >= ITEMS_MAX {
+            return Err(Fault::TooLarge("the reply has more than 4096 items"));
+        }
+        let what = match item.kind.as_str() {
+            "message" => What::Message { bytes: 0, phase: item.phase.as_str().to_owned() },
+            "function_call" => What::Call {
+                id: item.call_id.as_str().to_owned(),
+                name: item.name.as_str().to_owned(),
+                arguments: String::new(),
+            },
+            "reasoning" => What::Thinking { heard: false, item: None },
+            _ => What::Unknown,
+        };
+        self.items.push(Part { index, what, done: false });
+        Ok(self.items.len() - 1)
+    }
+
+    /// The item of that index; without one, the last. An item whose beginning was not sent begins
+    /// here.
+    fn place(&mut self, index: Option<u64>, kind: &'static str) -> Result<usize, Fault> {
+        let known = match index {
+            Some(_) => self.items.iter().rposition(|part| part.index == index),
+            None => self.items.len().checked_sub(1),
+        };
+        match known {
+            Some(at) => Ok(at),
+            None => self.begin(index, &Item { kind: kind.into(), ..Item::default() }),
+        }
+    }
+
+    /// Takes from a whole item what was not heard of it yet.
+    fn finish(&mut self, index: Option<u64>, item: &Item<'_>) -> Result<(), Fault> {
+        let known = index.and_then(|_| self.items.iter().rposition(|part| part.index == index));
+        let at = match known {
+            Some(at) => at,
+            None => self.begin(index, item)?,
+        };
+        self.items[at].done = true;
+        match &mut self.items[at].what {
+            What::Message { bytes, phase } => {
+                if !item.phase.as_str().is_empty() {
+                    item.phase.as_str().clone_into(phase);
+                }
+                let heard = *bytes > 0;
+                for part in &item.content.0 {
+                    if !heard {
+                        self.say(at, part.text.as_str());
+                    }
+                    if self.refusal.is_empty() {
+                        self.add_refusal(part.refusal.as_str());
+                    }
+                }
+            }
+            What::Call { id, name, arguments } => {
+                for (known, whole) in [(id, &item.call_id), (name, &item.name)] {
+                    if !whole.as_str().is_empty() {
+                        whole.as_str().clone_into(known);
+                    }
+                }
+                if arguments.is_empty() {
+                    item.arguments.as_str().clone_into(arguments);
+                    self.bytes += arguments.len();
+                }
+            }
+            What::Thinking { heard, item: kept } => {
+                let heard = *heard;
+                let texts: Vec<&str> =
+                    item.summary.0.iter().map(|part| part.text.as_str()).collect();
+                *kept = encrypted(item, &texts);
+                self.bytes += item.encrypted_content.as_str().len();
+                let content = item.content.0.iter().map(|part| part.text.as_str());
+                let texts: Vec<&str> = if texts.is_empty() { content.collect() } else { texts };
+                for text in texts.into_iter().filter(|_| !heard) {
+                    self.part_thinking();
+                    self.add_thinking(index, text);
+                }
+            }
+            What::Unknown => {}
+        }
+        Ok(())
+    }
+
+    fn add_text(&mut self, index: Option<u64>, piece: &str) -> Result<(), Fault> {
+        let at = self.place(index, "message")?;
+        self.say(at, piece);
+        Ok(())
+    }
+
+    fn say(&mut self, at: usize, piece: &str) {
+        let What::Message { bytes, .. } = &mut self.items[at].what else { return };
+        if piece.is_empty() {
+            return;
+        }
+        let gap = if *bytes == 0 && !self.text.is_empty() { GAP } else { "" };
+        *bytes += gap.len() + piece.len();
+        for piece in [gap, piece] {
+            self.text.push_str(piece);
+            self.show(piece);
+        }
+    }
+
+    fn add_refusal(&mut self, piece: &str) {
+        self.refusal.push_str(piece);
+        self.show(piece);
+    }
+
+    fn show(&mut self, piece: &str) {
+        match self.deltas.last_mut() {
+            _ if piece.is_empty() => {}
+            Some(Delta::Text(last)) => last.push_str(piece),
+            _ => self.deltas.push(Delta::Text(piece.to_owned())),
+        }
+    }
+
+    /// Another part of a thought begins.
+    fn part_thinking(&mut self) {
+        if !self.thinking.is_empty() {
+            self.think(GAP);
+        }
+    }
+
+    fn add_thinking(&mut self, index: Option<u64>, piece: &str) {
+        let at = self.items.iter().rposition(|part| part.index == index);
+        if let Some(What::Thinking { heard, .. }) = at.map(|at| &mut self.items[at].what) {
+            *heard = true;
+        }
+        self.think(piece);
+    }
+
+    fn think(&mut self, piece: &str) {
+        self.thinking.push_str(piece);
+        match self.deltas.last_mut() {
+            _ if piece.is_empty() => {}
+            Some(Delta::Thinking(last)) => last.push_str(piece),
+            _ => self.deltas.push(Delta::Thinking(piece.to_owned())),
+        }
+    }
+
+    fn add_arguments(&mut self, index: Option<u64>, piece: &str) -> Result<(), Fault> {
+        let at = self.place(index, "function_call")?;
+        if let What::Call { arguments, .. } = &mut self.items[at].what {
+            arguments.push_str(piece);
+            self.bytes += piece.len();
+        }
+        Ok(())
+    }
+
+    fn end_arguments(&mut self, index: Option<u64>, whole: &str) -> Result<(), Fault> {
+        let at = self.place(index, "function_call")?;
+        if let What::Call { arguments, .. } = &mut self.items[at].what
+            && arguments.is_empty()
+        {
+            whole.clone_into(arguments);
+            self.bytes += whole.len();
+        }
+        Ok(())
+    }
+
+    fn bounded(&self) -> Result<(), Fault> {
+        let texts = self.text.len() + self.thinking.len() + self.refusal.len();
+        if texts + self.bytes > REPLY_BYTES_MAX {
+            return Err(Fault::TooLarge("the reply is larger than 16 MB"));
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    /// Whether nothing of it is missing. A server that forgets to end its items still ends its
+    /// arguments, and a call has a name.
+    fn is_whole(&self) -> bool {
+        match &self.what {
+            What::Call { name, arguments, .. } => {
+                !name.is_empty()
+                    && (self.done || serde_json::from_str::<IgnoredAny>(arguments).is_ok())
+            }
+            What::Message { .. } | What::Thinking { .. } | What::Unknown => true,
+        }
+    }
+}
+
+impl What {
+    fn into_call(self) -> Option<ToolCall> {
+        let What::Call { id, name, arguments } = self else { return None };
+        Some(ToolCall {
+            id: CallId::new(id.as_str()),
+            provider_id: (!id.is_empty()).then_some(id),
+            name,
+            arguments,
+        })
+    }
+}
+
+/// What has to be sent back of a thought. Without its encrypted content the server, which has
+/// stored nothing, would not know it.
+fn encrypted(item: &Item<'_>, summary: &[&str]) -> Option<Value> {
+    let content = item.encrypted_content.as_str();
+    let summary = summary.iter().map(|text| json!({ "type": "summary_text", "text": text }));
+    let mut kept = json!({
+        "type": "reasoning",
+        "summary": summary.collect::<Vec<_>>(),
+        "encrypted_content": content,
+    });
+    if !item.id.as_str().is_empty() {
+        kept["id"] = json!(item.id.as_str());
+    }
+    (!content.is_empty()).then_some(kept)
+}
+
+/// What was thought, and with it the order of the items, in which it has to be sent back.
+fn reasoning(parts: &[Part], text: String, with_calls: bool) -> Option<Reasoning> {
+    let kept = |part: &Part| matches!(part.what, What::Thinking { item: Some(_), .. });
+    let phased =
+        |part: &Part| matches!(&part.what, What::Message { phase, .. } if !phase.is_empty());
+    let opaque = parts.iter().any(|part| kept(part) || phased(part)).then(|| {
+        let items = parts.iter().filter_map(|part| match &part.what {
+            What::Thinking { item, .. } => item.clone(),
+            What::Message { bytes, phase } if phase.is_empty() => {
+                Some(json!({ "type": "message", "bytes": bytes }))
+            }
+            What::Message { bytes, phase } => {
+                Some(json!({ "type": "message", "bytes": bytes, "phase": phase }))
+            }
+            What::Call { .. } if with_calls => Some(json!({ "type": "function_call" })),
+            What::Call { .. } | What::Unknown => None,
+        });
+        Value::Array(items.collect())
+    });
+    if text.is_empty() && opaque.is_none() {
+        return None;
+    }
+    Some(Reasoning { text, field: None, opaque })
+}
+
+fn usage(wire: UsageWire) -> Usage {
+    let input_tokens = wire.input_tokens.tokens();
+    let output_tokens = wire.output_tokens.tokens();
+    let cached = wire.input_tokens_details.0.and_then(|details| details.cached_tokens.tokens());
+    let thought =
+        wire.output_tokens_details.0.and_then(|details| details.reasoning_tokens.tokens());
+    Usage {
+        input_tokens,
+        output_tokens,
+        cached_input_tokens: within(cached, input_tokens),
+        reasoning_tokens: within(thought, output_tokens),
+        cache_write_tokens: None,
+    }
+}

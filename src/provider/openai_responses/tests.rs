@@ -1,0 +1,295 @@
+//! The adapter against a server that says exact bytes: replies as they were recorded, and what is
+//! made of them.
+
+use std::fmt::Write as _;
+
+use posse_actors::conversation::{Message, StopReason};
+use posse_actors::ports::{Delta, ProviderError};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::provider::decode::Assembly;
+use crate::provider::live;
+use crate::provider::profile::{Protocol, Settings};
+use crate::provider::testing::{Server, Step, answer, ask, request, stream, stream_head};
+
+macro_rules! fixture {
+    ($name:literal) => {
+        ($name, include_str!(concat!("fixtures/", $name, ".sse")))
+    };
+}
+
+const CALLS: &str = include_str!("fixtures/thinking_and_calls.sse");
+
+fn profile(server: &Server) -> Profile {
+    Profile { protocol: Protocol::Responses, ..server.profile() }
+}
+
+/// Asks a server that plays `script` once.
+async fn once(script: Vec<Step>) -> (Result<Completion, ProviderError>, Vec<Delta>) {
+    let server = Server::start([script]).await;
+    let provider = OpenAiResponses::new(profile(&server)).unwrap();
+    ask(&provider, request("hi")).await
+}
+
+fn shown(reply: &Result<Completion, ProviderError>) -> String {
+    match reply {
+        Ok(reply) => {
+            let mut text = String::new();
+            let Completion { message, stop_reason, usage, model } = reply;
+            writeln!(text, "{stop_reason:?} {model:?}").unwrap();
+            writeln!(text, "{}", serde_json::to_string_pretty(message).unwrap()).unwrap();
+            writeln!(text, "{}", serde_json::to_string(usage).unwrap()).unwrap();
+            text
+        }
+        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => format!("{source} ({partial:?})\n"),
+        Err(error) => format!("{}: {}\n", error.class(), error.chain()),
+    }
+}
+
+/// How deltas are cut depends on how bytes arrive; what is in them does not.
+fn joined(deltas: &[Delta]) -> String {
+    let (mut thinking, mut text) = (String::new(), String::new());
+    for delta in deltas {
+        match delta {
+            Delta::Text(piece) => text.push_str(piece),
+            Delta::Thinking(piece) => thinking.push_str(piece),
+            Delta::Notice(notice) => panic!("{notice}"),
+            Delta::Alive => {}
+        }
+    }
+    format!("thinking {thinking:?}, text {text:?}")
+}
+
+#[tokio::test]
+async fn reads_what_was_recorded() {
+    let fixtures = [
+        fixture!("text"),
+        fixture!("thinking_and_calls"),
+        fixture!("two_messages"),
+        fixture!("max_tokens"),
+        fixture!("content_filter"),
+        fixture!("refusal"),
+        fixture!("failed"),
+        fixture!("error"),
+        fixture!("only_at_the_end"),
+        fixture!("later_versions"),
+        fixture!("open_thinking"),
+        fixture!("empty"),
+    ];
+    let mut all = String::new();
+    for (name, bytes) in fixtures {
+        let (reply, deltas) = once(stream(bytes)).await;
+        writeln!(all, "== {name}\n{}\n{}", joined(&deltas), shown(&reply)).unwrap();
+    }
+    let streamed = once(stream(CALLS)).await;
+    for (name, script) in [
+        ("whole", answer("200 OK", "", include_str!("fixtures/whole.json"))),
+        ("only at the end", stream(include_str!("fixtures/only_at_the_end.sse"))),
+    ] {
+        let (reply, deltas) = once(script).await;
+        assert_eq!(shown(&reply), shown(&streamed.0), "{name}");
+        assert_eq!(joined(&deltas), joined(&streamed.1), "{name}");
+    }
+    insta::assert_snapshot!(all);
+}
+
+#[tokio::test]
+async fn sends_what_a_server_expects() {
+    let server = Server::start([stream(CALLS)]).await;
+    let provider = OpenAiResponses::new(profile(&server)).unwrap();
+    ask(&provider, request("hi")).await.0.unwrap();
+    let seen = server.seen().remove(0);
+    assert!(seen.head.starts_with("POST /v1/responses HTTP/1.1\r\n"), "{}", seen.head);
+    assert!(seen.head.contains("authorization: Bearer sk-test-0123456789\r\n"), "{}", seen.head);
+    insta::assert_snapshot!(seen.body, @r#"{"model":"some-model","store":false,"stream":true,"include":["reasoning.encrypted_content"],"prompt_cache_key":"posse-c1a7ba0ed4791cca","input":[{"content":[{"text":"hi","type":"input_text"}],"role":"user","type":"message"}]}"#);
+    let shown = format!("{provider:?} {:?}", provider.info());
+    assert!(!shown.contains("0123456789"), "{shown}");
+}
+
+#[tokio::test]
+async fn goes_where_the_configuration_says() {
+    let table =
+        [("/v1", "/v1/responses"), ("/v1/", "/v1/responses"), ("/v1/responses", "/v1/responses")];
+    let server = Server::start([]).await;
+    for (path, expected) in table {
+        let settings = json!({
+            "type": "openai-responses", "baseURL": format!("{}{path}", server.address), "model": "m",
+        });
+        let settings: Settings = serde_json::from_value(settings).unwrap();
+        let profile = Profile::resolve("mine", settings, |_| None).unwrap();
+        let endpoint = live(profile).unwrap().info().endpoint;
+        assert_eq!(endpoint, format!("{}{expected}", server.address));
+    }
+}
+
+#[tokio::test]
+async fn sends_thinking_back_as_it_came() {
+    let server = Server::start([stream(CALLS), stream(CALLS), stream(CALLS), stream(CALLS)]).await;
+    let provider = OpenAiResponses::new(profile(&server)).unwrap();
+    let mut wanted = request("hi");
+    let mut message = ask(&provider, wanted.clone()).await.0.unwrap().message;
+    for (nth, call) in message.tool_calls.iter_mut().enumerate() {
+        call.id = posse_actors::conversation::CallId::new(format!("c{nth}"));
+    }
+    // As a journal keeps it.
+    let kept = serde_json::to_string(&Message::Assistant(message)).unwrap();
+    wanted.messages.push(Arc::new(serde_json::from_str(&kept).unwrap()));
+    ask(&provider, wanted.clone()).await.0.unwrap();
+    let said = |nth: usize| {
+        let body: Value = serde_json::from_str(&server.seen()[nth].body).unwrap();
+        body["input"].clone()
+    };
+    let thought = json!({
+        "type": "reasoning", "id": "rs_0", "encrypted_content": "gAAAAABpZW5jcnlwdGVk==",
+        "summary": [{"type": "summary_text", "text": "Two files; I read both."}],
+    });
+    let kinds = |input: &Value| -> Vec<Value> {
+        input.as_array().unwrap().iter().map(|item| item["type"].clone()).collect()
+    };
+    let rest = [
+        "message",
+        "function_call",
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+    ];
+    assert_eq!(said(1)[1], thought);
+    assert_eq!(kinds(&said(1))[2..], rest);
+    // Another profile, or another model, does not see it.
+    for other in [
+        Profile { name: "other".to_owned(), ..profile(&server) },
+        Profile { model: "other".to_owned(), ..profile(&server) },
+    ] {
+        let nth = server.seen().len();
+        let other = OpenAiResponses::new(other).unwrap();
+        ask(&other, wanted.clone()).await.0.unwrap();
+        assert_eq!(kinds(&said(nth))[1..], rest);
+    }
+}
+
+/// Status, headers, code of the error, class, and the wait that it asks for.
+type Row = (&'static str, &'static str, &'static str, &'static str, Option<u64>);
+
+#[tokio::test]
+async fn sorts_errors_by_what_happens_next() {
+    let table: &[Row] = &[
+        ("400 Bad Request", "", "invalid_request_error", "rejected", None),
+        ("400 Bad Request", "", "invalid_prompt", "rejected", None),
+        ("400 Bad Request", "", "content_filter", "filtered", None),
+        ("400 Bad Request", "", "context_length_exceeded", "context_full", None),
+        ("401 Unauthorized", "", "invalid_api_key", "unauthorized", None),
+        ("404 Not Found", "", "model_not_found", "rejected", None),
+        ("429 Too Many", "retry-after: 7\r\n", "rate_limit_exceeded", "rate_limited", Some(7)),
+        ("429 Too Many", "", "insufficient_quota", "quota", None),
+        ("500 Internal Server Error", "", "server_error", "overloaded", None),
+        ("503 Unavailable", "retry-after: 3\r\n", "server_is_overloaded", "overloaded", Some(3)),
+        ("503 Unavailable", "", "slow_down", "overloaded", None),
+    ];
+    for (status, headers, code, class, wait) in table {
+        let error = json!({"message": "So it is", "type": "x", "param": null, "code": code});
+        let script = answer(status, headers, &json!({ "error": error }).to_string());
+        let refused = once(script).await.0.unwrap_err();
+        assert_eq!(refused.class(), *class, "{status} {code}");
+        assert!(refused.chain().ends_with("So it is"), "{}", refused.chain());
+        if let ProviderError::Overloaded { retry_after, .. } = refused {
+            assert_eq!(retry_after.map(|wait| wait.as_secs()), *wait, "{status}");
+        }
+        let failed =
+            json!({"type": "response.failed", "response": {"status": "failed", "error": error}});
+        let event = json!({"type": "error", "code": code, "message": "So it is", "param": null});
+        let nested = json!({"type": "error", "error": error});
+        for event in [failed.clone(), event, nested] {
+            let refused = once(stream(format!("data: {event}\n\n"))).await.0.unwrap_err();
+            assert_eq!(refused.class(), *class, "{event}");
+            assert!(refused.chain().ends_with("So it is"), "{}", refused.chain());
+        }
+        // As the object of a reply that was not streamed.
+        let whole = failed["response"].to_string();
+        assert_eq!(once(answer("200 OK", "", &whole)).await.0.unwrap_err().class(), *class);
+    }
+}
+
+#[tokio::test]
+async fn ends_garbage_with_one_error() {
+    let begun = &CALLS[..CALLS.find("event: response.output_item.done").unwrap()];
+    let without = |kind: &str| {
+        let events = CALLS.split_inclusive("\n\n");
+        events.filter(|event| !event.starts_with(&format!("event: {kind}\n"))).collect::<String>()
+    };
+    let no_end = without("response.output_item.done");
+    let cut = no_end.replace("; pwd\\\"}", "; pwd");
+    let table = [
+        (stream(""), "broken_reply: the reply is empty"),
+        (stream(begun), "cut: the stream ended at byte"),
+        (
+            stream("data: [DONE]\n\n"),
+            "broken_reply: the stream says that it is done, and nothing else",
+        ),
+        (stream("data: {oops\n\n"), "broken_reply: not a valid reply in the event"),
+        (
+            stream(
+                "data: {\"type\":\"response.completed\",\"response\":{\"status\":\"failed\"}}\n\n",
+            ),
+            "overloaded: reported an error in its reply: it says that it failed",
+        ),
+        (stream(&cut), "broken_reply: a call of the reply has no end"),
+        (stream(without("response.completed")), "cut: the stream ended at byte"),
+        (answer("200 OK", "", "{}"), "broken_reply: the reply does not say how it ended"),
+        (answer("200 OK", "", "[]"), "broken_reply: "),
+        (answer("200 OK", "", "<html>"), "not_the_provider: the reply is an HTML page"),
+    ];
+    for (script, expected) in table {
+        let error = once(script).await.0.unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        let source = source.strip_prefix("mock: ").expect("names the provider");
+        let shown = format!("{}: {source}", error.class());
+        assert!(shown.starts_with(expected), "{shown}\n{expected}");
+    }
+    // A server that forgets to end items whose arguments have an end.
+    let reply = once(stream(no_end)).await.0.unwrap();
+    assert_eq!((reply.stop_reason, reply.message.tool_calls.len()), (StopReason::ToolUse, 2));
+    // One that sends calls only when they are whole.
+    let whole = without("response.function_call_arguments.delta");
+    let whole = once(stream(whole)).await.0.unwrap();
+    assert_eq!(whole.message.tool_calls, reply.message.tool_calls);
+}
+
+#[tokio::test]
+async fn gives_the_same_reply_however_it_is_cut() {
+    let body = CALLS.replace('\n', "\r\n");
+    let whole = once(stream(&body)).await.0.unwrap();
+    let mut script = vec![stream_head()];
+    script.extend(body.as_bytes().chunks(3).map(|bytes| Step::Send(bytes.to_vec())));
+    assert_eq!(once(script.into_iter().chain([Step::Close]).collect()).await.0.unwrap(), whole);
+}
+
+proptest! {
+    #[test]
+    fn survives_events_that_are_almost_right(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), edit()), 1..6),
+    ) {
+        let mut text = CALLS.to_owned();
+        for (at, edit) in edits {
+            let at = text.floor_char_boundary(at.index(text.len()));
+            let end = at + text[at..].chars().next().map_or(0, char::len_utf8);
+            text.replace_range(at..end, edit);
+        }
+        let mut reply = Reply::default();
+        for line in text.lines() {
+            let Some(data) = line.strip_prefix("data: ") else { continue };
+            reply.event("", data).ok();
+        }
+        if let Ok(done) = reply.complete() {
+            let wants_tools = done.stop_reason == StopReason::ToolUse;
+            prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
+        }
+    }
+}
+
+fn edit() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "", "\"", "\\", "{", "}", "[", "]", "null", "7", ",", ":", "\\ud800", "\n", "é", "-1.5e9",
+    ])
+}

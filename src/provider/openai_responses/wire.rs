@@ -1,0 +1,106 @@
+//! The shapes of a Responses reply: an event of its stream, or the whole of it.
+
+use serde_json::value::RawValue;
+
+use crate::provider::lenient::{List, Number, Object, Text};
+
+/// An event, whatever its type.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Event<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(crate) kind: Text<'a>,
+    /// The item it is about.
+    pub(crate) output_index: Number,
+    #[serde(borrow)]
+    pub(crate) item: Object<Item<'a>>,
+    #[serde(borrow)]
+    pub(crate) delta: Text<'a>,
+    /// Of `response.function_call_arguments.done`: all of them.
+    #[serde(borrow)]
+    pub(crate) arguments: Text<'a>,
+    /// Of the events about the response as a whole.
+    #[serde(borrow)]
+    pub(crate) response: Object<Whole<'a>>,
+}
+
+/// A whole reply.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Whole<'a> {
+    #[serde(borrow)]
+    pub(crate) model: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) status: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) output: List<Item<'a>>,
+    #[serde(borrow)]
+    pub(crate) incomplete_details: Object<Incomplete<'a>>,
+    pub(crate) usage: Object<UsageWire>,
+    #[serde(borrow)]
+    pub(crate) error: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Incomplete<'a> {
+    #[serde(borrow)]
+    pub(crate) reason: Text<'a>,
+}
+
+/// A message, a call or thinking.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Item<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(crate) kind: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) content: List<Part<'a>>,
+    /// What kind of message a model means it to be.
+    #[serde(borrow)]
+    pub(crate) phase: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) call_id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) name: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) arguments: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) encrypted_content: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) summary: List<Part<'a>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Part<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(crate) kind: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) text: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) refusal: Text<'a>,
+}
+
+#[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct UsageWire {
+    pub(crate) input_tokens: Number,
+    pub(crate) input_tokens_details: Object<InputDetails>,
+    pub(crate) output_tokens: Number,
+    pub(crate) output_tokens_details: Object<OutputDetails>,
+}
+
+#[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct InputDetails {
+    pub(crate) cached_tokens: Number,
+}
+
+#[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct OutputDetails {
+    pub(crate) reasoning_tokens: Number,
+}

@@ -1,0 +1,201 @@
+//! Namespaces made by bubblewrap, where the system lets that program make them and not ours.
+//!
+//! The plan becomes its arguments, and our helper is the first process inside, for the rest.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+use crate::sandbox::Sandbox;
+use crate::sandbox::helper::Shape;
+use crate::sandbox::plan::Plan;
+use crate::sandbox::spare::Ready;
+
+/// Where it is looked for: never in `PATH`, which a project's tools may have put folders into.
+const PLACES: [&str; 4] =
+    ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
+
+/// Where the helper is found inside, wherever it is outside.
+const INSIDE: &str = "/dev/posse";
+
+const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
+
+impl Sandbox {
+    /// Starts a helper inside of bubblewrap.
+    pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<Ready> {
+        let mut command = command(&self.helper, plan).map_err(io::Error::other)?;
+        command.process_group(0);
+        self.begin(command, Shape::Inner)
+    }
+}
+
+/// The command that starts the helper in namespaces as planned, without the helper's arguments.
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Command, String> {
+    let program = program()?;
+    // A link in `/proc` would be bubblewrap's own.
+    let helper = fs::canonicalize(helper)
+        .map_err(|error| format!("the program cannot be found any more: {error}"))?;
+    let mut command = std::process::Command::new(program);
+    command.args([
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]);
+    if !plan.network {
+        command.arg("--unshare-net");
+    }
+    command.args(["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]);
+    command.args(["--ro-bind", "/", "/"]);
+    let masks = plan.masked.iter().filter(|path| path.is_dir());
+    for folder in masks {
+        command.arg("--perms").arg("1777").arg("--tmpfs").arg(folder);
+    }
+    command.args(["--proc", "/proc", "--dev", "/dev"]);
+    command.arg("--ro-bind").arg(helper).arg(INSIDE);
+    lay(&mut command, plan);
+    for link in SYSTEM_LINKS {
+        if let Ok(target) = fs::read_link(link) {
+            command.arg("--symlink").arg(target).arg(link);
+        }
+    }
+    fix(&mut command, plan);
+    command.args(["--chdir", "/", "--", INSIDE]);
+    Ok(command)
+}
+
+/// How a path is laid over the read-only tree.
+enum Layer {
+    Nothing,
+    Shown,
+    Writable,
+}
+
+/// Lays what is kept and what is hidden over the tree, folders before what is in them.
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn lay(command: &mut std::process::Command, plan: &Plan) {
+    let is_covered =
+        |path: &Path| plan.masked.iter().chain(&plan.hidden).any(|folder| path.starts_with(folder));
+    let is_writable = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
+    let is_masked = |path: &Path| plan.masked.iter().any(|folder| path.starts_with(folder));
+    let mut layers: BTreeMap<PathBuf, Layer> = BTreeMap::new();
+    for path in &plan.hidden {
+        // What is not there hides itself, and is not to be made.
+        if is_writable(path) || !is_masked(path) {
+            layers.insert(path.clone(), Layer::Nothing);
+        }
+    }
+    let mut shown = plan.visible.clone();
+    if plan.network {
+        shown.extend(fs::canonicalize("/etc/resolv.conf"));
+    }
+    for path in shown.into_iter().filter(|path| is_covered(path) && !is_writable(path)) {
+        layers.insert(path, Layer::Shown);
+    }
+    layers.extend(plan.writable.iter().map(|root| (root.clone(), Layer::Writable)));
+    let kept = |path: &Path| {
+        let below = |(other, layer): (&PathBuf, &Layer)| {
+            other.starts_with(path) && !matches!(layer, Layer::Nothing)
+        };
+        layers.iter().any(below)
+    };
+    let mut ways = Vec::new();
+    for (path, layer) in &layers {
+        match layer {
+            Layer::Nothing if kept(path) => {
+                command.args(["--perms", "0755", "--tmpfs"]).arg(path);
+                ways.push(path);
+            }
+            Layer::Nothing => cover(command, path),
+            Layer::Shown => bind(command, "--ro-bind-try", path.as_os_str()),
+            Layer::Writable => bind(command, "--bind", path.as_os_str()),
+        }
+    }
+    for path in ways {
+        // Only the way to what is in it was made, and stays as it is.
+        command.arg("--remount-ro").arg(path);
+    }
+}
+
+/// What stays as it is within what can be written.
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn fix(command: &mut std::process::Command, plan: &Plan) {
+    let pinned = plan.pinned.iter().map(|path| (path, "--bind-try"));
+    let read_only = plan.read_only.iter().map(|path| (path, "--ro-bind-try"));
+    let mut fixed: Vec<(&PathBuf, &str)> = pinned.chain(read_only).collect();
+    // In their order, a folder comes before what is in it.
+    fixed.sort();
+    for (path, how) in fixed {
+        bind(command, how, path.as_os_str());
+    }
+}
+
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn bind(command: &mut std::process::Command, how: &str, path: &OsStr) {
+    command.arg(how).arg(path).arg(path);
+}
+
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn cover(command: &mut std::process::Command, path: &Path) {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => {
+            command.args(["--perms", "0000", "--tmpfs"]).arg(path).arg("--remount-ro").arg(path);
+        }
+        Ok(found) if !found.is_symlink() => {
+            command.arg("--ro-bind").arg("/dev/null").arg(path);
+        }
+        // What a link leads to is a path of its own, and what is not there hides itself.
+        _ => {}
+    }
+}
+
+/// The program, if it can be trusted.
+fn program() -> Result<PathBuf, String> {
+    let found = PLACES.iter().map(Path::new).find(|path| path.exists());
+    let found = found.ok_or("bubblewrap is not installed")?;
+    let program = fs::canonicalize(found).map_err(|error| format!("bubblewrap: {error}"))?;
+    check(&program)?;
+    Ok(program)
+}
+
+/// Refuses a program that others could replace, or that is more than a program.
+fn check(program: &Path) -> Result<(), String> {
+    let shown = program.display();
+    let found = fs::metadata(program).map_err(|error| format!("{shown}: {error}"))?;
+    if found.mode() & 0o6000 != 0 {
+        return Err(format!("{shown} runs with its owner's rights, and is not used"));
+    }
+    for path in program.ancestors() {
+        let found = fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?;
+        // Only the system's own places: a command can change what belongs to the user.
+        if found.uid() != 0 || found.mode() & 0o022 != 0 {
+            return Err(format!("{shown} could be replaced by others, and is not used"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_others_can_replace_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("bwrap");
+        fs::write(&program, "").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert!(check(&program).unwrap_err().contains("owner's rights"));
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        // Below /tmp, where anybody may make names.
+        assert!(check(&program).unwrap_err().contains("replaced"));
+    }
+}

@@ -1,0 +1,145 @@
+//! The first process of a namespace: starts the command, buries its orphans, says how it ended,
+//! and ends whatever it has left behind.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::sandbox::wire::{self, Ended};
+
+/// How long what outlives the command may go on printing, if nobody says otherwise.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What asks the command to end by itself.
+pub(crate) const POLITELY: &[u8] = b"term\n";
+
+/// Added to a signal's number to make a code of it.
+const SIGNALLED: i32 = 128;
+
+/// Keeps house until `command` and everything it has started has ended. Signals of children must
+/// be blocked already.
+pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |error: Errno| format!("{what}: {error}")
+    };
+    let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+    let deaths = SignalFd::with_flags(&children(), flags).map_err(failed("no signals"))?;
+    let mut house = House { command, ended: None, killed: None };
+    let mut until: Option<Instant> = None;
+    loop {
+        // Before looking, so that nobody who ends meanwhile is missed.
+        while let Ok(Some(_)) = deaths.read_signal() {}
+        let had_ended = house.ended.is_some();
+        let is_alone = house.bury();
+        if let (false, Some(ended)) = (had_ended, house.ended) {
+            let said = match ended {
+                Ended::Code(code) => format!("exited code {code}"),
+                Ended::Signal(signal) => format!("exited signal {signal}"),
+            };
+            // Nobody listens any more when we were given up.
+            wire::say(control, &said).ok();
+            until = Some(Instant::now() + GRACE);
+        }
+        if is_alone {
+            break;
+        }
+        let wait = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if wait.is_some_and(|wait| wait.is_zero()) {
+            house.kill();
+        }
+        if house.killed.is_some() {
+            until = Some(Instant::now() + GRACE);
+        }
+        let timeout = wait.map_or(PollTimeout::NONE, |wait| {
+            PollTimeout::try_from(wait + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        });
+        let mut polled = vec![PollFd::new(deaths.as_fd(), PollFlags::POLLIN)];
+        if house.killed.is_none() {
+            polled.push(PollFd::new(control.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut polled, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(format!("nothing to wait for: {error}")),
+        }
+        let is_said = polled.get(1).is_some_and(|control| control.any() == Some(true));
+        if is_said {
+            let mut control = control;
+            let mut word = [0; 64];
+            let length = control.read(&mut word).unwrap_or_default();
+            if word[..length].starts_with(POLITELY) && house.ended.is_none() {
+                House::ask_to_end();
+            }
+            // Anything else, the end included: nobody waits for more.
+            if word[..length] != *POLITELY {
+                house.kill();
+            }
+        }
+    }
+    wire::say(control, &format!("cleared {}", house.killed.unwrap_or_default())).ok();
+    let code = match house.ended {
+        Some(Ended::Code(code)) => code,
+        Some(Ended::Signal(signal)) => SIGNALLED + signal,
+        None => SIGNALLED,
+    };
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
+}
+
+/// The signal of a child's end.
+pub(crate) fn children() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGCHLD);
+    set
+}
+
+struct House {
+    command: Pid,
+    ended: Option<Ended>,
+    /// How many had to be killed, once that was begun.
+    killed: Option<usize>,
+}
+
+impl House {
+    /// Waits for everybody who has ended. `true`: nobody is left.
+    fn bury(&mut self) -> bool {
+        loop {
+            let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid, Ended::Code(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Ended::Signal(signal as i32)),
+                Ok(WaitStatus::StillAlive) => return false,
+                Ok(_) | Err(Errno::EINTR) => continue,
+                Err(_) => return true,
+            };
+            if pid == self.command {
+                self.ended = Some(ended);
+            } else if ended == Ended::Signal(Signal::SIGKILL as i32)
+                && let Some(killed) = &mut self.killed
+            {
+                *killed += 1;
+            }
+        }
+    }
+
+    fn ask_to_end() {
+        // There may be nobody any more.
+        let everybody = Pid::from_raw(-1);
+        let _ = kill(everybody, Signal::SIGTERM);
+        let _ = kill(everybody, Signal::SIGCONT);
+    }
+
+    /// Kills everybody else in the namespace, which only its first process survives.
+    fn kill(&mut self) {
+        self.killed.get_or_insert(0);
+        // There may be nobody any more.
+        let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+    }
+}

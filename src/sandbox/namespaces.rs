@@ -1,0 +1,378 @@
+//! Namespaces of our own, and the file system that a command sees in them.
+//!
+//! The tree stays where it is and becomes read-only as a whole; what may be written is put over
+//! its own place again, what must not be seen is covered. Copies of what stays visible are taken
+//! before anything is covered, and all of it happens before the command's first process exists.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{getegid, geteuid};
+
+use crate::sandbox::kernel;
+use crate::sandbox::plan::Plan;
+
+/// Bytes that a folder in memory may hold.
+const MEMORY: &str = "size=1g,mode=1777";
+
+/// Devices that a command gets.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// What a system without a classical file system links its programs to, in a folder that is
+/// covered.
+const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
+
+/// Where names of the network are configured, often a link into a folder that is covered.
+const RESOLVER: &str = "/etc/resolv.conf";
+
+/// What was put in force.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Mounted {
+    pub(crate) namespaces: Vec<&'static str>,
+    /// Whether the command sees processes of its own namespace only.
+    pub(crate) own_processes: bool,
+    pub(crate) writable: usize,
+    pub(crate) read_only: usize,
+    pub(crate) pinned: usize,
+    pub(crate) hidden: usize,
+    pub(crate) masked: usize,
+    /// Whether the limit of processes is in force.
+    pub(crate) processes_max: Option<u32>,
+}
+
+/// Moves this process into new namespaces; its next child is the first of its own process ids.
+pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
+    let (uid, gid) = (geteuid(), getegid());
+    let mut flags = CloneFlags::CLONE_NEWUSER
+        | CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWCGROUP;
+    let mut names = vec!["user", "mount", "pid", "ipc", "uts", "cgroup"];
+    if !network {
+        flags |= CloneFlags::CLONE_NEWNET;
+        names.push("net");
+    }
+    unshare(flags).map_err(|error| format!("no namespaces: {error}"))?;
+    // The same user as outside, and nobody else.
+    write("/proc/self/setgroups", "deny")?;
+    write("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
+    write("/proc/self/gid_map", &format!("{gid} {gid} 1"))?;
+    // Until the command comes, what is mounted outside appears here as well.
+    propagate(MsFlags::MS_SLAVE)?;
+    Ok(names)
+}
+
+fn propagate(how: MsFlags) -> Result<(), String> {
+    mount(None::<&str>, "/", None::<&str>, how | MsFlags::MS_REC, None::<&str>)
+        .map_err(|error| format!("mounts are not separated: {error}"))
+}
+
+fn write(path: &str, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{path}: {error}"))
+}
+
+/// Shows only processes of this namespace. To be called by its first one.
+///
+/// A container may cover parts of its own `/proc`, and then the kernel gives nobody a new one. The
+/// old one stays, read-only: the user namespace and Landlock keep others' secrets in it closed.
+pub(crate) fn own_processes() -> bool {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).is_ok()
+}
+
+/// Bounds how many processes there can be at a time, where the kernel counts them by namespace.
+pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
+    /// Before this version it is the whole machine's number.
+    const SINCE: (u32, u32) = (6, 14);
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let mut parts = release.split(['.', '-']).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else { return None };
+    if !own_processes || (major, minor) < SINCE {
+        return None;
+    }
+    fs::write("/proc/sys/kernel/pid_max", max.to_string()).is_ok().then_some(max)
+}
+
+/// Arranges the file system as planned. To be called by the namespace's first process.
+pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> {
+    let at = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: io::Error| format!("{path}: {error}")
+    };
+    propagate(MsFlags::MS_PRIVATE)?;
+    let kept = Kept::take(plan)?;
+    let devices = devices()?;
+    let root = File::open("/").map_err(at(Path::new("/")))?;
+    let flags = kernel::READ_ONLY | kernel::NO_SETUID | kernel::NO_DEVICES;
+    kernel::restrict_tree(root.as_fd(), flags).map_err(at(Path::new("/")))?;
+    drop(root);
+    let covers = covers(plan)?;
+    for folder in masks(plan) {
+        memory(folder).map_err(|error| at(folder)(error.into()))?;
+        mounted.masked += 1;
+    }
+    own_devices(devices).map_err(|error| format!("/dev: {error}"))?;
+    lay(kept, covers, mounted)?;
+    let mut fixed: BTreeMap<&Path, bool> = BTreeMap::new();
+    fixed.extend(plan.pinned.iter().map(|path| (path.as_path(), false)));
+    fixed.extend(plan.read_only.iter().map(|path| (path.as_path(), true)));
+    // In their order, a folder comes before what is in it.
+    for (path, is_read_only) in fixed {
+        let Some(tree) = existing(kernel::clone_tree(path)).map_err(at(path))? else { continue };
+        if is_read_only {
+            kernel::restrict_tree(tree.as_fd(), kernel::READ_ONLY).map_err(at(path))?;
+            mounted.read_only += 1;
+        } else {
+            mounted.pinned += 1;
+        }
+        kernel::attach_tree(tree.as_fd(), path).map_err(at(path))?;
+    }
+    Ok(())
+}
+
+fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|root| path != root && path.starts_with(root))
+}
+
+/// What is there. What is not there needs no mount.
+fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Folders to cover, without those that are covered with another one.
+fn masks(plan: &Plan) -> impl Iterator<Item = &Path> {
+    let all = &plan.masked;
+    let outermost = |path: &&PathBuf| !is_below(path, all) && path.is_dir();
+    all.iter().filter(outermost).map(PathBuf::as_path)
+}
+
+/// Copies of what is put back after everything is read-only and covered.
+struct Kept {
+    /// Parents before what is in them.
+    trees: BTreeMap<PathBuf, (OwnedFd, bool)>,
+    links: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Kept {
+    fn take(plan: &Plan) -> Result<Kept, String> {
+        let mut trees = BTreeMap::new();
+        for root in &plan.writable {
+            let tree =
+                kernel::clone_tree(root).map_err(|error| format!("{}: {error}", root.display()))?;
+            trees.insert(root.clone(), (tree, true));
+        }
+        let covered: Vec<PathBuf> = masks(plan).map(Path::to_owned).collect();
+        let mut shown: Vec<PathBuf> = plan.visible.clone();
+        if plan.network {
+            shown.extend(fs::canonicalize(RESOLVER));
+        }
+        for path in shown {
+            let is_shown = plan.writable.iter().any(|root| path.starts_with(root));
+            let is_covered = is_below(&path, &covered) || is_below(&path, &plan.hidden);
+            if is_shown || !is_covered || trees.contains_key(&path) {
+                continue;
+            }
+            let tree = existing(kernel::clone_tree(&path))
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            trees.extend(tree.map(|tree| (path, (tree, false))));
+        }
+        let links = SYSTEM_LINKS.iter().filter_map(|link| {
+            let link = PathBuf::from(link);
+            is_below(&link, &covered).then_some(())?;
+            let target = fs::read_link(&link).ok()?;
+            Some((link, target))
+        });
+        Ok(Kept { trees, links: links.collect() })
+    }
+}
+
+/// What comes over the read-only tree.
+enum Layer {
+    /// Something that nobody can read.
+    Nothing(OwnedFd),
+    /// A copy of what was there, and whether it can be written.
+    Copy(OwnedFd, bool),
+}
+
+/// Lays what is kept and what is hidden over the tree, folders before what is in them: so a secret
+/// in a root is covered, and what is kept below a hidden folder is open in it.
+fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Result<(), String> {
+    let Kept { trees, links } = kept;
+    let trees =
+        trees.into_iter().map(|(path, (tree, writable))| (path, Layer::Copy(tree, writable)));
+    let mut layers: BTreeMap<PathBuf, Layer> =
+        covers.into_iter().map(|(path, nothing)| (path, Layer::Nothing(nothing))).collect();
+    layers.extend(trees);
+    let copies: Vec<PathBuf> = layers
+        .iter()
+        .filter(|(_, layer)| matches!(layer, Layer::Copy(..)))
+        .map(|(path, _)| path.clone())
+        .collect();
+    let mut ways = Vec::new();
+    for (path, layer) in layers {
+        let at = |error: io::Error| format!("{}: {error}", path.display());
+        match layer {
+            Layer::Nothing(_) if copies.iter().any(|copy| copy.starts_with(&path)) => {
+                make_folder(&path).map_err(at)?;
+                memory(&path).map_err(|error| at(error.into()))?;
+                mounted.hidden += 1;
+                ways.push(path);
+            }
+            Layer::Nothing(nothing) => {
+                mounted.hidden += usize::from(cover(&path, &nothing).map_err(at)?);
+            }
+            Layer::Copy(tree, is_writable) => {
+                put_back(&path, &tree, is_writable).map_err(at)?;
+                mounted.writable += usize::from(is_writable);
+            }
+        }
+    }
+    for path in ways {
+        // Only the way to what is in it was made, and stays as it is.
+        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+        let flags = flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(None::<&str>, &path, None::<&str>, flags, None::<&str>)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    for (link, target) in links {
+        symlink(target, &link).map_err(|error| format!("{}: {error}", link.display()))?;
+    }
+    Ok(())
+}
+
+fn put_back(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
+    // A program that runs with its owner's rights does not, here.
+    let flags = kernel::NO_SETUID | kernel::NO_DEVICES;
+    let flags = if is_writable { flags } else { flags | kernel::READ_ONLY };
+    kernel::restrict_tree(tree.as_fd(), flags)?;
+    make_place(path, tree.as_fd())?;
+    kernel::attach_tree(tree.as_fd(), path)
+}
+
+/// Makes something to mount on, where a covered folder has nothing.
+fn make_place(path: &Path, tree: impl AsFd) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        make_folder(parent)?;
+    }
+    let is_folder = nix::sys::stat::fstat(tree)
+        .is_ok_and(|stat| stat.st_mode & nix::libc::S_IFMT == nix::libc::S_IFDIR);
+    if is_folder { fs::create_dir(path) } else { File::create_new(path).map(drop) }
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+fn memory(folder: &Path) -> nix::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(MEMORY))
+}
+
+/// Something that nobody can read for each hidden path that there is.
+fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
+    let failed = |error: io::Error| format!("nothing to cover secrets with: {error}");
+    let mut covered = Vec::new();
+    for path in &plan.hidden {
+        let Some(found) = existing(fs::symlink_metadata(path))
+            .map_err(|error| format!("{}: {error}", path.display()))?
+        else {
+            continue;
+        };
+        // What a link leads to is a path of its own.
+        if !found.is_symlink() {
+            covered.push((path, found.is_dir()));
+        }
+    }
+    if covered.is_empty() {
+        return Ok(Vec::new());
+    }
+    // In a place that is covered itself in a moment, by the command's own devices.
+    let place = Path::new("/dev");
+    memory(place).map_err(|error| failed(error.into()))?;
+    let (file, folder) = (place.join("file"), place.join("folder"));
+    File::create_new(&file).map_err(failed)?;
+    fs::create_dir(&folder).map_err(failed)?;
+    for path in [&file, &folder] {
+        fs::set_permissions(path, Permissions::from_mode(0o000)).map_err(failed)?;
+    }
+    let take = |(path, is_folder): (&PathBuf, bool)| {
+        let nothing = kernel::clone_tree(if is_folder { &folder } else { &file })?;
+        kernel::restrict_tree(nothing.as_fd(), kernel::READ_ONLY)?;
+        Ok((path.clone(), nothing))
+    };
+    covered.into_iter().map(take).collect::<io::Result<_>>().map_err(failed)
+}
+
+/// Covers a path, unless what is above it is covered already.
+fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => kernel::attach_tree(nothing.as_fd(), path).map(|()| true),
+        // Nobody sees into a folder that is covered.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            Ok(true)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Copies of the devices that a command gets.
+fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
+    let take = |name: &'static str| {
+        let path = Path::new("/dev").join(name);
+        let tree = kernel::clone_tree(&path);
+        let tree = existing(tree).map_err(|error| format!("{}: {error}", path.display()));
+        tree.map(|tree| tree.map(|tree| (name, tree))).transpose()
+    };
+    DEVICES.into_iter().filter_map(take).collect()
+}
+
+/// A `/dev` with nothing in it that leads to hardware or to other terminals.
+fn own_devices(devices: Vec<(&'static str, OwnedFd)>) -> io::Result<()> {
+    let dev = Path::new("/dev");
+    let none = None::<&str>;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount(Some("tmpfs"), dev, Some("tmpfs"), flags, Some("size=64k,mode=755"))?;
+    for (name, tree) in devices {
+        let path = dev.join(name);
+        File::create_new(&path)?;
+        kernel::attach_tree(tree.as_fd(), &path)?;
+    }
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, dev.join(name))?;
+    }
+    let (pts, shm) = (dev.join("pts"), dev.join("shm"));
+    fs::create_dir(&pts)?;
+    fs::create_dir(&shm)?;
+    let options = "newinstance,ptmxmode=0666,mode=620";
+    mount(Some("devpts"), &pts, Some("devpts"), flags, Some(options))?;
+    memory(&shm)?;
+    let again = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | flags;
+    mount(none, dev, none, again, none)?;
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! What one command is confined to, as plain data.
+//!
+//! It is made before the command starts, sent to the helper, and put in force there.
+
+use std::path::PathBuf;
+
+use crate::sandbox::wire::is_plain;
+
+/// How much of a confinement a host can give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Nothing is confined.
+    None,
+    /// Landlock and seccomp; protected files are looked at afterwards.
+    Reduced,
+    /// Namespaces and mounts as well.
+    Full,
+}
+
+impl Tier {
+    /// `none`, `reduced` or `full`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Tier::None => "none",
+            Tier::Reduced => "reduced",
+            Tier::Full => "full",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<Tier> {
+        [Tier::None, Tier::Reduced, Tier::Full].into_iter().find(|tier| tier.as_str() == name)
+    }
+}
+
+/// What puts a confinement in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// Namespaces of our own, Landlock and seccomp.
+    Namespaces,
+    /// Namespaces that bubblewrap makes, with Landlock and seccomp inside.
+    Bubblewrap,
+    /// Landlock and seccomp.
+    Landlock,
+    /// Nothing.
+    Nothing,
+}
+
+impl Backend {
+    /// All of them, the strongest first.
+    pub const ALL: [Backend; 4] =
+        [Backend::Namespaces, Backend::Bubblewrap, Backend::Landlock, Backend::Nothing];
+
+    /// `namespaces`, `bubblewrap`, `landlock` or `nothing`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Backend::Namespaces => "namespaces",
+            Backend::Bubblewrap => "bubblewrap",
+            Backend::Landlock => "landlock",
+            Backend::Nothing => "nothing",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<Backend> {
+        Backend::ALL.into_iter().find(|backend| backend.as_str() == name)
+    }
+
+    /// What it amounts to.
+    pub fn tier(self) -> Tier {
+        match self {
+            Backend::Namespaces | Backend::Bubblewrap => Tier::Full,
+            Backend::Landlock => Tier::Reduced,
+            Backend::Nothing => Tier::None,
+        }
+    }
+}
+
+/// What one command is confined to: plain data, made before it starts, put in force by the helper.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// What must be in force, or there is no command.
+    pub(crate) tier: Tier,
+    /// What puts it in force.
+    pub(crate) backend: Backend,
+    /// Roots opened for writing: absolute, resolved. The call's own temporary folder is one.
+    pub(crate) writable: Vec<PathBuf>,
+    /// Folders and files that stay visible where they lie below a masked one.
+    pub(crate) visible: Vec<PathBuf>,
+    /// Folders that the command gets empty ones of its own in place of.
+    pub(crate) masked: Vec<PathBuf>,
+    /// Existing control files and folders below `writable` that stay read-only.
+    pub(crate) read_only: Vec<PathBuf>,
+    /// Folders between a writable root and one of those: bound onto themselves, so that no rename
+    /// of an ancestor frees them.
+    pub(crate) pinned: Vec<PathBuf>,
+    /// Secret files and folders of credentials that must not be readable.
+    pub(crate) hidden: Vec<PathBuf>,
+    /// Whether the host's network is inherited.
+    pub(crate) network: bool,
+    /// How many processes and threads it may have.
+    pub(crate) processes_max: u32,
+}
+
+impl Plan {
+    /// Nothing confined.
+    pub(crate) fn open() -> Plan {
+        Plan {
+            tier: Tier::None,
+            backend: Backend::Nothing,
+            writable: Vec::new(),
+            visible: Vec::new(),
+            masked: Vec::new(),
+            read_only: Vec::new(),
+            pinned: Vec::new(),
+            hidden: Vec::new(),
+            network: true,
+            processes_max: 0,
+        }
+    }
+
+    /// Whether it can be put in force as it is written: no path depends on where it is read, and
+    /// the whole tree is not writable.
+    pub(crate) fn is_sound(&self) -> bool {
+        let Plan { tier, backend, writable, visible, masked, read_only, pinned, hidden, .. } = self;
+        let lists = [writable, visible, masked, read_only, pinned, hidden];
+        *tier == backend.tier()
+            && lists.into_iter().flatten().all(|path| is_plain(path) && path.parent().is_some())
+    }
+}

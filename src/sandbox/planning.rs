@@ -1,0 +1,196 @@
+//! From what a call was permitted to run within to the plan of its confinement.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use crate::sandbox::plan::{Plan, Tier};
+use crate::sandbox::wire::is_plain;
+use crate::sandbox::{RunError, Sandbox, Spawn};
+
+/// Profiles by their names, one file each.
+const PROFILES: [&str; 3] = [
+    include_str!("../../sandbox-profiles/off.toml"),
+    include_str!("../../sandbox-profiles/read-only.toml"),
+    include_str!("../../sandbox-profiles/workspace-write.toml"),
+];
+
+const PLACES: &str = include_str!("../../sandbox-profiles/places.toml");
+
+/// What surrounds the commands of a session.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// Folders of the session: they stay visible wherever they are.
+    pub roots: Vec<PathBuf>,
+    /// Further folders that commands may write where they may write at all.
+    pub also_writable: Vec<PathBuf>,
+    /// Our own folders, which no command may look into or change.
+    pub own: Vec<PathBuf>,
+    /// The user's home directory.
+    pub home: Option<PathBuf>,
+    /// Where the user's services have their sockets.
+    pub runtime_dir: Option<PathBuf>,
+    /// Files with names of secrets that commands may read all the same.
+    pub readable_secrets: Vec<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Profile {
+    name: String,
+    writes: Writes,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
+    reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Writes {
+    Nowhere,
+    Roots,
+    Anywhere,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Places {
+    processes_max: u32,
+    masked: Vec<Place>,
+    hidden: Vec<Place>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Place {
+    path: Option<PathBuf>,
+    variable: Option<String>,
+    /// Only where it costs nothing.
+    #[serde(default)]
+    full_tier_only: bool,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
+    reason: String,
+}
+
+struct Data {
+    profiles: Vec<Profile>,
+    places: Places,
+}
+
+fn data() -> Result<&'static Data, RunError> {
+    static DATA: OnceLock<Result<Data, String>> = OnceLock::new();
+    let read = || {
+        let profiles = PROFILES.iter().map(|text| toml::from_str(text));
+        let profiles = profiles.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        let places = toml::from_str(PLACES).map_err(|error| error.to_string())?;
+        Ok(Data { profiles, places })
+    };
+    let data = DATA.get_or_init(read);
+    data.as_ref().map_err(|error| not_prepared(format!("the sandbox profiles are broken: {error}")))
+}
+
+fn not_prepared(reason: String) -> RunError {
+    RunError::NotPrepared { reason }
+}
+
+impl Place {
+    fn resolve(&self, surroundings: &Surroundings) -> Option<PathBuf> {
+        if self.variable.as_deref() == Some("XDG_RUNTIME_DIR") {
+            return surroundings.runtime_dir.clone();
+        }
+        let path = self.path.as_ref()?;
+        match path.strip_prefix("~") {
+            Ok(below) => Some(surroundings.home.as_ref()?.join(below)),
+            Err(_) => Some(path.clone()),
+        }
+    }
+}
+
+/// A path without links in it, if there is anything.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    std::fs::canonicalize(path).ok().filter(|path| is_plain(path) && path.parent().is_some())
+}
+
+impl Sandbox {
+    /// What was found out about this host does not hold.
+    pub(crate) fn distrust(&self) {
+        self.probe.distrust();
+    }
+
+    /// What `spawn` is confined to.
+    pub(crate) fn plan(
+        &self,
+        spawn: &Spawn,
+        directory: BorrowedFd<'_>,
+        scratch: &Path,
+    ) -> Result<Plan, RunError> {
+        let data = data()?;
+        let name = spawn.confinement.profile.as_str();
+        let Some(profile) = data.profiles.iter().find(|profile| profile.name == name) else {
+            return Err(not_prepared(format!("there is no sandbox profile {name:?}")));
+        };
+        let backend = self.backend();
+        if profile.writes == Writes::Anywhere || backend.tier() == Tier::None {
+            return Ok(Plan::open());
+        }
+        let mut writable = vec![scratch.to_owned()];
+        if profile.writes == Writes::Roots {
+            writable.extend(spawn.confinement.writable_roots.iter().map(PathBuf::from));
+            // One that is not there is nothing that could be written.
+            let also = &self.surroundings.also_writable;
+            writable.extend(also.iter().filter(|folder| folder.is_dir()).cloned());
+        }
+        let writable = writable.iter().map(|root| {
+            let why = || not_prepared(format!("{} cannot be opened", root.display()));
+            resolved(root).ok_or_else(why)
+        });
+        let writable: Vec<PathBuf> = writable.collect::<Result<_, _>>()?;
+        let Surroundings { roots, own, .. } = &self.surroundings;
+        let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        let directory = std::fs::read_link(link).ok();
+        let visible = roots.iter().chain(&directory).filter_map(|path| resolved(path)).collect();
+        let of = |places: &[Place]| -> Vec<PathBuf> {
+            let is_full = backend.tier() == Tier::Full;
+            let places = places.iter().filter(|place| is_full || !place.full_tier_only);
+            let paths = places.filter_map(|place| place.resolve(&self.surroundings));
+            paths.filter_map(|path| resolved(&path)).collect()
+        };
+        let mut hidden = of(&data.places.hidden);
+        hidden.extend(own.iter().filter_map(|path| resolved(path)));
+        let mut masked = of(&data.places.masked);
+        masked.sort();
+        masked.dedup();
+        Ok(Plan {
+            tier: backend.tier(),
+            backend,
+            writable,
+            visible,
+            masked,
+            read_only: Vec::new(),
+            pinned: Vec::new(),
+            hidden,
+            network: spawn.confinement.network,
+            processes_max: data.places.processes_max,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profiles_are_what_permissions_speak_of() {
+        let data = data().unwrap();
+        let names: Vec<&str> = data.profiles.iter().map(|profile| &*profile.name).collect();
+        assert_eq!(names, ["off", "read-only", "workspace-write"]);
+        assert!(data.profiles.iter().all(|profile| profile.reason.len() > 10));
+        let places = data.places.masked.iter().chain(&data.places.hidden);
+        for place in places {
+            assert!(place.reason.len() > 4, "{place:?}");
+            assert!(place.path.is_some() != place.variable.is_some(), "{place:?}");
+        }
+        assert!(data.places.processes_max > 301, "the kernel takes no smaller number");
+    }
+}

@@ -1,0 +1,327 @@
+//! What this host can confine with, found out by trying.
+//!
+//! Files that say what a kernel offers are wrong in containers and on other kernels that imitate
+//! Linux; only a command that ran within a confinement shows that there is one. The answer counts
+//! until the machine is started anew or our binary changes, and is kept in the state directory,
+//! where no command can write. Enforcement does not depend on it: each helper reports for itself.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+
+use crate::sandbox::bubblewrap;
+use crate::sandbox::helper::{self, Shape};
+use crate::sandbox::plan::{Backend, Plan};
+use crate::sandbox::wire::{self, Line, Request};
+
+/// How long one way of confining may take to show that it works.
+const TRIAL_MAX: Duration = Duration::from_secs(5);
+
+/// The name of the file with the answer.
+const FILE: &str = "sandbox-backend";
+
+/// Bytes of such a file.
+const FILE_BYTES_MAX: u64 = 512;
+
+/// How to find out what commands are confined by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// The strongest that works here. The answer is kept in this folder of ours, if there is one.
+    Strongest {
+        /// The state directory.
+        kept_in: Option<PathBuf>,
+    },
+    /// This one; if it does not work, commands do not run.
+    Exactly(Backend),
+}
+
+/// What was found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// What commands are confined by.
+    pub backend: Backend,
+    /// What was tried on the way, strongest first. Empty if the answer was known.
+    pub tried: Vec<Tried>,
+}
+
+/// A way of confining that was tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tried {
+    /// Which one.
+    pub backend: Backend,
+    /// Why it does not work; none if it does.
+    pub failure: Option<String>,
+    /// What it reported as enforced, as JSON text.
+    pub report: Option<String>,
+}
+
+/// The question and its answer.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    wanted: Wanted,
+    found: Mutex<Option<Found>>,
+}
+
+impl Probe {
+    pub(crate) fn new(wanted: Wanted) -> Probe {
+        Probe { wanted, found: Mutex::new(None) }
+    }
+
+    /// The answer, found out the first time.
+    pub(crate) fn found(&self, helper: &Path) -> Found {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.get_or_insert_with(|| self.find(helper)).clone()
+    }
+
+    fn find(&self, helper: &Path) -> Found {
+        let kept_in = match &self.wanted {
+            Wanted::Exactly(backend) => return Found { backend: *backend, tried: Vec::new() },
+            Wanted::Strongest { kept_in } => kept_in.as_deref(),
+        };
+        let name = identity(helper);
+        if let (Some(folder), Some(name)) = (kept_in, &name)
+            && let Some(backend) = recall(folder, name)
+        {
+            return Found { backend, tried: Vec::new() };
+        }
+        let found = strongest(helper);
+        if let (Some(folder), Some(name)) = (kept_in, &name)
+            && let Err(error) = remember(folder, name, found.backend)
+        {
+            tracing::debug!(%error, "what confines commands is found out again next time");
+        }
+        found
+    }
+
+    /// Forgets an answer that turned out to be wrong. It still counts for this process: what was
+    /// promised is enforced, or nothing runs.
+    pub(crate) fn distrust(&self) {
+        if let Wanted::Strongest { kept_in: Some(folder) } = &self.wanted {
+            fs::remove_file(folder.join(FILE)).ok();
+        }
+    }
+}
+
+/// Tries every way, the strongest first, until one works.
+pub(crate) fn strongest(helper: &Path) -> Found {
+    let mut tried = Vec::new();
+    for backend in Backend::ALL {
+        let result = match backend {
+            Backend::Nothing => Ok(String::new()),
+            backend => attempt(helper, backend),
+        };
+        let works = result.is_ok();
+        if backend != Backend::Nothing {
+            let (report, failure) = match result {
+                Ok(report) => (Some(report), None),
+                Err(failure) => (None, Some(failure)),
+            };
+            tried.push(Tried { backend, failure, report });
+        }
+        if works {
+            return Found { backend, tried };
+        }
+    }
+    Found { backend: Backend::Nothing, tried }
+}
+
+/// Runs a command that does nothing within a confinement, and returns what was reported.
+pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String> {
+    let place = tempfile::Builder::new().prefix("posse-probe-").tempdir();
+    let place = place.map_err(|error| format!("no temporary folder: {error}"))?;
+    let folder = fs::canonicalize(place.path()).map_err(|error| error.to_string())?;
+    let plan = Plan {
+        tier: backend.tier(),
+        backend,
+        writable: vec![folder.clone()],
+        masked: ["/tmp", "/run"].map(PathBuf::from).into_iter().filter(|p| p.is_dir()).collect(),
+        network: false,
+        processes_max: 1024,
+        ..Plan::open()
+    };
+    let program = ["/bin/true", "/usr/bin/true", "/bin/sh"].map(PathBuf::from);
+    let program = program.into_iter().find(|path| path.is_file());
+    let program = program.ok_or("there is no program to try it with")?;
+    let arguments = if program.ends_with("sh") { vec!["-c".into(), ":".into()] } else { vec![] };
+    let request = Request { plan, program, arguments, environment: Vec::new() };
+    let directory = File::open(&folder).map_err(|error| error.to_string())?;
+    let (control, control_end) = UnixStream::pair().map_err(|error| error.to_string())?;
+    let mut child = start(helper, &request.plan, control_end.into())?;
+    let reported = converse(&control, &request, &directory);
+    drop(control);
+    let ended = reap(&mut child);
+    match (reported?, ended?) {
+        (report, true) => Ok(report),
+        (_, false) => Err("a command that does nothing failed in it".to_owned()),
+    }
+}
+
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, String> {
+    let mut command = match plan.backend {
+        Backend::Bubblewrap => bubblewrap::command(helper, plan)?,
+        _ => std::process::Command::new(helper),
+    };
+    if plan.backend == Backend::Bubblewrap {
+        command.process_group(0);
+    } else {
+        // It makes a session of its own, which the first of a group cannot.
+        command.arg0("posse");
+    }
+    command
+        .arg(helper::MARK)
+        .arg(std::process::id().to_string())
+        .arg(Shape::of(plan).as_str())
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(control_end))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.spawn().map_err(|error| format!("it cannot be started: {error}"))
+}
+
+/// Tells the helper what to do, and listens until it has nothing more to say.
+fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result<String, String> {
+    let failed = |error: io::Error| format!("the helper does not answer: {error}");
+    control.set_read_timeout(Some(TRIAL_MAX)).map_err(failed)?;
+    control.set_write_timeout(Some(TRIAL_MAX)).map_err(failed)?;
+    let sent = request.send(control, directory.as_fd());
+    let mut said = String::new();
+    let heard = control.take(16 << 10).read_to_string(&mut said);
+    let mut report = None;
+    for line in said.lines() {
+        match wire::parse(line) {
+            Some(Line::Enforced(enforced)) => report = Some(enforced),
+            Some(Line::Failed(reason)) => return Err(reason),
+            _ => {}
+        }
+    }
+    match (report, sent.and(heard.map(drop))) {
+        (Some(report), Ok(())) => Ok(report),
+        (_, Err(error)) => Err(failed(error)),
+        (None, Ok(())) => Err("nothing was reported as enforced".to_owned()),
+    }
+}
+
+/// Waits for a trial's end, and says whether it went well.
+fn reap(child: &mut Child) -> Result<bool, String> {
+    let begin = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status.success()),
+            Ok(None) if begin.elapsed() < TRIAL_MAX => {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            Ok(None) => {
+                child.kill().ok();
+                child.wait().ok();
+                return Err("it does not end".to_owned());
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// What an answer counts for: this start of the machine, this binary and this user.
+fn identity(helper: &Path) -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let binary = fs::metadata(helper).ok()?;
+    let user = nix::unistd::geteuid();
+    let spaces = fs::read_link("/proc/self/ns/user").ok()?;
+    Some(format!(
+        "1 {} {}:{}:{}:{} {user} {}",
+        boot.trim(),
+        binary.dev(),
+        binary.ino(),
+        binary.mtime_nsec(),
+        binary.len(),
+        spaces.display(),
+    ))
+}
+
+/// The answer of an earlier process, if nobody else can have written it.
+fn recall(folder: &Path, name: &str) -> Option<Backend> {
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(folder.join(FILE)).ok()?;
+    let found = file.metadata().ok()?;
+    let is_ours = found.is_file()
+        && found.uid() == nix::unistd::geteuid().as_raw()
+        && found.mode() & 0o7777 == 0o600
+        && found.nlink() == 1;
+    if !is_ours {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;
+    // That nothing works is worth another try: somebody may have mended it.
+    Backend::parse(backend).filter(|backend| *backend != Backend::Nothing)
+}
+
+fn remember(folder: &Path, name: &str, backend: Backend) -> io::Result<()> {
+    if !folder.is_dir() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    // Made with mode 600, and put in place whole.
+    let mut file = tempfile::Builder::new().prefix(".sandbox-").tempfile_in(folder)?;
+    writeln!(file, "{name} {}", backend.as_str())?;
+    file.persist(folder.join(FILE)).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_for_the_same_start_binary_and_user_only() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(recall(folder.path(), "a"), None);
+        remember(folder.path(), "a", Backend::Namespaces).unwrap();
+        assert_eq!(recall(folder.path(), "a"), Some(Backend::Namespaces));
+        assert_eq!(recall(folder.path(), "b"), None);
+        remember(folder.path(), "a", Backend::Nothing).unwrap();
+        assert_eq!(recall(folder.path(), "a"), None);
+    }
+
+    #[test]
+    fn an_answer_that_others_could_have_written_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        remember(folder.path(), "a", Backend::Landlock).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(recall(folder.path(), "a"), None);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(recall(folder.path(), "a"), Some(Backend::Landlock));
+        fs::hard_link(&path, folder.path().join("twin")).unwrap();
+        assert_eq!(recall(folder.path(), "a"), None);
+        fs::remove_file(folder.path().join("twin")).unwrap();
+        let moved = folder.path().join("moved");
+        fs::rename(&path, &moved).unwrap();
+        std::os::unix::fs::symlink(&moved, &path).unwrap();
+        assert_eq!(recall(folder.path(), "a"), None);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "a full\n").unwrap();
+        assert_eq!(recall(folder.path(), "a"), None);
+    }
+
+    #[test]
+    fn a_program_that_is_no_helper_confines_nothing() {
+        let found = strongest(Path::new("/bin/true"));
+        assert_eq!(found.backend, Backend::Nothing);
+        assert_eq!(found.tried.len(), 3);
+        assert!(found.tried.iter().all(|tried| tried.failure.is_some()), "{found:?}");
+    }
+}

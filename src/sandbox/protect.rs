@@ -1,0 +1,486 @@
+//! What a command must not change or read although it may write around it: control files, and
+//! secrets.
+//!
+//! [`Protection::survey`] finds them before a command starts: mounts hold what is there, where the
+//! host can give them. [`Protection::check_after`] finds what came into being or changed all the
+//! same, moves it aside and puts back what was there. Nothing is ever made beforehand to hold a
+//! name: `git add` would take it.
+
+mod aside;
+mod check;
+mod gitconfig;
+mod links;
+mod place;
+mod scan;
+mod state;
+mod stores;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+
+use aside::Quarantine;
+use place::{Identity, Root, Stat};
+pub(crate) use scan::Bounds;
+use scan::{Item, Scan, Sort};
+use state::{Reader, State};
+
+/// Mounts that one command gets at most. What is beyond is looked at afterwards.
+const MOUNTS_MAX: usize = 400;
+
+/// Looks after the control files below some roots. One for a session, shared by its commands.
+#[derive(Debug)]
+pub struct Protection {
+    own: Vec<PathBuf>,
+    home: Option<PathBuf>,
+    readable: Vec<PathBuf>,
+    bounds: Bounds,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    roots: Vec<Watched>,
+    reader: Reader,
+    links: links::Links,
+    stores: stores::Keys,
+    quarantine: Quarantine,
+    /// What everything was before the first of the commands that run now.
+    baseline: Option<Arc<Baseline>>,
+    running: usize,
+    /// A command was given up without a look at what it did; this is what held it.
+    owed: Option<Held>,
+    /// Repositories that commands of this session made. They hold nothing of the user's, and are
+    /// cleaned after each command.
+    born: HashMap<Identity, Born>,
+    /// Found when nobody was there to be told.
+    untold: Vec<Finding>,
+    /// It was said that there is too much to look at.
+    told_too_much: bool,
+}
+
+#[derive(Debug)]
+struct Watched {
+    root: Root,
+    scan: Scan,
+}
+
+/// A repository that a command made.
+#[derive(Debug)]
+struct Born {
+    key: Key,
+    /// Whether the folder around it was made with it, so that nothing in there is the user's.
+    with_folder: bool,
+}
+
+/// Where a protected name is: which root, and the path below it.
+type Key = (usize, Arc<Path>);
+
+#[derive(Debug)]
+struct Baseline {
+    items: HashMap<Key, Before>,
+    /// The numbers of the scans that made it.
+    scans: Vec<u64>,
+    /// What configuration of git points to, whether or not it is there.
+    pointed: Vec<(usize, Item)>,
+}
+
+#[derive(Debug)]
+struct Before {
+    sort: Sort,
+    /// None for repositories, which may change.
+    state: Option<State>,
+    identity: Identity,
+    parent: Option<Identity>,
+    is_mounted: bool,
+}
+
+/// What is there before a command starts. It must be given back to [`Protection::check_after`];
+/// one that is dropped is looked after by the next survey.
+#[derive(Debug)]
+pub struct Survey {
+    /// Control files and folders that exist, to be mounted read-only.
+    pub read_only: Vec<PathBuf>,
+    /// Folders between a root and a control file, to be bound onto themselves.
+    pub pinned: Vec<PathBuf>,
+    /// Secrets that exist.
+    pub hidden: Vec<PathBuf>,
+    /// Whether everything was looked at.
+    pub complete: bool,
+    held: Held,
+    baseline: Arc<Baseline>,
+    protection: Option<Arc<Protection>>,
+}
+
+/// What held a command while it ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Mounts: what [`Survey::read_only`] names cannot have been changed by it.
+    ByMounts,
+    /// Nothing but the look afterwards.
+    ByCheck,
+}
+
+/// Something that a command did to a protected name.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Finding {
+    /// Where.
+    pub path: PathBuf,
+    /// What was done.
+    pub what: What,
+    /// What became of it.
+    pub action: Action,
+}
+
+/// What a command did.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum What {
+    /// It made something.
+    Created,
+    /// It changed something.
+    Changed,
+    /// It removed something.
+    Removed,
+    /// It made settings of git that run programs; these.
+    Settings(Vec<String>),
+    /// It made a file that leads git to a repository outside.
+    LeadsOutside,
+    /// It brought a repository that contains this.
+    CameWithRepository,
+    /// There was too much to look at.
+    TooMuch,
+}
+
+/// What became of what a command did.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// It was moved there.
+    MovedAside(PathBuf),
+    /// What was there before is there again; what the command made of it is at this path.
+    Restored(Option<PathBuf>),
+    /// The settings were taken out; the whole text is at this path.
+    Cleaned(PathBuf),
+    /// It is as the command left it.
+    Left,
+    /// Nothing could be done, because of this.
+    Failed(String),
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = crate::failure::printable(&self.path.display().to_string());
+        match &self.what {
+            What::Created => write!(f, "{path} is protected and was created")?,
+            What::Changed => write!(f, "{path} is protected and was changed")?,
+            What::Removed => write!(f, "{path} is protected and was removed or renamed")?,
+            What::Settings(names) => write!(
+                f,
+                "{path} got settings that may run programs ({})",
+                crate::failure::printable(&names.join(", "))
+            )?,
+            What::LeadsOutside => write!(f, "{path} leads git to a place outside the workspace")?,
+            What::CameWithRepository => write!(f, "{path} came with a new repository")?,
+            What::TooMuch => {
+                return write!(
+                    f,
+                    "{path} has more folders than are looked at: what a command \
+                                  creates in the rest is not found"
+                );
+            }
+        }
+        let shown = |path: &Path| crate::failure::printable(&path.display().to_string());
+        match &self.action {
+            Action::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
+            Action::Restored(Some(to)) => {
+                write!(f, "; it was put back as it was, and what replaced it is in {}", shown(to))
+            }
+            Action::Restored(None) => write!(f, "; it was put back as it was"),
+            Action::Cleaned(to) => {
+                write!(f, "; they were taken out, and the whole text is in {}", shown(to))
+            }
+            Action::Left => write!(f, "; it was left, as nothing reads it from here"),
+            Action::Failed(why) => write!(f, "; it could not be put right: {why}"),
+        }
+    }
+}
+
+impl Protection {
+    /// Looks after `roots`, which are absolute and resolved. `own` are our own folders, hidden
+    /// from commands; `home` is where credentials are looked for; `readable` are secrets that
+    /// commands may read; what is moved aside goes into `quarantine`.
+    pub fn new(
+        roots: &[PathBuf],
+        own: Vec<PathBuf>,
+        home: Option<PathBuf>,
+        readable: Vec<PathBuf>,
+        quarantine: PathBuf,
+    ) -> Result<Protection, Errno> {
+        // What is below another root is found there.
+        let outer =
+            |path: &&PathBuf| !roots.iter().any(|other| other != *path && path.starts_with(other));
+        let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
+        let open = |path: &PathBuf| Ok(Watched { root: Root::open(path)?, scan: Scan::new() });
+        let roots = distinct.into_iter().map(open).collect::<Result<Vec<_>, Errno>>()?;
+        Ok(Protection {
+            own,
+            home,
+            readable,
+            bounds: Bounds::default(),
+            inner: Mutex::new(Inner {
+                roots,
+                reader: Reader::default(),
+                links: links::Links::default(),
+                stores: stores::Keys::default(),
+                quarantine: Quarantine::new(quarantine),
+                baseline: None,
+                running: 0,
+                owed: None,
+                born: HashMap::new(),
+                untold: Vec::new(),
+                told_too_much: false,
+            }),
+        })
+    }
+
+    /// The same with other bounds.
+    #[cfg(test)]
+    pub(crate) fn within(mut self, bounds: Bounds) -> Protection {
+        self.bounds = bounds;
+        self
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds what is to be protected. Reads folders, so it must not be called where others wait.
+    pub fn survey(self: &Arc<Protection>) -> Survey {
+        let mut inner = self.lock();
+        if inner.running == 0
+            && let Some(held) = inner.owed
+        {
+            let found = inner.settle(held, self.bounds);
+            inner.untold.extend(found);
+        }
+        inner.reader.begin_round();
+        let mut complete = true;
+        let mut items: Vec<(usize, Item)> = Vec::new();
+        let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
+        for (at, watched) in inner.roots.iter_mut().enumerate() {
+            let found = watched.scan.run(&watched.root, self.bounds);
+            complete &= found.is_complete;
+            items.extend(found.items.into_iter().map(|item| (at, item)));
+            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
+        }
+        // What came while other commands run may be theirs, and is not taken for the user's.
+        let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
+            Some(baseline) => baseline,
+            None => inner.new_baseline(items),
+        };
+        inner.running += 1;
+        inner.baseline = Some(Arc::clone(&baseline));
+        let (read_only, pinned) = inner.mounts(&baseline);
+        let hidden = self.hidden(&mut inner, &secrets);
+        drop(inner);
+        let protection = Some(Arc::clone(self));
+        Survey { read_only, pinned, hidden, complete, held: Held::ByCheck, baseline, protection }
+    }
+
+    /// The secrets below the roots, which only mounts can hide. Reads folders.
+    pub fn secrets_inside(&self) -> Vec<PathBuf> {
+        let mut inner = self.lock();
+        let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
+        for (at, watched) in inner.roots.iter_mut().enumerate() {
+            let found = watched.scan.run(&watched.root, self.bounds);
+            secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
+        }
+        let mut hidden = self.hidden(&mut inner, &secrets);
+        let roots: Vec<&Path> = inner.roots.iter().map(|watched| &*watched.root.path).collect();
+        hidden.retain(|path| roots.iter().any(|root| path.starts_with(root)));
+        hidden
+    }
+
+    /// Finds what a command that has ended did to what `survey` saw, and puts it right.
+    pub fn check_after(&self, mut survey: Survey) -> Vec<Finding> {
+        survey.protection = None;
+        let mut inner = self.lock();
+        let mut findings = std::mem::take(&mut inner.untold);
+        inner.running = inner.running.saturating_sub(1);
+        inner.baseline = Some(Arc::clone(&survey.baseline));
+        findings.extend(inner.settle(survey.held, self.bounds));
+        if !survey.complete && !std::mem::replace(&mut inner.told_too_much, true) {
+            let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
+            let too_much = |path| Finding { path, what: What::TooMuch, action: Action::Left };
+            findings.extend(roots.take(1).map(too_much));
+        }
+        findings
+    }
+
+    fn give_up(&self, held: Held) {
+        let mut inner = self.lock();
+        inner.running = inner.running.saturating_sub(1);
+        inner.owed = Some(held);
+    }
+
+    /// Looks at what a command did that was given up. Until `is_dead`, it is looked at again.
+    pub fn check_given_up(&self, is_dead: bool) {
+        let mut inner = self.lock();
+        let Some(held) = inner.owed else { return };
+        let baseline = inner.baseline.clone();
+        let found = inner.settle(held, self.bounds);
+        inner.untold.extend(found);
+        if !is_dead {
+            inner.baseline = baseline;
+            inner.owed = Some(held);
+        }
+    }
+}
+
+impl Survey {
+    /// Notes what holds the command. Until this is called, nothing does.
+    pub fn held_by(&mut self, held: Held) {
+        self.held = held;
+    }
+}
+
+impl Drop for Survey {
+    fn drop(&mut self) {
+        if let Some(protection) = self.protection.take() {
+            protection.give_up(self.held);
+        }
+    }
+}
+
+impl Inner {
+    /// Notes what everything is now.
+    fn new_baseline(&mut self, items: Vec<(usize, Item)>) -> Arc<Baseline> {
+        // The number of a folder that is gone is given to another one.
+        let roots = &self.roots;
+        self.born.retain(|identity, Born { key: (at, path), .. }| {
+            roots[*at].scan.identity(path) == Some(*identity)
+        });
+        let pointed = self.pointed(&items);
+        let mut baseline = Baseline {
+            items: HashMap::with_capacity(items.len()),
+            scans: self.roots.iter().map(|watched| watched.scan.number()).collect(),
+            pointed,
+        };
+        let pointed = baseline.pointed.clone();
+        for (at, item) in items.into_iter().chain(pointed) {
+            if let Some(before) = self.look(at, &item) {
+                baseline.items.insert((at, item.path), before);
+            }
+        }
+        let mut mounted: Vec<(&Key, &mut Before)> =
+            baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
+        mounted.sort_by_key(|((at, path), _)| (path.components().count(), *at, Arc::clone(path)));
+        // What is nearest to the root matters most.
+        for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
+            before.is_mounted = false;
+        }
+        Arc::new(baseline)
+    }
+
+    /// What an item is now. None: it is gone.
+    fn look(&mut self, at: usize, item: &Item) -> Option<Before> {
+        let Watched { root, scan } = &self.roots[at];
+        if item.sort == Sort::Repository {
+            let identity = scan.identity(&item.path)?;
+            let parent = item.path.parent().and_then(|above| scan.identity(above));
+            let sort = item.sort;
+            return Some(Before { sort, state: None, identity, parent, is_mounted: false });
+        }
+        let (folder, name) = root.open_parent(&item.path).ok()?;
+        let identity = Stat::at(&folder, name).ok()?.identity;
+        let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
+        let is_born = self.is_born(parent) || self.came_along(at, &item.path);
+        let state = self.reader.state(&folder, name)?;
+        let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
+        Some(Before { sort: item.sort, state: Some(state), identity, parent, is_mounted })
+    }
+
+    /// The hooks and settings that known settings point to.
+    fn pointed(&mut self, items: &[(usize, Item)]) -> Vec<(usize, Item)> {
+        let mut pointed: Vec<(usize, Item)> = Vec::new();
+        for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
+            let root = &self.roots[*at].root;
+            let Ok((folder, name)) = root.open_parent(&item.path) else { continue };
+            let Some(State::File { copy: Some(bytes), .. }) = self.reader.state(&folder, name)
+            else {
+                continue;
+            };
+            let repository = item.path.parent().unwrap_or(Path::new(""));
+            let is_dot_git = repository.file_name().is_some_and(|name| name == ".git");
+            let worktree = if is_dot_git { repository.parent() } else { Some(repository) };
+            for (is_hooks, target) in gitconfig::pointers(&bytes) {
+                let base = if is_hooks { worktree } else { Some(repository) };
+                let whole = root.path.join(base.unwrap_or(Path::new(""))).join(target);
+                let whole = check::normalise(&whole);
+                let Ok(relative) = whole.strip_prefix(&root.path) else { continue };
+                let is_known = |other: &(usize, Item)| {
+                    other.0 == *at
+                        && other.1.sort != Sort::Repository
+                        && relative.starts_with(&other.1.path)
+                };
+                // The workspace itself cannot be held as a whole.
+                let is_root = relative.as_os_str().is_empty();
+                if !is_root && !items.iter().chain(&pointed).any(is_known) {
+                    let sort = Sort::Name(crate::protected::Class::Git);
+                    pointed.push((*at, Item { path: relative.into(), sort }));
+                }
+            }
+        }
+        pointed
+    }
+
+    /// What mounts must hold, and what must not be renamed for that.
+    fn mounts(&mut self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let mut keys: Vec<&Key> = baseline
+            .items
+            .iter()
+            .filter(|(_, before)| before.is_mounted)
+            .map(|(key, _)| key)
+            .collect();
+        keys.sort_by_key(|(at, path)| (path.components().count(), *at, Arc::clone(path)));
+        let mut read_only = Vec::new();
+        let mut pinned = BTreeSet::new();
+        for key in keys {
+            let (at, path) = (key.0, &key.1);
+            let root = &self.roots[at].root.path;
+            read_only.push(root.join(path));
+            let controls_git = !matches!(baseline.items[key].sort, Sort::Name(_));
+            if controls_git {
+                // Whoever renames a folder above could put another in its place.
+                let above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
+                pinned.extend(above.map(|path| root.join(path)));
+            }
+        }
+        let twins = self.linked(baseline.items.iter().filter_map(|(key, before)| {
+            let State::File { stat, .. } = before.state.as_ref()? else { return None };
+            (before.is_mounted && stat.links > 1).then(|| (key.clone(), *stat))
+        }));
+        for twin in twins {
+            if !read_only.contains(&twin) {
+                read_only.push(twin);
+            }
+        }
+        (read_only, pinned.into_iter().collect())
+    }
+
+    /// Other names of files that have more than one.
+    fn linked(&mut self, files: impl Iterator<Item = (Key, Stat)>) -> Vec<PathBuf> {
+        let wanted: Vec<Stat> = files.map(|(_, stat)| stat).collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        self.links.names(&wanted, &self.roots)
+    }
+}
+
+#[cfg(test)]
+mod tests;

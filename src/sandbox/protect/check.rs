@@ -1,0 +1,364 @@
+//! What a command did to protected names, and how that is put right.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+
+use crate::protected;
+use crate::sandbox::protect::gitconfig;
+use crate::sandbox::protect::place::{self, Identity, Kind, Stat};
+use crate::sandbox::protect::scan::{Bounds, Item, Sort};
+use crate::sandbox::protect::state::{self, State};
+use crate::sandbox::protect::{Action, Baseline, Before, Born, Finding, Held, Inner, Key, What};
+
+/// How often everything is looked at, as long as there is something to put right: somebody may
+/// still be at work.
+const ROUNDS_MAX: usize = 4;
+
+/// Findings that are told one by one.
+const FINDINGS_MAX: usize = 200;
+
+impl Inner {
+    /// Compares everything with the baseline and puts right what differs.
+    pub(super) fn settle(&mut self, held: Held, bounds: Bounds) -> Vec<Finding> {
+        let Some(baseline) = self.baseline.clone() else { return Vec::new() };
+        let mut findings: Vec<Finding> = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            let found = self.round(&baseline, held, bounds);
+            let acted = found.iter().any(|finding| finding.action != Action::Left);
+            for finding in found {
+                if !findings.contains(&finding) && findings.len() < FINDINGS_MAX {
+                    findings.push(finding);
+                }
+            }
+            if !acted {
+                break;
+            }
+        }
+        if self.running == 0 {
+            self.baseline = None;
+            self.owed = None;
+        }
+        findings
+    }
+
+    fn round(&mut self, baseline: &Baseline, held: Held, bounds: Bounds) -> Vec<Finding> {
+        let mut items: Vec<(usize, Item)> = Vec::new();
+        for (at, watched) in self.roots.iter_mut().enumerate() {
+            let found = watched.scan.run(&watched.root, bounds);
+            items.extend(found.items.into_iter().map(|item| (at, item)));
+        }
+        items.extend(baseline.pointed.iter().cloned());
+        let mut now: BTreeMap<Key, Before> = BTreeMap::new();
+        for (at, item) in items {
+            if let Some(current) = self.look(at, &item) {
+                now.insert((at, item.path), current);
+            }
+        }
+        let before_by_identity: HashMap<Identity, &Before> =
+            baseline.items.values().map(|before| (before.identity, before)).collect();
+        let mut findings = Vec::new();
+        // What a new repository is allowed does not depend on the order of names.
+        let (repositories, others): (Vec<_>, Vec<_>) =
+            now.iter().partition(|(_, current)| current.sort == Sort::Repository);
+        for (key, current) in repositories {
+            if !self.knew(baseline, key) {
+                let around = key.1.parent().unwrap_or(Path::new(""));
+                let scan = &self.roots[key.0].scan;
+                let with_folder = !scan.was_there(around, baseline.scans[key.0]);
+                self.born.insert(current.identity, Born { key: key.clone(), with_folder });
+            }
+        }
+        for (key, current) in others {
+            let known = baseline.items.get(key).filter(|before| before.sort == current.sort);
+            let same_place = known.filter(|before| before.parent == current.parent);
+            // A folder above may have been renamed, and this has come with it.
+            let carried = before_by_identity
+                .get(&current.identity)
+                .copied()
+                .filter(|before| before.parent == current.parent && before.sort == current.sort);
+            match same_place.or(carried) {
+                Some(before) => self.changed(key, before, current, held, &mut findings),
+                None => self.created(key, current, &mut findings),
+            }
+        }
+        for (key, before) in &baseline.items {
+            if !now.contains_key(key) && before.sort != Sort::Repository {
+                self.removed(key, before, &mut findings);
+            }
+        }
+        findings
+    }
+
+    /// Whether the repository at `key` was there before, there or somewhere else.
+    fn knew(&self, baseline: &Baseline, key: &Key) -> bool {
+        let Some(identity) = self.roots[key.0].scan.identity(&key.1) else { return true };
+        let mut repositories =
+            baseline.items.values().filter(|before| before.sort == Sort::Repository);
+        repositories.any(|before| before.identity == identity)
+    }
+
+    /// Whether a folder is a repository that a command of this session made.
+    pub(super) fn is_born(&self, parent: Option<Identity>) -> bool {
+        parent.is_some_and(|parent| self.born.contains_key(&parent))
+    }
+
+    fn changed(
+        &mut self,
+        key: &Key,
+        before: &Before,
+        current: &Before,
+        held: Held,
+        findings: &mut Vec<Finding>,
+    ) {
+        let (Some(old), Some(new)) = (&before.state, &current.state) else { return };
+        if old.is_same(new) {
+            return;
+        }
+        if self.is_born(current.parent) && !matches!(current.sort, Sort::Name(_)) {
+            self.clean(key, current, findings);
+            return;
+        }
+        if self.came_along(key.0, &key.1) {
+            return;
+        }
+        // It was on a mount that the command could not write: somebody else did this.
+        if before.is_mounted && held == Held::ByMounts {
+            return;
+        }
+        if is_modules(key) && self.is_harmless_text(key) {
+            return;
+        }
+        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
+        let path = self.path(key);
+        self.restore(&folder, name, old, Some(new), &path, findings);
+    }
+
+    /// Makes `name` what it was.
+    fn restore(
+        &mut self,
+        folder: &OwnedFd,
+        name: &Path,
+        old: &State,
+        new: Option<&State>,
+        path: &Path,
+        findings: &mut Vec<Finding>,
+    ) {
+        if let (
+            State::Folder { entries: old, is_whole: true, .. },
+            Some(State::Folder { entries: new, is_whole: true, .. }),
+        ) = (old, new)
+            && let Ok(opened) = place::make_folder(folder, name, 0o700)
+        {
+            self.restore_entries(&opened, old, new, path, findings);
+            return;
+        }
+        let taken = match new {
+            Some(_) => match self.quarantine.take(folder, name) {
+                Ok(to) => Some(to),
+                Err(Errno::ENOENT) => None,
+                Err(errno) => {
+                    findings.push(failed(path, What::Changed, errno));
+                    return;
+                }
+            },
+            None => None,
+        };
+        let what = if new.is_some() { What::Changed } else { What::Removed };
+        let action = match state::put_back(folder, name, old) {
+            Ok(()) => Action::Restored(taken),
+            Err(Errno::EFBIG) => Action::Failed(
+                "it was too large to be kept; what replaced it was moved aside".to_owned(),
+            ),
+            Err(errno) => Action::Failed(errno.desc().to_owned()),
+        };
+        findings.push(Finding { path: path.to_owned(), what, action });
+    }
+
+    fn restore_entries(
+        &mut self,
+        folder: &OwnedFd,
+        old: &BTreeMap<PathBuf, State>,
+        new: &BTreeMap<PathBuf, State>,
+        path: &Path,
+        findings: &mut Vec<Finding>,
+    ) {
+        for (name, current) in new {
+            match old.get(name) {
+                Some(old) if old.is_same(current) => {}
+                Some(old) => {
+                    self.restore(folder, name, old, Some(current), &path.join(name), findings);
+                }
+                None => self.aside(folder, name, &path.join(name), What::Created, findings),
+            }
+        }
+        for (name, state) in old {
+            if !new.contains_key(name) {
+                self.restore(folder, name, state, None, &path.join(name), findings);
+            }
+        }
+    }
+
+    fn removed(&mut self, key: &Key, before: &Before, findings: &mut Vec<Finding>) {
+        let Some(state) = &before.state else { return };
+        // Without its folder there is nothing to protect: the folder was removed or renamed.
+        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
+        let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
+        let is_there = Stat::at(&folder, name).is_ok();
+        let is_theirs = self.is_born(parent) || self.came_along(key.0, &key.1);
+        if parent != before.parent || is_there || is_theirs {
+            return;
+        }
+        // A hollow `.git` goes with what was in it.
+        let is_inside = !matches!(before.sort, Sort::Name(_) | Sort::Pointer);
+        if is_inside && !has_head(&folder) && before.sort != Sort::Attributes {
+            return;
+        }
+        let path = self.path(key);
+        self.restore(&folder, name, state, None, &path, findings);
+    }
+
+    fn created(&mut self, key: &Key, current: &Before, findings: &mut Vec<Finding>) {
+        if !matches!(current.sort, Sort::Name(_)) {
+            self.clean(key, current, findings);
+            return;
+        }
+        if is_modules(key) && self.is_harmless_text(key) {
+            return;
+        }
+        let path = self.path(key);
+        if self.came_along(key.0, &key.1) {
+            let (what, action) = (What::CameWithRepository, Action::Left);
+            findings.push(Finding { path, what, action });
+            return;
+        }
+        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
+        self.aside(&folder, name, &path, What::Created, findings);
+    }
+
+    /// Whether a folder above is a repository that a command made together with the folder: what
+    /// would act in it is shown, but the work tree is its own.
+    pub(super) fn came_along(&self, at: usize, path: &Path) -> bool {
+        let scan = &self.roots[at].scan;
+        let mut above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
+        above.any(|folder| {
+            let dot_git = scan.identity(&folder.join(".git"));
+            let born = dot_git.and_then(|identity| self.born.get(&identity));
+            born.is_some_and(|born| born.with_folder)
+        })
+    }
+
+    /// Takes what acts out of a repository that a command made.
+    fn clean(&mut self, key: &Key, current: &Before, findings: &mut Vec<Finding>) {
+        let path = self.path(key);
+        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
+        match (current.sort, &current.state) {
+            (Sort::Hooks, Some(State::Folder { entries, is_whole: true, .. })) => {
+                let Ok(opened) = self.roots[key.0].root.open_folder(&key.1) else { return };
+                for (hook, state) in entries {
+                    // git calls no hook of such a name.
+                    let is_sample = hook.extension().is_some_and(|ending| ending == "sample");
+                    if !is_sample || state.is_folder() {
+                        self.aside(&opened, hook, &path.join(hook), What::Created, findings);
+                    }
+                }
+            }
+            (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
+                let Some(cleaned) = gitconfig::clean(bytes) else {
+                    self.aside(&folder, name, &path, What::Settings(Vec::new()), findings);
+                    return;
+                };
+                if cleaned.removed.is_empty() {
+                    return;
+                }
+                let kept = self.quarantine.keep(name, bytes);
+                let written = kept.and_then(|to| {
+                    place::replace_file(&folder, name, &cleaned.text, 0o644).map(|()| to)
+                });
+                let what = What::Settings(cleaned.removed);
+                let action = written
+                    .map_or_else(|errno| Action::Failed(errno.desc().to_owned()), Action::Cleaned);
+                findings.push(Finding { path, what, action });
+            }
+            (Sort::Common | Sort::Pointer, _) if self.leads_inside(key) => {}
+            (Sort::Common | Sort::Pointer, _) => {
+                self.aside(&folder, name, &path, What::LeadsOutside, findings);
+            }
+            _ => self.aside(&folder, name, &path, What::Created, findings),
+        }
+    }
+
+    /// Whether a file that leads git somewhere leads to a place that is looked after.
+    fn leads_inside(&self, key: &Key) -> bool {
+        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
+        let Ok(Some(bytes)) = place::read(&folder, name, 4096) else { return false };
+        let Ok(text) = std::str::from_utf8(&bytes) else { return false };
+        let text = text.trim_end_matches(['\n', '\r']);
+        let target = text.strip_prefix("gitdir:").map_or(text, str::trim_start);
+        let whole = self.path(key).with_file_name("").join(target);
+        let whole = normalise(&whole);
+        let is_below = |whole: &Path| {
+            let mut roots = self.roots.iter();
+            roots.any(|watched| whole.starts_with(&watched.root.path) && whole != watched.root.path)
+        };
+        // Links may lead elsewhere than the text says.
+        is_below(&whole) && std::fs::canonicalize(&whole).is_ok_and(|real| is_below(&real))
+    }
+
+    /// Whether a `.gitmodules` says nothing but where modules come from.
+    fn is_harmless_text(&self, key: &Key) -> bool {
+        let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
+        let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
+        let cleaned = bytes.and_then(|bytes| gitconfig::clean(&bytes));
+        cleaned.is_some_and(|cleaned| cleaned.removed.is_empty())
+    }
+
+    fn aside(
+        &mut self,
+        folder: &OwnedFd,
+        name: &Path,
+        path: &Path,
+        what: What,
+        findings: &mut Vec<Finding>,
+    ) {
+        let action = match self.quarantine.take(folder, name) {
+            Ok(to) => Action::MovedAside(to),
+            // It has gone by itself.
+            Err(Errno::ENOENT) => return,
+            Err(errno) => Action::Failed(errno.desc().to_owned()),
+        };
+        findings.push(Finding { path: path.to_owned(), what, action });
+    }
+
+    fn path(&self, key: &Key) -> PathBuf {
+        self.roots[key.0].root.path.join(&key.1)
+    }
+}
+
+fn failed(path: &Path, what: What, errno: Errno) -> Finding {
+    Finding { path: path.to_owned(), what, action: Action::Failed(errno.desc().to_owned()) }
+}
+
+fn is_modules(key: &Key) -> bool {
+    let name = key.1.file_name().unwrap_or_default();
+    &*protected::fold(name.as_encoded_bytes()) == b".gitmodules"
+}
+
+fn has_head(repository: &OwnedFd) -> bool {
+    Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != Kind::Folder)
+}
+
+/// `path` without `.` and `..`, as it reads.
+pub(super) fn normalise(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(clean.pop()),
+            other => clean.push(other),
+        }
+    }
+    clean
+}

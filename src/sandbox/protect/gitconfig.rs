@@ -1,0 +1,369 @@
+//! Configuration of git that came into being by itself: what of it may stay.
+//!
+//! A setting stays if it is on a list of harmless ones. Everything else goes: there are too many
+//! that run a program, and new ones come with each version.
+
+/// Bytes of a configuration that are read.
+pub(super) const BYTES_MAX: u64 = 256 << 10;
+
+/// Harmless settings: section and key, both in small letters. `*` stands for any key.
+const HARMLESS: [(&str, &str); 78] = [
+    ("advice", "*"),
+    ("am", "threeway"),
+    ("apply", "whitespace"),
+    ("branch", "description"),
+    ("branch", "merge"),
+    ("branch", "pushremote"),
+    ("branch", "rebase"),
+    ("branch", "remote"),
+    ("branch", "autosetupmerge"),
+    ("branch", "autosetuprebase"),
+    ("branch", "sort"),
+    ("checkout", "defaultremote"),
+    ("clone", "defaultremotename"),
+    ("color", "*"),
+    ("column", "*"),
+    ("commit", "cleanup"),
+    ("commit", "gpgsign"),
+    ("commit", "verbose"),
+    ("core", "abbrev"),
+    ("core", "autocrlf"),
+    ("core", "bare"),
+    ("core", "bigfilethreshold"),
+    ("core", "commitgraph"),
+    ("core", "compression"),
+    ("core", "eol"),
+    ("core", "filemode"),
+    ("core", "fsync"),
+    ("core", "ignorecase"),
+    ("core", "logallrefupdates"),
+    ("core", "longpaths"),
+    ("core", "multipackindex"),
+    ("core", "precomposeunicode"),
+    ("core", "preloadindex"),
+    ("core", "protecthfs"),
+    ("core", "protectntfs"),
+    ("core", "quotepath"),
+    ("core", "repositoryformatversion"),
+    ("core", "safecrlf"),
+    ("core", "sharedrepository"),
+    ("core", "sparsecheckout"),
+    ("core", "sparsecheckoutcone"),
+    ("core", "symlinks"),
+    ("core", "untrackedcache"),
+    ("core", "whitespace"),
+    ("core", "worktree"),
+    ("extensions", "*"),
+    ("feature", "*"),
+    ("fetch", "*"),
+    ("gc", "auto"),
+    ("gc", "autodetach"),
+    ("index", "*"),
+    ("init", "defaultbranch"),
+    ("lfs", "access"),
+    ("lfs", "repositoryformatversion"),
+    ("maintenance", "auto"),
+    ("merge", "conflictstyle"),
+    ("merge", "ff"),
+    ("pack", "threads"),
+    ("pull", "ff"),
+    ("pull", "rebase"),
+    ("push", "autosetupremote"),
+    ("push", "default"),
+    ("rebase", "autostash"),
+    ("remote", "*"),
+    ("rerere", "*"),
+    ("status", "*"),
+    ("submodule", "active"),
+    ("submodule", "branch"),
+    ("submodule", "fetchjobs"),
+    ("submodule", "fetchrecursesubmodules"),
+    ("submodule", "ignore"),
+    ("submodule", "path"),
+    ("submodule", "recurse"),
+    ("submodule", "shallow"),
+    ("submodule", "update"),
+    ("submodule", "url"),
+    ("user", "email"),
+    ("user", "name"),
+];
+
+/// What of a remote is not harmless after all: it names programs.
+const REMOTE_PROGRAMS: [&str; 4] = ["receivepack", "uploadpack", "vcs", "proxy"];
+
+/// One setting, with the lines it stands on.
+#[derive(Debug)]
+struct Setting {
+    section: String,
+    subsection: Option<String>,
+    key: String,
+    value: String,
+    lines: std::ops::Range<usize>,
+}
+
+/// What a configuration was cut down to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Cleaned {
+    /// The text without what was removed.
+    pub(super) text: Vec<u8>,
+    /// The names of what was removed, such as `core.fsmonitor`.
+    pub(super) removed: Vec<String>,
+}
+
+/// Removes what is not harmless. `None`: it is no configuration that can be understood.
+pub(super) fn clean(bytes: &[u8]) -> Option<Cleaned> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let settings = parse(&lines)?;
+    let mut removed = Vec::new();
+    let mut keeps = vec![true; lines.len()];
+    for setting in settings {
+        if !is_harmless(&setting) {
+            keeps[setting.lines.clone()].fill(false);
+            removed.push(setting.name());
+        }
+    }
+    let kept = lines.iter().zip(keeps).filter(|(_, keeps)| *keeps);
+    Some(Cleaned { text: kept.map(|(line, _)| *line).collect::<String>().into(), removed })
+}
+
+/// The folders and files that a configuration points to and that act like part of it:
+/// `core.hooksPath` and what it includes.
+pub(super) fn pointers(bytes: &[u8]) -> Vec<(bool, String)> {
+    let Ok(text) = std::str::from_utf8(bytes) else { return Vec::new() };
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let settings = parse(&lines).unwrap_or_default();
+    let wanted = settings.into_iter().filter_map(|setting| {
+        match (setting.section.as_str(), setting.key.as_str()) {
+            ("core", "hookspath") => Some((true, setting.value)),
+            ("include" | "includeif", "path") => Some((false, setting.value)),
+            _ => None,
+        }
+    });
+    wanted.collect()
+}
+
+impl Setting {
+    fn name(&self) -> String {
+        match &self.subsection {
+            Some(middle) => format!("{}.{middle}.{}", self.section, self.key),
+            None => format!("{}.{}", self.section, self.key),
+        }
+    }
+}
+
+fn is_harmless(setting: &Setting) -> bool {
+    let (section, key) = (setting.section.as_str(), setting.key.as_str());
+    let listed =
+        HARMLESS.iter().any(|(known, name)| *known == section && (*name == key || *name == "*"));
+    let names_a_program = section == "remote" && REMOTE_PROGRAMS.contains(&key);
+    // `pushurl`, `url`, `branch.x.remote`: an address may name a program to run.
+    let value = setting.value.trim();
+    let runs = value.starts_with('!') || value.starts_with('-') || value.contains("::");
+    let leads_away = key == "worktree" && section == "core" && !is_relative(value);
+    listed && !names_a_program && !runs && !leads_away
+}
+
+fn is_relative(path: &str) -> bool {
+    !path.starts_with(['/', '~', '%', '\\'])
+}
+
+/// Reads a configuration as git does. What is not understood is an error: it may be understood by
+/// git.
+fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
+    let mut settings = Vec::new();
+    let mut section: Option<(String, Option<String>)> = None;
+    let mut at = 0;
+    while at < lines.len() {
+        let mut rest = lines[at].trim_end_matches('\n');
+        if at == 0 {
+            rest = rest.trim_start_matches('\u{feff}');
+        }
+        rest = rest.trim_start_matches([' ', '\t', '\r', '\u{b}', '\u{c}']);
+        if let Some(head) = rest.strip_prefix('[') {
+            let (parsed, after) = header(head)?;
+            section = Some(parsed);
+            // A setting may stand behind the header; then the line has both, and must be told
+            // apart to be cleaned.
+            if !is_blank(after) {
+                return None;
+            }
+            at += 1;
+            continue;
+        }
+        if is_blank(rest) {
+            at += 1;
+            continue;
+        }
+        let (section, subsection) = section.clone()?;
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        let (key, after) = rest.split_at(end.unwrap_or(rest.len()));
+        if !key.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return None;
+        }
+        let after = after.trim_start_matches([' ', '\t', '\r']);
+        let (value, end) = match after.strip_prefix('=') {
+            Some(begin) => value(begin, lines, at)?,
+            None if is_blank(after) => ("true".to_owned(), at + 1),
+            None => return None,
+        };
+        let key = key.to_ascii_lowercase();
+        settings.push(Setting { section, subsection, key, value, lines: at..end });
+        at = end;
+    }
+    Some(settings)
+}
+
+fn is_blank(rest: &str) -> bool {
+    let rest = rest.trim_matches([' ', '\t', '\r', '\n']);
+    rest.is_empty() || rest.starts_with(['#', ';'])
+}
+
+/// `section]`, `section.sub]` or `section "sub"]`, and what follows.
+fn header(head: &str) -> Option<((String, Option<String>), &str)> {
+    let end = head.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.')?;
+    let (name, rest) = head.split_at(end);
+    let name = name.to_ascii_lowercase();
+    if let Some(rest) = rest.strip_prefix(']') {
+        return match name.split_once('.') {
+            Some((section, sub)) => Some(((section.into(), Some(sub.into())), rest)),
+            None => Some(((name, None), rest)),
+        };
+    }
+    let rest = rest.trim_start_matches([' ', '\t']).strip_prefix('"')?;
+    let mut sub = String::new();
+    let mut letters = rest.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => {
+                let rest = rest[at + 1..].strip_prefix(']')?;
+                return (!name.contains('.')).then_some(((name, Some(sub)), rest));
+            }
+            '\\' => sub.push(letters.next()?.1),
+            '\n' => return None,
+            other => sub.push(other),
+        }
+    }
+    None
+}
+
+/// The value that begins behind `=`, over as many lines as it has, and the line after it.
+fn value(begin: &str, lines: &[&str], first: usize) -> Option<(String, usize)> {
+    let mut text = String::new();
+    let mut quoted = false;
+    let mut line = begin;
+    let mut at = first;
+    'lines: loop {
+        let mut letters = line.trim_end_matches('\n').chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '"' => quoted = !quoted,
+                '#' | ';' if !quoted => break 'lines,
+                '\\' => match letters.next() {
+                    Some('n') => text.push('\n'),
+                    Some('t') => text.push('\t'),
+                    Some('b') => drop(text.pop()),
+                    Some(same @ ('\\' | '"')) => text.push(same),
+                    // The value goes on in the next line.
+                    None => {
+                        at += 1;
+                        line = lines.get(at)?;
+                        continue 'lines;
+                    }
+                    Some('\r') if letters.as_str().is_empty() => {
+                        at += 1;
+                        line = lines.get(at)?;
+                        continue 'lines;
+                    }
+                    Some(_) => return None,
+                },
+                other => text.push(other),
+            }
+        }
+        break;
+    }
+    (!quoted).then(|| (text.trim().to_owned(), at + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cleaned(text: &str) -> (String, Vec<String>) {
+        let cleaned = clean(text.as_bytes()).unwrap();
+        (String::from_utf8(cleaned.text).unwrap(), cleaned.removed)
+    }
+
+    #[test]
+    fn what_a_clone_writes_stays() {
+        let text = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\
+                    \tlogallrefupdates = true\n[remote \"origin\"]\n\turl = https://a.example/b.git\
+                    \n\tfetch = +refs/heads/*:refs/remotes/origin/*\n[branch \"main\"]\n\
+                    \tremote = origin\n\tmerge = refs/heads/main\n# a note\n";
+        assert_eq!(cleaned(text), (text.to_owned(), Vec::new()));
+    }
+
+    #[test]
+    fn whatever_runs_a_program_goes() {
+        let hostile = [
+            ("[core]\nfsmonitor = ./x\n", "core.fsmonitor"),
+            ("[CORE]\nHooksPath = x\n", "core.hookspath"),
+            ("[core]\npager = x\n", "core.pager"),
+            ("[core]\nsshCommand = x\n", "core.sshcommand"),
+            ("[core]\neditor=x\n", "core.editor"),
+            ("[core]\ngitproxy=x\n", "core.gitproxy"),
+            ("[core]\nworktree=/home\n", "core.worktree"),
+            ("[diff \"a\"]\ntextconv = x\n", "diff.a.textconv"),
+            ("[diff]\nexternal = x\n", "diff.external"),
+            ("[filter \"lfs\"]\nclean = x\n", "filter.lfs.clean"),
+            ("[alias]\nst = !x\n", "alias.st"),
+            ("[include]\npath = x\n", "include.path"),
+            ("[includeIf \"gitdir:/\"]\npath = x\n", "includeif.gitdir:/.path"),
+            ("[credential]\nhelper = !x\n", "credential.helper"),
+            ("[gpg]\nprogram = x\n", "gpg.program"),
+            ("[remote \"o\"]\nuploadpack = x\n", "remote.o.uploadpack"),
+            ("[remote \"o\"]\nurl = ext::sh -c x\n", "remote.o.url"),
+            ("[submodule \"a\"]\nupdate = !x\n", "submodule.a.update"),
+            ("[remote.o]\nvcs = x\n", "remote.o.vcs"),
+            ("[merge \"x\"]\ndriver = x\n", "merge.x.driver"),
+            ("[sequence]\neditor = x\n", "sequence.editor"),
+            ("[url \"a\"]\ninsteadOf = b\n", "url.a.insteadof"),
+        ];
+        for (text, name) in hostile {
+            let (left, removed) = cleaned(text);
+            assert_eq!(removed, [name], "{text}");
+            assert_eq!(left, text.split_inclusive('\n').next().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_value_goes_with_all_of_its_lines() {
+        let text = "[core]\nfsmonitor = a\\\n  bare = b\nbare = false\n";
+        assert_eq!(cleaned(text).0, "[core]\nbare = false\n");
+        let text = "[user]\nname = \"a # b\\\n c\"\nemail = x ; [core]\n";
+        assert_eq!(cleaned(text), (text.to_owned(), Vec::new()));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_no_configuration() {
+        for text in [
+            "[core] fsmonitor = x\n",
+            "[core\nfsmonitor = x\n",
+            "name = x\n",
+            "[core]\nfsmonitor \"x\"\n",
+            "[a]\nb = \"open\n",
+            "[a]\nb = \\x\n",
+            "[a \"b\nc\"]\nd = e\n",
+        ] {
+            assert_eq!(clean(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(clean(b"[a]\nb = \xff\n"), None);
+    }
+
+    #[test]
+    fn finds_what_it_points_to() {
+        let text = b"[core]\nhooksPath = .husky/_\n[include]\npath = ../extra\n";
+        let found = pointers(text);
+        assert_eq!(found, [(true, ".husky/_".to_owned()), (false, "../extra".to_owned())]);
+    }
+}

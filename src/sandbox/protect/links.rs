@@ -1,0 +1,50 @@
+//! Other names of the same file: a write through one of them is a write to it.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use crate::sandbox::protect::Watched;
+use crate::sandbox::protect::place::{self, Identity, Kind, Stat};
+
+/// Entries of one folder that are compared.
+const ENTRIES_MAX: usize = 1_000_000;
+
+/// Names that were found. A new name changes the time of the file, so nothing is searched twice.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    known: HashMap<Identity, ((i64, i64), Vec<PathBuf>)>,
+}
+
+impl Links {
+    /// All names of `files` below the roots, their own ones included.
+    pub(super) fn names(&mut self, files: &[Stat], roots: &[Watched]) -> Vec<PathBuf> {
+        let is_known = |stat: &&Stat| {
+            self.known.get(&stat.identity).is_some_and(|(changed, _)| *changed == stat.changed)
+        };
+        if !files.iter().all(|stat| is_known(&stat)) {
+            self.search(files, roots);
+        }
+        let names = files.iter().filter_map(|stat| self.known.get(&stat.identity));
+        names.flat_map(|(_, paths)| paths.iter().cloned()).collect()
+    }
+
+    fn search(&mut self, files: &[Stat], roots: &[Watched]) {
+        self.known = files.iter().map(|stat| (stat.identity, (stat.changed, Vec::new()))).collect();
+        let inodes: HashSet<u64> = files.iter().map(|stat| stat.identity.inode).collect();
+        for watched in roots {
+            for folder in watched.scan.folders() {
+                let Ok(opened) = watched.root.open_folder(folder) else { continue };
+                let Ok((listed, _)) = place::list(&opened, ENTRIES_MAX) else { continue };
+                for entry in listed {
+                    if entry.kind != Kind::File || !inodes.contains(&entry.inode) {
+                        continue;
+                    }
+                    let Ok(stat) = Stat::at(&opened, Path::new(&entry.name)) else { continue };
+                    if let Some((_, names)) = self.known.get_mut(&stat.identity) {
+                        names.push(watched.root.path.join(folder).join(entry.name));
+                    }
+                }
+            }
+        }
+    }
+}

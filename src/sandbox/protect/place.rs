@@ -1,0 +1,252 @@
+//! Names below a root, reached by descriptors and through no link.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+
+/// For looking names up and listing them.
+pub(super) const FOLDER: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC)
+    .union(OFlag::O_NONBLOCK);
+
+/// For reading one file, which may turn out to be a pipe.
+const FILE: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC)
+    .union(OFlag::O_NONBLOCK)
+    .union(OFlag::O_NOCTTY);
+
+/// Bytes of a link's target.
+const LINK_BYTES_MAX: usize = 4096;
+
+/// Which thing it is, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+/// What the system says of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) identity: Identity,
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) size: u64,
+    pub(super) links: u64,
+    /// When anything of it was last changed: seconds and nanoseconds. Nobody can set it.
+    pub(super) changed: (i64, i64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    Folder,
+    Link,
+    Other,
+}
+
+impl Stat {
+    #[expect(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    fn of(stat: &FileStat) -> Stat {
+        let kind = match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
+            SFlag::S_IFREG => Kind::File,
+            SFlag::S_IFDIR => Kind::Folder,
+            SFlag::S_IFLNK => Kind::Link,
+            _ => Kind::Other,
+        };
+        Stat {
+            identity: Identity { device: stat.st_dev as u64, inode: stat.st_ino as u64 },
+            kind,
+            mode: (stat.st_mode & 0o7777) as u32,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            links: stat.st_nlink as u64,
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        }
+    }
+
+    /// What `name` is in `folder`, itself and not what it links to.
+    pub(super) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {
+        let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
+        fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Stat::of(&stat))
+    }
+}
+
+/// A folder that names are looked up in, held open.
+#[derive(Debug)]
+pub(super) struct Root {
+    pub(super) path: PathBuf,
+    pub(super) folder: OwnedFd,
+}
+
+impl Root {
+    pub(super) fn open(path: &Path) -> Result<Root, Errno> {
+        Ok(Root { path: path.to_owned(), folder: open(path, FOLDER, Mode::empty())? })
+    }
+
+    /// Opens the folder at `relative` through no link.
+    pub(super) fn open_folder(&self, relative: &Path) -> Result<OwnedFd, Errno> {
+        open_beneath(&self.folder, relative)
+    }
+
+    /// The folder that holds `relative`, and the name it has there.
+    pub(super) fn open_parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a Path), Errno> {
+        let name = relative.file_name().ok_or(Errno::EINVAL)?;
+        let parent = relative.parent().unwrap_or(Path::new(""));
+        Ok((self.open_folder(parent)?, Path::new(name)))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
+    use nix::fcntl::{OpenHow, ResolveFlag, openat2};
+
+    let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
+    let how = OpenHow::new().flags(FOLDER).resolve(
+        ResolveFlag::RESOLVE_BENEATH
+            | ResolveFlag::RESOLVE_NO_SYMLINKS
+            | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+    );
+    match openat2(root, relative, how) {
+        // Some containers know no such call.
+        Err(Errno::ENOSYS | Errno::EPERM) => open_by_steps(root, relative),
+        opened => opened,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
+    open_by_steps(root, relative)
+}
+
+fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
+    let mut folder = openat(root, ".", FOLDER, Mode::empty())?;
+    for part in relative.components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(name) => folder = openat(&folder, name, FOLDER, Mode::empty())?,
+            _ => return Err(Errno::EXDEV),
+        }
+    }
+    Ok(folder)
+}
+
+/// A name in a folder.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) name: OsString,
+    pub(super) kind: Kind,
+    pub(super) inode: u64,
+}
+
+/// What is in a folder, without `.` and `..`, up to `entries_max`. The flag says whether that is
+/// all.
+pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>, bool), Errno> {
+    // A copy of the descriptor would share its position with whoever lists next.
+    let mut dir = Dir::from_fd(openat(folder, ".", FOLDER, Mode::empty())?)?;
+    let mut listed = Vec::new();
+    for entry in dir.iter() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        if listed.len() == entries_max {
+            return Ok((listed, false));
+        }
+        let kind = match entry.file_type() {
+            Some(Type::File) => Kind::File,
+            Some(Type::Directory) => Kind::Folder,
+            Some(Type::Symlink) => Kind::Link,
+            Some(_) => Kind::Other,
+            None => Stat::at(folder, Path::new(OsStr::from_bytes(name)))
+                .map_or(Kind::Other, |stat| stat.kind),
+        };
+        let name = OsString::from_vec(name.to_owned());
+        listed.push(Listed { name, kind, inode: entry.ino() });
+    }
+    Ok((listed, true))
+}
+
+/// The bytes of a regular file, or none if there are more than `bytes_max`.
+pub(super) fn read(
+    folder: impl AsFd,
+    name: &Path,
+    bytes_max: u64,
+) -> Result<Option<Vec<u8>>, Errno> {
+    let file = File::from(openat(folder, name, FILE, Mode::empty())?);
+    let is_file = file.metadata().is_ok_and(|found| found.is_file());
+    if !is_file {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = Vec::new();
+    let length = file
+        .take(bytes_max + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
+    Ok((length as u64 <= bytes_max).then_some(bytes))
+}
+
+/// Where a link leads, as it says.
+pub(super) fn link_target(folder: impl AsFd, name: &Path) -> Result<OsString, Errno> {
+    let target = readlinkat(folder, name)?;
+    if target.len() > LINK_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(target) }
+}
+
+/// Puts `bytes` at `name`, whatever is there, at once and through no link.
+pub(super) fn replace_file(
+    folder: &OwnedFd,
+    name: &Path,
+    bytes: &[u8],
+    mode: u32,
+) -> Result<(), Errno> {
+    let temporary = temporary_name();
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+    let only_us = Mode::from_bits_truncate(0o600);
+    let file = openat(folder, temporary.as_path(), flags | OFlag::O_CLOEXEC, only_us)?;
+    let mut file = File::from(file);
+    let written = file
+        .write_all(bytes)
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+        .and_then(|()| fchmod(&file, mode_of(mode)))
+        .and_then(|()| renameat(folder, temporary.as_path(), folder, name));
+    if written.is_err() {
+        // Nothing but the name is left of it.
+        unlinkat(folder, temporary.as_path(), UnlinkatFlags::NoRemoveDir).ok();
+    }
+    written
+}
+
+/// Makes a link that says `target`. Nothing may be there.
+pub(super) fn make_link(folder: &OwnedFd, name: &Path, target: &OsStr) -> Result<(), Errno> {
+    symlinkat(target, folder, name)
+}
+
+/// Makes a folder, or takes the one that is there.
+pub(super) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<OwnedFd, Errno> {
+    match mkdirat(folder, name, mode_of(mode | 0o700)) {
+        Ok(()) | Err(Errno::EEXIST) => openat(folder, name, FOLDER, Mode::empty()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn mode_of(mode: u32) -> Mode {
+    Mode::from_bits_truncate(u16::try_from(mode & 0o777).unwrap_or(0o600).into())
+}
+
+fn temporary_name() -> PathBuf {
+    use std::hash::{BuildHasher, RandomState};
+    let chance = RandomState::new().hash_one(std::process::id());
+    PathBuf::from(format!(".posse-{chance:016x}.tmp"))
+}

@@ -1,0 +1,397 @@
+//! Where protected names and secrets are below a root. A folder is read again only if it has
+//! changed since.
+//!
+//! Inside a folder of git only what belongs to git counts: branches may have any name. The two
+//! hundred and fifty-six folders of loose objects are the only ones that are not looked into.
+
+use std::borrow::Borrow;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::hash::{Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::protected::{self, Class};
+use crate::sandbox::protect::place::{self, Identity, Kind, Listed, Root, Stat};
+use crate::secrets;
+
+/// A folder that changed this short before it was read may have changed again without a trace:
+/// the times of a file system have a coarse clock.
+const SETTLED: Duration = Duration::from_millis(20);
+
+/// Folders after which the time is looked at.
+const FOLDERS_PER_LOOK: usize = 32;
+
+/// How much is looked at before the rest is given up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) folders: usize,
+    pub(crate) entries: usize,
+    pub(crate) time: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { folders: 200_000, entries: 1_000_000, time: Duration::from_secs(2) }
+    }
+}
+
+/// What a folder means to what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// An ordinary one.
+    Plain,
+    /// Filled by a package manager.
+    Vendored,
+    /// Below a `.git`.
+    Inside,
+    /// `info` of a repository.
+    Info,
+    /// `objects` of a repository.
+    Objects,
+    /// A protected folder: only secrets are looked for.
+    Held,
+    /// `.git`, whatever is in it.
+    Git,
+}
+
+/// What a protected name is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// It is protected as a whole.
+    Name(Class),
+    /// A folder that git takes for a repository, or will: only some things in it are protected.
+    Repository,
+    /// A file or link called `.git`, which leads to a repository.
+    Pointer,
+    /// `hooks` of a repository.
+    Hooks,
+    /// `config` or `config.worktree` of a repository.
+    Settings,
+    /// `info/attributes` of a repository.
+    Attributes,
+    /// `commondir` of a repository: where its settings really are.
+    Common,
+}
+
+/// A protected name that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Item {
+    /// Below the root.
+    pub(super) path: Arc<Path>,
+    pub(super) sort: Sort,
+}
+
+/// A folder as it was when it was read.
+#[derive(Debug)]
+struct Folder {
+    identity: Identity,
+    changed: (i64, i64),
+    /// Whether a later change would have shown.
+    is_settled: bool,
+    role: Role,
+    /// The scan that first met it, and the last one.
+    first_met: u64,
+    last_met: u64,
+    entries: usize,
+    below: Vec<(Arc<Path>, Role)>,
+    items: Vec<Item>,
+    secrets: Vec<Arc<Path>>,
+}
+
+/// What one scan found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) items: Vec<Item>,
+    pub(super) secrets: Vec<Arc<Path>>,
+    pub(super) is_complete: bool,
+    /// Folders that were read, not only looked at.
+    pub(super) folders_read: usize,
+}
+
+/// A path that is compared as its bytes: to take it apart for that costs more than all the rest.
+#[derive(Debug)]
+struct Name(Arc<Path>);
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Name) -> bool {
+        self.0.as_os_str() == other.0.as_os_str()
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_os_str().hash(state);
+    }
+}
+
+impl Borrow<OsStr> for Name {
+    fn borrow(&self) -> &OsStr {
+        self.0.as_os_str()
+    }
+}
+
+/// Everything known of one root.
+#[derive(Debug)]
+pub(super) struct Scan {
+    folders: HashMap<Name, Folder>,
+    number: u64,
+}
+
+impl Scan {
+    pub(super) fn new() -> Scan {
+        Scan { folders: HashMap::new(), number: 0 }
+    }
+
+    /// The number of the last scan.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the folder at `path` was there at the scan of that number, as the same folder.
+    pub(super) fn was_there(&self, path: &Path, number: u64) -> bool {
+        self.folders.get(path.as_os_str()).is_some_and(|folder| folder.first_met <= number)
+    }
+
+    /// Which folder is at `path`.
+    pub(super) fn identity(&self, path: &Path) -> Option<Identity> {
+        self.folders.get(path.as_os_str()).map(|folder| folder.identity)
+    }
+
+    /// Every folder that the last scan saw.
+    pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.folders.keys().map(|name| &*name.0)
+    }
+
+    /// Looks at everything below `root`, those nearest to it first.
+    pub(super) fn run(&mut self, root: &Root, bounds: Bounds) -> Found {
+        self.number += 1;
+        let begin = Instant::now();
+        let mut found = Found { is_complete: true, ..Found::default() };
+        let start: Arc<Path> = Path::new("").into();
+        let mut level = vec![(start, Role::Plain)];
+        let mut folders = 0;
+        let mut entries = 0;
+        while !level.is_empty() {
+            let mut next = Vec::new();
+            for (path, role) in level {
+                folders += 1;
+                let too_long = folders % FOLDERS_PER_LOOK == 0 && begin.elapsed() > bounds.time;
+                if folders > bounds.folders || entries > bounds.entries || too_long {
+                    found.is_complete = false;
+                    next.clear();
+                    break;
+                }
+                let Some(folder) = self.visit(root, &path, role, &mut found, bounds) else {
+                    continue;
+                };
+                entries += folder.entries;
+                found.items.extend(folder.items.iter().cloned());
+                found.secrets.extend(folder.secrets.iter().cloned());
+                next.extend(folder.below.iter().cloned());
+            }
+            level = next;
+        }
+        if folders != self.folders.len() || !found.is_complete {
+            let number = self.number;
+            self.folders.retain(|_, folder| folder.last_met == number);
+        }
+        found
+    }
+
+    /// The folder at `path`, read if it is not known as it is. None if it is no folder any more.
+    fn visit(
+        &mut self,
+        root: &Root,
+        path: &Arc<Path>,
+        role: Role,
+        found: &mut Found,
+        bounds: Bounds,
+    ) -> Option<&Folder> {
+        // A link that took a folder's place on the way leads to something else, or to the same
+        // folder, which has the same content.
+        let stat = Stat::at(&root.folder, path).ok().filter(|stat| stat.kind == Kind::Folder)?;
+        let number = self.number;
+        let known = self.folders.get_mut(path.as_os_str());
+        let same = known.as_ref().is_some_and(|known| known.identity == stat.identity);
+        let first_met = known.as_ref().filter(|_| same).map_or(number, |known| known.first_met);
+        if let Some(known) = known {
+            let unchanged = same && known.changed == stat.changed && known.is_settled;
+            if unchanged && known.role == role {
+                known.last_met = number;
+                // Returning what was borrowed a moment ago would borrow it for the whole function.
+                return self.folders.get(path.as_os_str());
+            }
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let left = bounds.entries;
+        let read = root.open_folder(path).and_then(|folder| {
+            // What was opened is what is described, not what had the name a moment before.
+            let stat = Stat::at(&folder, Path::new(""))?;
+            place::list(&folder, left).map(|(listed, all)| (stat, listed, all))
+        });
+        let Ok((stat, listed, all)) = read else {
+            // It may be one that only others can read; what we cannot read, git cannot use either.
+            return None;
+        };
+        found.folders_read += 1;
+        found.is_complete &= all;
+        let mut folder = Folder {
+            identity: stat.identity,
+            changed: stat.changed,
+            is_settled: settled(stat.changed, now),
+            role,
+            first_met,
+            last_met: number,
+            entries: listed.len(),
+            below: Vec::new(),
+            items: Vec::new(),
+            secrets: Vec::new(),
+        };
+        sort_out(path, listed, &mut folder);
+        self.folders.insert(Name(Arc::clone(path)), folder);
+        self.folders.get(path.as_os_str())
+    }
+}
+
+/// Whether a change after `now` would give another time than `changed`.
+pub(super) fn settled(changed: (i64, i64), now: Duration) -> bool {
+    let seconds = u64::try_from(changed.0).unwrap_or(0);
+    let nanoseconds = u32::try_from(changed.1).unwrap_or(0);
+    Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
+}
+
+/// Finds out what of a folder's content matters.
+fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut Folder) {
+    let above = path.file_name().unwrap_or_default();
+    let is_repository = folder.role == Role::Git || looks_like_repository(&listed);
+    let mut named = String::new();
+    if is_repository && folder.role != Role::Objects {
+        folder.items.push(Item { path: Arc::clone(path), sort: Sort::Repository });
+    }
+    for Listed { name, kind, .. } in listed {
+        let child: Arc<Path> = path.join(&name).into();
+        let sort = sort_of(folder.role, is_repository, above, &name, kind);
+        if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
+            folder.items.push(Item { path: Arc::clone(&child), sort });
+        }
+        let visible = matches!(folder.role, Role::Plain | Role::Held) && sort.is_none();
+        let is_secret = visible && secret(above, &name, kind, &mut named);
+        if is_secret {
+            folder.secrets.push(child);
+        } else if kind == Kind::Folder
+            && let Some(role) = role_below(folder.role, is_repository, &name, sort)
+        {
+            folder.below.push((child, role));
+        }
+    }
+}
+
+/// Whether git would take a folder with that content for a repository.
+fn looks_like_repository(listed: &[Listed]) -> bool {
+    let mut seen: HashSet<&[u8]> = HashSet::new();
+    for entry in listed {
+        let known: [&[u8]; 4] = [b"head", b"objects", b"refs", b"commondir"];
+        let name = entry.name.as_bytes();
+        if name.len() <= 12
+            && let Some(known) = known.into_iter().find(|known| *known == &*protected::fold(name))
+        {
+            seen.insert(known);
+        }
+    }
+    let has = |name: &[u8]| seen.contains(name);
+    has(b"head") && ((has(b"objects") && has(b"refs")) || has(b"commondir"))
+}
+
+fn sort_of(
+    role: Role,
+    is_repository: bool,
+    above: &OsStr,
+    name: &OsStr,
+    kind: Kind,
+) -> Option<Sort> {
+    let folded = protected::fold(name.as_bytes());
+    if is_repository {
+        let control = match &*folded {
+            b"hooks" => Some(Sort::Hooks),
+            b"config" | b"config.worktree" => Some(Sort::Settings),
+            b"commondir" => Some(Sort::Common),
+            _ => None,
+        };
+        if control.is_some() {
+            return control;
+        }
+    }
+    if role == Role::Info && &*folded == b"attributes" {
+        return Some(Sort::Attributes);
+    }
+    if role == Role::Held {
+        return None;
+    }
+    let class = protected::class_of(above.as_bytes(), name.as_bytes())?;
+    let is_dot_git = matches!(&*folded, b".git" | b"git~1");
+    match (class, role) {
+        (Class::Git, _) if is_dot_git && kind == Kind::Folder => Some(Sort::Repository),
+        (Class::Git, _) if is_dot_git => Some(Sort::Pointer),
+        (Class::Authority, Role::Vendored) if is_own(&folded) => Some(Sort::Name(class)),
+        (_, Role::Plain) => Some(Sort::Name(class)),
+        _ => None,
+    }
+}
+
+/// Our own folder means the same everywhere.
+fn is_own(folded: &[u8]) -> bool {
+    matches!(folded, b".posse" | b".agents")
+}
+
+/// What a folder means that is in another one. None: it is not looked into.
+fn role_below(role: Role, is_repository: bool, name: &OsStr, sort: Option<Sort>) -> Option<Role> {
+    match sort {
+        Some(Sort::Repository) => return Some(Role::Git),
+        Some(Sort::Name(_)) => return Some(Role::Held),
+        Some(_) => return None,
+        None => {}
+    }
+    let folded = protected::fold(name.as_bytes());
+    let is_inside = matches!(role, Role::Inside | Role::Git | Role::Info | Role::Objects);
+    if is_repository {
+        match &*folded {
+            b"info" => return Some(Role::Info),
+            b"objects" => return Some(Role::Objects),
+            _ => {}
+        }
+    }
+    if role == Role::Objects && name.len() == 2 && is_hexadecimal(name) {
+        return None;
+    }
+    if is_inside {
+        return Some(Role::Inside);
+    }
+    match role {
+        Role::Plain if protected::is_vendored(name.as_bytes()) => Some(Role::Vendored),
+        same => Some(same),
+    }
+}
+
+fn is_hexadecimal(name: &OsStr) -> bool {
+    name.as_bytes().iter().all(u8::is_ascii_hexdigit)
+}
+
+/// Whether a name is a secret in a folder called `above`. `named` is only a place to write to.
+fn secret(above: &OsStr, name: &OsStr, kind: Kind, named: &mut String) -> bool {
+    if kind == Kind::Other {
+        return false;
+    }
+    let (Some(above), Some(name)) = (above.to_str(), name.to_str()) else { return false };
+    named.clear();
+    named.push_str(above);
+    named.push('/');
+    // A folder called like the one above it would make its content secret twice.
+    named.push_str(name);
+    let below_secret = secrets::is_secret(above);
+    !below_secret && secrets::is_secret(named)
+}

@@ -1,0 +1,200 @@
+//! What a protected name was before a command, so that it can be told whether it still is, and be
+//! put back.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::fcntl::openat;
+use nix::sys::stat::Mode;
+
+use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
+use crate::sandbox::protect::scan::settled;
+
+/// Bytes of a file that are kept.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of all files that are kept.
+const ALL_BYTES_MAX: usize = 8 << 20;
+/// Entries of one protected folder that are kept.
+const ENTRIES_MAX: usize = 4096;
+/// How deep a protected folder is looked into.
+const DEPTH_MAX: usize = 16;
+
+/// One name, and what is below it.
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    File {
+        stat: Stat,
+        copy: Option<Arc<[u8]>>,
+    },
+    Link {
+        target: OsString,
+    },
+    Folder {
+        mode: u32,
+        entries: BTreeMap<PathBuf, State>,
+        is_whole: bool,
+    },
+    /// A pipe, a socket, a device, or something that cannot be read.
+    Other {
+        stat: Stat,
+    },
+}
+
+impl State {
+    /// Whether both say the same to whoever reads them. Folders are compared by what is in them.
+    pub(super) fn is_same(&self, other: &State) -> bool {
+        match (self, other) {
+            (State::File { stat: a, copy: first }, State::File { stat: b, copy: second }) => {
+                let same_bits = a.mode == b.mode;
+                let same_bytes = match (first, second) {
+                    (Some(first), Some(second)) => first == second,
+                    _ => a.identity == b.identity && a.changed == b.changed && a.size == b.size,
+                };
+                same_bits && same_bytes
+            }
+            (State::Link { target: first }, State::Link { target: second }) => first == second,
+            (
+                State::Folder { entries: first, is_whole: a, .. },
+                State::Folder { entries: second, is_whole: b, .. },
+            ) => {
+                let pairs = || first.iter().zip(second);
+                a == b
+                    && first.len() == second.len()
+                    && pairs().all(|((a, one), (b, other))| a == b && one.is_same(other))
+            }
+            (State::Other { stat: a }, State::Other { stat: b }) => {
+                a.identity == b.identity && a.kind == b.kind
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_folder(&self) -> bool {
+        matches!(self, State::Folder { .. })
+    }
+}
+
+/// Reads states, and remembers the bytes of files that have not changed since.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    copies: HashMap<Identity, Copied>,
+    bytes: usize,
+    /// Raised by each survey; copies that none of the last ones used are dropped.
+    round: u64,
+}
+
+#[derive(Debug)]
+struct Copied {
+    changed: (i64, i64),
+    size: u64,
+    bytes: Arc<[u8]>,
+    round: u64,
+}
+
+impl Reader {
+    /// Forgets what has not been looked at lately.
+    pub(super) fn begin_round(&mut self) {
+        self.round += 1;
+        let round = self.round;
+        self.copies.retain(|_, copied| copied.round + 2 >= round);
+        self.bytes = self.copies.values().map(|copied| copied.bytes.len()).sum();
+    }
+
+    /// What `name` is in `folder`. None: nothing.
+    pub(super) fn state(&mut self, folder: &OwnedFd, name: &Path) -> Option<State> {
+        let mut left = ENTRIES_MAX;
+        self.state_below(folder, name, DEPTH_MAX, &mut left)
+    }
+
+    fn state_below(
+        &mut self,
+        folder: &OwnedFd,
+        name: &Path,
+        depth: usize,
+        left: &mut usize,
+    ) -> Option<State> {
+        let stat = Stat::at(folder, name).ok()?;
+        Some(match stat.kind {
+            Kind::File => State::File { stat, copy: self.copy(folder, name, stat) },
+            Kind::Link => match place::link_target(folder, name) {
+                Ok(target) => State::Link { target },
+                Err(_) => State::Other { stat },
+            },
+            Kind::Folder => match openat(folder, name, FOLDER, Mode::empty()) {
+                Ok(opened) => self.folder(&opened, stat.mode, depth, left),
+                Err(_) => State::Other { stat },
+            },
+            Kind::Other => State::Other { stat },
+        })
+    }
+
+    fn folder(&mut self, opened: &OwnedFd, mode: u32, depth: usize, left: &mut usize) -> State {
+        let mut entries = BTreeMap::new();
+        let mut is_whole = depth > 0;
+        if is_whole && let Ok((listed, all)) = place::list(opened, *left) {
+            is_whole = all;
+            *left -= listed.len().min(*left);
+            for entry in listed {
+                let name = PathBuf::from(entry.name);
+                if let Some(state) = self.state_below(opened, &name, depth - 1, left) {
+                    entries.insert(name, state);
+                }
+            }
+        }
+        State::Folder { mode, entries, is_whole }
+    }
+
+    /// The bytes of a file, if they are few enough.
+    fn copy(&mut self, folder: &OwnedFd, name: &Path, stat: Stat) -> Option<Arc<[u8]>> {
+        let round = self.round;
+        if let Some(known) = self.copies.get_mut(&stat.identity)
+            && known.changed == stat.changed
+            && known.size == stat.size
+        {
+            known.round = round;
+            return Some(Arc::clone(&known.bytes));
+        }
+        if stat.size > FILE_BYTES_MAX || self.bytes > ALL_BYTES_MAX {
+            return None;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let bytes: Arc<[u8]> = read_whole(folder, name)?.into();
+        if settled(stat.changed, now) {
+            self.bytes += bytes.len();
+            let (changed, size) = (stat.changed, stat.size);
+            let copied = Copied { changed, size, bytes: Arc::clone(&bytes), round };
+            if let Some(old) = self.copies.insert(stat.identity, copied) {
+                self.bytes -= old.bytes.len();
+            }
+        }
+        Some(bytes)
+    }
+}
+
+fn read_whole(folder: &OwnedFd, name: &Path) -> Option<Vec<u8>> {
+    place::read(folder, name, FILE_BYTES_MAX).ok().flatten()
+}
+
+/// Makes `name` what `state` says. Nothing may be there, unless both are files or both folders.
+pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
+    match state {
+        State::File { stat, copy: Some(copy) } => {
+            place::replace_file(folder, name, copy, stat.mode)
+        }
+        State::Link { target } => place::make_link(folder, name, target),
+        State::Folder { mode, entries, .. } => {
+            let opened = place::make_folder(folder, name, *mode)?;
+            for (name, state) in entries {
+                put_back(&opened, name, state)?;
+            }
+            Ok(())
+        }
+        // It was too large to be kept, or is nothing that can be made again.
+        State::File { copy: None, .. } | State::Other { .. } => Err(Errno::EFBIG),
+    }
+}

@@ -1,0 +1,95 @@
+//! Secrets that a command must not read: what the scan found, and where programs keep credentials
+//! in the home folder.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::sandbox::protect::place::{self, Identity, Kind, Root, Stat};
+use crate::sandbox::protect::{Inner, Protection};
+use crate::secrets;
+
+/// Bytes of a file that are searched for a key.
+const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// Which files of certificates have a key in them.
+#[derive(Debug, Default)]
+pub(super) struct Keys(HashMap<Identity, ((i64, i64), bool)>);
+
+impl Keys {
+    /// Whether a `.pem` is one that anybody may read: it has only certificates in it.
+    fn is_public(&mut self, root: &Root, path: &Path) -> bool {
+        let is_pem = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pem"));
+        if !is_pem {
+            return false;
+        }
+        let Ok((folder, name)) = root.open_parent(path) else { return false };
+        let Ok(stat) = Stat::at(&folder, name) else { return false };
+        if stat.kind != Kind::File || stat.links > 1 {
+            return false;
+        }
+        if let Some((changed, is_public)) = self.0.get(&stat.identity)
+            && *changed == stat.changed
+        {
+            return *is_public;
+        }
+        let bytes = place::read(&folder, name, KEY_FILE_BYTES_MAX).ok().flatten();
+        let is_public = bytes.is_some_and(|bytes| {
+            let has = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
+            has(b"BEGIN CERTIFICATE") && !has(b"PRIVATE KEY")
+        });
+        self.0.insert(stat.identity, (stat.changed, is_public));
+        is_public
+    }
+}
+
+impl Protection {
+    /// Every secret that exists, except those that the user lets commands read.
+    pub(super) fn hidden(&self, inner: &mut Inner, found: &[(usize, Arc<Path>)]) -> Vec<PathBuf> {
+        let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut linked = Vec::new();
+        for (at, path) in found {
+            let Inner { roots, stores, .. } = &mut *inner;
+            let root = &roots[*at].root;
+            if stores.is_public(root, path) {
+                continue;
+            }
+            let whole = root.path.join(path);
+            let stat = Stat::at(&root.folder, path);
+            match stat.as_ref().map(|stat| stat.kind) {
+                Ok(Kind::Link) => hidden.extend(self.linked_to(roots, &whole)),
+                Ok(Kind::File | Kind::Folder) => drop(hidden.insert(whole)),
+                _ => {}
+            }
+            if let Ok(stat) = stat
+                && stat.kind == Kind::File
+                && stat.links > 1
+            {
+                linked.push(((*at, Arc::clone(path)), stat));
+            }
+        }
+        hidden.extend(inner.linked(linked.into_iter()));
+        let home = self.home.iter();
+        let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
+        let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
+        let stores = stores.chain(self.own.iter().cloned()).filter(exists);
+        // A link to a store is no store: what it leads to is.
+        hidden.extend(stores.filter_map(|path| fs::canonicalize(path).ok()));
+        let is_readable = |path: &PathBuf| {
+            let resolved = self.readable.iter().any(|readable| path.starts_with(readable));
+            resolved && !self.own.iter().any(|own| path.starts_with(own))
+        };
+        hidden.retain(|path| !is_readable(path));
+        hidden.into_iter().collect()
+    }
+
+    /// The file that a link with the name of a secret leads to, if it is one of the user's.
+    fn linked_to(&self, roots: &[super::Watched], link: &Path) -> Option<PathBuf> {
+        let target = fs::canonicalize(link).ok()?;
+        let is_file = fs::metadata(&target).is_ok_and(|found| found.is_file());
+        let in_roots = roots.iter().any(|watched| target.starts_with(&watched.root.path));
+        let in_home = self.home.as_ref().is_some_and(|home| target.starts_with(home));
+        (is_file && (in_roots || in_home)).then_some(target)
+    }
+}

@@ -1,0 +1,428 @@
+//! What is found, and what is put right, without a sandbox around it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A workspace with a repository, another repository below, and files of all kinds.
+struct World {
+    root: PathBuf,
+    quarantine: PathBuf,
+    protection: Arc<Protection>,
+    _folder: TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        World::with(|_| {})
+    }
+
+    fn with(prepare: impl FnOnce(&Path)) -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        let (root, quarantine) = (base.join("ws"), base.join("session/quarantine"));
+        fs::create_dir(&root).unwrap();
+        repository(&root.join(".git"));
+        repository(&root.join("a/b/inner/.git"));
+        write(&root, "AGENTS.md", "the user's words\n");
+        write(&root, ".vscode/tasks.json", "{}\n");
+        write(&root, "src/main.rs", "fn main() {}\n");
+        prepare(&root);
+        let protection = Protection::new(
+            std::slice::from_ref(&root),
+            Vec::new(),
+            None,
+            Vec::new(),
+            quarantine.clone(),
+        );
+        let protection = Arc::new(protection.unwrap());
+        World { root, quarantine, protection, _folder: folder }
+    }
+
+    /// What is found after `act` did something as a command would.
+    fn after(&self, act: impl FnOnce(&Path)) -> Vec<Finding> {
+        self.after_held(Held::ByCheck, act)
+    }
+
+    fn after_held(&self, held: Held, act: impl FnOnce(&Path)) -> Vec<Finding> {
+        let mut survey = self.protection.survey();
+        assert!(survey.complete);
+        survey.held_by(held);
+        act(&self.root);
+        self.protection.check_after(survey)
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.root.join(path)).unwrap_or_else(|error| format!("<{error}>"))
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        fs::symlink_metadata(self.root.join(path)).is_ok()
+    }
+
+    fn names(&self, paths: &[PathBuf]) -> Vec<String> {
+        let shown = |path: &PathBuf| path.strip_prefix(&self.root).map(|p| p.display().to_string());
+        paths.iter().filter_map(|path| shown(path).ok()).collect()
+    }
+}
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// A repository as `git init` makes it.
+fn repository(at: &Path) {
+    write(at, "HEAD", "ref: refs/heads/main\n");
+    write(at, "config", "[core]\n\tbare = false\n");
+    write(at, "hooks/pre-commit.sample", "#!/bin/sh\n");
+    write(at, "objects/info/packs", "");
+    write(at, "refs/heads/main", "0000\n");
+}
+
+#[test]
+fn finds_what_is_there_and_what_must_not_be_renamed() {
+    let world = World::with(|root| {
+        write(root, ".env", "KEY=1\n");
+        write(root, ".env.example", "KEY=\n");
+        write(root, "certs/public.pem", "-----BEGIN CERTIFICATE-----\n");
+        write(root, "certs/both.pem", "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n");
+        write(root, "node_modules/x/AGENTS.md", "x");
+        write(root, "node_modules/x/.env", "x");
+        repository(&root.join("bare-one"));
+    });
+    let survey = world.protection.survey();
+    let read_only = world.names(&survey.read_only);
+    for path in [
+        ".git/config",
+        ".git/hooks",
+        "a/b/inner/.git/config",
+        "a/b/inner/.git/hooks",
+        "bare-one/config",
+        "AGENTS.md",
+        ".vscode",
+    ] {
+        assert!(read_only.contains(&path.to_owned()), "{path}: {read_only:?}");
+    }
+    assert_eq!(read_only.len(), 8, "{read_only:?}");
+    let pinned = world.names(&survey.pinned);
+    assert_eq!(pinned, [".git", "a", "a/b", "a/b/inner", "a/b/inner/.git", "bare-one"]);
+    assert_eq!(world.names(&survey.hidden), [".env", "certs/both.pem"]);
+    assert_eq!(world.protection.secrets_inside(), survey.hidden);
+}
+
+#[test]
+fn what_git_does_every_day_is_no_finding() {
+    let world = World::new();
+    let findings = world.after(|root| {
+        write(root, ".git/objects/ab/cdef", "x");
+        write(root, ".git/refs/heads/feature/AGENTS.md", "0000\n");
+        write(root, ".git/logs/refs/heads/feature/.vscode", "x");
+        write(root, ".git/index", "x");
+        write(root, ".git/HEAD", "ref: refs/heads/feature/AGENTS.md\n");
+        write(root, "src/main.rs", "fn main() { }\n");
+        write(root, "node_modules/p/CLAUDE.md", "x");
+        write(root, "node_modules/p/.vscode/tasks.json", "x");
+        fs::remove_file(root.join("a/b/inner/.git/refs/heads/main")).unwrap();
+    });
+    assert_eq!(findings, []);
+}
+
+#[test]
+fn created_names_are_moved_aside_wherever_they_are() {
+    for path in [
+        "CLAUDE.md",
+        "deep/er/agents.MD",
+        ".mcp.json",
+        ".posse/config.jsonc",
+        "sub/.agents/x",
+        ".envrc",
+        ".claude/settings.json",
+        ".git/hooks/pre-commit",
+        "a/b/inner/.git/hooks/post-checkout",
+        ".git/info/attributes",
+        ".git/config.worktree",
+        ".git/commondir",
+        ".vscode/launch.json",
+        "x/.GITCONFIG",
+        "AGENT\u{17f}.md",
+        ".husky/pre-push",
+        ".github/workflows/x.yml",
+        "line\nbreak/CLAUDE.md",
+    ] {
+        let world = World::new();
+        let findings = world.after(|root| write(root, path, "[evil]\nrun = x\n"));
+        assert_eq!(findings.len(), 1, "{path}: {findings:?}");
+        assert!(!world.exists(path) || world.read(path) == "[evil]\n", "{path}");
+        assert!(fs::read_dir(&world.quarantine).unwrap().count() == 1, "{path}");
+        assert!(!findings[0].to_string().contains('\n'));
+        // Nothing of it is left for the next command.
+        assert_eq!(world.after(|_| {}), [], "{path}");
+    }
+}
+
+#[test]
+fn changed_and_removed_ones_are_put_back() {
+    let world = World::new();
+    let config = world.read(".git/config");
+    let findings = world.after(|root| {
+        write(root, "AGENTS.md", "obey me\n");
+        fs::remove_dir_all(root.join(".vscode")).unwrap();
+        write(root, ".git/config", "[core]\nfsmonitor = ./x\n");
+        fs::remove_dir_all(root.join(".git/hooks")).unwrap();
+        let hook = root.join("a/b/inner/.git/hooks/pre-commit.sample");
+        fs::set_permissions(hook, fs::Permissions::from_mode(0o777)).unwrap();
+    });
+    assert_eq!(findings.len(), 5, "{findings:?}");
+    assert_eq!(world.read("AGENTS.md"), "the user's words\n");
+    assert_eq!(world.read(".vscode/tasks.json"), "{}\n");
+    assert_eq!(world.read(".git/config"), config);
+    assert!(world.exists(".git/hooks/pre-commit.sample"));
+    let taken: Vec<String> = fs::read_dir(&world.quarantine)
+        .unwrap()
+        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    assert!(taken.contains(&"obey me\n".to_owned()), "{taken:?}");
+}
+
+#[test]
+fn what_mounts_hold_was_changed_by_somebody_else() {
+    let world = World::new();
+    let findings = world.after_held(Held::ByMounts, |root| {
+        write(root, "AGENTS.md", "the user's new words\n");
+        write(root, "CLAUDE.md", "planted\n");
+    });
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(world.read("AGENTS.md"), "the user's new words\n");
+    assert!(!world.exists("CLAUDE.md"));
+}
+
+#[test]
+fn links_in_the_place_of_names_are_replaced_by_what_was_there() {
+    let world = World::with(|root| symlink("AGENTS.md", root.join("CLAUDE.md")).unwrap());
+    let outside = world.root.parent().unwrap().join("outside");
+    fs::create_dir(&outside).unwrap();
+    write(&outside, "pre-commit", "untouched");
+    let findings = world.after(|root| {
+        fs::rename(root.join(".git/hooks"), root.join("old-hooks")).unwrap();
+        symlink(&outside, root.join(".git/hooks")).unwrap();
+        fs::remove_file(root.join("CLAUDE.md")).unwrap();
+        symlink("/etc/passwd", root.join("CLAUDE.md")).unwrap();
+        fs::remove_file(root.join("AGENTS.md")).unwrap();
+        fs::create_dir(root.join("AGENTS.md")).unwrap();
+    });
+    assert_eq!(findings.len(), 3, "{findings:?}");
+    assert!(fs::symlink_metadata(world.root.join(".git/hooks")).unwrap().is_dir());
+    assert_eq!(fs::read_link(world.root.join("CLAUDE.md")).unwrap(), Path::new("AGENTS.md"));
+    assert_eq!(world.read("AGENTS.md"), "the user's words\n");
+    assert_eq!(fs::read_to_string(outside.join("pre-commit")).unwrap(), "untouched");
+}
+
+#[test]
+fn a_folder_that_was_renamed_takes_its_own_along_and_nothing_else() {
+    let world = World::new();
+    let findings = world.after(|root| {
+        fs::rename(root.join("a/b"), root.join("moved")).unwrap();
+        write(root, "a/b/inner/.git/HEAD", "x");
+        write(root, "a/b/inner/.git/hooks/pre-commit", "evil");
+    });
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(!world.exists("a/b/inner/.git/hooks/pre-commit"));
+    assert!(world.exists("moved/inner/.git/hooks/pre-commit.sample"));
+    let findings = world.after(|root| {
+        fs::rename(root.join("moved"), root.join("again")).unwrap();
+        write(root, "again/inner/.git/hooks/pre-commit", "evil");
+    });
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(!world.exists("again/inner/.git/hooks/pre-commit"));
+}
+
+#[test]
+fn a_repository_that_came_along_works_and_plants_nothing() {
+    let world = World::new();
+    let findings = world.after(|root| {
+        repository(&root.join("clone/.git"));
+        write(root, "clone/.git/hooks/post-checkout", "evil");
+        write(root, "clone/.git/config", "[core]\n\tbare = false\n\tfsmonitor = ./evil\n");
+        write(root, "clone/.claude/settings.json", "project words");
+        write(root, "clone/.gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = ../x\n");
+    });
+    assert_eq!(findings.len(), 3, "{findings:?}");
+    assert_eq!(world.read("clone/.git/config"), "[core]\n\tbare = false\n");
+    assert!(!world.exists("clone/.git/hooks/post-checkout"));
+    assert!(world.exists("clone/.git/hooks/pre-commit.sample"));
+    assert!(world.exists("clone/.claude") && world.exists("clone/.gitmodules"));
+    // It is the command's own: no mounts, and harmless settings may change.
+    let mut survey = world.protection.survey();
+    survey.held_by(Held::ByMounts);
+    let held = world.names(&survey.read_only);
+    assert!(!held.iter().any(|path| path.starts_with("clone/.git/")), "{held:?}");
+    write(&world.root, "clone/.git/config", "[user]\n\tname = me\n[alias]\n\tst = !evil\n");
+    let findings = world.protection.check_after(survey);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(world.read("clone/.git/config"), "[user]\n\tname = me\n[alias]\n");
+    let findings = world.after(|root| fs::remove_dir_all(root.join("clone")).unwrap());
+    assert_eq!(findings, []);
+}
+
+#[test]
+fn a_new_repository_around_known_files_excuses_nothing() {
+    let world = World::new();
+    let findings = world.after(|root| {
+        repository(&root.join("src/.git"));
+        write(root, "src/CLAUDE.md", "planted");
+    });
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(!world.exists("src/CLAUDE.md"));
+}
+
+#[test]
+fn pointers_must_stay_inside() {
+    let world = World::new();
+    let findings = world.after(|root| {
+        write(root, "one/.git", "gitdir: ../.git\n");
+        write(root, "two/.git", "gitdir: /tmp/elsewhere\n");
+        write(root, "three/.git", "gitdir: ../../outside\n");
+        symlink("/", root.join("slash")).unwrap();
+        write(root, "four/.git", "gitdir: ../slash/tmp\n");
+        fs::create_dir(root.join("five")).unwrap();
+        symlink("../../outside", root.join("five/.git")).unwrap();
+    });
+    assert_eq!(findings.len(), 4, "{findings:?}");
+    assert!(world.exists("one/.git"));
+    for path in ["two/.git", "three/.git", "four/.git", "five/.git"] {
+        assert!(!world.exists(path), "{path}");
+    }
+}
+
+#[test]
+fn what_settings_point_to_is_protected_too() {
+    let world = World::with(|root| {
+        write(root, ".git/config", "[core]\nhooksPath = tools/hooks\n[include]\npath = ../extra\n");
+        write(root, "extra", "[user]\nname = me\n");
+    });
+    let survey = world.protection.survey();
+    assert!(world.names(&survey.read_only).contains(&"extra".to_owned()));
+    drop(survey);
+    let findings = world.after(|root| {
+        write(root, "extra", "[core]\nfsmonitor = evil\n");
+        write(root, "tools/hooks/pre-commit", "evil");
+    });
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert_eq!(world.read("extra"), "[user]\nname = me\n");
+    assert!(!world.exists("tools/hooks/pre-commit"));
+}
+
+#[test]
+fn other_names_of_a_protected_file_are_held_as_well() {
+    let world = World::with(|root| {
+        fs::hard_link(root.join("AGENTS.md"), root.join("src/innocent")).unwrap();
+        write(root, ".env", "KEY=1");
+        fs::hard_link(root.join(".env"), root.join("src/visible")).unwrap();
+    });
+    let survey = world.protection.survey();
+    assert!(world.names(&survey.read_only).contains(&"src/innocent".to_owned()));
+    assert!(world.names(&survey.hidden).contains(&"src/visible".to_owned()));
+    write(&world.root, "src/innocent", "obey me\n");
+    let findings = world.protection.check_after(survey);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(world.read("AGENTS.md"), "the user's words\n");
+}
+
+#[test]
+fn what_comes_while_others_run_is_not_taken_for_the_users() {
+    let world = World::new();
+    let first = world.protection.survey();
+    write(&world.root, "CLAUDE.md", "planted");
+    let second = world.protection.survey();
+    assert!(!world.names(&second.read_only).contains(&"CLAUDE.md".to_owned()));
+    assert_eq!(world.protection.check_after(first).len(), 1);
+    assert!(!world.exists("CLAUDE.md"));
+    assert_eq!(world.protection.check_after(second), []);
+    assert!(!world.exists("CLAUDE.md"));
+}
+
+#[test]
+fn a_command_that_was_given_up_is_looked_at_by_the_next_survey() {
+    let world = World::new();
+    let survey = world.protection.survey();
+    write(&world.root, ".mcp.json", "{}");
+    drop(survey);
+    let survey = world.protection.survey();
+    assert!(!world.exists(".mcp.json"));
+    assert_eq!(world.protection.check_after(survey).len(), 1);
+}
+
+#[test]
+fn what_is_too_much_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    for number in 0..20 {
+        fs::create_dir(root.join(format!("d{number}"))).unwrap();
+    }
+    let protection =
+        Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
+            .unwrap();
+    let bounds = Bounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
+    let protection = Arc::new(protection.within(bounds));
+    let survey = protection.survey();
+    assert!(!survey.complete);
+    let findings = protection.check_after(survey);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].what, What::TooMuch);
+}
+
+#[test]
+fn credentials_of_the_home_folder_are_hidden_unless_the_user_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().canonicalize().unwrap();
+    let (home, root, state) = (base.join("home"), base.join("ws"), base.join("state"));
+    for path in [".ssh/id_ed25519", ".aws/credentials", ".netrc", "notes.txt"] {
+        write(&home, path, "x");
+    }
+    write(&root, ".env", "x");
+    write(&root, ".env.test", "x");
+    write(&state, "sessions/x", "x");
+    let readable = vec![home.join(".netrc"), root.join(".env.test"), state.clone()];
+    let protection = Protection::new(
+        std::slice::from_ref(&root),
+        vec![state.clone()],
+        Some(home.clone()),
+        readable,
+        base.join("q"),
+    );
+    let survey = Arc::new(protection.unwrap()).survey();
+    assert_eq!(survey.hidden, [home.join(".aws"), home.join(".ssh"), state, root.join(".env")]);
+}
+
+#[test]
+fn only_folders_that_changed_are_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap();
+    for number in 0..50 {
+        write(&path, &format!("d{number}/e/f.txt"), "x");
+    }
+    let root = Root::open(&path).unwrap();
+    let mut scan = Scan::new();
+    assert_eq!(scan.run(&root, Bounds::default()).folders_read, 101);
+    // The clock of the file system has to move on before a time can be trusted.
+    let mut read = usize::MAX;
+    for _ in 0..2000 {
+        read = scan.run(&root, Bounds::default()).folders_read;
+        if read == 0 {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(read, 0);
+    write(&path, "d7/e/AGENTS.md", "x");
+    let found = scan.run(&root, Bounds::default());
+    assert_eq!((found.folders_read, found.items.len()), (1, 1));
+}

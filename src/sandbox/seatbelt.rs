@@ -1,0 +1,381 @@
+//! The confinement of macOS: a profile for `sandbox-exec`, in text of our own.
+//!
+//! Text and paths are kept apart: every path is a parameter, and the text is made of our own words
+//! only. What comes later in a profile wins, so the denials stand at its end. The text is made and
+//! tested on every system; only macOS can run it.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::protected;
+
+/// Where the system keeps the program. A path is not looked for, so nobody can put another first.
+pub(crate) const PROGRAM: &str = "/usr/bin/sandbox-exec";
+
+/// What a command may do, from the plan of its confinement.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Allowed<'a> {
+    pub(crate) writable: &'a [PathBuf],
+    pub(crate) read_only: &'a [PathBuf],
+    pub(crate) pinned: &'a [PathBuf],
+    pub(crate) hidden: &'a [PathBuf],
+    pub(crate) network: bool,
+}
+
+/// A profile and the paths that it speaks of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub(crate) text: String,
+    pub(crate) parameters: Vec<(String, PathBuf)>,
+}
+
+/// What every program needs to run at all.
+const BASE: &str = r#"(version 1)
+(deny default)
+(allow process-exec)
+(allow process-fork)
+(allow signal (target same-sandbox))
+(allow process-info* (target same-sandbox))
+(allow file-read*)
+(allow file-write-data file-ioctl
+  (literal "/dev/null")
+  (literal "/dev/zero")
+  (literal "/dev/dtracehelper")
+  (literal "/dev/tty"))
+(allow file-read-data file-write-data (subpath "/dev/fd"))
+(allow sysctl-read
+  (sysctl-name-prefix "hw.")
+  (sysctl-name-prefix "machdep.cpu.")
+  (sysctl-name "kern.argmax")
+  (sysctl-name "kern.hostname")
+  (sysctl-name "kern.maxfilesperproc")
+  (sysctl-name "kern.maxproc")
+  (sysctl-name "kern.osproductversion")
+  (sysctl-name "kern.osrelease")
+  (sysctl-name "kern.ostype")
+  (sysctl-name "kern.osvariant_status")
+  (sysctl-name "kern.osversion")
+  (sysctl-name "kern.secure_kernel")
+  (sysctl-name "kern.usrstack64")
+  (sysctl-name "kern.version")
+  (sysctl-name "sysctl.proc_cputype")
+  (sysctl-name "vm.loadavg"))
+(allow mach-lookup
+  (global-name "com.apple.system.opendirectoryd.libinfo")
+  (global-name "com.apple.system.logger")
+  (global-name "com.apple.trustd.agent"))
+(allow ipc-posix-sem)
+(allow pseudo-tty)
+(allow file-read* file-write* (literal "/dev/ptmx"))
+(allow file-read* file-write* (regex #"^/dev/ttys[0-9]+$"))
+"#;
+
+/// Without the network nothing may be asked for names either: a name can carry what was read.
+const NO_NETWORK: &str = r#"(deny network*)
+(deny system-socket)
+(deny network-outbound (literal "/private/var/run/mDNSResponder"))
+(deny mach-lookup
+  (global-name "com.apple.mDNSResponder")
+  (global-name "com.apple.dnssd.service")
+  (global-name "com.apple.networkd")
+  (global-name "com.apple.nsurlsessiond")
+  (global-name "com.apple.SystemConfiguration.configd"))
+"#;
+
+const NETWORK: &str = r#"(allow network*)
+(allow system-socket)
+(allow mach-lookup
+  (global-name "com.apple.mDNSResponder")
+  (global-name "com.apple.dnssd.service")
+  (global-name "com.apple.SystemConfiguration.configd")
+  (global-name "com.apple.SecurityServer"))
+"#;
+
+/// What controls a repository, below its folder, as a regular expression.
+const CONTROL: &str = r"/([Hh][Oo][Oo][Kk][Ss]|[Cc][Oo][Nn][Ff][Ii][Gg](\.[Ww][Oo][Rr][Kk][Tt][Rr][Ee][Ee])?|[Cc][Oo][Mm][Mm][Oo][Nn][Dd][Ii][Rr]|[Ii][Nn][Ff][Oo]/[Aa][Tt][Tt][Rr][Ii][Bb][Uu][Tt][Ee][Ss])(/|$)";
+
+impl Profile {
+    /// The profile of a command.
+    pub(crate) fn of(allowed: &Allowed<'_>) -> Profile {
+        let mut profile = Profile { text: BASE.to_owned(), parameters: Vec::new() };
+        let roots = profile.name("WRITE", allowed.writable);
+        for root in &roots {
+            profile.line(format_args!("(allow file-write* (subpath (param \"{root}\")))"));
+        }
+        profile.text.push_str(if allowed.network { NETWORK } else { NO_NETWORK });
+        for root in &roots {
+            profile.deny_names(root);
+        }
+        let held = profile.name("HELD", allowed.read_only);
+        for held in &held {
+            profile.line(format_args!("(deny file-write* (subpath (param \"{held}\")))"));
+        }
+        let repositories = profile.name("GIT", &repositories(allowed.read_only));
+        for repository in &repositories {
+            profile.line(format_args!(
+                "(deny file-write* (regex (string-append \"^\" (regex-quote (param \
+                 \"{repository}\")) #\"{CONTROL}\")))"
+            ));
+        }
+        // To rename is to unlink, and whoever renames a folder above frees what is in it.
+        let pinned = profile.name("PIN", &pinned(allowed));
+        for pinned in &pinned {
+            profile.line(format_args!("(deny file-write-unlink (literal (param \"{pinned}\")))"));
+        }
+        let hidden = profile.name("HIDE", allowed.hidden);
+        for hidden in &hidden {
+            profile
+                .line(format_args!("(deny file-read* file-write* (subpath (param \"{hidden}\")))"));
+        }
+        profile
+    }
+
+    /// The arguments of [`PROGRAM`] that run `program` under this profile.
+    pub(crate) fn arguments(&self, program: &Path) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["-p".into(), self.text.clone().into()];
+        for (name, path) in &self.parameters {
+            let mut parameter = OsString::from(format!("-D{name}="));
+            parameter.push(path);
+            arguments.push(parameter);
+        }
+        arguments.extend(["--".into(), program.into()]);
+        arguments
+    }
+
+    /// Makes `paths` parameters, and returns what they are called.
+    fn name(&mut self, word: &str, paths: &[PathBuf]) -> Vec<String> {
+        let named =
+            paths.iter().enumerate().map(|(at, path)| (format!("{word}_{at}"), canonical(path)));
+        let begin = self.parameters.len();
+        self.parameters.extend(named);
+        self.parameters[begin..].iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Protected names below a root, whether or not they are there.
+    fn deny_names(&mut self, root: &str) {
+        for (above, name) in protected::all_names() {
+            // Of a `.git` only some things are denied, and `git clone` makes one: what it brings
+            // is looked at afterwards.
+            if matches!(name.as_str(), ".git" | "git~1" | ".gitmodules") {
+                continue;
+            }
+            let pattern = if let Some(ending) = name.strip_prefix('*') {
+                format!("/(.*/)?[^/]*{}(/|$)", without_case(ending))
+            } else {
+                let above = above.map(|above| format!("{}/", without_case(above)));
+                format!("/(.*/)?{}{}(/|$)", above.unwrap_or_default(), without_case(&name))
+            };
+            self.line(format_args!(
+                "(deny file-write* (regex (string-append \"^\" (regex-quote (param \"{root}\")) \
+                 #\"{pattern}\")))"
+            ));
+        }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = writeln!(self.text, "{line}");
+    }
+}
+
+/// The repositories that read-only files control.
+fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
+    let controls = read_only
+        .iter()
+        .filter(|path| path.file_name().is_some_and(|name| name == "config" || name == "hooks"));
+    let folders: std::collections::BTreeSet<&Path> =
+        controls.filter_map(|path| path.parent()).collect();
+    folders.into_iter().map(Path::to_owned).collect()
+}
+
+/// Everything that may not be renamed: what is held or hidden, and all folders above it that a
+/// command could otherwise rename.
+fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
+    let mut pinned: std::collections::BTreeSet<PathBuf> = allowed.pinned.iter().cloned().collect();
+    for path in allowed.read_only.iter().chain(allowed.hidden) {
+        let above = path.ancestors();
+        let below_a_root =
+            |path: &&Path| allowed.writable.iter().any(|root| path.starts_with(root));
+        pinned.extend(above.take_while(below_a_root).map(Path::to_owned));
+    }
+    pinned.extend(allowed.writable.iter().cloned());
+    pinned.into_iter().collect()
+}
+
+/// A name as a regular expression that knows no case. Names are ours: small letters and signs.
+fn without_case(name: &str) -> String {
+    let mut pattern = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_alphabetic() {
+            pattern.extend(['[', letter.to_ascii_uppercase(), letter.to_ascii_lowercase(), ']']);
+        } else if letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '/') {
+            pattern.push(letter);
+        } else {
+            pattern.extend(['[', letter, ']']);
+        }
+    }
+    pattern
+}
+
+/// The path as the kernel of macOS knows it: three folders of the root are links.
+fn canonical(path: &Path) -> PathBuf {
+    for linked in ["tmp", "var", "etc"] {
+        if let Ok(below) = path.strip_prefix(Path::new("/").join(linked)) {
+            let whole = Path::new("/private").join(linked);
+            return if below.as_os_str().is_empty() { whole } else { whole.join(below) };
+        }
+    }
+    path.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(names: &[&str]) -> Vec<PathBuf> {
+        names.iter().map(PathBuf::from).collect()
+    }
+
+    fn profile(network: bool) -> Profile {
+        Profile::of(&Allowed {
+            writable: &paths(&["/Users/u/ws", "/var/folders/t"]),
+            read_only: &paths(&["/Users/u/ws/a/.git/hooks", "/Users/u/ws/AGENTS.md"]),
+            pinned: &paths(&["/Users/u/ws/a", "/Users/u/ws/a/.git"]),
+            hidden: &paths(&["/Users/u/.ssh", "/Users/u/ws/b/.env"]),
+            network,
+        })
+    }
+
+    /// The text between brackets is well formed, strings aside.
+    fn is_balanced(text: &str) -> bool {
+        let mut depth = 0_i32;
+        let mut in_string = false;
+        for letter in text.chars() {
+            match letter {
+                '"' => in_string = !in_string,
+                '(' if !in_string => depth += 1,
+                ')' if !in_string => depth -= 1,
+                _ => {}
+            }
+            if depth < 0 {
+                return false;
+            }
+        }
+        depth == 0 && !in_string
+    }
+
+    #[test]
+    fn paths_are_parameters_whatever_they_are_called() {
+        let hostile = "/Users/u/x\"))(allow default)(param (\"";
+        let given = paths(&[hostile]);
+        let profile = Profile::of(&Allowed {
+            writable: &given,
+            read_only: &given,
+            pinned: &given,
+            hidden: &given,
+            network: false,
+        });
+        assert!(!profile.text.contains("/Users"));
+        assert!(!profile.text.contains("allow default"));
+        assert!(is_balanced(&profile.text));
+        let values: Vec<_> = profile.parameters.iter().map(|(_, path)| path).collect();
+        assert!(values.iter().all(|path| **path == given[0]));
+        let names: Vec<&str> = profile.parameters.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["WRITE_0", "HELD_0", "PIN_0", "HIDE_0"]);
+        let arguments = profile.arguments(Path::new("/bin/sh"));
+        assert_eq!(arguments.len(), 2 + 4 + 2);
+        assert_eq!(arguments[2], OsString::from(format!("-DWRITE_0={hostile}")));
+        assert_eq!(PROGRAM, "/usr/bin/sandbox-exec");
+    }
+
+    #[test]
+    fn denies_by_default_and_last() {
+        for network in [false, true] {
+            let text = profile(network).text;
+            assert!(text.starts_with("(version 1)\n(deny default)\n"));
+            assert!(is_balanced(&text));
+            let last_allow = text.rfind("(allow ").unwrap();
+            let first_held = text.find("(param \"HELD_0\")").unwrap();
+            let first_name = text.find("regex-quote").unwrap();
+            assert!(last_allow < first_held && last_allow < first_name);
+        }
+    }
+
+    #[test]
+    fn every_protected_name_is_denied_in_every_root() {
+        let text = profile(false).text;
+        let mut count = 0;
+        for (_, name) in protected::all_names() {
+            if matches!(name.as_str(), ".git" | "git~1" | ".gitmodules") {
+                continue;
+            }
+            let pattern = without_case(name.trim_start_matches('*'));
+            for root in ["WRITE_0", "WRITE_1"] {
+                let line = |line: &&str| {
+                    line.starts_with("(deny file-write*")
+                        && line.contains(root)
+                        && line.contains(&format!("{pattern}(/|$)"))
+                };
+                assert!(text.lines().any(|text| line(&text)), "{name} in {root}");
+            }
+            count += 1;
+        }
+        assert!(count > 100);
+        assert!(text.contains("(regex-quote (param \"GIT_0\")) #\"/([Hh][Oo][Oo][Kk][Ss]|"));
+    }
+
+    #[test]
+    fn nothing_held_or_hidden_can_be_renamed_nor_what_is_above_it() {
+        let profile = profile(false);
+        let pinned: Vec<&PathBuf> = profile
+            .parameters
+            .iter()
+            .filter(|(name, _)| name.starts_with("PIN_"))
+            .inspect(|(name, _)| {
+                let line = format!("(deny file-write-unlink (literal (param \"{name}\")))\n");
+                assert!(profile.text.contains(&line));
+            })
+            .map(|(_, path)| path)
+            .collect();
+        for path in [
+            "/Users/u/ws",
+            "/Users/u/ws/a",
+            "/Users/u/ws/a/.git",
+            "/Users/u/ws/a/.git/hooks",
+            "/Users/u/ws/AGENTS.md",
+            "/Users/u/ws/b",
+            "/Users/u/ws/b/.env",
+            "/private/var/folders/t",
+        ] {
+            assert!(pinned.contains(&&PathBuf::from(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn without_the_network_names_are_not_resolved_either() {
+        let without = profile(false).text;
+        assert!(without.contains("(deny network*)"));
+        assert!(!without.contains("(allow network") && !without.contains("(allow system-socket"));
+        let allowed = without.split("(deny network*)").next().unwrap();
+        assert!(!allowed.contains("mDNSResponder") && !allowed.contains("configd"));
+        assert!(profile(true).text.contains("(allow network*)"));
+    }
+
+    #[test]
+    fn the_text_is_as_it_was_reviewed() {
+        // The names are tested one by one; what is around them is short enough to be read.
+        let text = profile(false).text;
+        let shown: Vec<&str> = text.lines().filter(|line| !line.contains("WRITE_1")).collect();
+        let is_name = |line: &&&str| line.contains("regex-quote (param \"WRITE_");
+        let shown: Vec<&str> = shown.iter().filter(|line| !is_name(line)).copied().collect();
+        insta::assert_snapshot!(shown.join("\n"));
+    }
+
+    #[test]
+    fn links_of_the_root_are_resolved() {
+        assert_eq!(canonical(Path::new("/tmp/x")), Path::new("/private/tmp/x"));
+        assert_eq!(canonical(Path::new("/var")), Path::new("/private/var"));
+        assert_eq!(canonical(Path::new("/variable")), Path::new("/variable"));
+    }
+}

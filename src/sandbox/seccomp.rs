@@ -1,0 +1,269 @@
+//! The filter of system calls, built from the list in `sandbox-profiles/seccomp.toml`.
+
+use std::collections::BTreeMap;
+
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, sock_filter,
+};
+use serde::Deserialize;
+
+use crate::sandbox::plan::{Plan, Tier};
+use crate::sandbox::syscalls;
+
+/// The list, one reason an entry.
+const LIST: &str = include_str!("../../sandbox-profiles/seccomp.toml");
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    deny: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    calls: Vec<String>,
+    error: Error,
+    tier: Option<OfTier>,
+    network: Option<Network>,
+    #[serde(default, rename = "where")]
+    conditions: Vec<Condition>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the list"))]
+    reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+enum Error {
+    #[serde(rename = "EPERM")]
+    Refused,
+    #[serde(rename = "ENOSYS")]
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OfTier {
+    Full,
+    Reduced,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Network {
+    Denied,
+    Inherited,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Condition {
+    argument: u8,
+    mask: Option<u32>,
+    #[serde(default)]
+    is: Vec<u32>,
+    #[serde(default)]
+    is_not: Vec<u32>,
+    #[serde(default)]
+    any_bit: Vec<u32>,
+}
+
+/// Filters that are ready to be put in force.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    tier: Tier,
+    network: bool,
+    /// One for each kind of error.
+    programs: Vec<BpfProgram>,
+    /// How many calls they speak of.
+    calls: usize,
+}
+
+impl Filters {
+    pub(crate) fn new(tier: Tier, network: bool) -> Result<Filters, String> {
+        let (programs, calls) = programs(tier, network)?;
+        Ok(Filters { tier, network, programs, calls })
+    }
+
+    /// Whether they are those of a plan.
+    pub(crate) fn suit(&self, plan: &Plan) -> bool {
+        (self.tier, self.network) == (plan.tier, plan.network)
+    }
+
+    /// Puts them in force for good, and says how many calls they speak of.
+    pub(crate) fn restrict(&self) -> Result<usize, String> {
+        for program in &self.programs {
+            seccompiler::apply_filter(program)
+                .map_err(|error| format!("system calls are not filtered: {error}"))?;
+        }
+        Ok(self.calls)
+    }
+}
+
+/// One program for each kind of error, and how many calls they speak of.
+fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
+    let list: List =
+        toml::from_str(LIST).map_err(|error| format!("the list of calls is broken: {error}"))?;
+    let mut rules: BTreeMap<Error, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
+    for entry in list.deny.iter().filter(|entry| entry.counts(tier, network)) {
+        let ways = entry.ways().map_err(|error| format!("the list of calls is broken: {error}"))?;
+        for call in entry.calls.iter().filter_map(|name| syscalls::number(name)) {
+            let of_call = rules.entry(entry.error).or_default().entry(call);
+            let is_new = matches!(of_call, std::collections::btree_map::Entry::Vacant(_));
+            let of_call = of_call.or_default();
+            // No condition means always, whatever another entry says.
+            if ways.is_empty() || (!is_new && of_call.is_empty()) {
+                of_call.clear();
+            } else {
+                of_call.extend(ways.iter().cloned());
+            }
+        }
+    }
+    let calls = rules.values().map(BTreeMap::len).sum();
+    let programs = rules.into_iter().map(|(error, rules)| compile(error, rules));
+    Ok((programs.collect::<Result<_, _>>()?, calls))
+}
+
+fn compile(error: Error, rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfProgram, String> {
+    let number = match error {
+        Error::Refused => libc::EPERM,
+        Error::Unknown => libc::ENOSYS,
+    };
+    let failed = |error: seccompiler::BackendError| format!("no filter of calls: {error}");
+    let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
+    let refuse = SeccompAction::Errno(number.cast_unsigned());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture);
+    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(failed)?;
+    Ok(without_x32(program))
+}
+
+/// Loads the number of the call.
+const LOAD: u16 = 0x20;
+/// Jumps if it is at least as large.
+const AT_LEAST: u16 = 0x35;
+/// Ends with an answer.
+const RETURN: u16 = 0x06;
+/// The bit of calls of the x32 kind.
+const X32: u32 = 0x4000_0000;
+
+/// Refuses calls of the x32 kind first: they have other numbers, and the same architecture.
+fn without_x32(program: BpfProgram) -> BpfProgram {
+    if !cfg!(target_arch = "x86_64") {
+        return program;
+    }
+    let refused = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+    let mut with = vec![
+        sock_filter { code: LOAD, jt: 0, jf: 0, k: 0 },
+        sock_filter { code: AT_LEAST, jt: 0, jf: 1, k: X32 },
+        sock_filter { code: RETURN, jt: 0, jf: 0, k: refused },
+    ];
+    with.extend(program);
+    with
+}
+
+impl Entry {
+    fn counts(&self, tier: Tier, network: bool) -> bool {
+        let tier = match self.tier {
+            None => true,
+            Some(OfTier::Full) => tier == Tier::Full,
+            Some(OfTier::Reduced) => tier == Tier::Reduced,
+        };
+        let network = match self.network {
+            None => true,
+            Some(Network::Denied) => !network,
+            Some(Network::Inherited) => network,
+        };
+        tier && network
+    }
+
+    /// The ways in which its conditions can hold. None are needed if it has no conditions.
+    fn ways(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+        let mut ways: Vec<Vec<SeccompCondition>> = vec![Vec::new()];
+        for condition in &self.conditions {
+            let choices = condition.choices()?;
+            let mut next = Vec::with_capacity(ways.len() * choices.len());
+            for way in &ways {
+                for choice in &choices {
+                    next.push([&way[..], &choice[..]].concat());
+                }
+            }
+            ways = next;
+        }
+        ways.retain(|way| !way.is_empty());
+        ways.into_iter().map(SeccompRule::new).collect()
+    }
+}
+
+impl Condition {
+    /// Sets of comparisons, of which one has to hold.
+    fn choices(&self) -> Result<Vec<Vec<SeccompCondition>>, seccompiler::BackendError> {
+        let compare = |operation, value: u32| {
+            let length = SeccompCmpArgLen::Dword;
+            SeccompCondition::new(self.argument, length, operation, value.into())
+        };
+        let mut choices = Vec::new();
+        for &value in &self.is {
+            let operation = match self.mask {
+                Some(mask) => SeccompCmpOp::MaskedEq(mask.into()),
+                None => SeccompCmpOp::Eq,
+            };
+            choices.push(vec![compare(operation, value)?]);
+        }
+        for &bit in &self.any_bit {
+            choices.push(vec![compare(SeccompCmpOp::MaskedEq(bit.into()), bit)?]);
+        }
+        if !self.is_not.is_empty() {
+            let all = self.is_not.iter().map(|&value| compare(SeccompCmpOp::Ne, value));
+            choices.push(all.collect::<Result<_, _>>()?);
+        }
+        Ok(choices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list() -> List {
+        toml::from_str(LIST).unwrap()
+    }
+
+    #[test]
+    fn every_entry_has_a_reason_and_calls_that_exist_somewhere() {
+        for entry in list().deny {
+            assert!(entry.reason.len() > 10, "{:?}", entry.calls);
+            for condition in &entry.conditions {
+                let ways = [&condition.is, &condition.is_not, &condition.any_bit];
+                assert_eq!(ways.iter().filter(|way| !way.is_empty()).count(), 1, "{entry:?}");
+            }
+            for call in &entry.calls {
+                // Names of calls that were given up, or that this C library has no name for.
+                let unnamed = ["open_tree_attr", "vm86", "_sysctl", "nfsservctl"];
+                assert!(
+                    syscalls::number(call).is_some() || unnamed.contains(&call.as_str()),
+                    "{call}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_programs_are_built_for_every_tier_and_network() {
+        for tier in [Tier::Full, Tier::Reduced] {
+            for network in [false, true] {
+                let (programs, calls) = programs(tier, network).unwrap();
+                assert_eq!(programs.len(), 2);
+                assert!(calls > 60, "{calls}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_of_x32_come_to_nothing() {
+        let (programs, _) = programs(Tier::Reduced, false).unwrap();
+        if cfg!(target_arch = "x86_64") {
+            assert!(programs.iter().all(|program| program[1].k == 0x4000_0000));
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! What is said between us and a helper: a request of bytes with lengths, answered by lines.
+//!
+//! Paths and arguments are bytes and need not be text. A request is read whole and every length
+//! in it is checked before anything is done, so rubbish means that there is no command.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+
+use crate::sandbox::plan::{Backend, Plan, Tier};
+
+/// What a request begins with: two programs of different versions do not understand each other.
+const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+
+/// Bytes of a request. The kernel takes two megabytes of arguments at most.
+const REQUEST_BYTES_MAX: usize = 8 << 20;
+
+/// What a helper is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) plan: Plan,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+    /// All variables.
+    pub(crate) environment: Vec<(OsString, OsString)>,
+}
+
+impl Request {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(4096);
+        let Plan {
+            tier,
+            backend,
+            writable,
+            visible,
+            masked,
+            read_only,
+            pinned,
+            hidden,
+            network,
+            processes_max,
+        } = &self.plan;
+        put(&mut out, tier.as_str().as_bytes());
+        put(&mut out, backend.as_str().as_bytes());
+        put(&mut out, if *network { b"inherit" } else { b"deny" });
+        put(&mut out, processes_max.to_string().as_bytes());
+        for list in [writable, visible, masked, read_only, pinned, hidden] {
+            put_all(&mut out, list.iter().map(|path| path.as_os_str()));
+        }
+        put(&mut out, self.program.as_os_str().as_bytes());
+        put_all(&mut out, self.arguments.iter().map(|argument| &**argument));
+        put_all(&mut out, self.environment.iter().flat_map(|(name, value)| [&**name, &**value]));
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Request> {
+        let mut from = Reader(bytes);
+        let tier = Tier::parse(&from.text()?)?;
+        let backend = Backend::parse(&from.text()?)?;
+        let network = match &*from.text()? {
+            "inherit" => true,
+            "deny" => false,
+            _ => return None,
+        };
+        let processes_max = from.text()?.parse().ok()?;
+        let writable = from.paths()?;
+        let visible = from.paths()?;
+        let masked = from.paths()?;
+        let read_only = from.paths()?;
+        let pinned = from.paths()?;
+        let hidden = from.paths()?;
+        let plan = Plan {
+            tier,
+            backend,
+            writable,
+            visible,
+            masked,
+            read_only,
+            pinned,
+            hidden,
+            network,
+            processes_max,
+        };
+        let program = PathBuf::from(from.string()?);
+        let arguments = from.list()?;
+        let variables = from.list()?;
+        let (pairs, rest) = variables.as_chunks::<2>();
+        let environment = pairs.iter().map(|[name, value]| (name.clone(), value.clone())).collect();
+        let is_whole = from.0.is_empty() && rest.is_empty() && program.is_absolute();
+        (is_whole && plan.is_sound()).then_some(Request { plan, program, arguments, environment })
+    }
+
+    /// Sends this and the working directory.
+    pub(crate) fn send(&self, to: &UnixStream, directory: BorrowedFd<'_>) -> io::Result<()> {
+        let body = self.encode();
+        let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
+        let Some(length) = length else {
+            return Err(io::Error::other("the command and its environment are too long"));
+        };
+        let head = [MAGIC, &length.to_le_bytes()].concat();
+        let descriptors = [directory.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&descriptors)];
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        let sent =
+            sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(&head)], &rights, flags, None)?;
+        let mut to = to;
+        to.write_all(&head[sent..])?;
+        to.write_all(&body)
+    }
+
+    /// Waits for a request. Nothing means that nobody will send one.
+    pub(crate) fn receive(from: &UnixStream) -> Result<Option<(Request, OwnedFd)>, String> {
+        let broken = |error: io::Error| format!("the request was cut off: {error}");
+        let mut head = [0; MAGIC.len() + 4];
+        let (read, directory) = receive_first(from, &mut head).map_err(broken)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        let mut from = from;
+        from.read_exact(&mut head[read..]).map_err(broken)?;
+        let (magic, length) = head.split_at(MAGIC.len());
+        let length = u32::from_le_bytes(length.try_into().unwrap_or_default()) as usize;
+        if magic != MAGIC || length > REQUEST_BYTES_MAX {
+            return Err("the request is of another version, or none at all".to_owned());
+        }
+        let mut body = vec![0; length];
+        from.read_exact(&mut body).map_err(broken)?;
+        let request = Request::decode(&body).ok_or("the request makes no sense")?;
+        let directory = directory.ok_or("the request has no working directory")?;
+        Ok(Some((request, directory)))
+    }
+}
+
+fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = nix::cmsg_space!([std::os::fd::RawFd; 1]);
+    let mut parts = [IoSliceMut::new(into)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = loop {
+        match recvmsg::<UnixAddr>(from.as_raw_fd(), &mut parts, Some(&mut space), flags) {
+            Err(nix::errno::Errno::EINTR) => {}
+            other => break other?,
+        }
+    };
+    let mut directory = None;
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(descriptors) = control {
+            for descriptor in descriptors {
+                #[expect(unsafe_code, reason = "a received descriptor is a number")]
+                // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+                let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
+                directory = Some(owned);
+            }
+        }
+    }
+    Ok((message.bytes, directory))
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    // What does not fit is too long for a request, which is noticed when it is sent.
+    out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn put_all<'a>(out: &mut Vec<u8>, items: impl Iterator<Item = &'a OsStr>) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let mut count: u32 = 0;
+    for item in items {
+        put(out, item.as_bytes());
+        count += 1;
+    }
+    out[at..at + 4].copy_from_slice(&count.to_le_bytes());
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn number(&mut self) -> Option<usize> {
+        let (number, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*number) as usize)
+    }
+
+    fn string(&mut self) -> Option<OsString> {
+        let length = self.number()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        // The kernel would end it there.
+        (!bytes.contains(&0)).then(|| OsString::from_vec(bytes.to_vec()))
+    }
+
+    fn text(&mut self) -> Option<String> {
+        self.string()?.into_string().ok()
+    }
+
+    fn list(&mut self) -> Option<Vec<OsString>> {
+        let count = self.number()?;
+        // Each one takes four bytes at least.
+        (count <= self.0.len() / 4).then_some(())?;
+        (0..count).map(|_| self.string()).collect()
+    }
+
+    fn paths(&mut self) -> Option<Vec<PathBuf>> {
+        Some(self.list()?.into_iter().map(PathBuf::from).collect())
+    }
+}
+
+/// A line that a helper wrote.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// JSON text: what is in force.
+    Enforced(String),
+    /// Why there is no command.
+    Failed(String),
+    /// How the command ended, while something that it started may still live.
+    Exited(Ended),
+    /// Nothing of it is left; so many had to be killed.
+    Cleared(usize),
+}
+
+/// How a command ended, as its init saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Code(i32),
+    Signal(i32),
+}
+
+/// Reads what a helper wrote, if the line makes sense.
+pub(crate) fn parse(line: &str) -> Option<Line> {
+    let (word, rest) = line.split_once(' ')?;
+    match word {
+        "enforced" => Some(Line::Enforced(rest.to_owned())),
+        "failed" => Some(Line::Failed(rest.to_owned())),
+        "exited" => Some(Line::Exited(match rest.split_once(' ')? {
+            ("code", code) => Ended::Code(code.parse().ok()?),
+            ("signal", signal) => Ended::Signal(signal.parse().ok()?),
+            _ => return None,
+        })),
+        "cleared" => Some(Line::Cleared(rest.parse().ok()?)),
+        _ => None,
+    }
+}
+
+/// Writes a line to us. Whatever is in it stays one line.
+pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
+    let line = format!("{}\n", line.replace(['\n', '\r'], " "));
+    let mut bytes = line.as_bytes();
+    while !bytes.is_empty() {
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        match nix::sys::socket::send(to.as_raw_fd(), bytes, flags) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether `path` is absolute and has no part that leads up or nowhere.
+pub(crate) fn is_plain(path: &Path) -> bool {
+    use std::path::Component;
+    path.is_absolute()
+        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request() -> Request {
+        Request {
+            plan: Plan {
+                tier: Tier::Full,
+                backend: Backend::Namespaces,
+                writable: vec!["/w".into(), OsString::from_vec(b"/\xff\n".to_vec()).into()],
+                visible: vec![],
+                masked: vec!["/tmp".into()],
+                read_only: vec!["/w/.git/hooks".into()],
+                pinned: vec!["/w/.git".into()],
+                hidden: vec!["/w/.env".into()],
+                network: false,
+                processes_max: 7,
+            },
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), "".into()],
+            environment: vec![("A".into(), "b=\nc".into())],
+        }
+    }
+
+    #[test]
+    fn a_request_arrives_as_it_was_sent_with_its_folder() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let folder = std::fs::File::open("/").unwrap();
+        request().send(&ours, folder.as_fd()).unwrap();
+        let (received, directory) = Request::receive(&theirs).unwrap().unwrap();
+        assert_eq!(received, request());
+        let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        assert_eq!(std::fs::read_link(link).unwrap(), Path::new("/"));
+        drop(ours);
+        assert!(Request::receive(&theirs).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        let body = request().encode();
+        for cut in 0..body.len() {
+            assert_eq!(Request::decode(&body[..cut]), None, "cut at {cut}");
+        }
+        assert_eq!(Request::decode(&[&body[..], b"x"].concat()), None);
+        for sent in [&b"x"[..], b"posse-helper-1 0.0.0-other\n\0\0\0\0................"] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            (&ours).write_all(sent).unwrap();
+            drop(ours);
+            Request::receive(&theirs).unwrap_err();
+        }
+        let mut strange = request();
+        strange.plan.writable = vec!["/w/../etc".into()];
+        assert_eq!(Request::decode(&strange.encode()), None);
+        strange.plan.writable = vec!["w".into()];
+        assert_eq!(Request::decode(&strange.encode()), None);
+        strange.plan.writable = vec!["/".into()];
+        assert_eq!(Request::decode(&strange.encode()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn rubbish_is_no_request(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(Request::decode(&bytes), None);
+        }
+
+        #[test]
+        fn lines_are_read_as_they_were_meant(text in "\\PC{0,30}") {
+            prop_assert_eq!(parse(&format!("failed {text}")), Some(Line::Failed(text.clone())));
+            prop_assert_eq!(parse(&format!("x{text}")), None);
+        }
+    }
+
+    #[test]
+    fn ends_are_numbers() {
+        assert_eq!(parse("exited code 3"), Some(Line::Exited(Ended::Code(3))));
+        assert_eq!(parse("exited signal 9"), Some(Line::Exited(Ended::Signal(9))));
+        assert_eq!(parse("cleared 2"), Some(Line::Cleared(2)));
+        for strange in ["exited 3", "exited code x", "cleared -1", "cleared", "exited signal"] {
+            assert_eq!(parse(strange), None, "{strange}");
+        }
+    }
+}

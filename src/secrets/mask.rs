@@ -1,0 +1,329 @@
+//! Hides known secret values in a stream of bytes, also where a secret is cut by a chunk's end.
+
+use std::sync::Arc;
+
+use memchr::memmem::Finder;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+/// Secrets up to which each is searched for by itself; more are looked for byte by byte.
+const SEARCHED_MAX: usize = 16;
+
+/// What stands where a secret was.
+const HIDDEN: &[u8] = b"[secret]";
+
+/// Shorter values would hide ordinary text.
+const SECRET_BYTES_MIN: usize = 6;
+
+/// Replaces secrets. Holds back no more than the longest of them.
+pub(crate) struct Mask {
+    known: Arc<Known>,
+    /// A tail that may be the beginning of a secret.
+    held: Vec<u8>,
+}
+
+/// What is looked for.
+struct Known {
+    /// Longest first, so that a secret that begins with another one is hidden whole.
+    secrets: Vec<SecretString>,
+    /// Looks for each of them by its rarest bytes, which is what makes text without secrets cheap.
+    /// Empty if there are too many.
+    finders: Vec<Finder<'static>>,
+    /// Whether some secret begins with this byte.
+    begins: [bool; 256],
+}
+
+impl Mask {
+    pub(crate) fn new(secrets: &[SecretString]) -> Mask {
+        let mut secrets: Vec<SecretString> = secrets
+            .iter()
+            .filter(|secret| secret.expose_secret().len() >= SECRET_BYTES_MIN)
+            .cloned()
+            .collect();
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose_secret().len()));
+        let mut begins = [false; 256];
+        for secret in &secrets {
+            begins[usize::from(secret.expose_secret().as_bytes()[0])] = true;
+        }
+        let finders = match secrets.len() {
+            0..=SEARCHED_MAX => secrets.iter().map(|secret| finder(secret)).collect(),
+            _ => Vec::new(),
+        };
+        Mask { known: Arc::new(Known { secrets, finders, begins }), held: Vec::new() }
+    }
+
+    /// Whether there is nothing to hide.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.known.secrets.is_empty()
+    }
+
+    /// A mask for the same secrets at the beginning of another stream.
+    pub(crate) fn fresh(&self) -> Mask {
+        Mask { known: Arc::clone(&self.known), held: Vec::new() }
+    }
+
+    /// Hides what is secret in a whole text. `None`: there was nothing.
+    pub(crate) fn text(&self, text: &str) -> Option<String> {
+        if !self.may_hold(text.as_bytes()) {
+            return None;
+        }
+        let mut plain = Vec::with_capacity(text.len());
+        let mut mask = self.fresh();
+        mask.push(text.as_bytes(), |bytes| plain.extend_from_slice(bytes));
+        mask.finish(|bytes| plain.extend_from_slice(bytes));
+        let plain = String::from_utf8(plain);
+        // Secrets are text, so what is left of a text is text.
+        Some(plain.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+            .filter(|plain| plain != text)
+    }
+
+    /// Hides what is secret in every text of a value.
+    pub(crate) fn value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                if let Some(plain) = self.text(text) {
+                    *text = plain;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Object(entries) => entries.values_mut().for_each(|value| self.value(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Whether a whole secret is in `bytes`, or most of one at their end. Sometimes when there is
+    /// none.
+    fn may_hold(&self, bytes: &[u8]) -> bool {
+        if self.known.secrets.is_empty() {
+            return false;
+        }
+        self.known.finders.is_empty()
+            || self.known.finders.iter().any(|finder| finder.find(bytes).is_some())
+            || self.tail(bytes) < bytes.len()
+    }
+
+    /// Where the beginning of a secret that may go on after `bytes` begins.
+    fn tail(&self, bytes: &[u8]) -> usize {
+        // They are sorted by length.
+        let longest = self.known.secrets.first().map_or(0, |secret| secret.expose_secret().len());
+        let from = bytes.len().saturating_sub(longest.saturating_sub(1));
+        let begins = |at: &usize| {
+            self.known.begins[usize::from(bytes[*at])]
+                && matches!(self.found(&bytes[*at..]), Found::Perhaps)
+        };
+        (from..bytes.len()).find(begins).unwrap_or(bytes.len())
+    }
+
+    /// Hands what is certain of `chunk`, and of what was held back before, to `out`.
+    pub(crate) fn push(&mut self, chunk: &[u8], mut out: impl FnMut(&[u8])) {
+        if self.known.secrets.is_empty() {
+            out(chunk);
+            return;
+        }
+        let joined;
+        let bytes = if self.held.is_empty() {
+            chunk
+        } else {
+            let mut held = std::mem::take(&mut self.held);
+            held.extend_from_slice(chunk);
+            joined = held;
+            &joined
+        };
+        if !self.known.finders.is_empty()
+            && self.known.finders.iter().all(|finder| finder.find(bytes).is_none())
+        {
+            let (clean, held) = bytes.split_at(self.tail(bytes));
+            if !clean.is_empty() {
+                out(clean);
+            }
+            self.held = held.to_vec();
+            return;
+        }
+        let mut clean_from = 0;
+        let mut at = 0;
+        while at < bytes.len() {
+            if !self.known.begins[usize::from(bytes[at])] {
+                at += 1;
+                continue;
+            }
+            match self.found(&bytes[at..]) {
+                Found::Secret(length) => {
+                    out(&bytes[clean_from..at]);
+                    out(HIDDEN);
+                    at += length;
+                    clean_from = at;
+                }
+                Found::Perhaps => {
+                    out(&bytes[clean_from..at]);
+                    self.held = bytes[at..].to_vec();
+                    return;
+                }
+                Found::Nothing => at += 1,
+            }
+        }
+        out(&bytes[clean_from..]);
+    }
+
+    /// The stream has ended: what was held back is not a whole secret.
+    ///
+    /// The beginning of a secret is hidden as well when it is more than half of one.
+    pub(crate) fn finish(&mut self, mut out: impl FnMut(&[u8])) {
+        let held = std::mem::take(&mut self.held);
+        if held.is_empty() {
+            return;
+        }
+        let is_most = self.known.secrets.iter().any(|secret| {
+            let secret = secret.expose_secret().as_bytes();
+            secret.starts_with(&held) && held.len() * 2 > secret.len()
+        });
+        if is_most {
+            out(HIDDEN);
+            return;
+        }
+        // It may hold a shorter secret, whole.
+        let mut at = 0;
+        while at < held.len() {
+            let whole = self.known.secrets.iter().map(|secret| secret.expose_secret().as_bytes());
+            if let Some(secret) = whole.into_iter().find(|secret| held[at..].starts_with(secret)) {
+                out(HIDDEN);
+                at += secret.len();
+            } else {
+                out(&held[at..=at]);
+                at += 1;
+            }
+        }
+    }
+
+    fn found(&self, bytes: &[u8]) -> Found {
+        let mut found = Found::Nothing;
+        for secret in &self.known.secrets {
+            let secret = secret.expose_secret().as_bytes();
+            if bytes.starts_with(secret) {
+                return Found::Secret(secret.len());
+            }
+            // A longer secret may still be coming; a shorter one must wait for that.
+            if bytes.len() < secret.len() && secret.starts_with(bytes) {
+                found = Found::Perhaps;
+                break;
+            }
+        }
+        found
+    }
+}
+
+impl std::fmt::Debug for Mask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mask").field("secrets", &self.known.secrets.len()).finish_non_exhaustive()
+    }
+}
+
+fn finder(secret: &SecretString) -> Finder<'static> {
+    Finder::new(secret.expose_secret().as_bytes()).into_owned()
+}
+
+enum Found {
+    Secret(usize),
+    Perhaps,
+    Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn masked(secrets: &[&str], chunks: &[&[u8]]) -> String {
+        let secrets: Vec<SecretString> = secrets.iter().map(|s| SecretString::from(*s)).collect();
+        let mut mask = Mask::new(&secrets);
+        let mut all = Vec::new();
+        for chunk in chunks {
+            mask.push(chunk, |bytes| all.extend_from_slice(bytes));
+        }
+        mask.finish(|bytes| all.extend_from_slice(bytes));
+        String::from_utf8(all).unwrap()
+    }
+
+    #[test]
+    fn hides_a_secret_wherever_it_is_cut() {
+        let text = b"key=sk-abcdef123;sk-abc sk-abcdef123";
+        for cut in 0..text.len() {
+            let (a, b) = text.split_at(cut);
+            let out = masked(&["sk-abcdef123"], &[a, b]);
+            assert_eq!(out, "key=[secret];sk-abc [secret]", "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn hides_the_longer_of_two_that_begin_alike() {
+        let secrets = ["token-1", "token-123456"];
+        assert_eq!(masked(&secrets, &[b"token-1", b"23456 token-1x"]), "[secret] [secret]x");
+    }
+
+    #[test]
+    fn a_short_value_is_no_secret() {
+        assert_eq!(masked(&["abc", ""], &[b"abcabc"]), "abcabc");
+    }
+
+    #[test]
+    fn most_of_a_secret_at_the_end_is_hidden() {
+        assert_eq!(masked(&["sk-abcdef123"], &[b"x sk-abcdef"]), "x [secret]");
+        assert_eq!(masked(&["sk-abcdef123"], &[b"x sk-"]), "x sk-");
+    }
+
+    #[test]
+    fn a_text_without_secrets_is_left_alone() {
+        let secrets: Vec<SecretString> =
+            ["sk-abcdef123", "hunter2hunter2"].map(SecretString::from).into();
+        let mask = Mask::new(&secrets);
+        assert_eq!(mask.text("nothing here, s, sk-, hunter2"), None);
+        assert_eq!(mask.text("a sk-abcdef123 b").as_deref(), Some("a [secret] b"));
+        assert_eq!(mask.text("cut: hunter2hun").as_deref(), Some("cut: [secret]"));
+        let mut value = serde_json::json!({"a": ["x", "hunter2hunter2"], "n": 1});
+        mask.value(&mut value);
+        assert_eq!(value, serde_json::json!({"a": ["x", "[secret]"], "n": 1}));
+        assert!(Mask::new(&[]).is_idle() && Mask::new(&[]).text("hunter2hunter2").is_none());
+    }
+
+    #[test]
+    fn many_secrets_are_found_as_well() {
+        let all: Vec<String> = (100..200).map(|nth| format!("secret-{nth}")).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        assert_eq!(masked(&all, &[b"a secret-1", b"57 b"]), "a [secret] b");
+    }
+
+    proptest! {
+        #[test]
+        fn searching_finds_what_a_look_at_every_byte_finds(text in "[ab-]{0,60}", cut in 0usize..60) {
+            let secrets = ["aab-ab", "ab-abab-"].map(SecretString::from);
+            let mut searching = Mask::new(&secrets);
+            let mut looking = Mask::new(&secrets);
+            Arc::get_mut(&mut looking.known).unwrap().finders.clear();
+            let (a, b) = text.as_bytes().split_at(cut.min(text.len()));
+            let mut outs = [Vec::new(), Vec::new()];
+            for (mask, out) in [&mut searching, &mut looking].into_iter().zip(&mut outs) {
+                for chunk in [a, b] {
+                    mask.push(chunk, |bytes| out.extend_from_slice(bytes));
+                }
+                mask.finish(|bytes| out.extend_from_slice(bytes));
+            }
+            prop_assert_eq!(&outs[0], &outs[1]);
+        }
+
+        #[test]
+        fn chunks_do_not_matter(text in "[ab-]{0,60}", cuts in prop::collection::vec(0usize..60, 0..6)) {
+            let secrets = ["aab-ab", "ab-abab-"];
+            let whole = masked(&secrets, &[text.as_bytes()]);
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(text.len())).collect();
+            cuts.sort_unstable();
+            let mut chunks = Vec::new();
+            let mut from = 0;
+            for cut in cuts {
+                chunks.push(&text.as_bytes()[from..cut]);
+                from = cut;
+            }
+            chunks.push(&text.as_bytes()[from..]);
+            prop_assert_eq!(masked(&secrets, &chunks), whole);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Second names of secret files: a hard link gives a secret an innocent name, so a file with
+//! several names is compared, by device and number, with the secrets of the workspace.
+//!
+//! Nothing is looked at before a file with several names is opened. What could not be looked at
+//! within the bounds counts as not known, and then such a file is not opened.
+
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::secrets::is_secret;
+use crate::tools::workspace::Entry;
+
+/// How long what was found is taken for true.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Names that are looked at.
+const NAMES_MAX: usize = 500_000;
+
+/// How long that may take: nothing else is done meanwhile.
+const TIME_MAX: Duration = Duration::from_millis(400);
+
+/// Folders full of other people's files, with as many links as there are projects.
+const SKIPPED: [&str; 2] = ["node_modules", ".git"];
+
+/// The secrets of a workspace that have more than one name.
+#[derive(Debug)]
+pub struct SecretLinks {
+    roots: Vec<PathBuf>,
+    known: Mutex<Option<Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    since: Instant,
+    secrets: HashSet<(u64, u64)>,
+    complete: bool,
+}
+
+/// What a file with several names is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Linked {
+    /// Nothing secret.
+    Open,
+    /// A secret under another name.
+    Secret,
+    /// There are too many names to say.
+    Unknown,
+}
+
+impl SecretLinks {
+    pub(crate) fn new(roots: Vec<PathBuf>) -> SecretLinks {
+        SecretLinks { roots, known: Mutex::default() }
+    }
+
+    /// What the file is that `entry` describes.
+    pub(crate) fn judge(&self, entry: &Entry) -> Linked {
+        if entry.links < 2 {
+            return Linked::Open;
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|known| known.since.elapsed() > FRESH) {
+            *known = Some(survey(&self.roots, NAMES_MAX));
+        }
+        let Some(known) = known.as_ref() else { return Linked::Unknown };
+        match (known.secrets.contains(&(entry.dev, entry.ino)), known.complete) {
+            (true, _) => Linked::Secret,
+            (false, true) => Linked::Open,
+            (false, false) => Linked::Unknown,
+        }
+    }
+}
+
+/// Looks at every name below the roots, and at the files whose names make them secrets.
+fn survey(roots: &[PathBuf], names_max: usize) -> Known {
+    let mut survey = Survey {
+        begin: Instant::now(),
+        names: 0,
+        names_max,
+        secrets: HashSet::new(),
+        text: String::new(),
+    };
+    let complete = roots.iter().all(|root| survey.below(root));
+    Known { since: survey.begin, secrets: survey.secrets, complete }
+}
+
+struct Survey {
+    begin: Instant,
+    names: usize,
+    names_max: usize,
+    secrets: HashSet<(u64, u64)>,
+    /// Made once, for every name.
+    text: String,
+}
+
+/// A folder to look into.
+struct Folder {
+    path: PathBuf,
+    /// Its name, unless it is a root.
+    name: String,
+    /// Whether all in it is secret.
+    is_secret: bool,
+}
+
+impl Survey {
+    /// Looks at everything below `root`. `false`: there was no time for all of it.
+    fn below(&mut self, root: &Path) -> bool {
+        let mut open =
+            vec![Folder { path: root.to_owned(), name: String::new(), is_secret: false }];
+        while let Some(folder) = open.pop() {
+            let Ok(entries) = std::fs::read_dir(&folder.path) else { continue };
+            for entry in entries.flatten() {
+                self.names += 1;
+                let is_late = self.names.is_multiple_of(1024) && self.begin.elapsed() > TIME_MAX;
+                if self.names > self.names_max || is_late {
+                    return false;
+                }
+                let Ok(kind) = entry.file_type() else { continue };
+                let name = entry.file_name();
+                if kind.is_dir() && !SKIPPED.iter().any(|skipped| name == *skipped) {
+                    let name = name.to_string_lossy().into_owned();
+                    // What a file in it would be by its folder alone.
+                    let is_secret = folder.is_secret || self.is_secret(&folder.name, &name, "/x");
+                    open.push(Folder { path: entry.path(), name, is_secret });
+                } else if kind.is_file()
+                    && (folder.is_secret
+                        || self.is_secret(&folder.name, &name.to_string_lossy(), ""))
+                    && let Ok(about) = entry.metadata()
+                    && about.nlink() > 1
+                {
+                    self.secrets.insert((about.dev(), about.ino()));
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether `name` in the folder `above` is one of a secret.
+    fn is_secret(&mut self, above: &str, name: &str, below: &str) -> bool {
+        self.text.clear();
+        for part in [above, "/", name, below] {
+            self.text.push_str(part);
+        }
+        is_secret(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    fn entry(path: &Path) -> Entry {
+        Entry::of(OwnedFd::from(fs::File::open(path).unwrap())).unwrap()
+    }
+
+    #[test]
+    fn a_secret_is_one_under_any_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("deep/.aws")).unwrap();
+        fs::write(at(".env"), "KEY=1").unwrap();
+        fs::write(at("deep/.aws/config"), "KEY=2").unwrap();
+        fs::write(at("open"), "").unwrap();
+        fs::hard_link(at(".env"), at("notes.txt")).unwrap();
+        fs::hard_link(at("deep/.aws/config"), at("other.txt")).unwrap();
+        fs::hard_link(at("open"), at("open too")).unwrap();
+        fs::create_dir_all(at(".env.d/.env")).unwrap();
+        fs::hard_link(at("open"), at(".env.d/.env/is a folder here")).unwrap();
+        fs::create_dir_all(at("home/.config/gcloud/a")).unwrap();
+        fs::write(at("home/.config/gcloud/a/b"), "KEY=3").unwrap();
+        fs::hard_link(at("home/.config/gcloud/a/b"), at("third.txt")).unwrap();
+        let links = SecretLinks::new(vec![dir.path().to_owned()]);
+        assert_eq!(links.judge(&entry(&at("notes.txt"))), Linked::Secret);
+        assert_eq!(links.judge(&entry(&at("other.txt"))), Linked::Secret);
+        assert_eq!(links.judge(&entry(&at("third.txt"))), Linked::Secret);
+        assert_eq!(links.judge(&entry(&at("open"))), Linked::Open);
+        assert!(!survey(&[dir.path().to_owned()], 3).complete);
+    }
+}

@@ -1,0 +1,159 @@
+//! How names are printed for a model, and read back.
+//!
+//! A name can hold any byte but `/` and NUL. One that would be misread in a list of names is put
+//! in quotes and escaped, without loss, and a path in that form means the name again.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::failure::printable;
+
+/// `path` as a model reads it, and may write it.
+pub(crate) fn shown(path: &Path) -> String {
+    if let Some(text) = path.to_str()
+        && is_plain(text)
+    {
+        return text.to_owned();
+    }
+    let mut shown = String::from("\"");
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '"' | '\\' => shown.extend(['\\', c]),
+                '\t' => shown.push_str("\\t"),
+                // Control characters and those that hide or reorder others.
+                c => shown.push_str(&printable(c.encode_utf8(&mut [0; 4]))),
+            }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    shown.push('"');
+    shown
+}
+
+/// Whether a name can stand in a list as it is.
+fn is_plain(text: &str) -> bool {
+    !text.starts_with('"')
+        && !text.contains(['\t', '\n'])
+        && !text.contains("  ")
+        && !text.contains(" -> ")
+        && text.trim() == text
+        && !text.split('/').any(|name| name.starts_with('"'))
+        && printable(text) == text
+}
+
+/// What `text` means if it, or a name in it, has the form that [`shown`] gives.
+pub(crate) fn read_back(text: &str) -> Option<PathBuf> {
+    if !text.contains('"') {
+        return None;
+    }
+    if let Some(name) = unquoted(text) {
+        return Some(PathBuf::from(name));
+    }
+    let mut found = false;
+    let names = text.split('/').map(|name| match unquoted(name) {
+        Some(name) => {
+            found = true;
+            name
+        }
+        None => OsString::from(name),
+    });
+    let bytes: Vec<Vec<u8>> = names.map(OsString::into_vec).collect();
+    found.then(|| PathBuf::from(OsString::from_vec(bytes.join(&b'/'))))
+}
+
+fn unquoted(text: &str) -> Option<OsString> {
+    let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+    let mut bytes: Vec<u8> = Vec::with_capacity(inner.len());
+    let mut rest = inner.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '"' => return None,
+            '\\' => escape(&mut rest, &mut bytes)?,
+            c => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    // No file has such a name.
+    (!bytes.is_empty() && !bytes.contains(&0)).then(|| OsString::from_vec(bytes))
+}
+
+/// Reads what stands behind a backslash.
+fn escape(rest: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> {
+    let c = match rest.next()? {
+        c @ ('"' | '\\') => c,
+        'n' => '\n',
+        't' => '\t',
+        'r' => '\r',
+        'x' => {
+            let (digits, after) = rest.as_str().split_at_checked(2)?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            *rest = after.chars();
+            return Some(());
+        }
+        'u' => {
+            let (digits, after) = rest.as_str().strip_prefix('{')?.split_once('}')?;
+            *rest = after.chars();
+            char::from_u32(u32::from_str_radix(digits, 16).ok()?)?
+        }
+        _ => return None,
+    };
+    bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn shows_plain_names_as_they_are() {
+        for name in ["a.rs", "with space.txt", "it's", "a\"b", "back\\slash", "é/ü", "a\\n"] {
+            assert_eq!(shown(Path::new(name)), name);
+        }
+        let table: [(&[u8], &str); 7] = [
+            (b"a\nb", r#""a\nb""#),
+            (b"a\xffb.txt", r#""a\xffb.txt""#),
+            (b"\"a\"", r#""\"a\"""#),
+            (b" a", r#"" a""#),
+            (b"a  5 bytes", r#""a  5 bytes""#),
+            (b"a\x1b[2J\\", r#""a\u{1b}[2J\\""#),
+            ("a\u{202e}b".as_bytes(), r#""a\u{202e}b""#),
+        ];
+        for (name, expected) in table {
+            assert_eq!(shown(Path::new(OsStr::from_bytes(name))), expected);
+        }
+    }
+
+    #[test]
+    fn reads_a_quoted_name_in_a_path() {
+        let read = |text| read_back(text).map(|path| path.into_os_string().into_vec());
+        assert_eq!(read(r#"sub/"a\nb"/c"#), Some(b"sub/a\nb/c".to_vec()));
+        assert_eq!(read(r#""sub/a\xff""#), Some(b"sub/a\xff".to_vec()));
+        for other in ["plain", "it's \"x", r#""a\qb""#, r#""""#, r#""a\x00""#, r#""\x"#] {
+            assert_eq!(read(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_means_the_same_again(
+            bytes in prop::collection::vec(1_u8.., 1..20).prop_filter(
+                "no slash", |bytes| !bytes.contains(&b'/'))
+        ) {
+            let name = Path::new(OsStr::from_bytes(&bytes));
+            let text = shown(name);
+            let means = read_back(&text).unwrap_or_else(|| PathBuf::from(&text));
+            prop_assert!(!text.chars().any(char::is_control));
+            prop_assert_eq!(means.as_path(), name);
+        }
+    }
+}

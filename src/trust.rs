@@ -1,0 +1,252 @@
+//! Which projects the user trusts, and with exactly which settings.
+//!
+//! Trust belongs to a folder (its real path, device and inode) and to the bytes of its
+//! configuration: what changes has to be trusted anew. It is never inherited, not even by a
+//! worktree. It lies in a sealed file of the state directory, as grants do.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::failure::{Exit, Failure, printable};
+use crate::project::Identity;
+use crate::sealed::{Distrust, Vault};
+
+/// The name of the file.
+pub(crate) const FILE: &str = "trust";
+/// Projects that are trusted at once.
+const PROJECTS_MAX: usize = 1000;
+/// Bytes of the settings of one project that are kept to show what changed.
+const SETTINGS_BYTES_MAX: usize = 64 << 10;
+const VERSION: u32 = 1;
+
+/// A project that is trusted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trusted {
+    /// Which folder.
+    pub project: Identity,
+    /// SHA-256 of its configuration file, in hex.
+    pub digest: String,
+    /// When: milliseconds since 1970.
+    pub trusted_ms: u64,
+    /// What was agreed to, by key; empty if that was too much to keep.
+    pub settings: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Book {
+    v: u32,
+    projects: Vec<Trusted>,
+}
+
+/// Where trust is kept.
+#[derive(Debug, Clone)]
+pub struct Trust {
+    vault: Vault,
+}
+
+impl Trust {
+    /// The trust that is kept in `vault`.
+    pub fn new(vault: Vault) -> Trust {
+        Trust { vault }
+    }
+
+    /// Every trusted project, the oldest first.
+    pub fn all(&self) -> Result<Vec<Trusted>, Distrust> {
+        let Some(text) = self.vault.read(FILE)?.text else { return Ok(Vec::new()) };
+        match serde_json::from_str::<Book>(&text) {
+            Ok(book) if book.v == VERSION => Ok(book.projects),
+            _ => Err(Distrust {
+                path: self.vault.path(FILE),
+                what: "it was written by another version of posse, or is damaged".to_owned(),
+                fix: "`posse trust clear` moves it aside and begins anew".to_owned(),
+            }),
+        }
+    }
+
+    /// What is trusted of exactly this folder.
+    pub fn find(&self, project: &Identity) -> Result<Option<Trusted>, Distrust> {
+        let all = self.all()?;
+        Ok(all.into_iter().find(|trusted| trusted.project == *project))
+    }
+
+    /// Trusts a project with these settings, and nothing that was trusted of its path before.
+    pub fn add(&self, mut trusted: Trusted) -> Result<(), Failure> {
+        let size = serde_json::to_string(&trusted.settings).map_or(usize::MAX, |text| text.len());
+        if size > SETTINGS_BYTES_MAX {
+            trusted.settings = BTreeMap::new();
+        }
+        self.change(|projects| {
+            projects.retain(|known| known.project.path != trusted.project.path);
+            if projects.len() >= PROJECTS_MAX {
+                let what = format!("{PROJECTS_MAX} projects are trusted already");
+                let fix = "`posse trust list` shows them, `posse trust revoke PATH` ends one";
+                return Err(Failure::new("TRU003", Exit::Session, what).fix(fix));
+            }
+            projects.push(trusted);
+            Ok(true)
+        })
+    }
+
+    /// Ends the trust in what is, or was, at this path. `false`: there was none.
+    pub fn revoke(&self, path: &str) -> Result<bool, Failure> {
+        let mut found = false;
+        self.change(|projects| {
+            let before = projects.len();
+            projects.retain(|known| known.project.path != path);
+            found = projects.len() < before;
+            Ok(found)
+        })?;
+        Ok(found)
+    }
+
+    /// Ends all trust. A file that is not believed is moved aside; returns where it is.
+    pub fn clear(&self, now_ms: u64) -> Result<Option<PathBuf>, Failure> {
+        if self.all().is_err() {
+            return self.vault.set_aside(FILE, &format!("bad-{now_ms}")).map(Some);
+        }
+        self.change(|projects| {
+            projects.clear();
+            Ok(true)
+        })?;
+        Ok(None)
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Vec<Trusted>) -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let changed = self.vault.update::<Failure>(FILE, |text| {
+            let mut book = match text {
+                None => Book::default(),
+                Some(text) => serde_json::from_str(text).map_err(|error| {
+                    Failure::new("TRU003", Exit::Session, "the stored trust is damaged")
+                        .because(error.to_string())
+                        .fix("`posse trust clear` begins anew")
+                })?,
+            };
+            book.v = VERSION;
+            let changed = change(&mut book.projects)?;
+            let text = serde_json::to_string_pretty(&book).unwrap_or_default();
+            Ok(changed.then_some(text))
+        });
+        changed.map(|_| ())
+    }
+}
+
+/// What is different, one line a setting: `-` was, `+` is. Values are as `shown` makes them.
+pub fn difference(
+    before: &BTreeMap<String, Value>,
+    now: &BTreeMap<String, Value>,
+    shown: impl Fn(&str, &Value) -> String,
+) -> String {
+    let mut text = String::new();
+    let keys: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    for key in keys {
+        let (was, is) = (before.get(key), now.get(key));
+        if was == is {
+            continue;
+        }
+        for (sign, value) in [('-', was), ('+', is)] {
+            if let Some(value) = value {
+                let line = printable(&format!("{sign} {key} = {}", shown(key, value)));
+                // Writing to a string cannot fail.
+                let _: std::fmt::Result = writeln!(text, "  {line}");
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn trusted(folder: &Path, digest: &str) -> Trusted {
+        Trusted {
+            project: Identity::of(folder).unwrap(),
+            digest: digest.to_owned(),
+            trusted_ms: 1,
+            settings: [("model".to_owned(), json!(digest))].into(),
+        }
+    }
+
+    #[test]
+    fn belongs_to_a_folder_and_not_to_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let trust = Trust::new(Vault::new(dir.path().join("state")));
+        let project = dir.path().join("p");
+        fs::create_dir(&project).unwrap();
+        let identity = Identity::of(&project).unwrap();
+        assert_eq!(trust.find(&identity).unwrap(), None);
+        trust.add(trusted(&project, "one")).unwrap();
+        assert_eq!(trust.find(&identity).unwrap().unwrap().digest, "one");
+        trust.add(trusted(&project, "two")).unwrap();
+        assert_eq!(trust.all().unwrap().len(), 1, "trusted anew, not twice");
+        // Somebody puts another folder in its place.
+        fs::rename(&project, dir.path().join("old")).unwrap();
+        fs::create_dir(&project).unwrap();
+        let other = Identity::of(&project).unwrap();
+        assert_eq!(trust.find(&other).unwrap(), None);
+        let moved = Identity::of(&dir.path().join("old")).unwrap();
+        assert_eq!(trust.find(&moved).unwrap(), None);
+        assert!(trust.revoke(&identity.path).unwrap());
+        assert!(!trust.revoke(&identity.path).unwrap());
+        assert_eq!(trust.all().unwrap(), []);
+    }
+
+    #[test]
+    fn believes_no_file_that_somebody_else_wrote() {
+        let dir = tempfile::tempdir().unwrap();
+        let vault = Vault::new(dir.path().join("state"));
+        let trust = Trust::new(vault.clone());
+        trust.add(trusted(dir.path(), "one")).unwrap();
+        let text = fs::read_to_string(vault.path(FILE)).unwrap().replace("one", "two");
+        fs::write(vault.path(FILE), text).unwrap();
+        let identity = Identity::of(dir.path()).unwrap();
+        assert!(trust.find(&identity).unwrap_err().line().starts_with("CFG010"));
+        assert_eq!(trust.add(trusted(dir.path(), "two")).unwrap_err().code, "CFG010");
+        let aside = trust.clear(7).unwrap().unwrap();
+        assert!(fs::read_to_string(aside).unwrap().contains("two"));
+        assert_eq!(trust.all().unwrap(), []);
+        trust.add(trusted(dir.path(), "three")).unwrap();
+        assert_eq!(trust.clear(8).unwrap(), None);
+        assert_eq!(trust.all().unwrap(), []);
+    }
+
+    #[test]
+    fn keeps_no_more_than_it_can_show() {
+        let dir = tempfile::tempdir().unwrap();
+        let trust = Trust::new(Vault::new(dir.path().join("state")));
+        let mut large = trusted(dir.path(), "one");
+        large.settings.insert("permissions".to_owned(), json!("x".repeat(SETTINGS_BYTES_MAX)));
+        trust.add(large).unwrap();
+        assert!(trust.all().unwrap()[0].settings.is_empty());
+    }
+
+    #[test]
+    fn shows_what_changed() {
+        let map = |pairs: &[(&str, Value)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
+        };
+        let before = map(&[("a", json!(1)), ("b", json!("x")), ("c", json!(true))]);
+        let now = map(&[("b", json!("y\u{1b}[2J")), ("c", json!(true)), ("d", json!([1]))]);
+        let text = difference(&before, &now, |_, value| value.to_string());
+        insta::assert_snapshot!(text, @r#"
+          - a = 1
+          - b = "x"
+          + b = "y\u001b[2J"
+          + d = [1]
+        "#);
+    }
+}

@@ -1,0 +1,102 @@
+//! What the user decided for longer than a session: where it is kept, and the commands around it.
+
+use std::io::{self, BufWriter};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::event::{Event, Scope};
+use posse_actors::ports::GrantStore;
+
+use crate::cli::{GrantsAction, GrantsArgs, PlaceArgs};
+use crate::config::{self, Dirs, Environment, Loaded, Notice, Settings};
+use crate::failure::{Exit, Failure};
+use crate::grants::commands::Desk;
+use crate::grants::{GrantSettings, Grants};
+use crate::project::{self, Identity};
+use crate::provider::presets;
+use crate::sealed::Vault;
+use crate::trust::{Trust, Trusted};
+use crate::wiring::world::now_ms;
+use crate::wiring::{Place, place};
+
+/// What is trusted of the project at `root`, as far as it has a file of its own; and what is
+/// wrong with where that is kept.
+pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Notice>) {
+    if config::project_file(root).symlink_metadata().is_err() {
+        return (None, None);
+    }
+    let Ok(identity) = Identity::of(root) else { return (None, None) };
+    match Trust::new(Vault::new(&dirs.state)).find(&identity) {
+        Ok(trusted) => (trusted, None),
+        Err(distrust) => {
+            let line = distrust.line();
+            let text = line.strip_prefix("CFG010: ").unwrap_or(&line).to_owned();
+            (None, Some(Notice { code: "CFG010", text }))
+        }
+    }
+}
+
+/// Providers that exist without being configured, and the variables with their keys.
+pub(crate) fn presets() -> Vec<(&'static str, Option<&'static str>)> {
+    presets::all().iter().map(|preset| (preset.name, preset.key_variable)).collect()
+}
+
+/// What a repository wanted and did not get: it belongs into the journal.
+pub(crate) fn ignored(loaded: &Loaded) -> Vec<Event> {
+    let about_project = |notice: &&Notice| matches!(notice.code, "CFG005" | "CFG010" | "TRU001");
+    let event = |notice: &Notice| Event::ConfigIgnored {
+        code: notice.code.to_owned(),
+        message: notice.text.clone(),
+    };
+    loaded.notices.iter().filter(about_project).map(event).collect()
+}
+
+/// The grants of a session in `cwd`. Nothing is read before the first call is judged.
+pub(crate) fn grants(
+    cwd: &Path,
+    dirs: &Dirs,
+    settings: &Settings,
+    tier: &str,
+) -> Arc<dyn GrantStore> {
+    let vault = Vault::new(&dirs.state);
+    Arc::new(Grants::new(vault, project_of(cwd), keeping(settings, tier)))
+}
+
+/// Whose permissions count in `cwd`: worktrees share those of their repository.
+fn project_of(cwd: &Path) -> Option<Identity> {
+    project::shared_identity(&project::root_of(cwd)).ok()
+}
+
+fn keeping(settings: &Settings, tier: &str) -> GrantSettings {
+    let kept = &settings.persistent_grants;
+    let widest = match (kept.enabled, kept.scope.as_str()) {
+        (true, "global") => Scope::Global,
+        (true, "project") => Scope::Project,
+        _ => Scope::Session,
+    };
+    GrantSettings { widest, ttl: Duration::from_millis(kept.ttl_ms), tier: tier.to_owned() }
+}
+
+pub(crate) fn run_grants(
+    args: &GrantsArgs,
+    environment: &Environment,
+) -> Result<Exit, Vec<Failure>> {
+    let place_args = PlaceArgs { cwd: args.cwd.clone(), ..PlaceArgs::default() };
+    let Place { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
+    let desk = Desk {
+        vault: Vault::new(&dirs.state),
+        project: project_of(&cwd),
+        // What confines commands is not found out for a list.
+        settings: keeping(&loaded.settings, "full"),
+        now_ms: now_ms(),
+        json: args.json,
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let ended = match &args.action {
+        GrantsAction::List { all } => desk.list(*all, &mut out),
+        GrantsAction::Revoke { ids } => desk.revoke(ids, &mut out),
+        GrantsAction::Clear => desk.clear(&mut out),
+    };
+    ended.map_err(|failure| vec![failure])
+}

@@ -1,0 +1,555 @@
+//! Confinement: the same commands within each way of confining, and what each reports.
+//!
+//! A way that does not work on a machine fails here: user namespaces and bubblewrap are what the
+//! tests need, and `./check` installs what can be installed.
+
+#![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
+#![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use posse::sandbox::{
+    Backend, Directory, Exit, Outcome, RunError, Sandbox, Spawn, Surroundings, Update, Wanted,
+};
+use posse_actors::ports::Confinement;
+use serde_json::Value;
+
+/// Every way of confining.
+const BACKENDS: [Backend; 3] = [Backend::Namespaces, Backend::Bubblewrap, Backend::Landlock];
+
+/// The ways that arrange a file system.
+const FULL: [Backend; 2] = [Backend::Namespaces, Backend::Bubblewrap];
+
+/// A workspace, something beside it, and a sandbox.
+struct Place {
+    folder: tempfile::TempDir,
+    sandbox: Sandbox,
+    network: bool,
+    profile: &'static str,
+    timeout: Duration,
+}
+
+/// What a run came to.
+struct Ran {
+    outcome: Outcome,
+    report: Value,
+    text: String,
+    /// When it began, after everything was prepared.
+    began: Instant,
+}
+
+impl Place {
+    fn new(backend: Backend) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("work");
+        for name in ["work", "outside", "state/tmp"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        std::fs::write(folder.path().join("outside/file"), "outside").unwrap();
+        std::fs::write(folder.path().join("state/grants"), "grants").unwrap();
+        let surroundings = Surroundings {
+            roots: vec![root],
+            own: vec![folder.path().join("state")],
+            ..Surroundings::default()
+        };
+        let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
+        Place {
+            sandbox: Sandbox::with_helper(helper, Vec::new())
+                .confined(Wanted::Exactly(backend), surroundings),
+            folder,
+            network: false,
+            profile: "workspace-write",
+            timeout: Duration::from_mins(1),
+        }
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join(below)
+    }
+
+    fn spawn(&self, command: &str) -> Spawn {
+        let (program, arguments) = self.sandbox.shell_command(command);
+        Spawn {
+            program,
+            arguments,
+            directory: Directory::Path(self.path("work")),
+            environment: vec![("AT".into(), self.folder.path().into())],
+            confinement: Confinement {
+                profile: self.profile.to_owned(),
+                writable_roots: vec![self.path("work").to_str().unwrap().to_owned()],
+                network: self.network,
+            },
+            timeout: self.timeout,
+            scratch: self.path("state/tmp"),
+            spill: self.path("state/outputs/call.txt"),
+            output_bytes_max: 32 << 10,
+            spill_bytes_max: 1 << 20,
+            dialogue: None,
+        }
+    }
+
+    async fn try_run(&self, command: &str) -> Result<Ran, RunError> {
+        let mut report = Value::Null;
+        let mut began = Instant::now();
+        let outcome = self.sandbox.run(self.spawn(command), |update| {
+            if let Update::Enforced { report: enforced, .. } = update {
+                report = enforced;
+                began = Instant::now();
+            }
+        });
+        let outcome = outcome.await?;
+        let both = [&outcome.output.head[..], &outcome.output.tail].concat();
+        let text = String::from_utf8_lossy(&both).into_owned();
+        Ok(Ran { outcome, report, text, began })
+    }
+
+    async fn run(&self, command: &str) -> Ran {
+        self.try_run(command).await.unwrap_or_else(|error| panic!("{command}: {error:?}"))
+    }
+}
+
+#[tokio::test]
+async fn writes_below_its_roots_and_nowhere_else() {
+    for backend in BACKENDS {
+        let place = Place::new(backend);
+        let ran = place
+            .run(
+                "echo x > in && mkdir d && mv in d/in && cat d/in && echo y > $TMPDIR/y && cat $TMPDIR/y
+                 for to in $AT/outside/new $AT/outside/file $HOME/.posse-test /etc/posse-test; do
+                   (echo z > $to) 2>/dev/null && echo wrote $to
+                 done; rm -f $AT/outside/file 2>/dev/null; ln $AT/outside/file l 2>/dev/null; ls",
+            )
+            .await;
+        assert_eq!(ran.text, "x\ny\nd\n", "{backend:?}");
+        assert_eq!(std::fs::read_to_string(place.path("outside/file")).unwrap(), "outside");
+        assert!(!place.path("outside/new").exists());
+        assert_eq!(std::fs::read_to_string(place.path("work/d/in")).unwrap(), "x\n");
+        assert_eq!(ran.report["tier"], backend.tier().as_str());
+        assert_eq!(ran.report["backend"], backend.as_str());
+        assert_eq!(ran.report["noNewPrivileges"], true);
+        assert_eq!(ran.report["capabilities"], false);
+        assert!(ran.report["seccomp"]["calls"].as_u64().unwrap() > 60, "{}", ran.report);
+        assert!(ran.report["landlock"]["version"].as_u64().unwrap() >= 3, "{}", ran.report);
+    }
+}
+
+#[tokio::test]
+async fn writes_nothing_where_it_may_only_look() {
+    for backend in BACKENDS {
+        let mut place = Place::new(backend);
+        std::fs::write(place.path("work/file"), "text").unwrap();
+        place.profile = "read-only";
+        let command = "cat file; (echo x > file) 2>/dev/null && echo wrote; echo t > $TMPDIR/t; cat $TMPDIR/t";
+        assert_eq!(place.run(command).await.text, "textt\n", "{backend:?}");
+        place.profile = "workspace-write";
+        assert_eq!(place.run(command).await.text, "textwrote\nt\n", "{backend:?}");
+        place.profile = "no-such";
+        let error = place.try_run(command).await.map(drop).unwrap_err();
+        assert!(error.to_string().contains("no-such"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn sees_nothing_of_our_own_folders_but_its_temporary_one() {
+    for backend in BACKENDS {
+        let place = Place::new(backend);
+        let ran = place
+            .run("cat $AT/state/grants 2>/dev/null; (echo > $AT/state/new) 2>/dev/null; echo x > $TMPDIR/x && cat $TMPDIR/x")
+            .await;
+        assert_eq!(ran.text, "x\n", "{backend:?}");
+        assert!(!place.path("state/new").exists());
+    }
+}
+
+#[tokio::test]
+async fn has_processes_devices_and_folders_of_its_own() {
+    for backend in FULL {
+        let place = Place::new(backend);
+        let ran = place
+            .run(
+                "ls /run /var/tmp; ls /dev | tr '\\n' ' '; echo
+                 [ $(ls -d /proc/[0-9]* | wc -l) -lt 10 ] && echo few
+                 echo x > /tmp/x && cat /tmp/x; echo x > /dev/null && cut -d' ' -f6 /proc/$$/stat
+                 (echo > /proc/sys/kernel/core_pattern) 2>/dev/null && echo sysctl; hostname > $TMPDIR/h",
+            )
+            .await;
+        let lines: Vec<&str> = ran.text.lines().collect();
+        let [folders @ .., devices, few, x, session] = &lines[..] else { panic!("{lines:?}") };
+        let seen: Vec<&&str> =
+            folders.iter().filter(|line| !line.is_empty() && !line.ends_with(':')).collect();
+        assert!(seen.is_empty(), "{backend:?} {seen:?}");
+        assert!(!devices.contains("vda") && devices.contains("urandom"), "{devices}");
+        assert_eq!((*few, *x), ("few", "x"), "{backend:?}");
+        assert!(session.parse::<i32>().unwrap() < 10, "{session}");
+        assert!(!Path::new("/tmp/x").exists());
+    }
+}
+
+#[tokio::test]
+async fn keeps_exits_signals_order_and_stragglers() {
+    for backend in BACKENDS {
+        let place = Place::new(backend);
+        for (command, exit) in [
+            ("exit 255", Exit::Code(255)),
+            ("no-such-program-here", Exit::Code(127)),
+            ("kill -SEGV $$", Exit::Signal(11)),
+            ("kill -KILL $$", Exit::Signal(9)),
+            ("exit 0", Exit::Code(0)),
+        ] {
+            assert_eq!(place.run(command).await.outcome.exit, exit, "{backend:?} {command}");
+        }
+        let ran = place.run("echo one; echo two >&2; (sleep 0.1; echo three) & exit 3").await;
+        assert_eq!(ran.text, "one\ntwo\nthree\n", "{backend:?}");
+        assert_eq!((ran.outcome.exit, ran.outcome.stragglers), (Exit::Code(3), 0));
+        let begin = Instant::now();
+        let ran = place.run("setsid sleep 300 >/dev/null 2>&1 & sleep 301 & echo done").await;
+        assert_eq!((ran.text.as_str(), ran.outcome.stragglers), ("done\n", 2), "{backend:?}");
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn ends_when_its_time_is_up_and_when_it_is_dropped() {
+    for backend in BACKENDS {
+        let mut place = Place::new(backend);
+        place.timeout = Duration::from_millis(500);
+        let ran = place.run("trap 'echo term; exit 5' TERM; echo begin; sleep 300 & wait").await;
+        assert_eq!(ran.text, "begin\nterm\n", "{backend:?}");
+        assert_eq!(ran.outcome.exit, Exit::TimedOut);
+        let begin = Instant::now();
+        let ran = place.run("trap '' TERM; setsid sleep 300 & sleep 301").await;
+        assert_eq!(ran.outcome.exit, Exit::TimedOut);
+        assert!(begin.elapsed() < Duration::from_secs(3));
+        place.timeout = Duration::from_mins(1);
+        let path = place.path("work/mark");
+        let run = place.sandbox.run(place.spawn("echo x > mark; exec sleep 4321.5"), |_| {});
+        let written = async {
+            while !path.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            outcome = run => panic!("{outcome:?}"),
+            () = written => {}
+        }
+        let begin = Instant::now();
+        let ours = || {
+            let processes = std::fs::read_dir("/proc").unwrap().flatten();
+            processes.filter(|process| {
+                let folder = process.path();
+                let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
+                let cwd = std::fs::read_link(folder.join("cwd")).unwrap_or_default();
+                line.windows(6).any(|part| part == b"4321.5") && cwd == place.path("work")
+            })
+        };
+        while ours().count() > 0 {
+            assert!(begin.elapsed() < Duration::from_secs(5), "{backend:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn reaches_no_network_unless_it_may() {
+    let python =
+        |body: &str| format!("python3 -c 'import socket,os\n{body}' 2>/dev/null || echo no");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let tcp =
+        python(&format!("socket.create_connection((\"127.0.0.1\",{port}),2)\nprint(\"tcp\")"));
+    let udp = python(
+        "socket.socket(socket.AF_INET,socket.SOCK_DGRAM).sendto(b\"x\",(\"192.0.2.1\",53))\nprint(\"udp\")",
+    );
+    let local = python("socket.socket(socket.AF_UNIX)\nprint(\"unix\")");
+    let datagrams = python("socket.socketpair(socket.AF_UNIX,socket.SOCK_DGRAM)\nprint(\"pair\")");
+    let pair = python("a,b=socket.socketpair()\na.send(b\"pair\")\nprint(b.recv(9).decode())");
+    let own = python(
+        "s=socket.create_server((\"127.0.0.1\",0))\nsocket.create_connection(s.getsockname(),2)\nprint(\"loop\")",
+    );
+    for backend in BACKENDS {
+        let mut place = Place::new(backend);
+        for (command, said) in [
+            (&tcp, "no\n"),
+            (&udp, "no\n"),
+            (&local, "no\n"),
+            (&datagrams, "no\n"),
+            (&pair, "pair\n"),
+        ] {
+            assert_eq!(place.run(command).await.text, said, "{backend:?} {command}");
+        }
+        let loopback = if backend == Backend::Landlock { "no\n" } else { "loop\n" };
+        assert_eq!(place.run(&own).await.text, loopback, "{backend:?}");
+        place.network = true;
+        assert_eq!(place.run(&tcp).await.text, "tcp\n", "{backend:?}");
+        assert_eq!(place.run(&local).await.text, "no\n", "{backend:?}");
+    }
+}
+
+#[tokio::test]
+async fn cannot_touch_other_processes_namespaces_or_mounts() {
+    for backend in BACKENDS {
+        let place = Place::new(backend);
+        let ours = std::process::id();
+        let command = format!(
+            "kill -0 {ours} 2>/dev/null && echo signalled
+             unshare -U true 2>/dev/null && echo user; unshare -m true 2>/dev/null && echo mount
+             mount -t tmpfs x /mnt 2>/dev/null && echo mounted; chmod u+s $0 2>/dev/null
+             cp /bin/true t && chmod 4755 t 2>/dev/null && echo setuid; chmod 755 t && ./t && echo ran
+             strace -o /dev/null true 2>/dev/null && echo traced
+             (cat /proc/{ours}/environ) 2>/dev/null; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status | tr -d '\\t\\n'"
+        );
+        let ran = place.run(&command).await;
+        let mut text = ran.text;
+        if backend == Backend::Landlock && !nix::unistd::geteuid().is_root() {
+            // Without a namespace nobody may drop what an ordinary user could get, and does not.
+            let (begin, end) = (text.find("CapBnd:").unwrap(), text.find("NoNewPrivs").unwrap());
+            text.replace_range(begin..end, "CapBnd:0000000000000000");
+        }
+        let expected = "ran\nCapEff:0000000000000000CapBnd:0000000000000000NoNewPrivs:1Seccomp:2";
+        assert_eq!(text, expected, "{backend:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_kept_helper_serves_the_next_command_as_a_new_one_would() {
+    for backend in BACKENDS {
+        let mut place = Place::new(backend);
+        for turn in 0..6 {
+            place.network = turn == 3;
+            place.profile = if turn == 4 { "read-only" } else { "workspace-write" };
+            let ran = place.run(&format!("echo {turn} > turn && cat turn; echo $POSSE_CALL")).await;
+            let lines: Vec<&str> = ran.text.lines().collect();
+            assert!(lines.last().unwrap().starts_with(&format!("{}.", std::process::id())));
+            if turn == 4 {
+                assert!(lines[0].contains("turn"), "{lines:?}");
+            } else {
+                assert_eq!(lines[0], turn.to_string(), "{backend:?}");
+            }
+            let network = if turn == 3 { "inherit" } else { "deny" };
+            assert_eq!(ran.report["network"], network);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fork_bomb_ends_and_the_host_is_usable() {
+    for backend in BACKENDS {
+        let mut place = Place::new(backend);
+        place.timeout = Duration::from_secs(1);
+        let ran = place.run("b() { b | b & b; }; b 2>/dev/null").await;
+        assert!(
+            matches!(ran.outcome.exit, Exit::TimedOut | Exit::Code(_)),
+            "{:?}",
+            ran.outcome.exit
+        );
+        let took = ran.began.elapsed();
+        assert!(took < place.timeout + Duration::from_secs(2), "{backend:?} {took:?}");
+        assert!(std::process::Command::new("/bin/true").status().unwrap().success());
+    }
+}
+
+/// A program that starts the helper where a system call has been taken away.
+fn crippled(place: &Path, calls: &[&str]) -> PathBuf {
+    let path = place.join(calls.join("-"));
+    let helper = env!("CARGO_BIN_EXE_posse");
+    let numbers: Vec<&str> = calls
+        .iter()
+        .map(|call| match *call {
+            "landlock" => "444,445,446",
+            "seccomp" => "317",
+            "unshare" => "272",
+            other => panic!("{other}"),
+        })
+        .collect();
+    // A filter of system calls, as JSON would be too slow to explain: one comparison each.
+    let script = format!(
+        "#!/usr/bin/env python3
+import ctypes, struct, sys, os
+numbers = [{}]
+load = [(0x20, 0, 0, 0)]
+tests = [(0x15, len(numbers) - at, 0, number) for at, number in enumerate(numbers)]
+program = load + tests + [(6, 0, 0, 0x7fff0000), (6, 0, 0, 0x00050000 | 38)]
+code = b''.join(struct.pack('HBBI', *each) for each in program)
+buffer = ctypes.create_string_buffer(code)
+libc = ctypes.CDLL(None)
+libc.prctl(38, 1, 0, 0, 0)
+fprog = struct.pack('HxxxxxxQ', len(program), ctypes.addressof(buffer))
+assert libc.prctl(22, 2, ctypes.create_string_buffer(fprog)) == 0
+os.execv('{helper}', ['posse'] + sys.argv[1:])
+",
+        numbers.join(",")
+    );
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn nothing_runs_where_a_layer_is_missing_broken_or_lies() {
+    let fakes = tempfile::tempdir().unwrap();
+    let script = |name: &str, text: &str| {
+        let path = fakes.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+        path
+    };
+    let with_python = "python3 -c 'import socket; s=socket.socket(fileno=0)";
+    let helpers = [
+        ("gone", PathBuf::from("/no/such/helper")),
+        ("silent", PathBuf::from("/bin/true")),
+        ("killed", script("killed", "kill -KILL $$")),
+        (
+            "garbage",
+            script(
+                "garbage",
+                &format!("{with_python}; s.send(b\"\\xff\\x00 enforced {{\\n\" * 50)'"),
+            ),
+        ),
+        ("endless", script("endless", &format!("{with_python}; s.send(b\"x\" * 100000)'"))),
+        (
+            "weaker",
+            script(
+                "weaker",
+                &format!(
+                    "{with_python}; s.send(b\"enforced {{\\\"tier\\\":\\\"none\\\"}}\\n\")'; touch $0.ran"
+                ),
+            ),
+        ),
+        ("landlock", crippled(fakes.path(), &["landlock"])),
+        ("seccomp", crippled(fakes.path(), &["seccomp"])),
+        ("unshare", crippled(fakes.path(), &["unshare"])),
+    ];
+    for (name, helper) in helpers {
+        for backend in [Backend::Namespaces, Backend::Landlock] {
+            let mut place = Place::new(backend);
+            let surroundings =
+                Surroundings { roots: vec![place.path("work")], ..Surroundings::default() };
+            place.sandbox = Sandbox::with_helper(helper.clone(), Vec::new())
+                .confined(Wanted::Exactly(backend), surroundings);
+            let result = place.try_run("touch ran").await;
+            if (name, backend) == ("unshare", Backend::Landlock) {
+                // It needs none, which shows that the filter takes away only that.
+                assert!(result.is_ok() && place.path("work/ran").exists());
+                continue;
+            }
+            let error = result.map(|ran| ran.text).unwrap_err();
+            assert!(
+                matches!(error, RunError::NotPrepared { .. } | RunError::Start { .. }),
+                "{name}: {error:?}"
+            );
+            assert!(!place.path("work/ran").exists(), "{name} {backend:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_machine_can_do_is_found_by_trying_and_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
+    let find = |helper: &Path| {
+        let wanted = Wanted::Strongest { kept_in: Some(folder.path().join("state")) };
+        let sandbox = Sandbox::with_helper(helper.to_owned(), Vec::new());
+        let sandbox = sandbox.confined(wanted, Surroundings::default());
+        (sandbox.backend(), sandbox.tried().len())
+    };
+    assert_eq!(find(&helper), (Backend::Namespaces, 1));
+    assert_eq!(find(&helper), (Backend::Namespaces, 0));
+    // Another binary is another question.
+    assert_eq!(find(&crippled(folder.path(), &["unshare"])), (Backend::Bubblewrap, 2));
+    assert_eq!(find(&crippled(folder.path(), &["landlock"])), (Backend::Nothing, 3));
+    assert_eq!(find(Path::new("/bin/true")), (Backend::Nothing, 3));
+}
+
+#[tokio::test]
+async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
+    let mut place = Place::new(Backend::Namespaces);
+    let state = place.path("state");
+    let helper = place.path("helper");
+    std::fs::copy(env!("CARGO_BIN_EXE_posse"), &helper).unwrap();
+    let sandbox = |helper: &Path| {
+        Sandbox::with_helper(helper.to_owned(), Vec::new()).confined(
+            Wanted::Strongest { kept_in: Some(state.clone()) },
+            Surroundings { roots: vec![state.with_file_name("work")], ..Surroundings::default() },
+        )
+    };
+    assert_eq!(sandbox(&helper).tier(), "full");
+    assert!(state.join("sandbox-backend").exists());
+    place.sandbox = sandbox(&helper);
+    assert_eq!(place.sandbox.tier(), "full");
+    // From now on the same program does not do it any more.
+    std::fs::remove_file(&helper).unwrap();
+    std::fs::copy("/bin/false", &helper).unwrap();
+    let error = place.try_run("touch ran").await.map(|ran| ran.text).unwrap_err();
+    assert!(matches!(error, RunError::NotPrepared { .. }), "{error:?}");
+    assert!(!place.path("work/ran").exists());
+    assert!(!state.join("sandbox-backend").exists());
+}
+
+mod program {
+    //! What the program as a whole does with it.
+
+    use serde_json::json;
+
+    use crate::model_server::{ModelServer, calls, says};
+    use crate::posse::{Ended, Machine, Running};
+
+    fn with_backend(machine: &Machine, backend: &str, args: &[&str]) -> Ended {
+        let mut command = machine.command(args);
+        command.env("POSSE_SANDBOX_BACKEND", backend);
+        Running::start(command).end()
+    }
+
+    #[test]
+    fn a_required_sandbox_that_is_weaker_ends_with_seven_before_anything_is_asked() {
+        for backend in ["landlock", "nothing"] {
+            let server = ModelServer::start(vec![says("hi")]);
+            let machine = Machine::with(&server);
+            let ended = with_backend(&machine, backend, &["run", "--sandbox-required", "say hi"]);
+            ended.assert_code(7);
+            assert!(ended.stderr.contains("error[SBX003]"), "{}", ended.stderr);
+            assert!(server.requests().is_empty());
+        }
+        for args in [&["run", "--sandbox-required", "say hi"][..], &["run", "say hi"]] {
+            let server = ModelServer::start(vec![says("hi")]);
+            let machine =
+                Machine::configured(&server, &json!({"sandbox": {"required": true}}), &json!({}));
+            with_backend(&machine, "namespaces", args).assert_code(0);
+            let off = with_backend(&machine, "namespaces", &["run", "--sandbox", "off", "say hi"]);
+            off.assert_code(7);
+        }
+    }
+
+    #[test]
+    fn says_and_records_what_confines_a_session() {
+        for (backend, tier) in [
+            ("namespaces", "full"),
+            ("bubblewrap", "full"),
+            ("landlock", "reduced"),
+            ("nothing", "none"),
+        ] {
+            let command =
+                json!({"command": "(echo x > $HOME/escaped) 2>/dev/null; echo in > made"});
+            let server = ModelServer::start(vec![calls(&[("bash", command)]), says("done")]);
+            let machine = Machine::with(&server);
+            let ended = with_backend(
+                &machine,
+                backend,
+                &["run", "--output-format", "stream-json", "--yes", "do it"],
+            );
+            ended.assert_code(0);
+            assert!(ended.stderr.contains(&format!("sandbox {tier}")), "{}", ended.stderr);
+            let events = ended.events();
+            let enforced = events.iter().find(|event| event["type"] == "sandbox.enforced").unwrap();
+            assert_eq!(
+                (&enforced["tier"], &enforced["report"]["backend"]),
+                (&json!(tier), &json!(backend))
+            );
+            assert_eq!(machine.read("made"), "in\n");
+            assert_eq!(machine.path("home/escaped").exists(), tier == "none");
+            let prompt = server.requests()[0]["messages"][0]["content"].to_string();
+            assert!(prompt.contains(&format!("{tier}; ")), "{prompt}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a confined command must not be able to do, each with a twin that must work.
+//!
+//! A row is a script that prints `DONE` if it got what it wanted. Run where it is forbidden, it
+//! must come to its end without that, and leave the host as it was. Run where it is allowed, it
+//! must print it: a row whose script is broken fails there. No row is ever left out.
+
+mod calls;
+mod control;
+mod differential;
+mod everyday;
+mod network;
+mod processes;
+mod secret;
+mod world;
+mod writes;
+
+use posse::sandbox::Backend;
+
+use world::World;
+
+/// Where a row must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tiers {
+    Both,
+    /// The reduced tier cannot hold this, and does not promise it.
+    Full,
+}
+
+/// Where the twin runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Twin {
+    /// Under the same confinement.
+    Inside,
+    /// Under the same confinement, with the network.
+    Network,
+    /// Without any: what is forbidden is forbidden everywhere.
+    Unconfined,
+}
+
+/// What shows that a row holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// The script does not get what it wants, and what is outside is as it was.
+    Denied,
+    /// What it did, it did to itself only: nothing of it is on the host.
+    Nowhere,
+    /// After it nothing is planted, and what was protected is as it was.
+    Undone,
+    /// No secret is in what it printed.
+    Silent,
+}
+
+/// One thing that must not be possible, and its twin.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    name: &'static str,
+    tiers: Tiers,
+    proof: Proof,
+    /// What is done, in terms of what the next two set.
+    script: &'static str,
+    forbidden: &'static str,
+    allowed: &'static str,
+    twin: Twin,
+}
+
+fn tables() -> Vec<(&'static str, Vec<Row>)> {
+    vec![
+        ("writes", writes::rows()),
+        ("control", control::rows()),
+        ("secret", secret::rows()),
+        ("network", network::rows()),
+        ("calls", calls::rows()),
+        ("processes", processes::rows()),
+    ]
+}
+
+/// Runs every row of a table on every tier, and tells all that do not hold.
+async fn hold(table: &str, part: usize, parts: usize) {
+    let (_, rows) = tables().into_iter().find(|(name, _)| *name == table).unwrap();
+    let mut failures = Vec::new();
+    let mut world = World::new();
+    for row in rows.iter().skip(part).step_by(parts) {
+        for backend in [Backend::Namespaces, Backend::Landlock] {
+            if backend == Backend::Landlock && row.tiers == Tiers::Full {
+                continue;
+            }
+            if let Err(failure) = check(&mut world, row, backend).await {
+                failures.push(format!("{table}: {} on {}: {failure}", row.name, backend.as_str()));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+async fn check(world: &mut World, row: &Row, backend: Backend) -> Result<(), String> {
+    world.reset();
+    let before = world.outside();
+    let script = format!("{}\n{}\necho TRIED\n", row.forbidden, row.script);
+    let ran = world.run(backend, false, &script).await?;
+    if !ran.text.contains("TRIED") && !ran.was_killed {
+        return Err(format!("the forbidden script did not come to its end: {}", ran.text));
+    }
+    let is_done = ran.text.lines().any(|line| line == "DONE");
+    if is_done && row.proof == Proof::Denied {
+        return Err(format!("it was possible: {}", ran.text));
+    }
+    if row.proof == Proof::Silent && ran.text.contains(world::SECRET) {
+        return Err(format!("a secret was read: {}", ran.text));
+    }
+    world.check_host(&before)?;
+    let planted = world.planted();
+    if !planted.is_empty() {
+        return Err(format!("{planted:?} after {}; found {:?}", ran.text, ran.findings));
+    }
+    let (backend, network) = match row.twin {
+        Twin::Inside => (backend, false),
+        Twin::Network => (backend, true),
+        Twin::Unconfined => (Backend::Nothing, true),
+    };
+    world.reset();
+    let script = format!("{}\n{}\necho TRIED\n", row.allowed, row.script);
+    let ran = world.run(backend, network, &script).await?;
+    if !ran.text.lines().any(|line| line == "DONE") {
+        return Err(format!("the twin does not work: {} {:?}", ran.text, ran.findings));
+    }
+    if row.twin != Twin::Unconfined && !ran.findings.is_empty() {
+        return Err(format!("the twin was found guilty: {:?}", ran.findings));
+    }
+    Ok(())
+}
+
+/// The other way of the full tier. What the kernel is asked for is the same, so every fifth row
+/// shows whether it gets there.
+#[tokio::test]
+async fn bubblewrap_holds_as_well() {
+    let mut failures = Vec::new();
+    let mut world = World::new();
+    for (table, rows) in tables() {
+        for row in rows.iter().step_by(5) {
+            if let Err(failure) = check(&mut world, row, Backend::Bubblewrap).await {
+                failures.push(format!("{table}: {}: {failure}", row.name));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+#[test]
+fn there_are_enough_rows_with_names_of_their_own() {
+    let tables = tables();
+    let rows: Vec<Row> = tables.iter().flat_map(|(_, rows)| rows.clone()).collect();
+    let mut names: Vec<&str> = rows.iter().map(|row| row.name).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    let both = rows.iter().filter(|row| row.tiers == Tiers::Both).count();
+    assert!(both >= 120, "{both} rows hold on both tiers, {count} in all");
+}
+
+#[tokio::test]
+async fn writes_outside_are_denied() {
+    hold("writes", 0, 2).await;
+}
+
+#[tokio::test]
+async fn writes_outside_are_denied_in_other_ways() {
+    hold("writes", 1, 2).await;
+}
+
+#[tokio::test]
+async fn nothing_is_planted() {
+    hold("control", 0, 2).await;
+}
+
+#[tokio::test]
+async fn nothing_is_planted_in_other_ways() {
+    hold("control", 1, 2).await;
+}
+
+#[tokio::test]
+async fn secrets_are_not_read() {
+    hold("secret", 0, 1).await;
+}
+
+#[tokio::test]
+async fn nobody_is_reached() {
+    hold("network", 0, 1).await;
+}
+
+#[tokio::test]
+async fn the_kernel_refuses() {
+    hold("calls", 0, 2).await;
+}
+
+#[tokio::test]
+async fn the_kernel_refuses_the_rest() {
+    hold("calls", 1, 2).await;
+}
+
+#[tokio::test]
+async fn nothing_outlives_its_command() {
+    hold("processes", 0, 1).await;
+}

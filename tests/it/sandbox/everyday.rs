@@ -1,0 +1,152 @@
+//! What must go on working: git, in a repository whose control files are held.
+
+use posse::sandbox::{Action, Backend, What};
+
+use super::world::World;
+
+/// Runs a script that must come to its end, and returns what was found.
+async fn works(world: &mut World, backend: Backend, script: &str) -> Vec<posse::sandbox::Finding> {
+    let prelude = "set -e\ng() { git -c user.name=me -c user.email=me@example.org \"$@\"; }\n";
+    let script = format!("{prelude}{script}\necho DONE\n");
+    let ran = world.run(backend, false, &script).await.unwrap();
+    assert!(ran.text.ends_with("DONE\n"), "{backend:?}: {} {:?}", ran.text, ran.findings);
+    ran.findings
+}
+
+async fn everyday(backend: Backend) {
+    let mut world = World::new();
+    let findings = works(
+        &mut world,
+        backend,
+        "g add -A src area; g commit -qm one
+         g checkout -qb feature; echo 'fn other() {}' >> src/main.rs
+         g stash -q; g stash pop -q; g commit -qam two
+         g checkout -q main; g merge -q --no-edit feature; g tag v1
+         g log --oneline | grep -q two; g gc -q; g fsck > /dev/null 2>&1
+         g worktree list > /dev/null; g branch -D feature > /dev/null",
+    )
+    .await;
+    assert_eq!(findings, [], "{backend:?}");
+    let findings = works(
+        &mut world,
+        backend,
+        "g clone -q . copies/clone; cd copies/clone
+         echo more > more.txt; g add more.txt; g commit -qm three; g fetch -q origin
+         git config user.name somebody; git checkout -qb pushed; git init -q ../fresh",
+    )
+    .await;
+    // The instructions that came with it are told, and left.
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].what, What::CameWithRepository);
+    // What a command made itself it may go on with, and remove.
+    let findings = works(
+        &mut world,
+        backend,
+        "cd copies/clone; git config user.email somebody@example.org; g commit -q --allow-empty -m x
+         echo x > src/nested/CLAUDE.md; rm -rf src; git checkout -q .
+         cd ..; mv clone renamed; g -C renamed status > /dev/null; rm -rf fresh renamed",
+    )
+    .await;
+    assert_eq!(findings, [], "{backend:?}");
+}
+
+#[tokio::test]
+async fn git_works_where_mounts_hold() {
+    everyday(Backend::Namespaces).await;
+}
+
+#[tokio::test]
+async fn git_works_where_landlock_holds() {
+    everyday(Backend::Landlock).await;
+}
+
+#[tokio::test]
+async fn a_hostile_clone_is_told_and_runs_nothing() {
+    for backend in [Backend::Namespaces, Backend::Landlock] {
+        let mut world = World::new();
+        let findings = works(
+            &mut world,
+            backend,
+            "git init -q made; cd made
+             printf '#!/bin/sh\\ntouch $WS/ran\\n' > .git/hooks/post-checkout
+             chmod +x .git/hooks/post-checkout
+             git config core.fsmonitor 'touch $WS/ran; false'; git config alias.st '!touch ran'
+             echo words > AGENTS.md",
+        )
+        .await;
+        let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        let has = |what: fn(&What) -> bool| findings.iter().any(|finding| what(&finding.what));
+        assert!(has(|what| *what == What::Created), "{told:?}");
+        assert!(has(|what| *what == What::CameWithRepository), "{told:?}");
+        let settings = findings.iter().find_map(|finding| match (&finding.what, &finding.action) {
+            (What::Settings(names), Action::Cleaned(kept)) => Some((names.clone(), kept.clone())),
+            _ => None,
+        });
+        let (names, kept) = settings.expect("settings were taken out");
+        assert_eq!(names, ["core.fsmonitor", "alias.st"]);
+        assert!(std::fs::read_to_string(kept).unwrap().contains("fsmonitor"));
+        // The user works there afterwards, and nothing of it runs.
+        let made = world.workspace().join("made");
+        let mut git = std::process::Command::new("git");
+        git.current_dir(&made).args(["status", "--short"]);
+        assert!(git.output().unwrap().status.success());
+        assert!(!world.workspace().join("ran").exists() && !made.join("ran").exists());
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_no_text_are_held_as_well() {
+    use std::os::unix::ffi::OsStrExt;
+
+    for backend in [Backend::Namespaces, Backend::Landlock] {
+        let mut world = World::new();
+        let odd = std::ffi::OsStr::from_bytes(b"a\nb \xff\"'");
+        let folder = world.workspace().join(odd);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("AGENTS.md"), "words\n").unwrap();
+        let script = "for f in */AGENTS.md; do echo evil > \"$f\"; done 2> /dev/null; echo DONE";
+        let ran = world.run(backend, false, script).await.unwrap();
+        assert_eq!(ran.text, "DONE\n");
+        assert_eq!(std::fs::read_to_string(folder.join("AGENTS.md")).unwrap(), "words\n");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_is_given_up_leaves_nothing_behind() {
+    for backend in [Backend::Namespaces, Backend::Landlock] {
+        let mut world = World::new();
+        let started = world.workspace().join("started");
+        let planted = world.workspace().join("CLAUDE.md");
+        let script = "echo evil > CLAUDE.md; touch started; sleep 600";
+        {
+            let run = world.run(backend, false, script);
+            let seen = async {
+                while !started.exists() {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+            };
+            tokio::select! {
+                ran = run => panic!("it ended by itself: {:?}", ran.map(|ran| ran.text)),
+                () = seen => {}
+            }
+        }
+        // The next command finds it, if nobody was faster.
+        let ran = world.run(backend, false, "ls CLAUDE.md 2> /dev/null; echo DONE").await.unwrap();
+        assert_eq!(ran.text, "DONE\n", "{backend:?}");
+        assert!(!planted.exists());
+        assert_eq!(ran.findings.len(), 1, "{:?}", ran.findings);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_hidden_is_known_before() {
+    let world = World::new();
+    let scratch = world.workspace().join("../state/sessions/this/tmp");
+    let exposed = world.sandbox(Backend::Landlock).exposed_secrets(&scratch).unwrap();
+    let names: Vec<_> =
+        exposed.iter().map(|path| path.strip_prefix(world.workspace()).unwrap()).collect();
+    let wanted = [".env", ".env.local", "certs/server.key", "deep/er/.env.production"];
+    assert_eq!(names, wanted.map(std::path::Path::new));
+    let hidden = world.sandbox(Backend::Namespaces).exposed_secrets(&scratch).unwrap();
+    assert!(hidden.is_empty());
+}
