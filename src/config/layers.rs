@@ -275,9 +275,10 @@ impl Reader {
         if !key.active || multi {
             self.inactive.insert(path.clone());
         }
-        // Guards of one file are not switched off by another.
-        let value = match (key.path, self.layers.leaves.get(&path), value) {
-            ("hooks", Some(before), Value::Array(more)) => {
+        // Guards of one file are not switched off by another. A project's are joined already.
+        let joins = key.path == "hooks" && !matches!(origin, Origin::Project { .. });
+        let value = match (joins, self.layers.leaves.get(&path), value) {
+            (true, Some(before), Value::Array(more)) => {
                 before.value.as_array().into_iter().flatten().cloned().chain(more).collect()
             }
             (_, _, value) => value,

@@ -121,7 +121,10 @@ fn self_permission_what_a_tool_writes_into_the_grants_is_an_alarm() {
         let harm = harm.replace("$GRANTS", &grants.display().to_string());
         let server =
             ModelServer::start(vec![write("src/b.rs"), runs(&harm), write("src/c.rs"), says("x")]);
-        machine.write_config(&config(&server));
+        // Confined, it could not reach them.
+        let mut config: Value = serde_json::from_str(&config(&server)).unwrap();
+        config["sandbox"] = json!({"mode": "off"});
+        machine.write_config(&config.to_string());
         let events = answering(&machine, &json!({"decision": "allow", "scope": "once"}));
         let asked: Vec<&str> = events
             .iter()

@@ -179,7 +179,7 @@ fn lines_that_make_no_sense_are_named_and_the_run_goes_on() {
         question["requestId"]
     );
     let scope = complaint(&scope);
-    assert!(scope.contains("line 5") && scope.contains("the scope `global`"), "{scope}");
+    assert!(scope.contains("line 5") && scope.contains("\"confirm\": \"global\""), "{scope}");
     let long = complaint(&"x".repeat((4 << 20) + 1));
     assert!(long.contains("line 6") && long.contains("longer than"), "{long}");
     client.answer(&question, &json!({"decision": "allow"}));

@@ -316,7 +316,7 @@ fn a_repository_sets_no_hooks_before_it_is_trusted_and_takes_none_away() {
         ended.assert_code(0);
         assert!(machine.work("ours").exists(), "trust: {trust}");
         assert_eq!(machine.work("theirs").exists(), ran, "trust: {trust}");
-        assert_eq!(ended.stderr.contains("CFG005"), !trust, "{}", ended.stderr);
+        assert_eq!(ended.stderr.contains("TRU001"), !trust, "{}", ended.stderr);
     }
 }
 

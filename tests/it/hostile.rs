@@ -361,6 +361,9 @@ fn traced(machine: &Machine, args: &[&str], server: &ModelServer) -> (Ended, Vec
     command.arg(&trace).arg(env!("CARGO_BIN_EXE_posse")).args(args);
     command.current_dir(machine.path("work")).env_clear();
     command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    // Otherwise what confines commands is tried out, once for each new state directory: with
+    // processes of our own, which want nothing of the repository.
+    command.env("POSSE_SANDBOX_BACKEND", "namespaces");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let ended = Running::start(command).end();
     let text = String::from_utf8_lossy(&fs::read(&trace).unwrap()).into_owned();

@@ -186,7 +186,12 @@ impl Target {
             let other = |(name, contents): &(&String, &String)| b.get(*name) != Some(*contents);
             a.iter().filter(other).map(|(name, text)| format!("{name}: {text}")).collect::<Vec<_>>()
         };
-        let (gone, new) = (differs(&before, &after), differs(&after, &before));
+        let (mut gone, new) = (differs(&before, &after), differs(&after, &before));
+        if self.backend == "landlock" {
+            // Without mounts a whole repository can be moved away, with all that is in it: that
+            // plants nothing. What else is missing was put back.
+            gone.retain(|entry| !entry.starts_with("work/.git"));
+        }
         assert!(
             gone.is_empty() && new.is_empty(),
             "{}: was {gone:#?}, is {new:#?}\n{}\n{:#?}",
