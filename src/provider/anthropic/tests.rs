@@ -43,7 +43,9 @@ fn shown(reply: &Result<Completion, ProviderError>) -> String {
             writeln!(text, "{}", serde_json::to_string(usage).unwrap()).unwrap();
             text
         }
-        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => format!("{source} ({partial:?})\n"),
+        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => {
+            format!("{source} ({partial:?})\n")
+        }
         Err(error) => format!("{}: {}\n", error.class(), error.chain()),
     }
 }
@@ -216,7 +218,9 @@ async fn sorts_errors_by_what_happens_next() {
         let failed = once(script).await.0.unwrap_err();
         assert_eq!(failed.class(), *class, "{status} {kind}");
         assert!(failed.chain().ends_with("So it is"), "{}", failed.chain());
-        if let ProviderError::Overloaded { retry_after, .. } = failed {
+        if let ProviderError::Overloaded { retry_after, .. }
+        | ProviderError::RateLimited { retry_after, .. } = failed
+        {
             assert_eq!(retry_after.map(|wait| wait.as_secs()), *wait, "{status}");
         }
         let failed = once(stream(in_stream)).await.0.unwrap_err();
@@ -234,6 +238,7 @@ async fn sorts_errors_by_what_happens_next() {
         ("Your credit balance is too low to access the Anthropic API.", "quota"),
         ("You have reached your specified API usage limits.", "quota"),
         ("messages.3: `tool_use` ids were found without `tool_result` blocks", "rejected"),
+        ("Output blocked by content filtering policy", "filtered"),
     ];
     for (message, class) in worded {
         let error = json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}});

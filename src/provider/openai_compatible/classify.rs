@@ -194,7 +194,8 @@ fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
     if status == Some(413) || (overflows && !is_rate) {
         return ProviderError::ContextFull { source };
     }
-    if code(wording::FILTER_CODES) || (wording::is_filter(&lower) && matches!(status, None | Some(400)))
+    if code(wording::FILTER_CODES)
+        || (wording::is_filter(&lower) && matches!(status, None | Some(400)))
     {
         return ProviderError::Filtered { source };
     }

@@ -43,7 +43,9 @@ fn shown(reply: &Result<Completion, ProviderError>) -> String {
             writeln!(text, "{}", serde_json::to_string(usage).unwrap()).unwrap();
             text
         }
-        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => format!("{source} ({partial:?})\n"),
+        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => {
+            format!("{source} ({partial:?})\n")
+        }
         Err(error) => format!("{}: {}\n", error.class(), error.chain()),
     }
 }
@@ -193,7 +195,9 @@ async fn sorts_errors_by_what_happens_next() {
         let refused = once(script).await.0.unwrap_err();
         assert_eq!(refused.class(), *class, "{status} {code}");
         assert!(refused.chain().ends_with("So it is"), "{}", refused.chain());
-        if let ProviderError::Overloaded { retry_after, .. } = refused {
+        if let ProviderError::Overloaded { retry_after, .. }
+        | ProviderError::RateLimited { retry_after, .. } = refused
+        {
             assert_eq!(retry_after.map(|wait| wait.as_secs()), *wait, "{status}");
         }
         let failed =

@@ -42,8 +42,7 @@ pub(crate) const CREDENTIAL_CODES: &[&str] =
     &["authentication", "invalid_api_key", "permission", "unauthorized", "unauthenticated"];
 
 /// Codes and types that mean a bad request, where there is no status.
-pub(crate) const REQUEST_CODES: &[&str] =
-    &["invalid_", "not_found", "bad_request", "unsupported", "content_filter", "content_policy"];
+pub(crate) const REQUEST_CODES: &[&str] = &["invalid_", "not_found", "bad_request", "unsupported"];
 
 const QUOTA: &[&str] = &[
     "exceeded your current quota",
