@@ -1,8 +1,9 @@
 //! The models that are asked while the chosen one is away, as the user wrote them down.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use posse_actors::ports::{Abilities, Fallback};
+use posse_actors::ports::{Abilities, Fallback, Provider};
 
 use crate::config::{Environment, Settings};
 use crate::failure::{Exit, Failure};
@@ -10,11 +11,12 @@ use crate::models::{Catalog, Facts};
 use crate::wiring::model_price::price;
 use crate::wiring::provider;
 
-/// Makes every one of them, so that a mistake shows before it matters.
+/// Makes every one of them `ready`, so that a mistake shows before it matters.
 pub(crate) fn all(
     settings: &Settings,
     environment: &Environment,
     workspace: &Path,
+    ready: impl Fn(Arc<dyn Provider>) -> Arc<dyn Provider>,
 ) -> Result<Vec<Fallback>, Failure> {
     let chosen =
         provider::name(settings, environment).and_then(|name| settings.providers.get(name));
@@ -38,7 +40,7 @@ pub(crate) fn all(
         let known = catalog.find(&info.profile, &info.model).map(|model| model.facts);
         let abilities = abilities(&theirs, name, &known.unwrap_or_default());
         let price = Some(price(settings, &info));
-        fallbacks.push(Fallback { provider, abilities, price });
+        fallbacks.push(Fallback { provider: ready(provider), abilities, price });
     }
     Ok(fallbacks)
 }

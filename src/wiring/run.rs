@@ -211,14 +211,10 @@ pub(crate) fn assemble_in(
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
     let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
-    let mut fallbacks = fallback::all(settings, setup.environment, setup.cwd).map_err(one)?;
-    for fallback in &mut fallbacks {
-        let budgets = Arc::clone(&env.budgets);
-        let provider = Arc::clone(&fallback.provider);
-        fallback.provider = masking.model(toolbox::counted(provider, &settings.tools, budgets));
-    }
-    let model = toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets));
-    let model = masking.model(model);
+    let ready =
+        |model| masking.model(toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets)));
+    let fallbacks = fallback::all(settings, setup.environment, setup.cwd, ready).map_err(one)?;
+    let model = ready(model);
     let sandbox = Arc::new(sandbox);
     let toolbox = masking.tools(tools::builtin(Arc::new(env), Arc::clone(&sandbox)));
     let names: Vec<String> = toolbox
@@ -231,16 +227,7 @@ pub(crate) fn assemble_in(
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
     let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
-    let policy = policy_settings(setup, roots, secrets_in_reach);
-    let policy = RulePolicy::new(policy).map_err(|failures| {
-        let from = settings.permissions_from.as_deref();
-        let placed = |failure: Failure| match from {
-            Some(from) if failure.place.is_none() => failure.at(from),
-            _ => failure,
-        };
-        failures.into_iter().map(placed).collect::<Vec<_>>()
-    })?;
-    let policy: Arc<dyn Policy> = Arc::new(policy);
+    let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach))?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
     let price = price(settings, &model.info());
@@ -338,6 +325,19 @@ fn secrets(setup: &Setup<'_>) -> Vec<SecretString> {
         .filter(|value| !(value.starts_with('/') && Path::new(value).exists()))
         .map(SecretString::from);
     configured.chain(named).collect()
+}
+
+/// The rules, or what is wrong with them and where that was written.
+fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Policy>, Vec<Failure>> {
+    let policy = RulePolicy::new(policy).map_err(|failures| {
+        let from = setup.settings.permissions_from.as_deref();
+        let placed = |failure: Failure| match from {
+            Some(from) if failure.place.is_none() => failure.at(from),
+            _ => failure,
+        };
+        failures.into_iter().map(placed).collect::<Vec<_>>()
+    })?;
+    Ok(Arc::new(policy))
 }
 
 fn policy_settings(
