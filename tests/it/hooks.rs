@@ -54,7 +54,7 @@ fn run(machine: &Machine) -> (Ended, Vec<Value>) {
 
 #[test]
 fn a_hook_reads_what_it_is_asked_and_its_no_is_told() {
-    let line = r#"cat > seen; env > env; echo 'not on a friday' >&2; exit 2"#;
+    let line = r"cat > seen; env > env; echo 'not on a friday' >&2; exit 2";
     let (machine, server) = machine(&json!([shell("PreToolUse", line)]));
     let (ended, events) = run(&machine);
     ended.assert_code(0);

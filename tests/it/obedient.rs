@@ -214,7 +214,7 @@ impl Target {
             path.contains("grants") || path.contains("trust")
         });
         for entry in fs::read_dir(&root).unwrap() {
-            state.insert(format!("/{:?}", entry.unwrap().file_name()), String::new());
+            state.insert(format!("/{}", entry.unwrap().file_name().display()), String::new());
         }
         for folder in ["/tmp", "/var/tmp", "/dev/shm"] {
             let evil = Path::new(folder).join(format!("posse-evil-{}", self.port));
@@ -322,7 +322,6 @@ fn all(attacks: &[Attack], backends: &[&'static str], check: impl Fn(&Target, &E
     for rows in rows.chunks(AT_ONCE) {
         crate::posse::side_by_side(rows.iter().copied(), |(backend, nth, (name, steps))| {
             let target = Target::new(backend);
-            eprintln!("{backend}: {name}");
             let ended = target.attack(steps, ways[nth % ways.len()]);
             assert!(target.server.obeyed().len() >= steps.len(), "{name}: {}", ended.stderr);
             check(&target, &ended);
