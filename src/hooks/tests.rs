@@ -127,6 +127,9 @@ fn a_reply_says_no_secret_however_it_is_cut_or_breaks_off() {
     assert!(
         matches!(result, Err(ProviderError::Broken { partial, .. }) if partial == "x [secret]")
     );
+    let cut = ProviderError::Cut { partial: format!("x {SECRET}"), source: "cut".into() };
+    let (_, result) = streamed(Step::Fail(format!("x {SECRET}"), cut));
+    assert!(matches!(result, Err(ProviderError::Cut { partial, .. }) if partial == "x [secret]"));
     let thought =
         posse_actors::conversation::Reasoning { text: SECRET.to_owned(), ..Default::default() };
     let message =

@@ -10,7 +10,7 @@ use crate::model_server::{
     Answer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
     text_event,
 };
-use crate::posse::{Ended, Machine, side_by_side};
+use crate::posse::{Ended, Machine, Running, side_by_side};
 
 /// Short enough for a test, long enough for a busy machine.
 fn hurried(server: &ModelServer) -> Machine {
@@ -105,6 +105,20 @@ fn lets_another_provider_take_over_and_says_so() {
     assert_eq!((server.requests().len(), other.requests().len()), (1, 1));
     assert!(ended.took < Duration::from_secs(10), "{:?}", ended.took);
     machine.verify();
+}
+
+#[test]
+fn hides_secrets_in_what_another_provider_says_too() {
+    const SECRET: &str = "hunter2-hunter2-hunter2";
+    let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
+    let server = ModelServer::start_and_repeat(vec![limited]);
+    let other = ModelServer::start_and_repeat(vec![says(&format!("it is {SECRET}"))]);
+    let machine = with_another(&server, &other);
+    let mut command = machine.command(&["run", "tell me"]);
+    command.env("MY_SERVICE_TOKEN", SECRET);
+    let ended = Running::start(command).end();
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "it is [secret]\n");
 }
 
 #[test]

@@ -78,18 +78,10 @@ struct Fleet {
 
 impl Fleet {
     async fn start(clock: &Arc<ManualClock>, provider: Arc<dyn Provider>, limits: Limits) -> Fleet {
-        let (_, nobody) = tokio::sync::watch::channel(None);
-        let outbox = Arc::new(Outbox::new(SessionId::new("s")));
-        let transcript = Transcript::new(
-            outbox,
-            nobody,
-            Arc::clone(clock) as Arc<dyn Clock>,
-            Arc::new(CountedIds::default()),
-        );
         let args = Args {
             providers: vec![provider],
             clock: Arc::clone(clock) as Arc<dyn Clock>,
-            transcript,
+            transcript: transcript(clock),
             limits: Arc::new(limits),
             fail: FailPoints::none(),
             wary: false,
@@ -134,6 +126,14 @@ impl Fleet {
             self.clock.advance(next);
         }
     }
+}
+
+/// One that nobody writes down.
+fn transcript(clock: &Arc<ManualClock>) -> Transcript {
+    let (_, nobody) = tokio::sync::watch::channel(None);
+    let outbox = Arc::new(Outbox::new(SessionId::new("s")));
+    let clock = Arc::clone(clock) as Arc<dyn Clock>;
+    Transcript::new(outbox, nobody, clock, Arc::new(CountedIds::default()))
 }
 
 type Answer = Result<Completion, Unanswered>;
@@ -282,4 +282,37 @@ async fn what_is_cancelled_while_it_waits_leaves_nothing() {
     }
     assert_eq!(clock.sleepers(), 0);
     drop(waiting);
+}
+
+#[tokio::test]
+async fn only_what_the_server_sent_is_a_sign_of_life() {
+    let notice = || Delta::Notice("an image was left out".to_owned());
+    let text = || Delta::Text("word".to_owned());
+    let table = [
+        (vec![], false),
+        (vec![notice()], false),
+        (vec![notice(), text()], true),
+        (vec![Delta::Alive], true),
+        (vec![text(), Delta::Alive], true),
+    ];
+    for (deltas, expected) in table {
+        let clock = Arc::new(ManualClock::seeded(1));
+        let (sender, receiver) = mpsc::channel(4);
+        for delta in deltas.clone() {
+            sender.send(delta).await.unwrap();
+        }
+        drop(sender);
+        let given = Relay {
+            transcript: transcript(&clock),
+            origin: origin(0),
+            clock,
+            interval: SECOND,
+            pen: Draft::default().begin(),
+            profile: "weather".to_owned(),
+            silence_hint: None,
+        };
+        let mut alive = false;
+        relay(receiver, given, || alive = true).await;
+        assert_eq!(alive, expected, "{deltas:?}");
+    }
 }

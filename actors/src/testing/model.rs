@@ -69,6 +69,7 @@ impl std::fmt::Debug for Step {
 pub struct ScriptedModel {
     steps: Mutex<VecDeque<Step>>,
     name: String,
+    model: String,
     requests: Arc<Mutex<Vec<Vec<Arc<Message>>>>>,
     dropped: Arc<Mutex<u32>>,
     probes: Mutex<Vec<Duration>>,
@@ -80,16 +81,17 @@ impl ScriptedModel {
         ScriptedModel {
             steps: Mutex::new(steps.into()),
             name: "scripted".to_owned(),
+            model: "script-1".to_owned(),
             requests: Arc::default(),
             dropped: Arc::default(),
             probes: Mutex::default(),
         }
     }
 
-    /// The same, of a profile with another name.
+    /// The same, of a profile and with a model of another name.
     #[must_use]
     pub fn named(self, name: &str) -> ScriptedModel {
-        ScriptedModel { name: name.to_owned(), ..self }
+        ScriptedModel { name: name.to_owned(), model: format!("{name}-1"), ..self }
     }
 
     fn next_step(&self) -> Option<Step> {
@@ -141,7 +143,7 @@ impl Provider for ScriptedModel {
     fn info(&self) -> ProviderInfo {
         ProviderInfo {
             profile: self.name.clone(),
-            model: "script-1".to_owned(),
+            model: self.model.clone(),
             endpoint: "nowhere".to_owned(),
         }
     }

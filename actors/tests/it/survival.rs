@@ -1,17 +1,19 @@
 //! Providers that are away: waiting, parking, and others that take over. On a clock that is
 //! advanced by hand.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Prompt, Usage};
 use posse_actors::event::{Announcement, Event};
-use posse_actors::ports::{Abilities, Clock, Fallback, Provider, ProviderError};
+use posse_actors::ports::{
+    Abilities, Clock, Fallback, HookEvent, HookSays, Moment, Occasion, Provider, ProviderError,
+};
 use posse_actors::root_session::{Price, TurnOutcome};
 use posse_actors::testing::{
-    Bench, Journaled, ManualClock, ScriptedModel, Stage, Step, WritingTool,
+    Bench, HookFn, Journaled, ManualClock, ScriptedModel, Stage, Step, WritingTool,
 };
 
 use crate::support::{count, end, soon};
@@ -159,12 +161,53 @@ async fn another_one_takes_over_within_two_seconds_and_the_first_is_asked_again(
 }
 
 #[tokio::test]
+async fn hooks_know_who_is_asked_and_look_at_what_another_one_says() {
+    let mut bench = Bench::new(vec![busy(Some(3600 * SECOND))]);
+    let clock = on_a_clock(&mut bench);
+    let script = vec![Step::say("no good"), Step::say("no better")];
+    let (other, fallback) = fallback("other", script, Abilities::default());
+    let models = [bench.model.info().model, other.info().model];
+    bench.fallbacks = vec![fallback];
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let places = &[HookEvent::BeforeModelRequest, HookEvent::AfterModelResponse];
+    bench.hooks = Arc::new(HookFn(places, move |occasion: &Occasion| match &occasion.moment {
+        Moment::BeforeModelRequest { model, .. } => {
+            telling.lock().unwrap().push(model.clone());
+            Some(HookSays::Pass)
+        }
+        _ => Some(HookSays::Block),
+    }));
+    let mut stage = bench.start().await;
+    for prompt in ["go", "again"] {
+        let outcome = play(&mut stage, &clock, prompt).await;
+        let class = match &outcome.ending {
+            Ending::Failed { class, .. } => class.as_str(),
+            ending => panic!("{ending:?}"),
+        };
+        assert_eq!(class, "hook");
+    }
+    let seen = end(&bench, stage).await;
+    assert_eq!(*told.lock().unwrap(), models);
+    assert_eq!(switches(&seen), ["scripted > other: rate_limited"]);
+    let kept: Vec<_> = seen
+        .iter()
+        .filter_map(|seen| match seen.event() {
+            Event::ModelReply { message, .. } => message.content.clone(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(kept, Vec::<String>::new(), "what a hook discards is no reply");
+}
+
+#[tokio::test]
 async fn nobody_takes_over_what_is_wrong_with_the_request() {
     for error in [
         ProviderError::ContextFull { source: "x".into() },
         ProviderError::Unauthorized { source: "x".into() },
         ProviderError::Filtered { source: "x".into() },
         ProviderError::Rejected { source: "x".into() },
+        ProviderError::Unasked { class: ProviderError::REDIRECTED, source: "x".into() },
     ] {
         let class = format!("provider.{}", error.class());
         let mut bench = Bench::new(vec![Step::Fail(String::new(), error)]);
