@@ -39,6 +39,12 @@ impl Masking {
         Arc::new(MaskedModel { model, mask: Arc::clone(&self.0) })
     }
 
+    /// What hides them in every text of a value.
+    pub fn concealing(&self) -> Box<dyn Fn(&mut Value) + Send + Sync> {
+        let mask = Arc::clone(&self.0);
+        Box::new(move |value| mask.value(value))
+    }
+
     /// `tools`, which return none of them.
     pub fn tools(&self, tools: Toolbox) -> Toolbox {
         if self.0.is_idle() {

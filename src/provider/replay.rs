@@ -137,17 +137,22 @@ pub fn from_text(name: &str, text: &str, workspace: &Path) -> Result<Arc<dyn Pro
     }))))
 }
 
+/// Hides what is secret in every text of a value.
+pub type Conceal = Box<dyn Fn(&mut serde_json::Value) + Send + Sync>;
+
 /// A provider that passes everything on to `inner` and writes what it answers into `file`,
 /// which must not exist yet.
 ///
 /// Replies are written as streams of the deltas that `inner` sent; its errors are not written.
-/// A cassette has whatever the conversation has, but no headers and so no keys.
+/// A cassette has whatever the conversation has, but no headers and so no keys; `conceal` has its
+/// way with every exchange before it is written.
 pub fn recording(
     inner: Arc<dyn Provider>,
     file: &Path,
     workspace: &Path,
+    conceal: Conceal,
 ) -> Result<Arc<dyn Provider>, Failure> {
-    Ok(Arc::new(Recorder::create(inner, file, workspace)?))
+    Ok(Arc::new(Recorder::create(inner, file, workspace, conceal)?))
 }
 
 #[derive(Debug)]

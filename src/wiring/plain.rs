@@ -13,9 +13,9 @@ use crate::config::{Environment, Layers, Loaded, Origin};
 use crate::failure::{Exit, Failure};
 use crate::front::plain::{self, Choice, Opened, Options, Selected, Sources};
 use crate::front::prompt::{self, Images};
-use crate::provider::{presets, replay};
+use crate::provider::presets;
 use crate::wiring::confinement::unenforced;
-use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log};
+use crate::wiring::run::{Kept, Setup, assemble_in, recorded, runtime, start_log};
 use crate::wiring::{Place, authority, colors, notices, place, provider, toolbox};
 
 /// Runs line mode until the user leaves.
@@ -99,7 +99,7 @@ impl plain::Sessions for Sessions<'_> {
         let settings = &loaded.settings;
         let mut model = provider::choose(settings, self.environment, cwd).map_err(one)?;
         if let Some(file) = &self.args.record {
-            model = replay::recording(model, file, cwd).map_err(one)?;
+            model = recorded(model, file, cwd, settings, self.environment).map_err(one)?;
         }
         let info = model.info();
         let setup = Setup {

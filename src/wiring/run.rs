@@ -81,7 +81,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     // Made first: its certificates load on a thread of their own.
     let mut model = provider::choose(settings, environment, &cwd).map_err(one)?;
     if let Some(file) = &args.record {
-        model = replay::recording(model, file, &cwd).map_err(one)?;
+        model = recorded(model, file, &cwd, settings, environment).map_err(one)?;
     }
     let driven = args.input_format == InputFormat::StreamJson;
     if driven && args.output_format != OutputFormat::StreamJson {
@@ -205,7 +205,7 @@ pub(crate) fn assemble_in(
     let roots: Vec<String> =
         workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
     let folders = workspace.roots().map(Path::to_owned).collect();
-    let secrets = secrets(setup);
+    let secrets = secrets(settings, setup.environment);
     let masking = Masking::new(&secrets);
     let sandbox = confinement::sandbox(setup, folders, secrets).map_err(one)?;
     let tier = sandbox.tier().to_owned();
@@ -310,16 +310,27 @@ fn unusable(dir: &Path, error: &JournalError) -> Failure {
     }
 }
 
+/// `model`, written down beside its answers, without what is secret.
+pub(crate) fn recorded(
+    model: Arc<dyn Provider>,
+    file: &Path,
+    cwd: &Path,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Arc<dyn Provider>, Failure> {
+    let masking = Masking::new(&secrets(settings, environment));
+    replay::recording(masking.model(model), file, cwd, masking.concealing())
+}
+
 /// What must not be seen in any output: keys of providers, and what the environment calls a
 /// secret.
-fn secrets(setup: &Setup<'_>) -> Vec<SecretString> {
-    let configured = setup.settings.providers.values().filter_map(|p| p.api_key.clone());
+fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
+    let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
     let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));
-    let named = setup
-        .environment
+    let named = environment
         .names("")
         .filter(secret)
-        .filter_map(|name| setup.environment.get(name))
+        .filter_map(|name| environment.get(name))
         .filter(|value| value.len() >= SECRET_BYTES_MIN)
         // Where a key lies is no secret, and hiding it would hide a part of every longer path.
         .filter(|value| !(value.starts_with('/') && Path::new(value).exists()))

@@ -59,3 +59,23 @@ fn a_session_without_a_prompt_or_with_damage_says_so() {
     ended.assert_code(8);
     assert!(ended.stderr.contains("SES006"), "{}", ended.stderr);
 }
+
+#[test]
+fn a_cassette_holds_no_secret_whoever_said_it() {
+    let key = "sk-0123456789abcdef";
+    let server = ModelServer::start(vec![
+        calls(&[("bash", json!({"command": format!("echo {key} > out; cat out")}))]),
+        says(&format!("Your key is {key}, keep it.")),
+    ]);
+    let profile = json!({"auth": "bearer", "apiKeyEnv": "MINE_KEY"});
+    let machine = Machine::configured(&server, &json!({}), &profile);
+    let prompt = format!("use {key} please");
+    let mut command = machine.command(&["run", "--yes", "--record", "tape.jsonl", &prompt]);
+    command.env("MINE_KEY", key);
+    crate::posse::Running::start(command).end().assert_code(0);
+    let tape = machine.read("tape.jsonl");
+    assert!(!tape.contains(key) && !tape.contains("0123456789abcdef"), "{tape}");
+    assert!(tape.contains("use ") && tape.contains(" please"), "{tape}");
+    // It was sent all the same: the server sees what the user wrote.
+    assert!(server.requests()[0].to_string().contains(key));
+}

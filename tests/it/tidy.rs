@@ -275,3 +275,22 @@ fn the_map_names_only_what_exists() {
     assert!(checked > 0, "docs/ARCHITECTURE.md names no path at all");
     assert_none(&offences, "docs/ARCHITECTURE.md names paths that do not exist: correct the page.");
 }
+
+#[test]
+fn the_threat_model_names_only_tests_that_exist() {
+    let model = read("docs/THREAT-MODEL.md");
+    let (_, table) = model.split_once("## Published weaknesses").expect("its table");
+    let sources: String = ["src", "actors", "tests"]
+        .iter()
+        .flat_map(|folder| rust_files(folder))
+        .map(|path| read(&path.to_string_lossy()))
+        .collect();
+    let is_name = |word: &&str| {
+        word.contains('_') && word.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+    };
+    let names: Vec<&str> = table.split('`').skip(1).step_by(2).filter(is_name).collect();
+    assert!(names.len() > 20, "the table names tests");
+    let missing = names.iter().filter(|name| !sources.contains(&format!("fn {name}(")));
+    let missing: Vec<String> = missing.map(|name| (*name).to_owned()).collect();
+    assert_none(&missing, "docs/THREAT-MODEL.md names tests that do not exist: correct the page.");
+}

@@ -16,15 +16,15 @@ use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
 use crate::provider::replay::key::{Key, neutral};
-use crate::provider::replay::{Exchange, Header, RecordedReply, VERSION};
+use crate::provider::replay::{Conceal, Exchange, Header, RecordedReply, VERSION};
 
 /// Deltas on their way from the provider to whoever wanted them.
 const DELTAS_MAX: usize = 64;
 
-#[derive(Debug)]
 struct Shared {
     workspace: String,
     file: Mutex<File>,
+    conceal: Conceal,
 }
 
 /// Passes on, and writes down.
@@ -38,6 +38,7 @@ impl Recorder {
         inner: Arc<dyn Provider>,
         file: &Path,
         workspace: &Path,
+        conceal: Conceal,
     ) -> Result<Recorder, Failure> {
         let unwritable = |error: std::io::Error| {
             Failure::new(
@@ -53,7 +54,7 @@ impl Recorder {
         let header = Header { cassette: VERSION, model: inner.info().model };
         writeln!(opened, "{}", json!(header)).map_err(unwritable)?;
         let workspace = workspace.to_string_lossy().into_owned();
-        let shared = Arc::new(Shared { workspace, file: Mutex::new(opened) });
+        let shared = Arc::new(Shared { workspace, file: Mutex::new(opened), conceal });
         Ok(Recorder { inner, shared })
     }
 }
@@ -100,7 +101,11 @@ impl Shared {
         let chunks = chunks.iter().map(|chunk| neutral(chunk, &self.workspace)).collect();
         let exchange = Exchange { request, reply: RecordedReply::Sse(chunks) };
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = serde_json::to_string(&exchange).map_err(std::io::Error::other);
+        let line = serde_json::to_value(&exchange).map(|mut exchange| {
+            (self.conceal)(&mut exchange);
+            exchange
+        });
+        let line = line.map_err(std::io::Error::other);
         if let Err(error) = line.and_then(|line| writeln!(file, "{line}")) {
             tracing::error!(%error, "an exchange is missing in the cassette");
         }

@@ -114,7 +114,7 @@ async fn plays_back_what_it_recorded() {
     let live = crate::provider::live(server.profile()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("c.jsonl");
-    let recorder = recording(live, &file, Path::new("/tmp/w1")).unwrap();
+    let recorder = recording(live, &file, Path::new("/tmp/w1"), Box::new(|_| {})).unwrap();
     let (streamed, streamed_deltas) = ask(&*recorder, request("list /tmp/w1")).await;
     let whole_request = Request { stream: false, ..request("list it") };
     let (whole, _) = ask(&*recorder, whole_request.clone()).await;
@@ -133,6 +133,6 @@ async fn plays_back_what_it_recorded() {
     };
     assert_eq!(joined(replayed_deltas), joined(streamed_deltas));
     assert_eq!(ask(&*provider, whole_request).await.0.unwrap(), whole.unwrap());
-    let again = recording(provider, &file, Path::new("/tmp/w1")).err().unwrap();
+    let again = recording(provider, &file, Path::new("/tmp/w1"), Box::new(|_| {})).err().unwrap();
     assert_eq!(again.code, "CFG032");
 }
