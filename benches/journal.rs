@@ -157,6 +157,7 @@ async fn noted(dir: &Path) -> Duration {
     let steps = vec![Step::call("talk", "{}"), Step::say("done")];
     let ports = Ports {
         provider: Arc::new(ScriptedModel::new(steps)),
+        fallbacks: Vec::new(),
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: allow_all(),

@@ -48,6 +48,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
     assert!(tools.register(Arc::new(EchoTool::new())).is_ok());
     let ports = Ports {
         provider: Arc::new(ScriptedModel::new(steps)),
+        fallbacks: Vec::new(),
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: allow_all(),

@@ -59,6 +59,7 @@ pub enum Invocation {
 
 /// Everything that `posse run` and `posse plain` understand. `None` and empty mean "not given".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RunArgs {
     /// The task, from `--prompt` or the words; `None`: from standard input.
     pub prompt: Option<PromptArg>,
@@ -76,6 +77,8 @@ pub struct RunArgs {
     pub add_dirs: Vec<PathBuf>,
     /// `--yes`.
     pub yes: bool,
+    /// `--unattended`.
+    pub unattended: bool,
     /// `--dry-run`.
     pub dry_run: bool,
     /// `--stream` or `--no-stream`.
@@ -400,6 +403,7 @@ impl RunArgs {
         set("maxTurns", self.max_turns.map(|turns| json!(turns)), "--max-turns");
         let seconds = self.timeout.map(|limit| json!(format!("{}ms", limit.as_millis())));
         set("timeout", seconds, "--timeout");
+        set("patience", self.unattended.then(|| json!("24h")), "--unattended");
         let flag = if self.stream == Some(true) { "--stream" } else { "--no-stream" };
         set("streaming.enabled", self.stream.map(|on| json!(on)), flag);
         let flag = if self.persistent_grants == Some(true) {

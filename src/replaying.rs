@@ -168,6 +168,7 @@ async fn play(
     let journal = Arc::new(MemoryJournal::default());
     let ports = Ports {
         provider: Arc::new(RecordedModel(Arc::clone(&stage))),
+        fallbacks: Vec::new(),
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: Arc::new(EverythingAllowed),
@@ -207,6 +208,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
             // What failed then fails at once.
             patience: Duration::ZERO,
             broken_replies_max: 0,
+            cut_replies_max: 0,
             result_bytes_max: usize::MAX,
             ..Limits::default()
         },

@@ -3,6 +3,7 @@
 mod authority;
 mod confinement;
 mod errands;
+mod fallback;
 mod hooking;
 mod judging;
 mod model_price;

@@ -82,6 +82,7 @@ fn ports() -> Result<Ports, Box<dyn Error>> {
     tools.register(Arc::new(Greet::new())).map_err(|_| "two tools with one name")?;
     Ok(Ports {
         provider: Arc::new(model),
+        fallbacks: Vec::new(),
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
         policy: ask_all(),

@@ -6,8 +6,10 @@
 mod agent_loop;
 mod asking;
 mod calls;
+mod chain;
 mod ending;
 mod settling;
+mod walking;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,10 +21,8 @@ use tokio::task::JoinError;
 use crate::conversation::{CallId, Message, ToolCall, Usage};
 use crate::event::{Event, Origin};
 use crate::hooking::Hooked;
-use crate::mailbox::{
-    Beside, Handled, Line, Lost, Presence, Report, Started, answer, beside, tell,
-};
-use crate::ports::{HookEvent, ProviderInfo, ToolOutput, ToolSpec};
+use crate::mailbox::{Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell};
+use crate::ports::{HookEvent, ToolOutput, ToolSpec};
 use crate::provider_client;
 use crate::tool_call::{self, Services};
 use crate::transcript_writer::{Transcript, Unrecorded};
@@ -30,6 +30,7 @@ use crate::transcript_writer::{Transcript, Unrecorded};
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
 pub(crate) use ending::{ended_event, hooked};
+pub(crate) use walking::{Contact, Contacts};
 
 use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};
 use asking::{Asking, Heard, Way};
@@ -40,8 +41,8 @@ use ending::failed_event;
 pub(crate) struct Args {
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
-    pub(crate) provider: Line<provider_client::Msg>,
-    pub(crate) provider_info: ProviderInfo,
+    /// The models that may be asked; the first is the one that was chosen.
+    pub(crate) contacts: Contacts,
     pub(crate) options: RequestOptions,
     pub(crate) tools: Arc<[ToolSpec]>,
     /// Valid, and ending with what the model is to answer.
@@ -123,8 +124,7 @@ impl Msg {
 pub(crate) struct AgentInvocation {
     origin: Arc<Origin>,
     services: Arc<Services>,
-    provider: Line<provider_client::Msg>,
-    provider_info: ProviderInfo,
+    contacts: Contacts,
     options: RequestOptions,
     tools: Arc<[ToolSpec]>,
     visible: Arc<[String]>,
@@ -158,8 +158,7 @@ impl AgentInvocation {
         let Args {
             origin,
             services,
-            provider,
-            provider_info,
+            contacts,
             options,
             tools,
             history,
@@ -185,16 +184,8 @@ impl AgentInvocation {
             time_left,
         };
         let visible = tools.iter().map(|tool| tool.name.clone()).collect();
-        let actor = AgentInvocation {
-            origin,
-            services,
-            provider,
-            provider_info,
-            options,
-            tools,
-            visible,
-            presence,
-        };
+        let actor =
+            AgentInvocation { origin, services, contacts, options, tools, visible, presence };
         let (actor, _) = Actor::spawn_linked(None, actor, work, parent.get_cell()).await?;
         Ok(actor)
     }
@@ -317,7 +308,8 @@ impl AgentInvocation {
         if let Some(asking) = state.asking.take() {
             asking.cut_off(&self.services.transcript, &self.origin);
         }
-        self.provider.tell(provider_client::Msg::Cancel(self.origin.invocation_id.clone()));
+        let id = &self.origin.invocation_id;
+        self.contacts.tell(|| provider_client::Msg::Cancel(id.clone()));
         for id in calls {
             if let Some(actor) = state.calls.get(&id).and_then(|running| running.actor.as_ref()) {
                 tell(actor, tool_call::Msg::Cancel("the run was stopped".to_owned()));

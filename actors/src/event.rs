@@ -56,6 +56,12 @@ pub enum Event {
     SessionParked {
         /// What happened, and what to do.
         cause: String,
+        /// The class of a failure of the provider.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        class: Option<String>,
+        /// When it is worth trying again, in milliseconds since 1970.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next_try_ms: Option<u64>,
     },
     /// The last line of every stream.
     #[serde(rename = "session.ended")]
@@ -236,15 +242,48 @@ pub enum Event {
         /// How long until the next attempt.
         wait_ms: u64,
     },
-    /// A wait of more than a moment began: what a user may want to look at. Ephemeral.
+    /// A wait of more than a moment began, or goes on: what a user may want to look at. Ephemeral.
     #[serde(rename = "provider.waiting")]
     ProviderWaiting {
         /// The provider profile.
         provider: String,
-        /// How long this wait is.
+        /// How long until the next attempt.
         wait_ms: u64,
         /// How much patience is left after it.
         patience_left_ms: u64,
+        /// The class of the failure that is waited for.
+        #[serde(default)]
+        class: String,
+        /// What failed.
+        #[serde(default)]
+        cause: String,
+    },
+    /// A reply is due, and nothing is heard of it. Ephemeral.
+    #[serde(rename = "provider.silent")]
+    ProviderSilent {
+        /// The provider profile.
+        provider: String,
+        /// How long nothing was heard.
+        silent_ms: u64,
+    },
+    /// From now on another model is asked: one that takes over, or the first again.
+    #[serde(rename = "provider.failover")]
+    ProviderFailover {
+        /// The provider profile that was asked until now.
+        from: String,
+        /// Its model.
+        from_model: String,
+        /// The provider profile that is asked from now on.
+        to: String,
+        /// Its model.
+        to_model: String,
+        /// The class of the failure, or `recovered`.
+        class: String,
+        /// What failed.
+        cause: String,
+        /// Those that were passed over, and why.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        skipped: Vec<String>,
     },
 
     /// The model asked for a call.
@@ -510,6 +549,7 @@ impl Event {
                 | Event::ThinkingDelta { .. }
                 | Event::ToolOutputDelta { .. }
                 | Event::ProviderWaiting { .. }
+                | Event::ProviderSilent { .. }
         )
     }
 }

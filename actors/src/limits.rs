@@ -37,12 +37,33 @@ pub struct Limits {
     pub ask_timeout: Duration,
     /// How long a provider that is overloaded or away is waited for, in all.
     pub patience: Duration,
-    /// Waits between attempts: 1, 2, 4, 8, 16 s by default.
+    /// Attempts at one request, if there is a limit beside the patience.
+    pub attempts_max: Option<u32>,
+    /// The first wait between attempts lasts up to this, each further one up to twice as long.
     pub backoff_first: Duration,
-    /// The longest wait between attempts, also when the provider asks for more.
+    /// The longest wait between attempts that is our own choice.
     pub backoff_max: Duration,
-    /// Attempts after a reply that made no sense or broke off.
+    /// The longest wait that a provider may ask for; what is above makes no sense.
+    pub retry_after_max: Duration,
+    /// Attempts after a reply that made no sense.
     pub broken_replies_max: u32,
+    /// Attempts after replies that broke off, in one turn.
+    pub cut_replies_max: u32,
+    /// Failures in a row, whoever asked, after which only one at a time tries again.
+    pub breaker_failures: u32,
+    /// The shortest time between two of those tries.
+    pub probe_interval: Duration,
+    /// A provider that is silent for this long while it should reply is worth a word.
+    pub silence_hint: Duration,
+    /// A model is not waited for any longer than this while another may be asked.
+    pub failover_wait: Duration,
+    /// A model that was away is not asked again before this while another one answers.
+    pub failback_after: Duration,
+    /// When to look again for a provider that was away longer than anybody wanted to wait, and
+    /// does not say when it is back.
+    pub parked_pause: Duration,
+    /// Whether a run that is out of patience waits for its next try, once, instead of ending.
+    pub outwaits_once: bool,
     /// How often a call is prepared and judged again after an answer, if it keeps changing.
     pub rejudgements_max: u32,
     /// How often hooks can make one invocation go on after its answer.
@@ -67,10 +88,20 @@ impl Default for Limits {
             restart_window: Duration::from_mins(1),
             delta_interval: Duration::from_millis(20),
             ask_timeout: Duration::from_secs(30),
-            patience: Duration::from_mins(1),
+            patience: Duration::from_mins(10),
+            attempts_max: None,
             backoff_first: Duration::from_secs(1),
             backoff_max: Duration::from_secs(30),
+            retry_after_max: Duration::from_hours(7 * 24),
             broken_replies_max: 1,
+            cut_replies_max: 5,
+            breaker_failures: 3,
+            probe_interval: Duration::from_secs(5),
+            silence_hint: Duration::from_secs(20),
+            failover_wait: Duration::from_secs(2),
+            failback_after: Duration::from_mins(1),
+            parked_pause: Duration::from_mins(15),
+            outwaits_once: false,
             rejudgements_max: 3,
             holds_max: 8,
         }

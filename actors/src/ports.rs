@@ -22,7 +22,8 @@ pub use journal::{
 };
 pub use policy::{Asking, Confinement, Policy, Question, Situation, Verdict};
 pub use provider::{
-    Completion, Delta, DeltaSender, Provider, ProviderError, ProviderInfo, Request,
+    Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,
+    Request,
 };
 pub use tool::{
     Action, CallContext, Operation, OutputDelta, Prepared, RunContext, SideEffect, Tool, ToolError,
@@ -40,6 +41,8 @@ pub type PortFuture<T> = BoxFuture<'static, T>;
 pub struct Ports {
     /// The model.
     pub provider: Arc<dyn Provider>,
+    /// Who is asked instead while it is away, in this order.
+    pub fallbacks: Vec<Fallback>,
     /// The tools.
     pub tools: Arc<Toolbox>,
     /// What may happen before and after a call.

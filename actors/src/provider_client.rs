@@ -1,12 +1,15 @@
-//! Reaches one provider on behalf of every invocation: attempts, waits and patience are here.
+//! Reaches one account of a provider on behalf of every invocation: attempts, waits, breakers and
+//! patience are here, and nowhere else.
 //!
 //! Nothing here waits for the provider: an attempt is a task that comes back as a message, and
-//! dropping it ends the request.
+//! dropping it ends the request. Who asks when is decided by the [`lane`] of each model.
 
+mod lane;
 mod patience;
 mod stream;
+mod waits;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,48 +20,66 @@ use tokio::task::JoinError;
 use crate::conversation::InvocationId;
 use crate::event::{Event, Origin};
 use crate::limits::Limits;
-use crate::mailbox::{Beside, Handled, Report, Started, beside};
+use crate::mailbox::{Beside, Handled, Report, Started, beside, tell};
 use crate::ports::{Clock, Completion, Provider, ProviderError, Request};
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
+use lane::{Bounds, Key, Lane, Turn, Waiting};
 use patience::{Attempts, Decision, decide};
 pub(crate) use stream::Draft;
+pub(crate) use waits::{Deadline, millis};
 
-use stream::relay;
+use stream::{Relay, relay};
 
 /// Deltas between an adapter and its relay.
 const DELTAS_IN_FLIGHT: usize = 64;
 
-/// Waits that are worth telling the user about.
-const WAIT_WORTH_A_WORD: Duration = Duration::from_millis(500);
-
 /// What every incarnation of the client is started with.
 #[derive(Clone)]
 pub(crate) struct Args {
-    pub(crate) provider: Arc<dyn Provider>,
+    /// The models of the account.
+    pub(crate) providers: Vec<Arc<dyn Provider>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) limits: Arc<Limits>,
     pub(crate) fail: FailPoints,
+    /// An earlier incarnation crashed, and what it knew is lost: one asks first.
+    pub(crate) wary: bool,
 }
 
 /// One request, however many attempts it takes.
 pub(crate) struct Question {
+    /// Which of the account's models is asked.
+    pub(crate) model: usize,
     pub(crate) request: Request,
     pub(crate) origin: Arc<Origin>,
     /// Which reply of its invocation this is.
     pub(crate) turn: u32,
-    /// When patience ends (monotonic). It travels here, so that a crash does not reset it.
-    pub(crate) deadline: Duration,
+    /// When patience ends. It travels here, so that a crash does not reset it.
+    pub(crate) deadline: Deadline,
+    /// When whoever asks would rather ask somebody else (monotonic).
+    pub(crate) until: Option<Duration>,
     /// What arrives of the reply.
     pub(crate) draft: Draft,
-    pub(crate) report: Report<Result<Completion, ProviderError>>,
+    pub(crate) report: Report<Result<Completion, Unanswered>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) error: ProviderError,
+    /// When it is worth asking again (monotonic), if it is at all and that is known.
+    pub(crate) next_try: Option<Duration>,
 }
 
 pub(crate) enum Msg {
     Complete(Question),
-    AttemptEnded(u64, Result<Result<Completion, ProviderError>, JoinError>),
+    /// The first of a reply has arrived.
+    Alive(Key),
+    AttemptEnded(Key, Result<Result<Completion, ProviderError>, JoinError>),
+    /// A wait is over, or worth another word. Which alarm says so: one that was put off is heard
+    /// of, too.
     WaitEnded(u64),
     /// The invocation wants nothing any more. What had arrived is kept as a partial reply.
     Cancel(InvocationId),
@@ -68,6 +89,7 @@ impl Msg {
     fn kind(&self) -> &'static str {
         match self {
             Msg::Complete(_) => "Complete",
+            Msg::Alive(_) => "Alive",
             Msg::AttemptEnded(..) => "AttemptEnded",
             Msg::WaitEnded(_) => "WaitEnded",
             Msg::Cancel(_) => "Cancel",
@@ -79,17 +101,30 @@ pub(crate) struct ProviderClient {
     args: Args,
 }
 
-#[derive(Default)]
 pub(crate) struct State {
-    last_key: u64,
-    open: HashMap<u64, Open>,
+    last_key: Key,
+    open: BTreeMap<Key, Open>,
+    /// One for each model, by its name.
+    lanes: HashMap<String, Lane>,
+    /// Why a lane is shut: class and cause of the last refusal.
+    troubles: HashMap<String, (&'static str, String)>,
+    alarm: Option<(Duration, Beside)>,
+    /// Alarms that were set so far.
+    alarms: u64,
 }
 
 struct Open {
     question: Question,
+    lane: String,
     attempts: Attempts,
-    /// The attempt, or the wait for the next one.
+    /// The attempt that is out.
     work: Option<Beside>,
+    /// Why the last one failed.
+    error: Option<ProviderError>,
+    /// A failure that nobody was told of yet.
+    unsaid: bool,
+    /// When the wait is worth a word.
+    word_at: Option<Duration>,
 }
 
 impl ProviderClient {
@@ -104,42 +139,129 @@ impl Actor for ProviderClient {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
-        Ok(State::default())
+        let now = self.args.clock.monotonic();
+        let bounds = Bounds {
+            failures_max: self.args.limits.breaker_failures,
+            probe_interval: self.args.limits.probe_interval,
+        };
+        let lane = |provider: &Arc<dyn Provider>| {
+            let lane = if self.args.wary { Lane::wary(bounds, now) } else { Lane::new(bounds) };
+            (provider.info().model, lane)
+        };
+        Ok(State {
+            last_key: 0,
+            open: BTreeMap::new(),
+            lanes: self.args.providers.iter().map(lane).collect(),
+            troubles: HashMap::new(),
+            alarm: None,
+            alarms: 0,
+        })
     }
 
     async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
         self.args.fail.hit("ProviderClient", msg.kind());
         match msg {
-            Msg::Complete(question) => {
-                state.last_key += 1;
-                let open = Open { question, attempts: Attempts::default(), work: None };
-                state.open.insert(state.last_key, open);
-                self.attempt(&me, state.last_key, state);
-            }
-            Msg::WaitEnded(key) => self.attempt(&me, key, state),
-            Msg::AttemptEnded(key, Ok(result)) => self.attempt_ended(&me, key, result, state),
-            Msg::AttemptEnded(key, Err(died)) => return attempt_died(key, died, state),
+            Msg::Complete(question) => self.arrived(question, state),
+            Msg::Alive(key) => self.alive(key, state),
+            Msg::WaitEnded(nth) if nth != state.alarms => return Ok(()),
+            Msg::WaitEnded(_) => state.alarm = None,
+            Msg::AttemptEnded(key, Ok(result)) => self.attempt_ended(key, result, state),
+            Msg::AttemptEnded(_, Err(died)) => attempt_died(died)?,
             Msg::Cancel(invocation) => self.cancel(&invocation, state),
         }
+        self.proceed(&me, state);
         Ok(())
     }
 }
 
 impl ProviderClient {
-    fn attempt(&self, me: &ActorRef<Msg>, key: u64, state: &mut State) {
+    fn now(&self) -> Duration {
+        self.args.clock.monotonic()
+    }
+
+    fn arrived(&self, question: Question, state: &mut State) {
+        state.last_key += 1;
+        let now = self.now();
+        // The reply that was arriving when a client crashed is not coming any more.
+        question.deadline.resume(now);
+        let Some(provider) = self.args.providers.get(question.model) else { return };
+        let name = provider.info().model;
+        if let Some(lane) = state.lanes.get_mut(&name) {
+            let until = question.latest();
+            lane.wait(state.last_key, Waiting { not_before: now, until });
+        }
+        let open = Open {
+            question,
+            lane: name,
+            attempts: Attempts::default(),
+            work: None,
+            error: None,
+            unsaid: false,
+            word_at: Some(now),
+        };
+        state.open.insert(state.last_key, open);
+    }
+
+    fn alive(&self, key: Key, state: &mut State) {
         let Some(open) = state.open.get_mut(&key) else { return };
+        open.question.deadline.suspend(self.now());
+        if let Some(lane) = state.lanes.get_mut(&open.lane) {
+            lane.alive(key);
+        }
+    }
+
+    /// Lets everybody do whose turn it is, tells who waits, and sets the alarm for the next.
+    fn proceed(&self, me: &ActorRef<Msg>, state: &mut State) {
+        let now = self.now();
+        let names: Vec<String> = state.lanes.keys().cloned().collect();
+        for name in names {
+            while let Some(turn) = state.lanes.get_mut(&name).and_then(|lane| lane.turn(now)) {
+                match turn {
+                    Turn::Ask(key) => self.attempt(me, key, state),
+                    Turn::GiveUp(key, next_try) => Self::give_up(key, next_try, state),
+                }
+            }
+        }
+        self.say_who_waits(now, state);
+        let words = state.open.values().filter_map(|open| open.word_at);
+        let due = state.lanes.values().filter_map(Lane::due).chain(words).min();
+        match (due, &state.alarm) {
+            (None, _) => state.alarm = None,
+            (Some(due), Some((set, _))) if *set == due => {}
+            (Some(due), _) => {
+                let pause = self.args.clock.sleep(due.saturating_sub(now));
+                state.alarms += 1;
+                let nth = state.alarms;
+                state.alarm = Some((due, beside(me, pause, move |_| Msg::WaitEnded(nth))));
+            }
+        }
+    }
+
+    fn attempt(&self, me: &ActorRef<Msg>, key: Key, state: &mut State) {
+        let Some(open) = state.open.get_mut(&key) else { return };
+        let Some(provider) = self.args.providers.get(open.question.model) else { return };
         open.attempts.made += 1;
+        open.word_at = None;
         let (deltas_tx, deltas_rx) = mpsc::channel(DELTAS_IN_FLIGHT);
-        let provider = Arc::clone(&self.args.provider);
+        let provider = Arc::clone(provider);
         let request = open.question.request.clone();
+        let streams = request.stream;
+        let profile = provider.info().profile;
         let completion = async move { provider.complete(request, deltas_tx).await };
+        let me_too = me.clone();
         let relay = relay(
             deltas_rx,
-            self.args.transcript.clone(),
-            Arc::clone(&open.question.origin),
-            Arc::clone(&self.args.clock),
-            self.args.limits.delta_interval,
-            open.question.draft.begin(),
+            Relay {
+                transcript: self.args.transcript.clone(),
+                origin: Arc::clone(&open.question.origin),
+                clock: Arc::clone(&self.args.clock),
+                interval: self.args.limits.delta_interval,
+                pen: open.question.draft.begin(),
+                profile,
+                // A reply that comes in one piece is silent until then.
+                silence_hint: streams.then_some(self.args.limits.silence_hint),
+            },
+            move || tell(&me_too, Msg::Alive(key)),
         );
         // The relay ends after the last delta was handed on, so the reply never overtakes one.
         let work = async { futures_util::future::join(completion, relay).await.0 };
@@ -148,58 +270,77 @@ impl ProviderClient {
 
     fn attempt_ended(
         &self,
-        me: &ActorRef<Msg>,
-        key: u64,
+        key: Key,
         result: Result<Completion, ProviderError>,
         state: &mut State,
     ) {
+        let now = self.now();
         let Some(mut open) = state.open.remove(&key) else { return };
+        let Some(lane) = state.lanes.get_mut(&open.lane) else { return };
+        open.work = None;
         let error = match result {
-            Ok(completion) => return open.question.report.send(Ok(completion)),
+            Ok(completion) => {
+                lane.answered(key);
+                return open.question.report.send(Ok(completion));
+            }
             Err(error) => error,
         };
-        if let ProviderError::Broken { partial, .. } = &error {
+        if let ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. } = &error {
             open.question.draft.or(partial);
         }
         self.keep_partial(&open, error.class());
-        open.attempts.broken += u32::from(matches!(error, ProviderError::Broken { .. }));
-        let left = open.question.deadline.saturating_sub(self.args.clock.monotonic());
+        open.question.deadline.resume(now);
+        open.attempts.count(&error);
         let jitter = self.args.clock.jitter();
-        match decide(&error, open.attempts, left, &self.args.limits, jitter) {
-            Decision::GiveUp => open.question.report.send(Err(error)),
-            Decision::Retry { wait } => {
-                self.announce_wait(&open, &error, wait, left);
-                let pause = self.args.clock.sleep(wait);
-                open.work = Some(beside(me, pause, move |_| Msg::WaitEnded(key)));
-                state.open.insert(key, open);
+        let decision = decide(&error, open.attempts, lane.rounds() + 1, &self.args.limits, jitter);
+        let not_before = match decision {
+            Decision::Final => {
+                lane.answered(key);
+                let next_try = None;
+                return open.question.report.send(Err(Unanswered { error, next_try }));
             }
+            Decision::Again { wait } => {
+                lane.slipped(key, now);
+                now + wait
+            }
+            Decision::Refused { wait, asked } => {
+                lane.refused(key, wait, asked, now);
+                let trouble = (error.class(), error.chain());
+                state.troubles.insert(open.lane.clone(), trouble);
+                for other in state.open.values_mut().filter(|other| other.lane == open.lane) {
+                    other.word_at = other.work.is_none().then_some(now);
+                }
+                now + asked.unwrap_or(wait)
+            }
+        };
+        if open.attempts.are_spent(&self.args.limits) {
+            let next_try = Some(not_before);
+            return open.question.report.send(Err(Unanswered { error, next_try }));
         }
+        lane.wait(key, Waiting { not_before, until: open.question.latest() });
+        open.error = Some(error);
+        open.unsaid = true;
+        state.open.insert(key, open);
     }
 
-    fn announce_wait(&self, open: &Open, error: &ProviderError, wait: Duration, left: Duration) {
-        let provider = self.args.provider.info().profile;
-        let wait_ms = millis(wait);
-        let origin = Some(&open.question.origin);
-        let retry = Event::ProviderRetry {
-            provider: provider.clone(),
-            attempt: open.attempts.made,
-            cause: error.chain(),
-            class: error.class().to_owned(),
-            wait_ms,
-        };
-        self.args.transcript.note(origin, retry);
-        if wait >= WAIT_WORTH_A_WORD {
-            let patience_left_ms = millis(left.saturating_sub(wait));
-            let waiting = Event::ProviderWaiting { provider, wait_ms, patience_left_ms };
-            self.args.transcript.note(origin, waiting);
-        }
+    fn give_up(key: Key, next_try: Option<Duration>, state: &mut State) {
+        let Some(open) = state.open.remove(&key) else { return };
+        let error = open.error.unwrap_or_else(|| match state.troubles.get(&open.lane) {
+            Some((class, cause)) => ProviderError::of_class(class, cause.clone().into()),
+            None => ProviderError::of_class("unreachable", "others are being asked first".into()),
+        });
+        open.question.report.send(Err(Unanswered { error, next_try }));
     }
 
     fn cancel(&self, invocation: &InvocationId, state: &mut State) {
-        let theirs = |_: &u64, open: &mut Open| open.question.origin.invocation_id == *invocation;
-        for (_, mut open) in state.open.extract_if(theirs) {
+        let now = self.now();
+        let theirs = |_: &Key, open: &mut Open| open.question.origin.invocation_id == *invocation;
+        for (key, mut open) in state.open.extract_if(.., theirs) {
             open.work = None;
             self.keep_partial(&open, "interrupted");
+            if let Some(lane) = state.lanes.get_mut(&open.lane) {
+                lane.cancel(key, now);
+            }
         }
     }
 
@@ -224,15 +365,14 @@ pub(crate) fn keep_partial(
     }
 }
 
-/// A panicking adapter is a bug of ours: the client crashes with it, and is restarted.
-fn attempt_died(key: u64, died: JoinError, state: &mut State) -> Result<(), ActorProcessingErr> {
+/// A panicking adapter is a bug of ours: the client crashes with it, and is restarted. Otherwise
+/// the attempt was dropped by us.
+fn attempt_died(died: JoinError) -> Result<(), ActorProcessingErr> {
     if died.is_panic() {
         return Err(crate::mailbox::panic_text(died).into());
     }
-    state.open.remove(&key);
     Ok(())
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 //! Nothing here waits for the model, a tool, a human or a disk.
 
 mod admission;
+mod clients;
 mod handle;
 mod price;
 mod supervised;
@@ -15,7 +16,9 @@ use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Outcome, Queued, RequestOptions};
+use crate::agent_invocation::{
+    self, AgentInvocation, Contacts, Ending, Outcome, Queued, RequestOptions,
+};
 use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
 use crate::event::{Event, Fact, Feed, Origin};
@@ -26,7 +29,6 @@ use crate::mailbox::{
 };
 use crate::permission_coordinator as permission;
 use crate::ports::{JournalError, Ports, ProviderInfo, ToolSpec};
-use crate::provider_client;
 use crate::record::{Durability, Replayed};
 use crate::restarts::RestartBudget;
 use crate::tool_call::Services;
@@ -37,6 +39,7 @@ pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
 pub use price::Price;
 
 use admission::{Admitting, Opening};
+use clients::Clients;
 use supervised::Supervised;
 
 /// What a session is, besides what it needs of the world.
@@ -151,7 +154,9 @@ struct RootSession {
 struct State {
     writer: Supervised<transcript_writer::Msg>,
     coordinator: Supervised<permission::Msg>,
-    provider: Supervised<provider_client::Msg>,
+    clients: Clients,
+    /// How an invocation reaches the models, and what is known of them.
+    contacts: Contacts,
     invocation_budget: RestartBudget,
     /// Without system messages.
     history: Vec<Arc<Message>>,
@@ -228,10 +233,12 @@ impl Actor for RootSession {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
         };
+        let clients = Clients::new(&self.ports, budget);
         let mut state = State {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
-            provider: Supervised::new("ProviderClient", tree.provider, budget()),
+            contacts: clients.contacts(&self.ports),
+            clients,
             invocation_budget: budget(),
             history: self.settings.history.clone(),
             queued: Vec::new(),
@@ -250,7 +257,7 @@ impl Actor for RootSession {
         };
         self.start_writer(&me, &mut state).await?;
         self.start_coordinator(&me, &mut state).await?;
-        self.start_provider(&me, &mut state).await?;
+        self.start_clients(&me, &mut state).await?;
         self.transcript.note(None, self.started());
         for event in self.settings.noted.iter().cloned() {
             self.transcript.note(None, event);
@@ -403,8 +410,7 @@ impl RootSession {
         let args = agent_invocation::Args {
             origin: Arc::clone(&main.origin),
             services: Arc::clone(&self.services),
-            provider: state.provider.line(),
-            provider_info: self.provider_info.clone(),
+            contacts: state.contacts.clone(),
             options: self.settings.options.clone(),
             tools: Arc::clone(&self.specs),
             history,
@@ -479,7 +485,7 @@ impl RootSession {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
             usage: state.total,
-            cost_usd: self.settings.price.as_ref().and_then(|price| price.of(&state.total)),
+            cost_usd: self.cost(state),
             turns: state.turns,
             result: ending.result.clone(),
         };

@@ -152,6 +152,8 @@ pub fn ask_all() -> Arc<dyn Policy> {
 pub struct Bench {
     /// The model.
     pub model: Arc<ScriptedModel>,
+    /// Who is asked when it is away.
+    pub fallbacks: Vec<crate::ports::Fallback>,
     /// The journal.
     pub journal: Arc<MemoryStore>,
     /// The tools.
@@ -179,6 +181,7 @@ impl Bench {
     pub fn new(steps: Vec<Step>) -> Bench {
         Bench {
             model: Arc::new(ScriptedModel::new(steps)),
+            fallbacks: Vec::new(),
             journal: Arc::default(),
             tools: Toolbox::default(),
             policy: allow_all(),
@@ -223,6 +226,7 @@ impl Bench {
         };
         let ports = Ports {
             provider: Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>,
+            fallbacks: self.fallbacks.clone(),
             tools: Arc::new(self.tools.clone()),
             hooks: Arc::clone(&self.hooks),
             policy: Arc::clone(&self.policy),

@@ -9,14 +9,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::args::Cli;
 use crate::failure::{Exit, Failure, nearest};
 
-const FLAGS: [&str; 11] = [
+const FLAGS: [&str; 10] = [
     "--budget",
     "--main-max-context-tokens",
     "--main-compact-at",
     "--sub-max-context-tokens",
     "--sub-compact-at",
     "--thinking",
-    "--unattended",
     "--last",
     "--fork",
     "--continue",

@@ -42,7 +42,7 @@ fn takes_the_task_from_words_a_flag_or_standard_input() {
 #[test]
 fn reads_every_flag_of_run() {
     let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --cwd a \
-        --add-dir b --add-dir c -y --dry-run --no-stream --image i --image j --no-transcript \
+        --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
         --no-persistent-grants --mode single --trust-project -vv go";
     let expected = RunArgs {
@@ -54,6 +54,7 @@ fn reads_every_flag_of_run() {
         timeout: Some(Duration::from_mins(10)),
         add_dirs: vec!["b".into(), "c".into()],
         yes: true,
+        unattended: true,
         dry_run: true,
         stream: Some(false),
         images: vec!["i".into(), "j".into()],
@@ -82,6 +83,7 @@ fn reads_every_flag_of_run() {
     model="m" --model
     maxTurns=3 --max-turns
     timeout="600000ms" --timeout
+    patience="24h" --unattended
     streaming.enabled=false --no-stream
     persistentGrants.enabled=false --no-persistent-grants
     sandbox.mode="read-only" --sandbox

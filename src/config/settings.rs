@@ -28,6 +28,8 @@ pub struct Settings {
     pub timeout: Option<Duration>,
     /// `patience`: how long a provider that is away is waited for.
     pub patience: Option<Duration>,
+    /// `retry`.
+    pub retry: RetrySettings,
     /// `streaming.enabled`.
     pub streaming: bool,
     /// `sandbox`.
@@ -50,6 +52,17 @@ pub struct Settings {
     pub hooks: Vec<Value>,
     /// `providers`, by name.
     pub providers: BTreeMap<String, ProviderSettings>,
+}
+
+/// How a provider that is away is tried again. `None` was not said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RetrySettings {
+    /// `baseDelay`.
+    pub base_delay: Option<Duration>,
+    /// `maxDelay`.
+    pub max_delay: Option<Duration>,
+    /// `maxAttempts`.
+    pub attempts_max: Option<u32>,
 }
 
 /// What commands are confined to.
@@ -131,6 +144,8 @@ pub struct ProviderSettings {
     pub patience: Option<Duration>,
     /// `timeouts`.
     pub timeouts: Timeouts,
+    /// `fallback`: who takes over while it is away.
+    pub fallback: Vec<String>,
 }
 
 /// How long a provider may take for each step.
@@ -140,6 +155,8 @@ pub struct Timeouts {
     pub connect: Option<Duration>,
     /// `firstByte`.
     pub first_byte: Option<Duration>,
+    /// `silence`: without a byte.
+    pub silence: Option<Duration>,
     /// `idle`: between two pieces.
     pub idle: Option<Duration>,
     /// `total`.
@@ -172,6 +189,13 @@ impl Settings {
             turns_max: u32::try_from(number("maxTurns")).unwrap_or(u32::MAX),
             timeout: time("timeout"),
             patience: time("patience"),
+            retry: RetrySettings {
+                base_delay: time("retry.baseDelay"),
+                max_delay: time("retry.maxDelay"),
+                attempts_max: value("retry.maxAttempts")
+                    .and_then(Value::as_u64)
+                    .and_then(|count| u32::try_from(count).ok()),
+            },
             streaming: value("streaming.enabled").and_then(Value::as_bool).unwrap_or_default(),
             sandbox,
             image_bytes_max: number("multimodal.maxImageBytes"),
@@ -298,8 +322,13 @@ impl ProviderSettings {
             "maxTokens" => self.tokens_max = value.as_u64(),
             "contextWindow" => self.context_window = value.as_u64(),
             "patience" => self.patience = time(),
+            "fallback" => {
+                let names = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+                self.fallback = names.map(str::to_owned).collect();
+            }
             "timeouts.connect" => self.timeouts.connect = time(),
             "timeouts.firstByte" => self.timeouts.first_byte = time(),
+            "timeouts.silence" => self.timeouts.silence = time(),
             "timeouts.idle" => self.timeouts.idle = time(),
             "timeouts.total" => self.timeouts.total = time(),
             _ => {

@@ -1,5 +1,7 @@
 //! How a prompt's outcome becomes an exit code, a reason and an error for a person. Pure.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::root_session::TurnOutcome;
 
@@ -51,6 +53,7 @@ pub(crate) fn judge(
         }
         Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
         Ending::Failed { class, cause } => class_failed(class, cause),
+        Ending::Parked { cause, next_try_ms, .. } => parked(cause, *next_try_ms),
         Ending::Interrupted => {
             let exit = signal.unwrap_or(Exit::Interrupt);
             Verdict { exit, reason: "interrupted", result: None, failure: None }
@@ -100,12 +103,40 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
     failed(exit, "limit", Failure::new("LIM001", exit, what).fix(fix), said)
 }
 
+/// Patience has ended. What was done stays, and is not done again.
+fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
+    let failure = Failure::new(
+        "PRV001",
+        Exit::Provider,
+        "the provider was away for too long; the work is parked",
+    )
+    .because(cause)
+    .fix(match next_try_ms {
+        Some(at) => format!(
+            "the next try is worth it at {}; `--unattended` or a longer `patience` waits; \
+                     `providers.NAME.fallback` asks another one meanwhile",
+            clock_time(at)
+        ),
+        None => "the provider does not say when; `providers.NAME.fallback` asks another \
+                         one meanwhile"
+            .to_owned(),
+    });
+    failed(Exit::Provider, "parked", failure, None)
+}
+
+/// A moment, where the user is.
+pub(crate) fn clock_time(ms: u64) -> String {
+    let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let Some(at) = at else { return "an unknown time".to_owned() };
+    at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
 fn class_failed(class: &str, cause: &str) -> Verdict {
-    if let Some(class) = class.strip_prefix("provider.") {
+    if let Some(class) = class.strip_prefix("provider.").filter(|class| *class != "filtered") {
         return provider_failed(class, cause);
     }
     let (code, exit, reason, what, fix) = match class {
-        "content_filter" => (
+        "content_filter" | "provider.filtered" => (
             "PRV005",
             Exit::Failed,
             "failed",
@@ -217,6 +248,11 @@ mod tests {
     fn never_shows_a_failure_as_success() {
         let answered = || Ending::Answered("ok".to_owned());
         let limited = |limit| Ending::Limited { limit, value: 3, said: None };
+        let parked = |next_try_ms| Ending::Parked {
+            class: "provider.overloaded".to_owned(),
+            cause: "busy".to_owned(),
+            next_try_ms,
+        };
         let table = [
             (answered(), 0, (Exit::Done, "completed")),
             (answered(), 1, (Exit::Permission, "permission")),
@@ -237,6 +273,10 @@ mod tests {
             (failed_as("hook"), 0, (Exit::Failed, "failed")),
             (failed_as("journal"), 0, (Exit::Session, "failed")),
             (failed_as("parked"), 0, (Exit::Internal, "parked")),
+            (parked(Some(1)), 0, (Exit::Provider, "parked")),
+            (parked(None), 0, (Exit::Provider, "parked")),
+            (failed_as("provider.filtered"), 0, (Exit::Failed, "failed")),
+            (failed_as("provider.not_the_provider"), 0, (Exit::Failed, "provider")),
             (Ending::Interrupted, 0, (Exit::Interrupt, "interrupted")),
         ];
         for (ending, unanswered, expected) in table {

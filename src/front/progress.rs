@@ -1,4 +1,5 @@
-//! What a person sees on standard error while a run goes on: short lines, nothing that draws.
+//! What a person sees on standard error while a run goes on: short lines. Only a countdown is
+//! drawn over itself, on a terminal that can do so.
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
 use posse_actors::event::{Event, HookDecision};
@@ -6,6 +7,7 @@ use posse_actors::ports::HookEvent;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
+use crate::front::outcome::clock_time;
 
 /// Characters of a line that are shown.
 const RESULT_CHARS_MAX: usize = 160;
@@ -28,6 +30,8 @@ pub(crate) struct Progress {
     dry_run: bool,
     /// Text of the reply that is being streamed was shown, without its newline.
     mid_line: bool,
+    /// A line is there that the next one replaces.
+    drawn: bool,
     /// Questions that are open, and their calls.
     asked: Vec<(QuestionId, CallId)>,
     /// Calls that a person allowed, having seen what they would do.
@@ -43,6 +47,7 @@ impl Progress {
             color,
             dry_run: false,
             mid_line: false,
+            drawn: false,
             asked: Vec::new(),
             seen: Vec::new(),
             shown_live: false,
@@ -60,21 +65,49 @@ impl Progress {
             if !self.live {
                 return String::new();
             }
+            let start = self.wiped();
             self.mid_line = !text.ends_with('\n');
             self.shown_live = true;
-            return printable_lines(text);
+            return format!("{start}{}", printable_lines(text));
+        }
+        if let Some(line) = self.passing(event) {
+            let start = self.finish_line();
+            self.drawn = true;
+            return format!("{start}{}", self.dim(&line));
         }
         let line = self.line(event);
         if line.is_empty() {
             return line;
         }
-        let start = if std::mem::take(&mut self.mid_line) { "\n" } else { "" };
-        format!("{start}{line}\n")
+        format!("{}{line}\n", self.finish_line())
+    }
+
+    /// What is true for a moment, and is drawn over when that has passed.
+    fn passing(&self, event: &Event) -> Option<String> {
+        if !(self.live && self.color) {
+            return None;
+        }
+        match event {
+            Event::ProviderWaiting { provider, wait_ms, patience_left_ms, .. } => Some(format!(
+                "… {provider}: next try in {} (patience after that: {})",
+                rough(*wait_ms),
+                rough(*patience_left_ms)
+            )),
+            Event::ProviderSilent { provider, silent_ms } => {
+                Some(format!("… {provider}: nothing heard for {}", rough(*silent_ms)))
+            }
+            _ => None,
+        }
+    }
+
+    fn wiped(&mut self) -> &'static str {
+        if std::mem::take(&mut self.drawn) { "\r\u{1b}[K" } else { "" }
     }
 
     /// What must follow before other text may start on a line of its own.
     pub(crate) fn finish_line(&mut self) -> &'static str {
-        if std::mem::take(&mut self.mid_line) { "\n" } else { "" }
+        let wiped = self.wiped();
+        if std::mem::take(&mut self.mid_line) && wiped.is_empty() { "\n" } else { wiped }
     }
 
     /// Text that is of less interest.
@@ -209,7 +242,14 @@ impl Progress {
                 format!("! {actor} crashed: {}", printable(cause))
             }
             Event::ActorRestarted { actor, .. } => format!("! {actor} runs again"),
-            Event::SessionParked { cause } => format!("! parked: {}", printable(cause)),
+            Event::ProviderSilent { provider, silent_ms } => {
+                format!("! {provider}: nothing heard for {}", rough(*silent_ms))
+            }
+            Event::ProviderFailover { class, .. } => switch(event, class == "recovered"),
+            Event::SessionParked { cause, next_try_ms, .. } => {
+                let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
+                format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
+            }
             Event::Warning { message } => format!("! {}", printable(message)),
             Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {
                 Some(text) => text,
@@ -281,6 +321,31 @@ fn clipped(line: &str) -> String {
     match line.char_indices().nth(RESULT_CHARS_MAX) {
         Some((end, _)) => format!("{} …", printable(&line[..end])),
         None => printable(line),
+    }
+}
+
+/// Who is asked from now on, and why.
+fn switch(event: &Event, is_back: bool) -> String {
+    let Event::ProviderFailover { from, from_model, to, to_model, cause, skipped, .. } = event
+    else {
+        return String::new();
+    };
+    let (from, to) = (format!("{from_model} via {from}"), format!("{to_model} via {to}"));
+    let (from, to) = (printable(&from), printable(&to));
+    if is_back {
+        return format!("! {to} answers again, and is asked instead of {from}");
+    }
+    let skipped = skipped.iter().map(|why| format!("\n  passed over {}", printable(why)));
+    let skipped: String = skipped.collect();
+    format!("! {to} is asked while {from} is away ({}){skipped}", printable(cause))
+}
+
+/// A time, as exactly as somebody who waits wants to know it.
+fn rough(ms: u64) -> String {
+    match ms / 1000 {
+        seconds @ 0..=99 => format!("{seconds} s"),
+        seconds @ 100..=5999 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
     }
 }
 
@@ -385,6 +450,62 @@ mod tests {
         assert_eq!(progress.show(&started("read a.txt", false)), "• read a.txt\n");
         let mut progress = Progress::new(false, false);
         assert_eq!(progress.show(&started("run make", true)), "• run make\n");
+    }
+
+    fn waiting(wait_ms: u64) -> Event {
+        Event::ProviderWaiting {
+            provider: "local".to_owned(),
+            wait_ms,
+            patience_left_ms: 540_000,
+            class: "overloaded".to_owned(),
+            cause: "busy".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_countdown_is_drawn_over_itself_and_leaves_nothing() {
+        let mut progress = Progress::new(true, true);
+        let delta = |text: &str| Event::TextDelta { text: text.to_owned() };
+        let shown = [
+            progress.show(&delta("half")),
+            progress.show(&waiting(12_345)),
+            progress.show(&waiting(11_345)),
+            progress.show(&delta("whole")),
+            progress.show(&waiting(1000)),
+            progress.finish_line().to_owned(),
+        ];
+        insta::assert_debug_snapshot!(shown, @r#"
+        [
+            "half",
+            "\n\u{1b}[2m… local: next try in 12 s (patience after that: 9 min)\u{1b}[0m",
+            "\r\u{1b}[K\u{1b}[2m… local: next try in 11 s (patience after that: 9 min)\u{1b}[0m",
+            "\r\u{1b}[Kwhole",
+            "\n\u{1b}[2m… local: next try in 1 s (patience after that: 9 min)\u{1b}[0m",
+            "\r\u{1b}[K",
+        ]
+        "#);
+        assert_eq!(Progress::new(true, false).show(&waiting(1000)), "", "where nothing draws");
+    }
+
+    #[test]
+    fn a_switch_names_both_models() {
+        let switch = |class: &str, skipped: &[&str]| Event::ProviderFailover {
+            from: "one".to_owned(),
+            from_model: "big".to_owned(),
+            to: "two".to_owned(),
+            to_model: "small".to_owned(),
+            class: class.to_owned(),
+            cause: "the provider is overloaded: busy".to_owned(),
+            skipped: skipped.iter().map(|&why| why.to_owned()).collect(),
+        };
+        let mut progress = Progress::new(false, false);
+        let shown = progress.show(&switch("overloaded", &["three: it sees no images"]))
+            + &progress.show(&switch("recovered", &[]));
+        insta::assert_snapshot!(shown, @r"
+        ! small via two is asked while big via one is away (the provider is overloaded: busy)
+          passed over three: it sees no images
+        ! small via two answers again, and is asked instead of big via one
+        ");
     }
 
     #[test]

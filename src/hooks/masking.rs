@@ -70,6 +70,10 @@ impl Provider for MaskedModel {
         self.model.info()
     }
 
+    fn account(&self) -> String {
+        self.model.account()
+    }
+
     fn complete(
         &self,
         request: Request,
@@ -90,7 +94,7 @@ impl Provider for MaskedModel {
             let (mut result, ()) = join(reply, relay).await;
             match &mut result {
                 Ok(completion) => hide_in_reply(&mask, completion),
-                Err(ProviderError::Broken { partial, .. }) => {
+                Err(ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. }) => {
                     if let Some(plain) = mask.text(partial) {
                         *partial = plain;
                     }
@@ -137,6 +141,7 @@ impl<'a> Streams<'a> {
             }
             // Whole, and our own words.
             Delta::Notice(line) => Delta::Notice(line),
+            Delta::Alive => Delta::Alive,
         };
         self.send(delta).await;
     }
@@ -150,8 +155,11 @@ impl<'a> Streams<'a> {
     }
 
     async fn send(&self, delta: Delta) {
-        let (Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text)) = &delta;
-        if !text.is_empty() {
+        let is_empty = match &delta {
+            Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => text.is_empty(),
+            Delta::Alive => false,
+        };
+        if !is_empty {
             // Whoever listened may be gone; the reply still comes to its end.
             self.out.send(delta).await.ok();
         }

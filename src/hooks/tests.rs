@@ -97,8 +97,12 @@ fn streamed(step: Step) -> (String, Result<Completion, ProviderError>) {
         let relay = async {
             let mut all = String::new();
             while let Some(delta) = receiver.recv().await {
-                let (Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text)) = delta;
-                all.push_str(&text);
+                match delta {
+                    Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => {
+                        all.push_str(&text);
+                    }
+                    Delta::Alive => {}
+                }
             }
             all
         };
@@ -123,6 +127,9 @@ fn a_reply_says_no_secret_however_it_is_cut_or_breaks_off() {
     assert!(
         matches!(result, Err(ProviderError::Broken { partial, .. }) if partial == "x [secret]")
     );
+    let cut = ProviderError::Cut { partial: format!("x {SECRET}"), source: "cut".into() };
+    let (_, result) = streamed(Step::Fail(format!("x {SECRET}"), cut));
+    assert!(matches!(result, Err(ProviderError::Cut { partial, .. }) if partial == "x [secret]"));
     let thought =
         posse_actors::conversation::Reasoning { text: SECRET.to_owned(), ..Default::default() };
     let message =

@@ -130,7 +130,7 @@ fn describe_session(event: &Event) -> Option<(Tone, &'static str, String)> {
         Event::SessionResumed { records } => {
             (Tone::Quiet, "resumed", format!("after {records} records"))
         }
-        Event::SessionParked { cause } => (Tone::Bad, "parked", cause.clone()),
+        Event::SessionParked { cause, .. } => (Tone::Bad, "parked", cause.clone()),
         Event::SessionEnded { reason, exit_code, usage, turns, cost_usd, .. } => {
             let money = cost_usd.map(|cost| format!(", ${cost:.4}")).unwrap_or_default();
             let turns = counted(u64::from(*turns), "turn");

@@ -70,7 +70,7 @@ impl Anthropic {
         let body = encoder
             .encode_for_counting(request)
             .map_err(|why| classify::rejected(&counting.origin, why))?;
-        let response = counting.post(body.bytes.into(), "application/json").await?;
+        let response = counting.post(body.bytes.into(), "application/json", true).await?;
         if !response.status().is_success() {
             return Err(refusal(counting, response).await);
         }
@@ -90,6 +90,10 @@ impl Provider for Anthropic {
             model: self.0.model.clone(),
             endpoint: self.0.endpoint.origin.address.clone(),
         }
+    }
+
+    fn account(&self) -> String {
+        self.0.endpoint.account()
     }
 
     fn complete(

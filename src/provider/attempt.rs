@@ -50,7 +50,7 @@ pub(crate) async fn attempt<A: Assembly>(
     if let Some(notice) = body.notice {
         deltas.send(Delta::Notice(notice)).await.ok();
     }
-    let response = endpoint.post(body.bytes.into(), accept).await?;
+    let response = endpoint.post(body.bytes.into(), accept, stream).await?;
     if !response.status().is_success() {
         return Err(refusal(endpoint, response).await);
     }
@@ -58,7 +58,7 @@ pub(crate) async fn attempt<A: Assembly>(
     if kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html")) {
         return Err(classify::not_the_provider(origin));
     }
-    let mut source = Live(response);
+    let mut source = Live(response, endpoint.silence(stream));
     let wanted = wanted.then_some(deltas);
     let completion = decode::read::<A>(&mut source, origin, endpoint.idle(), wanted).await?;
     timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
@@ -76,7 +76,7 @@ pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> Provider
 /// The first bytes of a body: as many as there are, or as arrive in time.
 pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Duration) -> Vec<u8> {
     let mut body = Vec::new();
-    let mut source = Live(response);
+    let mut source = Live(response, limit);
     timeout(limit, async {
         while let Ok(Some(chunk)) = source.next().await {
             let room = bytes_max - body.len();
@@ -92,10 +92,14 @@ pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Durati
     body
 }
 
-struct Live(Response);
+/// A reply, and how long it may bring nothing at all.
+struct Live(Response, Duration);
 
 impl Source for Live {
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
-        self.0.chunk().await.map_err(|error| classify::chain(&error.without_url()))
+        match timeout(self.1, self.0.chunk()).await {
+            Ok(chunk) => chunk.map_err(|error| classify::chain(&error.without_url())),
+            Err(_) => Err(format!("not a byte for {} s", self.1.as_secs_f64())),
+        }
     }
 }

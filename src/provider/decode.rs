@@ -24,6 +24,9 @@ const CHUNKS_JOINED_MAX: usize = 256;
 /// How long to wait for the figures that may follow the end of the content.
 const EPILOGUE: Duration = Duration::from_secs(5);
 
+/// Between two signs of life of a reply of which there is nothing to show.
+const PULSE: Duration = Duration::from_secs(1);
+
 /// Brings the bytes of a reply, in chunks of any size.
 pub(crate) trait Source: Send {
     /// The next chunk, or `None` at the end, or why there is none.
@@ -97,6 +100,7 @@ pub(crate) async fn read<A: Assembly>(
     };
     let mut deadline = Instant::now() + idle;
     let mut early = None;
+    let mut pulse = Pulse::default();
     loop {
         let next = match early.take() {
             Some(next) => Ok(next),
@@ -123,7 +127,10 @@ pub(crate) async fn read<A: Assembly>(
                 }
             }
         }
-        send(&mut reader.reply, deltas).await;
+        let shown = send(&mut reader.reply, deltas).await;
+        if has_content && !shown && matches!(reader.shape, Shape::Stream { .. }) {
+            pulse.beat(deltas).await;
+        }
         if reader.done {
             break;
         }
@@ -136,11 +143,29 @@ pub(crate) async fn read<A: Assembly>(
     reader.complete()
 }
 
-async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) {
+/// Returns whether there was anything to show.
+async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
+    let mut shown = false;
     for delta in reply.take_deltas() {
+        shown = true;
         if let Some(deltas) = deltas {
             // Nobody listens any more: the reply is still wanted.
             deltas.send(delta).await.ok();
+        }
+    }
+    shown
+}
+
+/// Tells that a reply arrives of which there is nothing to show, now and then.
+#[derive(Default)]
+struct Pulse(Option<Instant>);
+
+impl Pulse {
+    async fn beat(&mut self, deltas: Option<&DeltaSender>) {
+        let Some(deltas) = deltas else { return };
+        if self.0.is_none_or(|last| last.elapsed() >= PULSE) {
+            self.0 = Some(Instant::now());
+            deltas.send(Delta::Alive).await.ok();
         }
     }
 }
@@ -222,7 +247,9 @@ impl<A: Assembly> Reader<'_, A> {
             Shape::Stream { .. } if self.reply.is_finished() => self.complete(),
             Shape::Stream { parser, skipped } => {
                 let at = parser.offset() + skipped;
-                Err(self.broken(&format!("the stream ended at byte {at} without a final event")))
+                let what = format!("the stream ended at byte {at} without a final event");
+                let source = Cause::boxed(self.origin, self.origin.masked(what));
+                Err(ProviderError::Cut { partial: self.reply.text().to_owned(), source })
             }
         }
     }
@@ -251,7 +278,7 @@ impl<A: Assembly> Reader<'_, A> {
         let what = format!("the reply broke off at byte {at}: {what}");
         let source = Cause::boxed(self.origin, self.origin.masked(printable(&bounded(&what))));
         if self.reply.has_content() {
-            ProviderError::Broken { partial: self.reply.text().to_owned(), source }
+            ProviderError::Cut { partial: self.reply.text().to_owned(), source }
         } else {
             ProviderError::Unreachable { source }
         }

@@ -14,6 +14,7 @@ use posse_actors::ports::ProviderError;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Response, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure};
 use crate::provider::openai_compatible::classify;
@@ -87,6 +88,22 @@ impl Endpoint {
         Ok(Endpoint { origin, url, headers, timeouts: profile.timeouts, client: OnceLock::new() })
     }
 
+    /// Whose allowance requests use, in a form that tells no secret.
+    pub(crate) fn account(&self) -> String {
+        let mut hash = Sha256::new();
+        for (name, value) in &self.headers {
+            hash.update(name.as_str());
+            hash.update(value.as_bytes());
+        }
+        format!("{} {:02x?}", self.url.origin().ascii_serialization(), &hash.finalize()[..8])
+    }
+
+    /// How long a reply may bring nothing at all. One that is not streamed comes at its end.
+    pub(crate) fn silence(&self, stream: bool) -> Duration {
+        let Timeouts { silence_ms, idle_ms, .. } = self.timeouts;
+        Duration::from_millis(if stream { silence_ms } else { silence_ms.max(idle_ms) })
+    }
+
     /// How long the content of a reply may pause.
     pub(crate) fn idle(&self) -> Duration {
         self.timeouts.idle()
@@ -97,13 +114,16 @@ impl Endpoint {
         &self,
         body: Bytes,
         accept: &'static str,
+        stream: bool,
     ) -> Result<Response, ProviderError> {
-        self.send(Method::POST, Some(body), accept).await
+        let header = self.timeouts.header();
+        let limit = if stream { header } else { header.max(self.timeouts.idle()) };
+        self.send(Method::POST, Some(body), accept, limit).await
     }
 
     /// The same without a body, for what changes nothing.
     pub(crate) async fn get(&self, accept: &'static str) -> Result<Response, ProviderError> {
-        self.send(Method::GET, None, accept).await
+        self.send(Method::GET, None, accept, self.timeouts.header()).await
     }
 
     async fn send(
@@ -111,6 +131,7 @@ impl Endpoint {
         method: Method,
         body: Option<Bytes>,
         accept: &'static str,
+        limit: Duration,
     ) -> Result<Response, ProviderError> {
         let client = self.client().map_err(|reason| classify::rejected(&self.origin, reason))?;
         let mut headers = self.headers.clone();
@@ -120,10 +141,10 @@ impl Endpoint {
             request = request.body(body);
         }
         let request = request.send();
-        match tokio::time::timeout(self.timeouts.header(), request).await {
+        match tokio::time::timeout(limit, request).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(classify::transport(&self.origin, error)),
-            Err(_) => Err(classify::silent(&self.origin, self.timeouts.header())),
+            Err(_) => Err(classify::silent(&self.origin, limit)),
         }
     }
 

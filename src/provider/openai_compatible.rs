@@ -60,6 +60,10 @@ impl Provider for OpenAiCompatible {
         }
     }
 
+    fn account(&self) -> String {
+        self.0.endpoint.account()
+    }
+
     fn complete(
         &self,
         request: Request,

@@ -62,6 +62,10 @@ impl Provider for OpenAiResponses {
         }
     }
 
+    fn account(&self) -> String {
+        self.0.endpoint.account()
+    }
+
     fn complete(
         &self,
         request: Request,

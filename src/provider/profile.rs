@@ -179,13 +179,15 @@ pub struct Timeouts {
     pub connect_ms: u64,
     /// Milliseconds from the request to the first line of the answer.
     pub header_ms: u64,
+    /// Milliseconds without a single byte of the reply.
+    pub silence_ms: u64,
     /// Milliseconds between two pieces of content. Pings and comments are not content.
     pub idle_ms: u64,
 }
 
 impl Default for Timeouts {
     fn default() -> Timeouts {
-        Timeouts { connect_ms: 10_000, header_ms: 120_000, idle_ms: 120_000 }
+        Timeouts { connect_ms: 10_000, header_ms: 90_000, silence_ms: 90_000, idle_ms: 300_000 }
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
 use posse_actors::ports::{
-    Action, BoxError, CallContext, Clock, Completion, Confinement, DeltaSender, Ids, Policy,
-    PortFuture, Prepared, Provider, ProviderError, ProviderInfo, Request, RunContext, SideEffect,
-    Situation, Tool, ToolError, ToolOutput, ToolSpec, Verdict,
+    Action, CallContext, Clock, Completion, Confinement, DeltaSender, Ids, Policy, PortFuture,
+    Prepared, Provider, ProviderError, ProviderInfo, Request, RunContext, SideEffect, Situation,
+    Tool, ToolError, ToolOutput, ToolSpec, Verdict,
 };
 use posse_actors::record::RecordId;
 use posse_actors::root_session::SessionHandle;
@@ -99,7 +99,7 @@ impl Provider for RecordedModel {
             let Some(Reply { completion, messages }) = next else {
                 let failure = lock(&stage.failure).take();
                 return match failure.as_deref().and_then(|class| class.strip_prefix("provider.")) {
-                    Some(class) => Err(error(class)),
+                    Some(class) => Err(ProviderError::of_class(class, "as it is recorded".into())),
                     None => stage.stop().await,
                 };
             };
@@ -107,30 +107,6 @@ impl Provider for RecordedModel {
             stage.say(messages).await;
             Ok(completion)
         })
-    }
-}
-
-/// The error of that class.
-fn error(class: &str) -> ProviderError {
-    let source: BoxError = "as it is recorded".into();
-    match class {
-        "overloaded" => ProviderError::Overloaded { retry_after: None, source },
-        "unreachable" => ProviderError::Unreachable { source },
-        "broken_reply" => ProviderError::Broken { partial: String::new(), source },
-        "context_full" => ProviderError::ContextFull { source },
-        "unauthorized" => ProviderError::Unauthorized { source },
-        "quota" => ProviderError::QuotaExhausted { retry_after: None, source },
-        class => {
-            let unasked = [
-                ProviderError::REDIRECTED,
-                ProviderError::NOT_THE_PROVIDER,
-                ProviderError::NO_VISION,
-            ];
-            match unasked.into_iter().find(|known| *known == class) {
-                Some(class) => ProviderError::Unasked { class, source },
-                None => ProviderError::Rejected { source },
-            }
-        }
     }
 }
 

@@ -119,6 +119,8 @@ impl plain::Sessions for Sessions<'_> {
         };
         let kept = new.as_ref().or(self.kept.as_ref()).ok_or_else(Vec::new)?;
         let (ports, mut session) = assemble_in(kept, &setup, Arc::clone(&model))?;
+        // Somebody sees that it waits, and can stop it.
+        session.limits.outwaits_once = self.asking == Asking::Human;
         if !goes_on {
             session.noted = authority::ignored(loaded);
         }

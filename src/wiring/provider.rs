@@ -214,6 +214,7 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
     let timeouts = profile::Timeouts {
         connect_ms: millis(configured.timeouts.connect, defaults.connect_ms),
         header_ms: millis(configured.timeouts.first_byte, defaults.header_ms),
+        silence_ms: millis(configured.timeouts.silence, defaults.silence_ms),
         idle_ms: millis(configured.timeouts.idle, defaults.idle_ms),
     };
     Ok(profile::Settings {

@@ -29,7 +29,9 @@ use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::hooking::hook_settings;
 use crate::wiring::model_price::price;
 use crate::wiring::world::{RealClock, RealIds, random, today};
-use crate::wiring::{Place, authority, colors, notices, place, provider, session_id, toolbox};
+use crate::wiring::{
+    Place, authority, colors, fallback, notices, place, provider, session_id, toolbox,
+};
 
 /// Names of variables whose values are secrets, in part.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
@@ -95,7 +97,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         return Err(one(failure));
     }
     let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
-    let asking = match (args.yes, driven || headless::can_ask()) {
+    let is_there = driven || (headless::can_ask() && !args.unattended);
+    let asking = match (args.yes, is_there) {
         (true, _) => Asking::Yes,
         (false, true) => Asking::Human,
         (false, false) => Asking::Nobody,
@@ -208,8 +211,10 @@ pub(crate) fn assemble_in(
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
     let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
-    let model = toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets));
-    let model = masking.model(model);
+    let ready =
+        |model| masking.model(toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets)));
+    let fallbacks = fallback::all(settings, setup.environment, setup.cwd, ready).map_err(one)?;
+    let model = ready(model);
     let sandbox = Arc::new(sandbox);
     let toolbox = masking.tools(tools::builtin(Arc::new(env), Arc::clone(&sandbox)));
     let names: Vec<String> = toolbox
@@ -222,21 +227,13 @@ pub(crate) fn assemble_in(
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
     let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
-    let policy = policy_settings(setup, roots, secrets_in_reach);
-    let policy = RulePolicy::new(policy).map_err(|failures| {
-        let from = settings.permissions_from.as_deref();
-        let placed = |failure: Failure| match from {
-            Some(from) if failure.place.is_none() => failure.at(from),
-            _ => failure,
-        };
-        failures.into_iter().map(placed).collect::<Vec<_>>()
-    })?;
-    let policy: Arc<dyn Policy> = Arc::new(policy);
+    let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach))?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
     let price = price(settings, &model.info());
     let ports = Ports {
         provider: model,
+        fallbacks,
         tools: Arc::new(toolbox),
         hooks,
         policy,
@@ -341,6 +338,19 @@ fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> 
     configured.chain(named).collect()
 }
 
+/// The rules, or what is wrong with them and where that was written.
+fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Policy>, Vec<Failure>> {
+    let policy = RulePolicy::new(policy).map_err(|failures| {
+        let from = setup.settings.permissions_from.as_deref();
+        let placed = |failure: Failure| match from {
+            Some(from) if failure.place.is_none() => failure.at(from),
+            _ => failure,
+        };
+        failures.into_iter().map(placed).collect::<Vec<_>>()
+    })?;
+    Ok(Arc::new(policy))
+}
+
 fn policy_settings(
     setup: &Setup<'_>,
     roots: Vec<String>,
@@ -379,6 +389,9 @@ fn limits(settings: &Settings) -> Limits {
         turns_max: settings.turns_max,
         duration_max: settings.timeout,
         patience: patience.unwrap_or(defaults.patience),
+        attempts_max: settings.retry.attempts_max,
+        backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
+        backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
         ..defaults
     }
 }

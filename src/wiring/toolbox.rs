@@ -72,6 +72,10 @@ impl Provider for Counted {
         self.model.info()
     }
 
+    fn account(&self) -> String {
+        self.model.account()
+    }
+
     fn complete(
         &self,
         request: Request,

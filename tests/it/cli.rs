@@ -294,12 +294,16 @@ fn never_accepts_a_setting_and_ignores_it_silently() {
     let server = ModelServer::start_and_repeat(vec![says("hi")]);
     for (more, profile) in [
         (json!({}), json!({"timeouts": {"total": "1m"}})),
-        (json!({}), json!({"fallback": ["other"]})),
         (json!({"memory": {"enabled": true}}), json!({})),
     ] {
         let ended = Machine::configured(&server, &more, &profile).posse(&["run", "say hi"]);
         ended.assert_code(0);
         assert!(ended.stderr.contains("warning[CFG017]"), "{more} {profile} {}", ended.stderr);
+    }
+    for (fallback, code) in [("other", "error[CFG024]"), ("local", "error[CFG025]")] {
+        let profile = json!({"fallback": [fallback]});
+        let ended = Machine::configured(&server, &json!({}), &profile).posse(&["run", "say hi"]);
+        assert_refused(&ended, 3, code);
     }
     // A cassette is for a provider that plays it.
     let profile = json!({"baseURL": "file:///tmp/cassette.jsonl"});

@@ -10,7 +10,7 @@ use crate::model_server::{
     Answer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
     text_event,
 };
-use crate::posse::{Ended, Machine, side_by_side};
+use crate::posse::{Ended, Machine, Running, side_by_side};
 
 /// Short enough for a test, long enough for a busy machine.
 fn hurried(server: &ModelServer) -> Machine {
@@ -45,21 +45,22 @@ fn classes_what_a_server_refuses() {
     let error = r#"{"error": {"message": "no, because \u001b[2J of reasons"}}"#;
     let html = "<html><body>Welcome to the hotel</body></html>";
     let table = [
-        (status("401 Unauthorized", &[json], error), 3, "PRV003"),
-        (status("403 Forbidden", &[json], error), 3, "PRV003"),
-        (status("400 Bad Request", &[json], error), 1, "PRV004"),
-        (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV008"),
-        (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV007"),
-        (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV007"),
-        (status("200 OK", &["content-type: text/html"], html), 1, "PRV008"),
-        (status("200 OK", &[json], html), 1, "PRV008"),
-        (status("413 Too Large", &[json], error), 1, "PRV006"),
-        (status("429 Too Many", &[json, "retry-after: 3600"], error), 5, "PRV001"),
+        (status("401 Unauthorized", &[json], error), 3, "PRV003", 1),
+        (status("403 Forbidden", &[json], error), 3, "PRV003", 1),
+        (status("400 Bad Request", &[json], error), 1, "PRV004", 1),
+        (status("404 Not Found", &["content-type: text/html"], html), 1, "PRV008", 1),
+        (status("302 Found", &["location: http://127.0.0.1:1/"], ""), 1, "PRV007", 1),
+        (status("307 Temporary Redirect", &["location: //elsewhere/v1"], ""), 1, "PRV007", 1),
+        // A login page may be gone the next time.
+        (status("200 OK", &["content-type: text/html"], html), 1, "PRV008", 2),
+        (status("200 OK", &[json], html), 1, "PRV008", 2),
+        (status("413 Too Large", &[json], error), 1, "PRV006", 1),
+        (status("429 Too Many", &[json, "retry-after: 3600"], error), 5, "PRV001", 1),
     ];
-    side_by_side(table, |(answer, exit, class)| {
+    side_by_side(table, |(answer, exit, class, requests)| {
         let (ended, server, machine) = always(answer);
         assert_ended(&ended, exit, class);
-        assert_eq!(server.requests().len(), 1, "{}", ended.stderr);
+        assert_eq!(server.requests().len(), requests, "{}", ended.stderr);
         machine.verify();
     });
 }
@@ -71,9 +72,78 @@ fn says_when_a_page_is_not_from_the_provider() {
     let error = ended.stderr.split_once("error[").unwrap().1;
     insta::assert_snapshot!(error, @r"
     PRV008]: what answered is not the provider
-      why: the request did not get to a model: local: the reply is an HTML page (a login page of the network, or a wrong baseURL)
+      why: the answer is not from the provider: local: the reply is an HTML page (a login page of the network, or a wrong baseURL)
       fix: log in to the network, or correct `baseURL` (it often ends with /v1)
     ");
+}
+
+/// A machine whose provider has another one to take over.
+fn with_another(server: &ModelServer, other: &ModelServer) -> Machine {
+    let provider = |server: &ModelServer, model: &str, fallback: &[&str]| {
+        json!({
+            "baseURL": server.base_url(), "model": model, "auth": "none", "fallback": fallback,
+        })
+    };
+    let providers = json!({
+        "local": provider(server, "scripted-1", &["other"]),
+        "other": provider(other, "other-1", &[]),
+    });
+    Machine::configured(server, &json!({ "providers": providers }), &json!({}))
+}
+
+#[test]
+fn lets_another_provider_take_over_and_says_so() {
+    let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
+    let server = ModelServer::start_and_repeat(vec![limited]);
+    let other = ModelServer::start_and_repeat(vec![says("hello")]);
+    let machine = with_another(&server, &other);
+    let ended = machine.posse(&["run", "say hello"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "hello\n");
+    let names = "! other-1 via other is asked while scripted-1 via local is away";
+    assert!(ended.stderr.contains(names), "{}", ended.stderr);
+    assert_eq!((server.requests().len(), other.requests().len()), (1, 1));
+    assert!(ended.took < Duration::from_secs(10), "{:?}", ended.took);
+    machine.verify();
+}
+
+#[test]
+fn hides_secrets_in_what_another_provider_says_too() {
+    const SECRET: &str = "hunter2-hunter2-hunter2";
+    let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
+    let server = ModelServer::start_and_repeat(vec![limited]);
+    let other = ModelServer::start_and_repeat(vec![says(&format!("it is {SECRET}"))]);
+    let machine = with_another(&server, &other);
+    let mut command = machine.command(&["run", "tell me"]);
+    command.env("MY_SERVICE_TOKEN", SECRET);
+    let ended = Running::start(command).end();
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "it is [secret]\n");
+}
+
+#[test]
+fn lets_nobody_take_over_what_was_refused() {
+    for refused in ["400 Bad Request", "401 Unauthorized", "403 Forbidden", "413 Too Large"] {
+        let server = ModelServer::start_and_repeat(vec![status(refused, &[], "{}")]);
+        let other = ModelServer::start_and_repeat(vec![says("hello")]);
+        let ended = with_another(&server, &other).posse(&["run", "say hello"]);
+        assert_ne!(ended.code, Some(0), "{refused}");
+        assert_eq!((server.requests().len(), other.requests().len()), (1, 0), "{refused}");
+    }
+}
+
+#[test]
+fn parks_what_is_out_of_patience_with_the_next_try() {
+    let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
+    let server = ModelServer::start_and_repeat(vec![limited]);
+    let (ended, events) = hurried(&server).stream(&["say hello"]);
+    ended.assert_code(5);
+    let parked = events.iter().find(|event| event["type"] == "session.parked").unwrap();
+    assert_eq!(parked["class"], "provider.rate_limited");
+    let away = parked["nextTryMs"].as_u64().unwrap() - parked["ts"].as_u64().unwrap();
+    assert!((3_590_000..3_610_000).contains(&away), "{away}");
+    assert_eq!(events.last().unwrap()["reason"], "parked");
+    assert!(ended.stderr.contains("the work is parked"), "{}", ended.stderr);
 }
 
 #[test]

@@ -108,6 +108,16 @@ pub enum Ending {
         /// What happened, in one line.
         cause: String,
     },
+    /// The provider was away for longer than anybody wanted to wait. Nothing is lost: the same
+    /// turn can be asked for again.
+    Parked {
+        /// `provider.*`.
+        class: String,
+        /// What happened, in one line.
+        cause: String,
+        /// When it is worth trying again, in milliseconds since 1970, if that is known.
+        next_try_ms: Option<u64>,
+    },
     /// The user stopped it.
     Interrupted,
 }

@@ -7,13 +7,14 @@ use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::Input;
-use crate::agent_invocation::ending::{hooked, no_provider, unanswered, unwritable};
-use crate::agent_invocation::{AgentInvocation, Msg, State};
+use crate::agent_invocation::ending::{hooked, unwritable};
+use crate::agent_invocation::walking::Inquiry;
+use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::conversation::StopReason;
 use crate::event::{Event, Origin};
 use crate::mailbox::{Beside, beside, panic_text};
-use crate::ports::{Completion, HookEvent, Moment, ProviderError, Request, SideEffect};
-use crate::provider_client::{self, Draft, keep_partial};
+use crate::ports::{Completion, HookEvent, Moment, Request, SideEffect};
+use crate::provider_client::{Draft, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
@@ -26,8 +27,8 @@ pub(crate) enum Way {
 
 /// What became of a request.
 pub(crate) enum Heard {
-    /// What the provider's client answered. `None`: it is gone for good.
-    Answer(Option<Result<Completion, ProviderError>>),
+    /// What a model answered, or how the run ends without it.
+    Answer(Result<Completion, Ending>),
     /// A hook discards what the model said, and says why.
     Discarded { said: Option<String>, why: String },
 }
@@ -57,7 +58,7 @@ impl AgentInvocation {
         let moment = heard.then(|| Moment::BeforeModelRequest {
             turn: state.agent_loop.turns() + 1,
             messages: state.agent_loop.history().len(),
-            model: self.provider_info.model.clone(),
+            model: self.contacts.info().map(|info| info.model).unwrap_or_default(),
         });
         let fired = moment.map(|moment| self.services.fire(&self.origin, moment));
         let transcript = self.services.transcript.clone();
@@ -96,13 +97,6 @@ impl AgentInvocation {
     fn ask_model(&self, me: &ActorRef<Msg>, state: &mut State) {
         let history = state.agent_loop.history().to_vec();
         let turn = state.agent_loop.turns() + 1;
-        let event = Event::ModelRequest {
-            turn,
-            provider: self.provider_info.profile.clone(),
-            model: self.provider_info.model.clone(),
-            messages: history.len(),
-        };
-        self.services.transcript.note(Some(&self.origin), event);
         let request = Request {
             messages: history,
             tools: Arc::clone(&self.tools),
@@ -110,23 +104,17 @@ impl AgentInvocation {
             tokens_max: self.options.tokens_max,
             temperature: self.options.temperature,
         };
-        let deadline = self.services.clock.monotonic() + self.services.limits.patience;
-        let (origin, provider) = (Arc::clone(&self.origin), self.provider.clone());
-        let (draft, transcript) = (Draft::default(), self.services.transcript.clone());
-        let (shared, services) = (draft.clone(), Arc::clone(&self.services));
-        // When the provider's client crashes with our request, no tool ran for it: ask again.
-        let answer = async move {
-            let question = |report| {
-                keep_partial(&shared, &transcript, &origin, turn, "crashed");
-                let (request, origin) = (request.clone(), Arc::clone(&origin));
-                let draft = shared.clone();
-                let question =
-                    provider_client::Question { request, origin, turn, deadline, draft, report };
-                provider_client::Msg::Complete(question)
-            };
-            let answer = provider.insist(question).await;
-            review(answer, turn, &services, &origin).await
+        let draft = Draft::default();
+        let (services, origin) = (Arc::clone(&self.services), Arc::clone(&self.origin));
+        let inquiry = Inquiry {
+            services: Arc::clone(&services),
+            origin: Arc::clone(&origin),
+            request,
+            turn,
+            draft: draft.clone(),
         };
+        let asked = self.contacts.clone().ask(inquiry);
+        let answer = async move { review(asked.await, turn, &services, &origin).await };
         state.asking = Some(Asking { turn, draft, _work: beside(me, answer, Msg::Replied) });
     }
 
@@ -138,9 +126,8 @@ impl AgentInvocation {
         // An answer may be on its way when the run is stopped: it was not heard, and is not kept.
         let Some(asking) = state.asking.take() else { return Ok(None) };
         match replied.map_err(panic_text)? {
-            Heard::Answer(Some(Ok(completion))) => Ok(Some(self.replied(completion, state))),
-            Heard::Answer(Some(Err(error))) => Ok(Some(Input::Unanswered(unanswered(&error)))),
-            Heard::Answer(None) => Ok(Some(Input::Unanswered(no_provider()))),
+            Heard::Answer(Ok(completion)) => Ok(Some(self.replied(completion, state))),
+            Heard::Answer(Err(ending)) => Ok(Some(Input::Unanswered(ending))),
             Heard::Discarded { said, why } => {
                 asking.draft.or(said.as_deref().unwrap_or_default());
                 let (transcript, origin) = (&self.services.transcript, &self.origin);
@@ -189,12 +176,12 @@ impl AgentInvocation {
 
 /// Lets hooks look at a reply before anything becomes of it.
 async fn review(
-    answer: Option<Result<Completion, ProviderError>>,
+    answer: Result<Completion, Ending>,
     turn: u32,
     services: &Services,
     origin: &Arc<Origin>,
 ) -> Heard {
-    if let Some(Ok(completion)) = &answer
+    if let Ok(completion) = &answer
         && services.hooks.hears(HookEvent::AfterModelResponse, None)
     {
         let message = completion.message.clone();

@@ -1,9 +1,13 @@
 //! How an invocation and its calls end, as records and in words. Pure.
 
+use std::time::Duration;
+
 use crate::agent_invocation::Ending;
 use crate::conversation::{ToolCall, Usage};
 use crate::event::Event;
 use crate::ports::{ProviderError, ToolOutput};
+use crate::provider_client::millis;
+use crate::tool_call::Services;
 use crate::transcript_writer::Unrecorded;
 
 pub(crate) fn failed_event(call: &ToolCall, output: &ToolOutput, class: &str) -> Event {
@@ -32,13 +36,35 @@ pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
         Ending::Limited { limit, value, said: _ } => {
             failed("limit", format!("the limit {limit} ({value}) was reached"))
         }
-        Ending::Failed { class, cause } => failed(class, cause.clone()),
+        Ending::Failed { class, cause } | Ending::Parked { class, cause, next_try_ms: _ } => {
+            failed(class, cause.clone())
+        }
         Ending::Interrupted => Event::InvocationCancelled { turns, usage },
     }
 }
 
 pub(super) fn unanswered(error: &ProviderError) -> Ending {
     Ending::Failed { class: format!("provider.{}", error.class()), cause: error.chain() }
+}
+
+/// Out of patience. `next_try` (monotonic) is what is known of when it is worth trying again.
+pub(super) fn parked(
+    error: &ProviderError,
+    next_try: Option<Duration>,
+    services: &Services,
+) -> Ending {
+    let Services { clock, limits, .. } = services;
+    let wait = match (next_try, error) {
+        (Some(at), _) => Some(at.saturating_sub(clock.monotonic())),
+        // When it is back only the provider knows.
+        (None, ProviderError::QuotaExhausted { .. }) => None,
+        (None, _) => Some(limits.parked_pause),
+    };
+    Ending::Parked {
+        class: format!("provider.{}", error.class()),
+        cause: error.chain(),
+        next_try_ms: wait.map(|wait| clock.wall_ms().saturating_add(millis(wait))),
+    }
 }
 
 pub(super) fn no_provider() -> Ending {

@@ -8,11 +8,19 @@ use tokio::sync::mpsc;
 use crate::conversation::{AssistantMessage, Message, StopReason, Usage};
 use crate::ports::tool::ToolSpec;
 use crate::ports::{BoxError, PortFuture};
+use crate::root_session::Price;
 
 /// Makes single attempts. Knows no retry: `ProviderClient` does that.
 pub trait Provider: Send + Sync + 'static {
     /// Who this is.
     fn info(&self) -> ProviderInfo;
+
+    /// Whose allowance its requests use: endpoint and credential, in a form that tells neither.
+    /// Providers of one account are reached by one client.
+    fn account(&self) -> String {
+        let ProviderInfo { profile, endpoint, model: _ } = self.info();
+        format!("{profile} {endpoint}")
+    }
 
     /// One attempt. Dropping the future ends it, and the connection with it.
     fn complete(
@@ -31,6 +39,34 @@ pub struct ProviderInfo {
     pub model: String,
     /// Where requests go, without anything secret.
     pub endpoint: String,
+}
+
+/// A model that may be asked when the one that was chosen is away.
+#[derive(Clone)]
+pub struct Fallback {
+    /// How it is reached.
+    pub provider: Arc<dyn Provider>,
+    /// What it can do, as far as that is known.
+    pub abilities: Abilities,
+    /// What it costs, if that is known.
+    pub price: Option<Price>,
+}
+
+impl std::fmt::Debug for Fallback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Fallback").field(&self.provider.info()).finish()
+    }
+}
+
+/// What a model can do. `None` is unknown, and no reason not to ask it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Whether it calls tools.
+    pub tools: Option<bool>,
+    /// Whether it sees images.
+    pub images: Option<bool>,
+    /// Tokens that fit into a request and its reply.
+    pub window: Option<u64>,
 }
 
 /// What a model is asked.
@@ -60,6 +96,8 @@ pub enum Delta {
     Text(String),
     /// Thinking.
     Thinking(String),
+    /// Something that is not shown, such as arguments of a call: a sign of life.
+    Alive,
     /// One line for the user about the request itself, such as what was left out of it.
     Notice(String),
 }
@@ -88,13 +126,35 @@ pub enum ProviderError {
         /// For the user and the log.
         source: BoxError,
     },
-    /// Nobody answered. Try again, but not for long.
+    /// We ask too much at once. Everybody who uses the account waits, then tries again.
+    #[error("the provider limits the rate of requests")]
+    RateLimited {
+        /// How long the provider asks us to wait, if it says so sanely.
+        retry_after: Option<Duration>,
+        /// For the user and the log.
+        source: BoxError,
+    },
+    /// Nobody answered. Try again.
     #[error("the provider is unreachable")]
     Unreachable {
         /// For the user and the log.
         source: BoxError,
     },
-    /// The reply broke off or made no sense. Try the same turn again, once.
+    /// The connection failed while a reply was on its way. Try the same turn again, a few times.
+    #[error("the reply broke off")]
+    Cut {
+        /// Visible text that had arrived.
+        partial: String,
+        /// Where and how, with the byte offset in the stream.
+        source: BoxError,
+    },
+    /// Something else answered, such as the login page of a network. Try again, once.
+    #[error("the answer is not from the provider")]
+    NotTheProvider {
+        /// For the user and the log.
+        source: BoxError,
+    },
+    /// The reply made no sense. Try the same turn again, once.
     #[error("the reply broke off or made no sense")]
     Broken {
         /// Visible text that had arrived.
@@ -119,6 +179,12 @@ pub enum ProviderError {
     QuotaExhausted {
         /// When there is more, if the provider says so.
         retry_after: Option<Duration>,
+        /// For the user and the log.
+        source: BoxError,
+    },
+    /// The provider does not want to answer this. Trying again will not help.
+    #[error("the provider withheld the reply")]
+    Filtered {
         /// For the user and the log.
         source: BoxError,
     },
@@ -150,13 +216,37 @@ impl ProviderError {
     pub fn class(&self) -> &'static str {
         match self {
             ProviderError::Overloaded { .. } => "overloaded",
+            ProviderError::RateLimited { .. } => "rate_limited",
             ProviderError::Unreachable { .. } => "unreachable",
+            ProviderError::Cut { .. } => "cut",
+            ProviderError::NotTheProvider { .. } => "not_the_provider",
             ProviderError::Broken { .. } => "broken_reply",
             ProviderError::ContextFull { .. } => "context_full",
             ProviderError::Unauthorized { .. } => "unauthorized",
             ProviderError::QuotaExhausted { .. } => "quota",
+            ProviderError::Filtered { .. } => "filtered",
             ProviderError::Rejected { .. } => "rejected",
             ProviderError::Unasked { class, .. } => class,
+        }
+    }
+
+    /// An error of the class that is called `class`, if its class says all there is to know.
+    pub fn of_class(class: &str, source: BoxError) -> ProviderError {
+        let (retry_after, partial) = (None, String::new());
+        match class {
+            "overloaded" => ProviderError::Overloaded { retry_after, source },
+            "rate_limited" => ProviderError::RateLimited { retry_after, source },
+            "unreachable" => ProviderError::Unreachable { source },
+            "cut" => ProviderError::Cut { partial, source },
+            "not_the_provider" => ProviderError::NotTheProvider { source },
+            "broken_reply" => ProviderError::Broken { partial, source },
+            "context_full" => ProviderError::ContextFull { source },
+            "unauthorized" => ProviderError::Unauthorized { source },
+            "quota" => ProviderError::QuotaExhausted { retry_after, source },
+            "filtered" => ProviderError::Filtered { source },
+            "redirected" => ProviderError::Unasked { class: ProviderError::REDIRECTED, source },
+            "no_vision" => ProviderError::Unasked { class: ProviderError::NO_VISION, source },
+            _ => ProviderError::Rejected { source },
         }
     }
 

@@ -10,59 +10,113 @@ use crate::ports::ProviderError;
 pub(crate) struct Attempts {
     /// Attempts made.
     pub(crate) made: u32,
-    /// How many of them ended in a broken reply.
+    /// How many of them ended in a reply that made no sense.
     pub(crate) broken: u32,
+    /// How many of them ended in a reply that broke off.
+    pub(crate) cut: u32,
+    /// How many in a row found nobody, or nobody with time.
+    pub(crate) refused: u32,
+}
+
+impl Attempts {
+    /// Whether there were as many as there may be.
+    pub(crate) fn are_spent(&self, limits: &Limits) -> bool {
+        limits.attempts_max.is_some_and(|max| self.made >= max.max(1))
+    }
+
+    /// Counts one that ended in `error`.
+    pub(crate) fn count(&mut self, error: &ProviderError) {
+        match error {
+            ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. } => self.broken += 1,
+            ProviderError::Cut { .. } => self.cut += 1,
+            ProviderError::Overloaded { .. }
+            | ProviderError::RateLimited { .. }
+            | ProviderError::Unreachable { .. } => self.refused += 1,
+            ProviderError::QuotaExhausted { .. }
+            | ProviderError::ContextFull { .. }
+            | ProviderError::Unauthorized { .. }
+            | ProviderError::Filtered { .. }
+            | ProviderError::Rejected { .. }
+            | ProviderError::Unasked { .. } => {}
+        }
+    }
 }
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    Retry { wait: Duration },
-    GiveUp,
+    /// Try again after `wait`: the next one may be luckier.
+    Again { wait: Duration },
+    /// Whoever asks now is refused as well. The server may have said for how long.
+    Refused { wait: Duration, asked: Option<Duration> },
+    /// Asking again is no use.
+    Final,
 }
 
-/// Decides after an attempt that ended in `error`. `left` is what remains of the patience, and
-/// `jitter` a number in `0.0..1.0`.
+/// Decides after an attempt that ended in `error`. `refusals`: how many there were in a row,
+/// whoever asked; `jitter`: a number in `0.0..1.0`.
 pub(crate) fn decide(
     error: &ProviderError,
     attempts: Attempts,
-    left: Duration,
+    refusals: u32,
     limits: &Limits,
     jitter: f64,
 ) -> Decision {
-    let wait = match error {
-        // Less than our own first wait is not advice but an invitation to hammer.
-        ProviderError::Overloaded { retry_after: Some(asked), .. }
-            if *asked >= limits.backoff_first =>
+    let own = |count: u32| backoff(count, limits, jitter);
+    // Less than our own first wait is not advice but an invitation to hammer.
+    let sane = |asked: Duration| asked >= limits.backoff_first && asked <= limits.retry_after_max;
+    match error {
+        ProviderError::Overloaded { retry_after, .. } => {
+            let asked = retry_after.filter(|asked| sane(*asked));
+            let asked = asked.map(|asked| asked.min(limits.backoff_max));
+            Decision::Refused { wait: own(attempts.refused.max(refusals)), asked }
+        }
+        ProviderError::RateLimited { retry_after, .. } => {
+            let asked = retry_after.filter(|asked| sane(*asked));
+            Decision::Refused { wait: own(attempts.refused.max(refusals)), asked }
+        }
+        ProviderError::Unreachable { .. } => {
+            Decision::Refused { wait: own(attempts.refused.max(refusals)), asked: None }
+        }
+        ProviderError::QuotaExhausted { retry_after: Some(asked), .. }
+            if *asked <= limits.retry_after_max =>
         {
-            (*asked).min(limits.backoff_max)
+            // Everybody's allowance is back at the same moment.
+            let spread = limits.backoff_max.mul_f64(jitter);
+            Decision::Refused { wait: Duration::ZERO, asked: Some(*asked + spread) }
         }
-        ProviderError::Overloaded { .. } | ProviderError::Unreachable { .. } => {
-            backoff(attempts.made, limits, jitter)
+        ProviderError::Cut { .. } if attempts.cut <= limits.cut_replies_max => {
+            Decision::Again { wait: own(attempts.cut) }
         }
-        ProviderError::Broken { .. } if attempts.broken <= limits.broken_replies_max => {
-            limits.backoff_first.mul_f64(jitter)
+        ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. }
+            if attempts.broken <= limits.broken_replies_max =>
+        {
+            Decision::Again { wait: own(attempts.broken) }
         }
         ProviderError::Broken { .. }
+        | ProviderError::Cut { .. }
+        | ProviderError::NotTheProvider { .. }
+        | ProviderError::QuotaExhausted { .. }
         | ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
-        | ProviderError::QuotaExhausted { .. }
+        | ProviderError::Filtered { .. }
         | ProviderError::Rejected { .. }
-        | ProviderError::Unasked { .. } => return Decision::GiveUp,
-    };
-    if wait > left { Decision::GiveUp } else { Decision::Retry { wait } }
+        | ProviderError::Unasked { .. } => Decision::Final,
+    }
 }
 
-/// Doubles from the first wait up to the longest, with the upper half spread: callers that failed
-/// together do not come back together.
-fn backoff(made: u32, limits: &Limits, jitter: f64) -> Duration {
-    let doublings = made.saturating_sub(1).min(16);
+/// Anything from next to nothing to a bound that doubles from the first wait to the longest:
+/// callers that failed together do not come back together.
+fn backoff(count: u32, limits: &Limits, jitter: f64) -> Duration {
+    let doublings = count.saturating_sub(1).min(16);
     let whole = limits.backoff_first.saturating_mul(1 << doublings).min(limits.backoff_max);
-    whole.mul_f64(0.5 + jitter / 2.0)
+    whole.mul_f64(jitter).max(limits.backoff_first / 10)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -71,40 +125,50 @@ mod tests {
         ProviderError::Overloaded { retry_after, source: "busy".into() }
     }
 
-    fn waits(error: &ProviderError, left: Duration) -> Vec<Option<Duration>> {
-        let limits = Limits::default();
-        let wait = |made| match decide(error, Attempts { made, broken: made }, left, &limits, 1.0) {
-            Decision::Retry { wait } => Some(wait),
-            Decision::GiveUp => None,
-        };
-        [1, 2, 3, 6].map(wait).to_vec()
+    fn limited(retry_after: Option<Duration>) -> ProviderError {
+        ProviderError::RateLimited { retry_after, source: "slow down".into() }
+    }
+
+    fn after(error: &ProviderError, made: u32) -> Decision {
+        let attempts = Attempts { made, broken: made, cut: made, refused: made };
+        decide(error, attempts, 0, &Limits::default(), 1.0)
     }
 
     #[test]
-    fn waits_longer_each_time_and_not_beyond_the_patience() {
-        assert_eq!(
-            waits(&overloaded(None), 10 * SECOND),
-            [Some(SECOND), Some(2 * SECOND), Some(4 * SECOND), None]
-        );
+    fn waits_longer_each_time() {
+        let waits = [1, 2, 3, 6, 7, 99].map(|made| after(&overloaded(None), made));
+        let wait = |seconds| Decision::Refused { wait: seconds * SECOND, asked: None };
+        assert_eq!(waits, [wait(1), wait(2), wait(4), wait(30), wait(30), wait(30)]);
     }
 
     #[test]
     fn does_as_the_provider_asks_within_reason() {
-        assert_eq!(waits(&overloaded(Some(7 * SECOND)), 40 * SECOND), [Some(7 * SECOND); 4]);
-        assert_eq!(waits(&overloaded(Some(3600 * SECOND)), 40 * SECOND), [Some(30 * SECOND); 4]);
+        let asked = |error: &ProviderError| match after(error, 1) {
+            Decision::Refused { asked, .. } => asked,
+            other @ (Decision::Again { .. } | Decision::Final) => panic!("{other:?}"),
+        };
+        let hour = Duration::from_hours(1);
+        assert_eq!(asked(&overloaded(Some(7 * SECOND))), Some(7 * SECOND));
+        assert_eq!(asked(&overloaded(Some(hour))), Some(30 * SECOND), "it may be back sooner");
+        assert_eq!(asked(&limited(Some(hour))), Some(hour));
+        for insane in [Duration::ZERO, Duration::from_millis(1), 25 * 24 * hour] {
+            assert_eq!(asked(&limited(Some(insane))), None, "{insane:?}");
+            assert_eq!(asked(&overloaded(Some(insane))), None, "{insane:?}");
+        }
+        let quota = |retry_after| ProviderError::QuotaExhausted { retry_after, source: "q".into() };
+        assert_eq!(asked(&quota(Some(hour))), Some(hour + 30 * SECOND));
+        assert_eq!(after(&quota(None), 1), Decision::Final);
     }
 
     #[test]
-    fn does_not_hammer_a_provider_that_asks_for_it() {
-        let own = waits(&overloaded(None), 40 * SECOND);
-        assert_eq!(waits(&overloaded(Some(Duration::ZERO)), 40 * SECOND), own);
-        assert_eq!(waits(&overloaded(Some(Duration::from_millis(1))), 40 * SECOND), own);
-    }
-
-    #[test]
-    fn tries_a_broken_reply_once_more() {
-        let broken = ProviderError::Broken { partial: String::new(), source: "cut".into() };
-        assert_eq!(waits(&broken, 10 * SECOND), [Some(SECOND), None, None, None]);
+    fn tries_what_made_no_sense_once_more_and_what_broke_off_a_few_times() {
+        let broken = ProviderError::Broken { partial: String::new(), source: "x".into() };
+        let cut = ProviderError::Cut { partial: String::new(), source: "x".into() };
+        let strange = ProviderError::NotTheProvider { source: "x".into() };
+        let again = |error| [1, 2, 5, 6].map(|made| after(error, made) != Decision::Final);
+        assert_eq!(again(&broken), [true, false, false, false]);
+        assert_eq!(again(&strange), [true, false, false, false]);
+        assert_eq!(again(&cut), [true, true, true, false]);
     }
 
     #[test]
@@ -112,12 +176,42 @@ mod tests {
         let hopeless = [
             ProviderError::ContextFull { source: "x".into() },
             ProviderError::Unauthorized { source: "x".into() },
-            ProviderError::QuotaExhausted { retry_after: None, source: "x".into() },
+            ProviderError::Filtered { source: "x".into() },
             ProviderError::Rejected { source: "x".into() },
             ProviderError::Unasked { class: ProviderError::NO_VISION, source: "x".into() },
         ];
         for error in &hopeless {
-            assert_eq!(waits(error, 60 * SECOND), [None; 4], "{}", error.class());
+            assert_eq!(after(error, 1), Decision::Final, "{}", error.class());
+        }
+    }
+
+    #[test]
+    fn attempts_can_be_bounded() {
+        let limits = |attempts_max| Limits { attempts_max, ..Limits::default() };
+        let spent = |made, max| Attempts { made, ..Attempts::default() }.are_spent(&limits(max));
+        assert_eq!([spent(1, Some(2)), spent(2, Some(2)), spent(1, Some(0))], [false, true, true]);
+        assert!(!spent(u32::MAX, None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_wait_is_longer_than_it_may_be(
+            count in 0_u32..200, refusals in 0_u32..200, jitter in 0.0_f64..1.0,
+            asked in prop::option::of(0_u64..10_000_000),
+        ) {
+            let limits = Limits::default();
+            let retry_after = asked.map(Duration::from_secs);
+            let attempts = Attempts { made: count, broken: 0, cut: 0, refused: count };
+            for error in [overloaded(retry_after), limited(retry_after)] {
+                let Decision::Refused { wait, asked } =
+                    decide(&error, attempts, refusals, &limits, jitter)
+                else {
+                    return Err(TestCaseError::fail("a refusal is never final"));
+                };
+                prop_assert!(wait <= limits.backoff_max && wait >= limits.backoff_first / 10);
+                prop_assert!(asked.is_none_or(|asked| asked <= limits.retry_after_max));
+                prop_assert!(asked.is_none_or(|asked| asked >= limits.backoff_first));
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::event::{Event, Origin};
 use crate::ports::{Clock, Delta};
+use crate::provider_client::millis;
 use crate::transcript_writer::Transcript;
 
 /// Visible text that is kept of a reply that breaks off; the rest was seen, and is not stored.
@@ -78,30 +79,77 @@ impl Pen {
     }
 }
 
-/// Turns deltas into events, one per `interval` at most and one of each kind at the end.
+/// What a relay works with.
+pub(crate) struct Relay {
+    pub(crate) transcript: Transcript,
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) interval: Duration,
+    pub(crate) pen: Pen,
+    /// Who is asked.
+    pub(crate) profile: String,
+    /// After how much silence the user is told of it.
+    pub(crate) silence_hint: Option<Duration>,
+}
+
+/// Turns deltas into events, one per `interval` at most and one of each kind at the end. Calls
+/// `alive` at the first that the server sent.
 pub(crate) async fn relay(
     mut deltas: mpsc::Receiver<Delta>,
-    transcript: Transcript,
-    origin: Arc<Origin>,
-    clock: Arc<dyn Clock>,
-    interval: Duration,
-    pen: Pen,
+    relay: Relay,
+    alive: impl FnOnce() + Send,
 ) {
+    let mut alive = Some(alive);
+    let mut hear = |delta: &Delta| {
+        // A notice is ours, and says nothing of the server.
+        if let Some(alive) = alive.take_if(|_| !matches!(delta, Delta::Notice(_))) {
+            alive();
+        }
+    };
     let mut waiting = Waiting::default();
-    while let Some(delta) = deltas.recv().await {
-        waiting.collect(delta, &pen);
-        let mut pause = clock.sleep(interval);
+    while let Some(delta) = relay.first(&mut deltas).await {
+        hear(&delta);
+        waiting.collect(delta, &relay.pen);
+        if waiting.is_empty() {
+            continue;
+        }
+        let mut pause = relay.clock.sleep(relay.interval);
         loop {
             tokio::select! {
                 biased;
                 delta = deltas.recv() => match delta {
-                    Some(delta) => waiting.collect(delta, &pen),
+                    Some(delta) => {
+                        hear(&delta);
+                        waiting.collect(delta, &relay.pen);
+                    }
                     None => break,
                 },
                 () = &mut pause => break,
             }
         }
-        pen.announce(|| waiting.flush(&transcript, &origin));
+        let Relay { transcript, origin, .. } = &relay;
+        relay.pen.announce(|| waiting.flush(transcript, origin));
+    }
+}
+
+impl Relay {
+    /// The next delta. Says how long there was none.
+    async fn first(&self, deltas: &mut mpsc::Receiver<Delta>) -> Option<Delta> {
+        let Some(hint) = self.silence_hint else { return deltas.recv().await };
+        let began = self.clock.monotonic();
+        loop {
+            let pause = self.clock.sleep(hint);
+            tokio::select! {
+                biased;
+                delta = deltas.recv() => return delta,
+                () = pause => {
+                    let silent_ms = millis(self.clock.monotonic().saturating_sub(began));
+                    let event =
+                        Event::ProviderSilent { provider: self.profile.clone(), silent_ms };
+                    self.pen.announce(|| self.transcript.note(Some(&self.origin), event));
+                }
+            }
+        }
     }
 }
 
@@ -114,6 +162,10 @@ struct Waiting {
 }
 
 impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.notices.is_empty() && self.thinking.is_empty() && self.text.is_empty()
+    }
+
     fn collect(&mut self, delta: Delta, pen: &Pen) {
         match delta {
             Delta::Text(piece) => {
@@ -122,6 +174,7 @@ impl Waiting {
             }
             Delta::Thinking(piece) => self.thinking.push_str(&piece),
             Delta::Notice(line) => self.notices.push(line),
+            Delta::Alive => {}
         }
     }
 

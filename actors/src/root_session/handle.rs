@@ -14,7 +14,6 @@ use crate::event::{Feed, MessageKind, Subscription};
 use crate::mailbox::{Line, Report, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
 use crate::ports::{Ids, JournalStore, Ports};
-use crate::provider_client;
 use crate::root_session::{Msg, RootSession, SessionEnding, SessionSettings, TurnOutcome};
 use crate::tool_call::Services;
 use crate::transcript_writer::{self, Outbox, Transcript};
@@ -87,7 +86,6 @@ impl Running {
 pub(super) struct Tree {
     pub(super) writer: watch::Sender<Option<ActorRef<transcript_writer::Msg>>>,
     pub(super) coordinator: watch::Sender<Option<ActorRef<permission::Msg>>>,
-    pub(super) provider: watch::Sender<Option<ActorRef<provider_client::Msg>>>,
 }
 
 impl SessionHandle {
@@ -96,11 +94,7 @@ impl SessionHandle {
         ports: Ports,
         settings: SessionSettings,
     ) -> Result<SessionHandle, StartError> {
-        let tree = Tree {
-            writer: watch::Sender::new(None),
-            coordinator: watch::Sender::new(None),
-            provider: watch::Sender::new(None),
-        };
+        let tree = Tree { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
         let outbox = Arc::new(Outbox::new(settings.session_id.clone()));
         let transcript = Transcript::new(
             Arc::clone(&outbox),

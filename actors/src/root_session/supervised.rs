@@ -12,7 +12,7 @@ use crate::event::{Event, Fact};
 use crate::mailbox::{Handled, Line, Started, beside, panic_text};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
-use crate::provider_client::{self, ProviderClient};
+use crate::provider_client;
 use crate::record::{QueuedMessage, Replay, Replayed};
 use crate::restarts::RestartBudget;
 use crate::root_session::{Main, Msg, Resumed, RootSession, State};
@@ -23,9 +23,9 @@ const RECORDS_AT_A_TIME: u64 = 1024;
 
 /// A child that is replaced when it crashes. Others reach it by its line.
 pub(super) struct Supervised<M> {
-    name: &'static str,
+    pub(super) name: &'static str,
     incarnations: watch::Sender<Option<ActorRef<M>>>,
-    budget: RestartBudget,
+    pub(super) budget: RestartBudget,
 }
 
 impl<M: ractor::Message> Supervised<M> {
@@ -41,15 +41,15 @@ impl<M: ractor::Message> Supervised<M> {
         Line::new(self.incarnations.subscribe())
     }
 
-    fn is(&self, id: ActorId) -> bool {
+    pub(super) fn is(&self, id: ActorId) -> bool {
         self.incarnations.borrow().as_ref().is_some_and(|actor| actor.get_id() == id)
     }
 
-    fn put(&self, actor: ActorRef<M>) {
+    pub(super) fn put(&self, actor: ActorRef<M>) {
         self.incarnations.send_replace(Some(actor));
     }
 
-    fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         self.incarnations.send_replace(None);
     }
 }
@@ -92,24 +92,6 @@ impl RootSession {
         Ok(())
     }
 
-    pub(super) async fn start_provider(
-        &self,
-        me: &ActorRef<Msg>,
-        state: &mut State,
-    ) -> Started<()> {
-        let args = provider_client::Args {
-            provider: Arc::clone(&self.ports.provider),
-            clock: Arc::clone(&self.ports.clock),
-            transcript: self.transcript.clone(),
-            limits: Arc::clone(&self.services.limits),
-            fail: self.settings.fail.clone(),
-        };
-        let actor = ProviderClient::new(args);
-        let (provider, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
-        state.provider.put(provider);
-        Ok(())
-    }
-
     pub(super) async fn child_crashed(
         &self,
         me: &ActorRef<Msg>,
@@ -133,13 +115,8 @@ impl RootSession {
                 self.services.book.withdraw_all();
                 self.park(me, "PermissionCoordinator", cause, state);
             }
-        } else if state.provider.is(child) {
-            if self.spend(state.provider.name, &mut state.provider.budget, cause) {
-                self.start_provider(me, state).await?;
-            } else {
-                state.provider.give_up();
-                self.park(me, "ProviderClient", cause, state);
-            }
+        } else if let Some(nth) = state.clients.crashed(child) {
+            self.client_crashed(me, nth, cause, state).await?;
         } else if state.main.as_ref().is_some_and(|main| main.is(child)) {
             self.main_crashed(me, cause, state);
         }
@@ -147,7 +124,7 @@ impl RootSession {
     }
 
     /// Whether `actor` may be restarted. Either way the user can see what happened.
-    fn spend(&self, actor: &str, budget: &mut RestartBudget, cause: &str) -> bool {
+    pub(super) fn spend(&self, actor: &str, budget: &mut RestartBudget, cause: &str) -> bool {
         let (actor, cause) = (actor.to_owned(), cause.to_owned());
         self.transcript.note(None, Event::ActorCrashed { actor: actor.clone(), cause });
         let restarts = budget.spend(self.ports.clock.monotonic());
@@ -158,11 +135,11 @@ impl RootSession {
     }
 
     /// Stops work until the user looks: something crashed too often.
-    fn park(&self, me: &ActorRef<Msg>, actor: &str, cause: &str, state: &mut State) {
+    pub(super) fn park(&self, me: &ActorRef<Msg>, actor: &str, cause: &str, state: &mut State) {
         let is_writer = actor == "TranscriptWriter";
         let why = cause.to_owned();
         let cause = format!("{actor} crashed too often: {cause}");
-        let event = Event::SessionParked { cause: cause.clone() };
+        let event = Event::SessionParked { cause: cause.clone(), class: None, next_try_ms: None };
         if is_writer {
             // Nothing can be recorded; observers hear it all the same.
             self.feed.publish(Fact::Passing {
@@ -209,7 +186,7 @@ impl RootSession {
         main.actor = None;
         let (id, absence) = (main.origin.invocation_id.clone(), main.absence.take());
         // Its request would go on costing money with nobody to hear the answer.
-        state.provider.line().tell(provider_client::Msg::Cancel(id.clone()));
+        state.clients.tell(|| provider_client::Msg::Cancel(id.clone()));
         if !self.spend("AgentInvocation", &mut state.invocation_budget, cause) {
             return self.park(me, "AgentInvocation", cause, state);
         }

@@ -14,6 +14,8 @@ pub struct ManualClock(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     now: Duration,
+    /// Of jitter; zero: it is always the most.
+    seed: u64,
     sleepers: Vec<(Duration, oneshot::Sender<()>)>,
 }
 
@@ -26,6 +28,19 @@ impl ManualClock {
         for (_, wake) in inner.sleepers.extract_if(.., |(until, _)| *until <= now) {
             wake.send(()).ok();
         }
+    }
+
+    /// Jitter of this clock is spread, in the same way each time.
+    pub fn seeded(seed: u64) -> ManualClock {
+        ManualClock(Mutex::new(Inner { seed: seed.max(1), ..Inner::default() }))
+    }
+
+    /// How long until somebody has slept enough.
+    pub fn next_wake(&self) -> Option<Duration> {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.sleepers.retain(|(_, wake)| !wake.is_closed());
+        let next = inner.sleepers.iter().map(|(until, _)| *until).min()?;
+        Some(next.saturating_sub(inner.now))
     }
 
     /// How many sleep.
@@ -56,7 +71,15 @@ impl Clock for ManualClock {
     }
 
     fn jitter(&self) -> f64 {
-        1.0
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.seed == 0 {
+            return 1.0;
+        }
+        // xorshift
+        inner.seed ^= inner.seed << 13;
+        inner.seed ^= inner.seed >> 7;
+        inner.seed ^= inner.seed << 17;
+        f64::from(u32::try_from(inner.seed >> 32).unwrap_or_default()) / (f64::from(u32::MAX) + 1.0)
     }
 }
 

@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::conversation::{AssistantMessage, CallId, Message, StopReason, ToolCall, Usage};
 use crate::ports::{
-    Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
+    Clock, Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo,
+    Request,
 };
+use crate::testing::clock::ManualClock;
 
 /// What a scripted model does with one attempt.
 pub enum Step {
@@ -20,6 +23,8 @@ pub enum Step {
     Fail(String, ProviderError),
     /// Says a piece, then nothing ever again.
     Hang(String),
+    /// Is overloaded until then, however often it is asked.
+    Away(Arc<ManualClock>, Duration),
     /// Panics, as an adapter with a bug would.
     Panic,
     /// Ends for this reason, with this text.
@@ -63,8 +68,11 @@ impl std::fmt::Debug for Step {
 #[derive(Debug)]
 pub struct ScriptedModel {
     steps: Mutex<VecDeque<Step>>,
+    name: String,
+    model: String,
     requests: Arc<Mutex<Vec<Vec<Arc<Message>>>>>,
     dropped: Arc<Mutex<u32>>,
+    probes: Mutex<Vec<Duration>>,
 }
 
 impl ScriptedModel {
@@ -72,9 +80,38 @@ impl ScriptedModel {
     pub fn new(steps: Vec<Step>) -> ScriptedModel {
         ScriptedModel {
             steps: Mutex::new(steps.into()),
+            name: "scripted".to_owned(),
+            model: "script-1".to_owned(),
             requests: Arc::default(),
             dropped: Arc::default(),
+            probes: Mutex::default(),
         }
+    }
+
+    /// The same, of a profile and with a model of another name.
+    #[must_use]
+    pub fn named(self, name: &str) -> ScriptedModel {
+        ScriptedModel { name: name.to_owned(), model: format!("{name}-1"), ..self }
+    }
+
+    fn next_step(&self) -> Option<Step> {
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Step::Away(clock, until)) = steps.front() {
+            let now = clock.monotonic();
+            if now < *until {
+                self.probes.lock().unwrap_or_else(PoisonError::into_inner).push(now);
+                let source = "busy".into();
+                let error = ProviderError::Overloaded { retry_after: None, source };
+                return Some(Step::Fail(String::new(), error));
+            }
+            steps.pop_front();
+        }
+        steps.pop_front()
+    }
+
+    /// When it was asked while it was away.
+    pub fn probes(&self) -> Vec<Duration> {
+        self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The history of each attempt so far.
@@ -105,8 +142,8 @@ impl Drop for Attempt {
 impl Provider for ScriptedModel {
     fn info(&self) -> ProviderInfo {
         ProviderInfo {
-            profile: "scripted".to_owned(),
-            model: "script-1".to_owned(),
+            profile: self.name.clone(),
+            model: self.model.clone(),
             endpoint: "nowhere".to_owned(),
         }
     }
@@ -117,7 +154,7 @@ impl Provider for ScriptedModel {
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.messages);
-        let step = self.steps.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let step = self.next_step();
         let mut attempt = Attempt { ended: false, dropped: Arc::clone(&self.dropped) };
         Box::pin(async move {
             // The whole of it, so that it is dropped with this future and not before.
@@ -139,7 +176,7 @@ async fn play(mut step: Step, deltas: &DeltaSender) -> Result<Completion, Provid
         step = *then;
     }
     match step {
-        Step::After(..) => unreachable!("gates are behind us"),
+        Step::After(..) | Step::Away(..) => unreachable!("gates and absences are behind us"),
         Step::Reply(completion) => Ok(completion),
         Step::Say(pieces) => {
             for piece in &pieces {

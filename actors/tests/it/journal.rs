@@ -100,7 +100,7 @@ async fn a_journal_that_stays_broken_parks_the_session() {
     assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
     let seen = soon("the end", stage.end()).await;
     let parked = seen.iter().find_map(|seen| match seen.event() {
-        Event::SessionParked { cause } => Some(cause.clone()),
+        Event::SessionParked { cause, .. } => Some(cause.clone()),
         _ => None,
     });
     assert!(parked.unwrap().contains("the journal cannot be written"));

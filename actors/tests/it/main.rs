@@ -24,5 +24,7 @@ mod provider;
 mod ractor_facts;
 /// Messages that arrive during a run.
 mod steering;
+/// Providers that are away: waiting, parking, and others that take over.
+mod survival;
 /// One prompt, from the user to the answer.
 mod turns;

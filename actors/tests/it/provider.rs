@@ -69,25 +69,61 @@ async fn wait_out(bench: &Bench, clock: &ManualClock) -> (Ending, Vec<Arc<Announ
 
 #[tokio::test]
 async fn waits_longer_each_time_until_patience_ends() {
-    let (bench, clock) = by_hand((0..10).map(|_| busy(None)).collect());
+    let (mut bench, clock) = by_hand((0..10).map(|_| busy(None)).collect());
+    bench.limits.patience = 60 * SECOND;
     let (ending, seen) = wait_out(&bench, &clock).await;
-    let Ending::Failed { class, cause } = ending else { panic!("{ending:?}") };
-    assert_eq!(
-        (class.as_str(), cause.as_str()),
-        ("provider.overloaded", "the provider is overloaded: busy")
-    );
-    // 1 + 2 + 4 + 8 + 16 is 31; another 30 would be more than the minute.
-    assert_eq!(waits(&seen), [1000, 2000, 4000, 8000, 16000]);
-    assert_eq!(count(&seen, "provider.waiting"), 5);
+    // 1 + 2 + 5 + 8 + 16 is 32; another 30 would be more than the minute. That many failures in a
+    // row are looked into no more often than every five seconds.
+    assert_eq!(waits(&seen), [1000, 2000, 5000, 8000, 16000]);
+    let next_try_ms = Some(32_000 + 30_000);
+    let class = "provider.overloaded".to_owned();
+    let cause = "the provider is overloaded: busy".to_owned();
+    assert_eq!(ending, Ending::Parked { class: class.clone(), cause: cause.clone(), next_try_ms });
+    let parked = Event::SessionParked { cause, class: Some(class), next_try_ms };
+    assert_eq!(seen.iter().filter(|seen| *seen.event() == parked).count(), 1);
+    assert!(count(&seen, "provider.waiting") >= 5);
     assert_eq!(bench.model.requests().len(), 6);
 }
 
 #[tokio::test]
+async fn a_wait_counts_down() {
+    let (mut bench, clock) = by_hand(vec![busy(Some(20 * SECOND)), Step::say("done")]);
+    bench.limits.patience = 60 * SECOND;
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let mut outcome = std::pin::pin!(running.outcome());
+    let mut left = Vec::new();
+    soon("the run", async {
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut outcome => return,
+                announcement = stage.events.next() => {
+                    if let Event::ProviderWaiting { wait_ms, patience_left_ms, class, cause, .. } =
+                        announcement.unwrap().event()
+                    {
+                        assert_eq!((class.as_str(), *patience_left_ms), ("overloaded", 40_000));
+                        assert!(cause.ends_with("busy"), "{cause}");
+                        left.push(*wait_ms);
+                    }
+                }
+                () = tokio::task::yield_now() => clock.advance(Duration::from_millis(100)),
+            }
+        }
+    })
+    .await;
+    assert!(left.is_sorted_by(|a, b| a > b) && left.len() > 5, "{left:?}");
+    assert_eq!(left[0], 20_000);
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn a_crash_of_the_client_does_not_renew_patience() {
-    let (bench, clock) = by_hand((0..20).map(|_| busy(Some(20 * SECOND))).collect());
-    bench.fail.arm("ProviderClient", "WaitEnded", 2);
+    let (mut bench, clock) = by_hand((0..20).map(|_| busy(Some(20 * SECOND))).collect());
+    bench.limits.patience = 60 * SECOND;
+    bench.fail.arm("ProviderClient", "AttemptEnded", 2);
     let (ending, seen) = wait_out(&bench, &clock).await;
-    assert!(matches!(ending, Ending::Failed { .. }), "{ending:?}");
+    assert!(matches!(ending, Ending::Parked { .. }), "{ending:?}");
     assert_eq!(bench.fail.left(), 0);
     assert_eq!(waits(&seen), [20_000, 20_000, 20_000], "a minute in all");
 }
@@ -106,7 +142,7 @@ async fn gives_up_at_once_where_trying_again_cannot_help() {
     for error in [
         ProviderError::ContextFull { source: "x".into() },
         ProviderError::Unauthorized { source: "x".into() },
-        ProviderError::QuotaExhausted { retry_after: None, source: "x".into() },
+        ProviderError::Filtered { source: "x".into() },
         ProviderError::Rejected { source: "x".into() },
     ] {
         let class = format!("provider.{}", error.class());

@@ -90,6 +90,10 @@ struct Agent {
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Limits")]
     timeout: Option<Duration>,
 
+    /// Nobody is there: a provider that is away is waited for a day, and nobody is asked
+    #[arg(long, help_heading = "Limits")]
+    unattended: bool,
+
     /// Another folder that tools may use; repeatable
     #[arg(long = "add-dir", value_name = "DIR", help_heading = "Authority")]
     add_dirs: Vec<PathBuf>,
@@ -222,6 +226,7 @@ impl Agent {
             timeout: self.timeout,
             add_dirs: self.add_dirs,
             yes: self.yes,
+            unattended: self.unattended,
             dry_run: self.dry_run,
             stream,
             images: self.images,

@@ -143,7 +143,7 @@ impl Story {
             Event::SessionResumed { records } => {
                 self.note(ts, false, "resumed", format!("after {records} records"));
             }
-            Event::SessionParked { cause } => self.note(ts, true, "parked", cause),
+            Event::SessionParked { cause, .. } => self.note(ts, true, "parked", cause),
             Event::SessionEnded { reason, exit_code, .. } => self.ended = Some((reason, exit_code)),
             _ => (),
         }

@@ -43,7 +43,9 @@ fn shown(reply: &Result<Completion, ProviderError>) -> String {
             writeln!(text, "{}", serde_json::to_string(usage).unwrap()).unwrap();
             text
         }
-        Err(ProviderError::Broken { partial, source }) => format!("{source} ({partial:?})\n"),
+        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => {
+            format!("{source} ({partial:?})\n")
+        }
         Err(error) => format!("{}: {}\n", error.class(), error.chain()),
     }
 }
@@ -56,6 +58,7 @@ fn joined(deltas: &[Delta]) -> String {
             Delta::Text(piece) => text.push_str(piece),
             Delta::Thinking(piece) => thinking.push_str(piece),
             Delta::Notice(notice) => panic!("{notice}"),
+            Delta::Alive => {}
         }
     }
     format!("thinking {thinking:?}, text {text:?}")
@@ -198,8 +201,8 @@ async fn sorts_errors_by_what_happens_next() {
         ("404 Not Found", "", "not_found_error", "rejected", None),
         ("409 Conflict", "", "conflict_error", "overloaded", None),
         ("413 Too Large", "", "request_too_large", "context_full", None),
-        ("429 Too Many", "retry-after: 7\r\n", "rate_limit_error", "overloaded", Some(7)),
-        ("429 Too Many", "", "rate_limit_error", "overloaded", None),
+        ("429 Too Many", "retry-after: 7\r\n", "rate_limit_error", "rate_limited", Some(7)),
+        ("429 Too Many", "", "rate_limit_error", "rate_limited", None),
         ("500 Internal Server Error", "", "api_error", "overloaded", None),
         ("503 Unavailable", "", "api_error", "overloaded", None),
         ("504 Timeout", "", "timeout_error", "overloaded", None),
@@ -215,7 +218,9 @@ async fn sorts_errors_by_what_happens_next() {
         let failed = once(script).await.0.unwrap_err();
         assert_eq!(failed.class(), *class, "{status} {kind}");
         assert!(failed.chain().ends_with("So it is"), "{}", failed.chain());
-        if let ProviderError::Overloaded { retry_after, .. } = failed {
+        if let ProviderError::Overloaded { retry_after, .. }
+        | ProviderError::RateLimited { retry_after, .. } = failed
+        {
             assert_eq!(retry_after.map(|wait| wait.as_secs()), *wait, "{status}");
         }
         let failed = once(stream(in_stream)).await.0.unwrap_err();
@@ -233,6 +238,7 @@ async fn sorts_errors_by_what_happens_next() {
         ("Your credit balance is too low to access the Anthropic API.", "quota"),
         ("You have reached your specified API usage limits.", "quota"),
         ("messages.3: `tool_use` ids were found without `tool_result` blocks", "rejected"),
+        ("Output blocked by content filtering policy", "filtered"),
     ];
     for (message, class) in worded {
         let error = json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}});
@@ -251,7 +257,7 @@ async fn ends_garbage_with_one_error() {
     let cut = no_end.replace("; pwd\\\"}", "; pwd");
     let table = [
         (stream(""), "broken_reply: the reply is empty"),
-        (stream(begun), "broken_reply: the stream ended at byte"),
+        (stream(begun), "cut: the stream ended at byte"),
         (
             stream("data: {\"type\":\"message_stop\"}\n\n"),
             "broken_reply: the stream says that it is done, and nothing else",

@@ -20,7 +20,7 @@ use crate::provider::http::Origin;
 const MESSAGE_BYTES_MAX: usize = 2048;
 
 /// A wait that is longer than this is not a wait.
-const WAIT_MAX: Duration = Duration::from_hours(24);
+const WAIT_MAX: Duration = Duration::from_hours(7 * 24);
 
 /// A quota that is back this soon is a rate limit by another name.
 const QUOTA_WAIT_MIN: Duration = Duration::from_mins(10);
@@ -58,10 +58,7 @@ pub(crate) fn rejected(origin: &Origin, what: impl Into<String>) -> ProviderErro
 /// A page for people, where a reply for programs should be.
 pub(crate) fn not_the_provider(origin: &Origin) -> ProviderError {
     let what = "the reply is an HTML page (a login page of the network, or a wrong baseURL)";
-    ProviderError::Unasked {
-        class: ProviderError::NOT_THE_PROVIDER,
-        source: Cause::boxed(origin, what),
-    }
+    ProviderError::NotTheProvider { source: Cause::boxed(origin, what) }
 }
 
 /// Nothing was heard for `limit`.
@@ -188,7 +185,7 @@ fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
     if wording::is_quota(&lower) && matches!(status, None | Some(400 | 403 | 429)) {
         return match retry_after {
             Some(wait) if is_rate && wait < QUOTA_WAIT_MIN => {
-                ProviderError::Overloaded { retry_after, source }
+                ProviderError::RateLimited { retry_after, source }
             }
             _ => ProviderError::QuotaExhausted { retry_after, source },
         };
@@ -197,14 +194,21 @@ fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
     if status == Some(413) || (overflows && !is_rate) {
         return ProviderError::ContextFull { source };
     }
+    if code(wording::FILTER_CODES)
+        || (wording::is_filter(&lower) && matches!(status, None | Some(400)))
+    {
+        return ProviderError::Filtered { source };
+    }
     match status {
         Some(401 | 403) => ProviderError::Unauthorized { source },
-        Some(408 | 409 | 425 | 429 | 500..=599) => {
-            ProviderError::Overloaded { retry_after, source }
-        }
+        Some(429) => ProviderError::RateLimited { retry_after, source },
+        // A network that wants a login first.
+        Some(511) => ProviderError::NotTheProvider { source },
+        Some(408 | 409 | 425 | 500..=599) => ProviderError::Overloaded { retry_after, source },
         Some(_) => ProviderError::Rejected { source },
         None if code(wording::CREDENTIAL_CODES) => ProviderError::Unauthorized { source },
         None if code(wording::REQUEST_CODES) => ProviderError::Rejected { source },
+        None if is_rate => ProviderError::RateLimited { retry_after, source },
         None => ProviderError::Overloaded { retry_after, source },
     }
 }

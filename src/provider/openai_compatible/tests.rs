@@ -113,6 +113,7 @@ async fn streams_a_reply() {
         .iter()
         .map(|delta| match delta {
             Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => text.as_str(),
+            Delta::Alive => "",
         })
         .collect();
     assert_eq!(joined, "hmhéllo wörld");
@@ -185,7 +186,10 @@ async fn takes_a_cut_at_any_byte_for_a_cut() {
                     assert!(cut >= finished, "{end} at {cut}: {reply:?}");
                     assert_eq!(reply.message.tool_calls[0].arguments, r#"{"command":"ls"}"#);
                 }
-                Err(ProviderError::Broken { partial, source }) => {
+                Err(
+                    ProviderError::Cut { partial, source }
+                    | ProviderError::Broken { partial, source },
+                ) => {
                     assert!(end == "reset" || cut < finished, "{end} at {cut}: {source}");
                     assert!("héllo wörld".starts_with(&partial), "{end} at {cut}: {partial:?}");
                     assert!(source.to_string().starts_with("mock: "), "{source}");
@@ -345,8 +349,8 @@ async fn ends_garbage_with_one_error() {
     let table: Vec<(Vec<Step>, &str)> = vec![
         (stream(""), "broken_reply: the reply is empty"),
         (stream("   \r\n\n"), "broken_reply: the reply is empty"),
-        (stream(b"\0\xff\xfe garbage"), "broken_reply: the stream ended at byte 11"),
-        (stream("hello"), "broken_reply: the stream ended at byte 5"),
+        (stream(b"\0\xff\xfe garbage"), "cut: the stream ended at byte 11"),
+        (stream("hello"), "cut: the stream ended at byte 5"),
         (
             stream(sse(&[text, "{\"choices\": [oops"])),
             "broken_reply: not a valid reply in the event at byte 49",
@@ -355,7 +359,7 @@ async fn ends_garbage_with_one_error() {
             stream(sse(&[text, "{\"a\":\"\0\"}"])),
             "broken_reply: not a valid reply in the event at byte 49",
         ),
-        (stream(sse(&[text])), "broken_reply: the stream ended at byte 49"),
+        (stream(sse(&[text])), "cut: the stream ended at byte 49"),
         (
             stream(sse(&["[DONE]"])),
             "broken_reply: the stream says that it is done, and nothing else",
@@ -402,7 +406,7 @@ async fn ends_garbage_with_one_error() {
         let source = source.strip_prefix("mock: ").expect("names the provider");
         let shown = format!("{}: {source}", error.class());
         assert!(shown.starts_with(expected), "{shown}\n{expected}");
-        if let ProviderError::Broken { partial, .. } = error {
+        if let ProviderError::Broken { partial, .. } | ProviderError::Cut { partial, .. } = error {
             assert!(partial == "abc" || partial.is_empty(), "{partial}");
         }
     }
@@ -437,9 +441,24 @@ async fn measures_silence_between_content() {
         assert!(error.chain().ends_with("no content for 0.1 s"), "{}", error.chain());
         match (error, expected) {
             (ProviderError::Unreachable { .. }, None) => {}
-            (ProviderError::Broken { partial, .. }, Some(text)) => assert_eq!(partial, text),
+            (ProviderError::Cut { partial, .. }, Some(text)) => assert_eq!(partial, text),
             (error, _) => panic!("{}", error.chain()),
         }
+    }
+}
+
+#[tokio::test]
+async fn tells_silence_from_pings() {
+    let text = sse(&[r#"{"choices":[{"delta":{"content":"abc"}}]}"#]);
+    let pings = Step::Repeat(": ping\n\n".into(), Duration::from_millis(5));
+    let server = Server::start([begun(&text, Step::Stall), begun(&text, pings)]).await;
+    let mut profile = server.profile();
+    (profile.timeouts.silence_ms, profile.timeouts.idle_ms) = (500, 1000);
+    let provider = OpenAiCompatible::new(profile).unwrap();
+    for expected in ["not a byte for 0.5 s", "no content for 1 s"] {
+        let error = ask(&provider, request("hi")).await.0.unwrap_err();
+        assert!(error.chain().ends_with(expected), "{}", error.chain());
+        assert_eq!(error.class(), "cut");
     }
 }
 

@@ -43,7 +43,9 @@ fn shown(reply: &Result<Completion, ProviderError>) -> String {
             writeln!(text, "{}", serde_json::to_string(usage).unwrap()).unwrap();
             text
         }
-        Err(ProviderError::Broken { partial, source }) => format!("{source} ({partial:?})\n"),
+        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => {
+            format!("{source} ({partial:?})\n")
+        }
         Err(error) => format!("{}: {}\n", error.class(), error.chain()),
     }
 }
@@ -56,6 +58,7 @@ fn joined(deltas: &[Delta]) -> String {
             Delta::Text(piece) => text.push_str(piece),
             Delta::Thinking(piece) => thinking.push_str(piece),
             Delta::Notice(notice) => panic!("{notice}"),
+            Delta::Alive => {}
         }
     }
     format!("thinking {thinking:?}, text {text:?}")
@@ -176,11 +179,11 @@ async fn sorts_errors_by_what_happens_next() {
     let table: &[Row] = &[
         ("400 Bad Request", "", "invalid_request_error", "rejected", None),
         ("400 Bad Request", "", "invalid_prompt", "rejected", None),
-        ("400 Bad Request", "", "content_filter", "rejected", None),
+        ("400 Bad Request", "", "content_filter", "filtered", None),
         ("400 Bad Request", "", "context_length_exceeded", "context_full", None),
         ("401 Unauthorized", "", "invalid_api_key", "unauthorized", None),
         ("404 Not Found", "", "model_not_found", "rejected", None),
-        ("429 Too Many", "retry-after: 7\r\n", "rate_limit_exceeded", "overloaded", Some(7)),
+        ("429 Too Many", "retry-after: 7\r\n", "rate_limit_exceeded", "rate_limited", Some(7)),
         ("429 Too Many", "", "insufficient_quota", "quota", None),
         ("500 Internal Server Error", "", "server_error", "overloaded", None),
         ("503 Unavailable", "retry-after: 3\r\n", "server_is_overloaded", "overloaded", Some(3)),
@@ -192,7 +195,9 @@ async fn sorts_errors_by_what_happens_next() {
         let refused = once(script).await.0.unwrap_err();
         assert_eq!(refused.class(), *class, "{status} {code}");
         assert!(refused.chain().ends_with("So it is"), "{}", refused.chain());
-        if let ProviderError::Overloaded { retry_after, .. } = refused {
+        if let ProviderError::Overloaded { retry_after, .. }
+        | ProviderError::RateLimited { retry_after, .. } = refused
+        {
             assert_eq!(retry_after.map(|wait| wait.as_secs()), *wait, "{status}");
         }
         let failed =
@@ -221,7 +226,7 @@ async fn ends_garbage_with_one_error() {
     let cut = no_end.replace("; pwd\\\"}", "; pwd");
     let table = [
         (stream(""), "broken_reply: the reply is empty"),
-        (stream(begun), "broken_reply: the stream ended at byte"),
+        (stream(begun), "cut: the stream ended at byte"),
         (
             stream("data: [DONE]\n\n"),
             "broken_reply: the stream says that it is done, and nothing else",
@@ -234,7 +239,7 @@ async fn ends_garbage_with_one_error() {
             "overloaded: reported an error in its reply: it says that it failed",
         ),
         (stream(&cut), "broken_reply: a call of the reply has no end"),
-        (stream(without("response.completed")), "broken_reply: the stream ended at byte"),
+        (stream(without("response.completed")), "cut: the stream ended at byte"),
         (answer("200 OK", "", "{}"), "broken_reply: the reply does not say how it ended"),
         (answer("200 OK", "", "[]"), "broken_reply: "),
         (answer("200 OK", "", "<html>"), "not_the_provider: the reply is an HTML page"),

@@ -130,7 +130,7 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
                         .map(|count| [&start[..], &said, &results[..count]].concat())
                         .collect()
                 }
-                Err(ProviderError::Broken { partial, .. }) => {
+                Err(ProviderError::Cut { partial, .. } | ProviderError::Broken { partial, .. }) => {
                     assert_eq!(partial, said, "at {at}");
                     assert!(TEXT.starts_with(&said), "at {at}: {said}");
                     let kept = AssistantMessage { content: Some(partial), ..Default::default() };

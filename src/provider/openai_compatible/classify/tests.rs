@@ -30,9 +30,13 @@ fn sorted(code: u16, lines: &Lines, body: &str) -> ProviderError {
 fn wait_of(error: &ProviderError) -> Option<Duration> {
     match error {
         ProviderError::Overloaded { retry_after, .. }
+        | ProviderError::RateLimited { retry_after, .. }
         | ProviderError::QuotaExhausted { retry_after, .. } => *retry_after,
         ProviderError::Unreachable { .. }
         | ProviderError::Broken { .. }
+        | ProviderError::Cut { .. }
+        | ProviderError::NotTheProvider { .. }
+        | ProviderError::Filtered { .. }
         | ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
         | ProviderError::Rejected { .. }
@@ -54,11 +58,12 @@ fn sorts_by_status() {
         (409, "overloaded"),
         (413, "context_full"),
         (422, "rejected"),
-        (429, "overloaded"),
+        (429, "rate_limited"),
         (500, "overloaded"),
         (502, "overloaded"),
         (503, "overloaded"),
         (504, "overloaded"),
+        (511, "not_the_provider"),
         (529, "overloaded"),
     ];
     for (code, class) in table {
@@ -127,9 +132,9 @@ fn tells_a_quota_from_a_rate_limit() {
     // Gemini says this of its limits per minute, too, and then says for how long.
     let minute = r#"[{"error":{"code":429,"message":"You exceeded your current quota",
         "status":"RESOURCE_EXHAUSTED","details":[{"retryDelay": "34s"}]}}]"#;
-    assert_eq!(sorted(429, &[], minute).class(), "overloaded");
+    assert_eq!(sorted(429, &[], minute).class(), "rate_limited");
     let tokens = r#"{"error":{"message":"Rate limit reached: maximum context length of tokens per min","code":"rate_limit_exceeded"}}"#;
-    assert_eq!(sorted(429, &[], tokens).class(), "overloaded");
+    assert_eq!(sorted(429, &[], tokens).class(), "rate_limited");
     let reset = sorted(429, &[("retry-after", "3600")], quota[0]);
     assert_eq!(wait_of(&reset), Some(Duration::from_hours(1)));
 }
@@ -162,7 +167,9 @@ fn knows_how_vendors_say_that_a_conversation_is_too_long() {
 #[test]
 fn sorts_errors_inside_a_reply() {
     let table = [
-        (r#"{"error":{"message":"m","code":429}}"#, "overloaded"),
+        (r#"{"error":{"message":"m","code":429}}"#, "rate_limited"),
+        (r#"{"error":{"message":"m","type":"rate_limit_error"}}"#, "rate_limited"),
+        (r#"{"error":{"message":"m","code":"content_filter","status":400}}"#, "filtered"),
         (r#"{"error":{"message":"m","code":"503"}}"#, "overloaded"),
         (r#"{"error":{"message":"m","type":"overloaded_error"}}"#, "overloaded"),
         (r#"{"error":{"message":"m","code":400}}"#, "rejected"),

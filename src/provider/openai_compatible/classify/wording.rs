@@ -22,13 +22,27 @@ pub(crate) const OVERFLOW_CODES: &[&str] = &[
     "request_too_large",
 ];
 
+/// Codes and types that mean that the provider does not want to answer.
+pub(crate) const FILTER_CODES: &[&str] =
+    &["content_filter", "content_policy", "responsibleai", "moderation_blocked"];
+
+/// Any one of these says that a filter withholds the reply, where the code is that of any bad
+/// request.
+const FILTER: &[&str] = &[
+    // Anthropic
+    "blocked by content filtering policy",
+    // OpenAI
+    "flagged as potentially violating our usage policy",
+    // Azure
+    "triggering azure openai's content management policy",
+];
+
 /// Codes and types that mean bad credentials, where there is no status.
 pub(crate) const CREDENTIAL_CODES: &[&str] =
     &["authentication", "invalid_api_key", "permission", "unauthorized", "unauthenticated"];
 
 /// Codes and types that mean a bad request, where there is no status.
-pub(crate) const REQUEST_CODES: &[&str] =
-    &["invalid_", "not_found", "bad_request", "unsupported", "content_filter", "content_policy"];
+pub(crate) const REQUEST_CODES: &[&str] = &["invalid_", "not_found", "bad_request", "unsupported"];
 
 const QUOTA: &[&str] = &[
     "exceeded your current quota",
@@ -79,6 +93,11 @@ const OVERFLOW: &[&str] = &[
 /// Whether `lower` says that the allowance is used up.
 pub(crate) fn is_quota(lower: &str) -> bool {
     QUOTA.iter().any(|phrase| lower.contains(phrase))
+}
+
+/// Whether `lower` says that a filter withholds the reply.
+pub(crate) fn is_filter(lower: &str) -> bool {
+    FILTER.iter().any(|phrase| lower.contains(phrase))
 }
 
 /// Whether `lower` says that the conversation is too long.

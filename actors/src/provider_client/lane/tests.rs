@@ -1,0 +1,293 @@
+//! A lane against clocks and askers that do as they please.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const NOBODY: [Key; 0] = [];
+
+const INTERVAL: Duration = Duration::from_secs(5);
+
+fn lane() -> Lane {
+    Lane::new(Bounds { failures_max: 3, probe_interval: INTERVAL })
+}
+
+fn arrive(lane: &mut Lane, key: Key, now: Duration) {
+    lane.wait(key, Waiting { not_before: now, until: now + 600 * SECOND });
+}
+
+fn asks(lane: &mut Lane, now: Duration) -> Vec<Key> {
+    std::iter::from_fn(|| lane.turn(now))
+        .map(|turn| match turn {
+            Turn::Ask(key) => key,
+            Turn::GiveUp(key, next) => panic!("{key} gives up until {next:?}"),
+        })
+        .collect()
+}
+
+/// Eight ask, and all are refused: the gate shuts.
+fn shut(now: Duration) -> Lane {
+    let mut lane = lane();
+    for key in 1..=8 {
+        arrive(&mut lane, key, now);
+    }
+    assert_eq!(asks(&mut lane, now).len(), 8, "as long as all is well, all ask at once");
+    for key in 1..=8 {
+        lane.refused(key, SECOND, None, now);
+        arrive(&mut lane, key, now);
+    }
+    lane
+}
+
+#[test]
+fn a_few_failures_in_a_row_shut_the_gate_and_one_at_a_time_looks() {
+    let mut lane = shut(SECOND);
+    assert_eq!(asks(&mut lane, SECOND), NOBODY);
+    assert_eq!(lane.due(), Some(SECOND + INTERVAL));
+    let at = SECOND + INTERVAL;
+    assert_eq!(asks(&mut lane, at), [1], "the one that waits longest");
+    assert_eq!(asks(&mut lane, at + 60 * SECOND), NOBODY, "the others wait for what it finds out");
+    lane.refused(1, 8 * SECOND, None, at);
+    arrive(&mut lane, 1, at);
+    assert_eq!(asks(&mut lane, at + 7 * SECOND), NOBODY);
+    assert_eq!(asks(&mut lane, at + 8 * SECOND), [1]);
+}
+
+#[test]
+fn the_first_sign_of_life_lets_the_others_in_little_by_little() {
+    let mut lane = shut(SECOND);
+    let at = SECOND + INTERVAL;
+    assert_eq!(asks(&mut lane, at), [1]);
+    lane.alive(1);
+    assert_eq!(asks(&mut lane, at), [2, 3]);
+    lane.alive(2);
+    assert_eq!(asks(&mut lane, at), [4, 5]);
+    lane.alive(3);
+    lane.alive(4);
+    assert_eq!(asks(&mut lane, at), [6, 7, 8]);
+    for key in 1..=8 {
+        lane.answered(key);
+    }
+    for key in 10..=200 {
+        arrive(&mut lane, key, at);
+    }
+    assert_eq!(asks(&mut lane, at).len(), 191, "it is open");
+}
+
+#[test]
+fn a_single_failure_does_not_keep_others_from_asking() {
+    let mut lane = lane();
+    arrive(&mut lane, 1, SECOND);
+    assert_eq!(asks(&mut lane, SECOND), [1]);
+    lane.refused(1, SECOND, None, SECOND);
+    lane.wait(1, Waiting { not_before: 2 * SECOND, until: 600 * SECOND });
+    arrive(&mut lane, 2, SECOND);
+    assert_eq!(asks(&mut lane, SECOND), [2]);
+    assert_eq!(asks(&mut lane, 2 * SECOND), [1]);
+}
+
+#[test]
+fn what_the_server_asks_of_one_holds_for_all() {
+    let mut lane = lane();
+    arrive(&mut lane, 1, SECOND);
+    assert_eq!(asks(&mut lane, SECOND), [1]);
+    lane.refused(1, SECOND, Some(40 * SECOND), SECOND);
+    arrive(&mut lane, 1, SECOND);
+    arrive(&mut lane, 2, SECOND);
+    assert_eq!(asks(&mut lane, 40 * SECOND), NOBODY);
+    assert_eq!(asks(&mut lane, 41 * SECOND), [1]);
+}
+
+#[test]
+fn nobody_waits_for_what_comes_too_late() {
+    let mut lane = lane();
+    arrive(&mut lane, 1, SECOND);
+    assert_eq!(asks(&mut lane, SECOND), [1]);
+    lane.refused(1, SECOND, Some(40 * SECOND), SECOND);
+    lane.wait(2, Waiting { not_before: SECOND, until: 30 * SECOND });
+    assert_eq!(lane.turn(SECOND), Some(Turn::GiveUp(2, Some(41 * SECOND))));
+}
+
+#[test]
+fn a_probe_that_goes_without_a_word_is_followed_by_another() {
+    let mut lane = shut(SECOND);
+    let at = SECOND + INTERVAL;
+    assert_eq!(asks(&mut lane, at), [1]);
+    lane.cancel(1, at + SECOND);
+    assert_eq!(asks(&mut lane, at + SECOND), NOBODY);
+    assert_eq!(asks(&mut lane, at + INTERVAL), [2]);
+    lane.slipped(2, at + 2 * INTERVAL);
+    assert_eq!(asks(&mut lane, at + 2 * INTERVAL), [3]);
+}
+
+#[test]
+fn a_wary_lane_sends_one_ahead() {
+    let mut lane = Lane::wary(Bounds { failures_max: 3, probe_interval: INTERVAL }, SECOND);
+    for key in 1..=8 {
+        arrive(&mut lane, key, SECOND);
+    }
+    assert_eq!(asks(&mut lane, SECOND), [1]);
+}
+
+/// What the world does next.
+#[derive(Debug, Clone)]
+enum Happens {
+    Passes(u64),
+    Arrives { patience: u64 },
+    Alive(usize),
+    Answered(usize),
+    Refused { who: usize, wait: u64, asked: Option<u64> },
+    Slipped { who: usize, wait: u64 },
+    Cancelled(usize),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        6 => (0_u64..20_000).prop_map(Happens::Passes),
+        4 => (0_u64..100_000).prop_map(|patience| Happens::Arrives { patience }),
+        1 => any::<usize>().prop_map(Happens::Alive),
+        1 => any::<usize>().prop_map(Happens::Answered),
+        6 => (any::<usize>(), 0_u64..30_000, prop::option::weighted(0.2, 0_u64..60_000))
+            .prop_map(|(who, wait, asked)| Happens::Refused { who, wait, asked }),
+        1 => (any::<usize>(), 0_u64..3_000)
+            .prop_map(|(who, wait)| Happens::Slipped { who, wait }),
+        1 => any::<usize>().prop_map(Happens::Cancelled),
+    ]
+}
+
+/// Everybody, and where each of them is.
+#[derive(Debug, Default)]
+struct World {
+    now: Duration,
+    last_key: Key,
+    out: Vec<Key>,
+    waiting: BTreeMap<Key, Duration>,
+    /// When the last probe went.
+    probed: Option<Duration>,
+}
+
+impl World {
+    fn turns(&mut self, lane: &mut Lane) {
+        loop {
+            let shut = match lane.gate {
+                Gate::Shut { round, .. } => Some(round),
+                Gate::Open { .. } | Gate::Probing { .. } | Gate::Opening { .. } => None,
+            };
+            let Some(turn) = lane.turn(self.now) else { break };
+            match turn {
+                Turn::Ask(key) => {
+                    assert!(self.waiting.remove(&key).is_some(), "who asks has waited");
+                    self.out.push(key);
+                    // How soon the first one looks is the server's to say.
+                    if let Some(round) = shut {
+                        let before = self.probed.replace(self.now);
+                        let apart = before.map(|before| self.now.saturating_sub(before));
+                        assert!(round == 0 || apart >= Some(INTERVAL), "{apart:?}");
+                    }
+                }
+                Turn::GiveUp(key, next) => {
+                    let until = self.waiting.remove(&key).expect("who gives up has waited");
+                    let too_late = next.is_some_and(|next| next > until);
+                    assert!(too_late || until <= self.now, "nobody gives up who would have a turn");
+                }
+            }
+        }
+        assert!(!matches!(lane.gate, Gate::Probing { key, .. } if !self.out.contains(&key)));
+        let due = lane.due();
+        assert_eq!(due.is_some(), !self.waiting.is_empty(), "nobody is forgotten");
+        assert!(due.is_none_or(|due| due > self.now), "whoever is due has had a turn");
+    }
+
+    fn retry(&mut self, lane: &mut Lane, key: Key, wait: u64) {
+        let not_before = self.now + Duration::from_millis(wait);
+        let until = self.now + 100 * SECOND;
+        lane.wait(key, Waiting { not_before, until });
+        self.waiting.insert(key, until);
+    }
+
+    fn take(&mut self, who: usize) -> Option<Key> {
+        (!self.out.is_empty()).then(|| self.out.swap_remove(who % self.out.len()))
+    }
+
+    fn happens(&mut self, lane: &mut Lane, happens: &Happens) {
+        match *happens {
+            // Time passes as an alarm lets it: nobody is asked later than was due.
+            Happens::Passes(ms) => {
+                let end = self.now + Duration::from_millis(ms);
+                while let Some(due) = lane.due().filter(|due| *due <= end) {
+                    self.now = due;
+                    self.turns(lane);
+                }
+                self.now = end;
+            }
+            Happens::Arrives { patience } => {
+                self.last_key += 1;
+                let until = self.now + Duration::from_millis(patience);
+                lane.wait(self.last_key, Waiting { not_before: self.now, until });
+                self.waiting.insert(self.last_key, until);
+            }
+            Happens::Alive(who) => {
+                if !self.out.is_empty() {
+                    lane.alive(self.out[who % self.out.len()]);
+                }
+            }
+            Happens::Answered(who) => {
+                if let Some(key) = self.take(who) {
+                    lane.answered(key);
+                }
+            }
+            Happens::Refused { who, wait, asked } => {
+                if let Some(key) = self.take(who) {
+                    let asked = asked.map(Duration::from_millis);
+                    lane.refused(key, Duration::from_millis(wait), asked, self.now);
+                    self.retry(lane, key, wait);
+                }
+            }
+            Happens::Slipped { who, wait } => {
+                if let Some(key) = self.take(who) {
+                    lane.slipped(key, self.now);
+                    self.retry(lane, key, wait);
+                }
+            }
+            Happens::Cancelled(who) => {
+                let keys: Vec<Key> = self.out.iter().chain(self.waiting.keys()).copied().collect();
+                if !keys.is_empty() {
+                    let key = keys[who % keys.len()];
+                    self.out.retain(|out| *out != key);
+                    self.waiting.remove(&key);
+                    lane.cancel(key, self.now);
+                }
+            }
+        }
+        self.turns(lane);
+    }
+}
+
+proptest! {
+    #[test]
+    fn probes_are_rare_and_nobody_is_forgotten(
+        all in prop::collection::vec(happens(), 1..200),
+    ) {
+        let (mut lane, mut world) = (lane(), World::default());
+        for happens in all {
+            world.happens(&mut lane, &happens);
+        }
+        // When everybody out is answered, everybody who waits has a turn in the end.
+        for _ in 0..1000 {
+            let Some(key) = world.out.first().copied() else {
+                match lane.due() {
+                    Some(due) => world.happens(&mut lane, &Happens::Passes(
+                        u64::try_from((due.saturating_sub(world.now)).as_millis()).unwrap() + 1,
+                    )),
+                    None => break,
+                }
+                continue;
+            };
+            world.out.retain(|out| *out != key);
+            lane.answered(key);
+            world.turns(&mut lane);
+        }
+        prop_assert!(world.waiting.is_empty() && world.out.is_empty());
+    }
+}

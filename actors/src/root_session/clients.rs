@@ -1,0 +1,131 @@
+//! The clients of the providers that a session may ask: one for each account.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorId, ActorRef};
+use tokio::sync::watch;
+
+use crate::agent_invocation::{Contact, Contacts};
+use crate::mailbox::{Handled, Started};
+use crate::ports::{Abilities, Ports, Provider};
+use crate::provider_client::{self, ProviderClient};
+use crate::restarts::RestartBudget;
+use crate::root_session::supervised::Supervised;
+use crate::root_session::{Msg, RootSession, State};
+
+/// The clients, in the order in which their accounts come in the user's chain.
+pub(super) struct Clients(Vec<Client>);
+
+struct Client {
+    supervised: Supervised<provider_client::Msg>,
+    account: String,
+    providers: Vec<Arc<dyn Provider>>,
+}
+
+impl Clients {
+    pub(super) fn new(ports: &Ports, budget: impl Fn() -> RestartBudget) -> Clients {
+        let mut clients: Vec<Client> = Vec::new();
+        for provider in providers(ports) {
+            let account = provider.account();
+            let known = clients.iter_mut().find(|client| client.account == account);
+            if let Some(client) = known {
+                client.providers.push(Arc::clone(provider));
+                continue;
+            }
+            let line = watch::Sender::new(None);
+            let supervised = Supervised::new("ProviderClient", line, budget());
+            clients.push(Client { supervised, account, providers: vec![Arc::clone(provider)] });
+        }
+        Clients(clients)
+    }
+
+    /// How an invocation reaches each model, in the user's order.
+    pub(super) fn contacts(&self, ports: &Ports) -> Contacts {
+        let mut met: Vec<usize> = vec![0; self.0.len()];
+        let abilities = ports.fallbacks.iter().map(|fallback| fallback.abilities);
+        let abilities = std::iter::once(Abilities::default()).chain(abilities);
+        let contact = |(provider, abilities): (&Arc<dyn Provider>, Abilities)| {
+            let account = provider.account();
+            let nth = self.0.iter().position(|client| client.account == account)?;
+            let model = met[nth];
+            met[nth] += 1;
+            let client = self.0[nth].supervised.line();
+            Some(Contact { client, model, info: provider.info(), abilities })
+        };
+        Contacts::new(providers(ports).zip(abilities).filter_map(contact).collect())
+    }
+
+    pub(super) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
+        for client in &self.0 {
+            client.supervised.line().tell(message());
+        }
+    }
+
+    pub(super) fn crashed(&self, child: ActorId) -> Option<usize> {
+        self.0.iter().position(|client| client.supervised.is(child))
+    }
+}
+
+fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
+    let others = ports.fallbacks.iter().map(|fallback| &fallback.provider);
+    std::iter::once(&ports.provider).chain(others)
+}
+
+impl RootSession {
+    pub(super) async fn start_clients(&self, me: &ActorRef<Msg>, state: &mut State) -> Started<()> {
+        for client in &state.clients.0 {
+            self.start_client(me, client, false).await?;
+        }
+        Ok(())
+    }
+
+    async fn start_client(&self, me: &ActorRef<Msg>, client: &Client, wary: bool) -> Started<()> {
+        let args = provider_client::Args {
+            providers: client.providers.clone(),
+            clock: Arc::clone(&self.ports.clock),
+            transcript: self.transcript.clone(),
+            limits: Arc::clone(&self.services.limits),
+            fail: self.settings.fail.clone(),
+            wary,
+        };
+        let actor = ProviderClient::new(args);
+        let (actor, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
+        client.supervised.put(actor);
+        Ok(())
+    }
+
+    pub(super) async fn client_crashed(
+        &self,
+        me: &ActorRef<Msg>,
+        nth: usize,
+        cause: &str,
+        state: &mut State,
+    ) -> Handled {
+        let alone = state.clients.0.len() == 1;
+        let Some(client) = state.clients.0.get_mut(nth) else { return Ok(()) };
+        let Supervised { name, budget, .. } = &mut client.supervised;
+        let name = *name;
+        if self.spend(name, budget, cause) {
+            return self.start_client(me, client, true).await;
+        }
+        client.supervised.give_up();
+        // Where there are others, they are asked from now on.
+        if alone {
+            self.park(me, name, cause, state);
+        }
+        Ok(())
+    }
+
+    /// What everything cost, if that is known of every model that answered.
+    pub(super) fn cost(&self, state: &State) -> Option<f64> {
+        let price = |contact: usize| match contact.checked_sub(1) {
+            None => self.settings.price.as_ref(),
+            Some(nth) => self.ports.fallbacks.get(nth)?.price.as_ref(),
+        };
+        let spent = state.contacts.spent();
+        if spent.keys().all(|contact| *contact == 0) {
+            return price(0)?.of(&state.total);
+        }
+        spent.iter().map(|(contact, usage)| price(*contact)?.of(usage)).sum()
+    }
+}

@@ -1,0 +1,384 @@
+//! Providers that are away: waiting, parking, and others that take over. On a clock that is
+//! advanced by hand.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::conversation::{ContentPart, Prompt, Usage};
+use posse_actors::event::{Announcement, Event};
+use posse_actors::ports::{
+    Abilities, Clock, Fallback, HookEvent, HookSays, Moment, Occasion, Provider, ProviderError,
+};
+use posse_actors::root_session::{Price, TurnOutcome};
+use posse_actors::testing::{
+    Bench, HookFn, Journaled, ManualClock, ScriptedModel, Stage, Step, WritingTool,
+};
+
+use crate::support::{count, end, soon};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+fn busy(retry_after: Option<Duration>) -> Step {
+    Step::Fail(String::new(), ProviderError::RateLimited { retry_after, source: "busy".into() })
+}
+
+fn on_a_clock(bench: &mut Bench) -> Arc<ManualClock> {
+    let clock = Arc::new(ManualClock::seeded(11));
+    bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    bench.limits.delta_interval = Duration::ZERO;
+    clock
+}
+
+fn fallback(name: &str, steps: Vec<Step>, abilities: Abilities) -> (Arc<ScriptedModel>, Fallback) {
+    let model = Arc::new(ScriptedModel::new(steps).named(name));
+    let provider = Arc::clone(&model) as Arc<dyn Provider>;
+    let price =
+        Some(Price::new(|usage: &Usage| Some(if usage.input_tokens? > 0 { 100.0 } else { 0.0 })));
+    (model, Fallback { provider, abilities, price })
+}
+
+/// Prompts, and lets time pass whenever nobody does anything.
+async fn play(stage: &mut Stage, clock: &ManualClock, prompt: &str) -> TurnOutcome {
+    let running = stage.session.prompt(Prompt::text(prompt)).await.unwrap();
+    outlast(stage, clock, running.outcome()).await
+}
+
+async fn outlast(
+    stage: &mut Stage,
+    clock: &ManualClock,
+    outcome: impl Future<Output = Option<TurnOutcome>>,
+) -> TurnOutcome {
+    let mut outcome = std::pin::pin!(outcome);
+    soon("the run", async {
+        let mut idle = 0;
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut outcome => return outcome.unwrap(),
+                announcement = stage.events.next() => {
+                    idle = 0;
+                    stage.seen.push(announcement.unwrap());
+                }
+                () = tokio::task::yield_now() => {
+                    idle += 1;
+                    if let Some(next) = clock.next_wake().filter(|_| idle > 50) {
+                        idle = 0;
+                        clock.advance(next);
+                    }
+                }
+            }
+        }
+    })
+    .await
+}
+
+fn switches(seen: &[Arc<Announcement>]) -> Vec<String> {
+    let switch = |seen: &Arc<Announcement>| match seen.event() {
+        Event::ProviderFailover { from, to, class, skipped, .. } => {
+            Some(format!("{from} > {to}: {class} {}", skipped.join("; ")).trim_end().to_owned())
+        }
+        _ => None,
+    };
+    seen.iter().filter_map(switch).collect()
+}
+
+#[tokio::test]
+async fn an_outage_in_the_middle_of_the_work_repeats_nothing() {
+    let journaled = Journaled::default();
+    let clock = Arc::new(ManualClock::seeded(11));
+    let mut steps: Vec<Step> = (0..40).map(|_| Step::call("write", "{}")).collect();
+    steps.push(Step::Away(Arc::clone(&clock), 15 * MINUTE));
+    steps.extend((0..10).map(|_| Step::call("write", "{}")));
+    steps.push(Step::say("done"));
+    let mut bench = Bench::new(steps).tool(WritingTool::new(journaled.clone()));
+    bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    bench.limits.delta_interval = Duration::ZERO;
+    bench.limits.turns_max = 100;
+    bench.limits.patience = 24 * 60 * MINUTE;
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, &clock, "go").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 50, "each call ran once");
+    let probes = bench.model.probes();
+    let rare = |pair: &[Duration]| pair[1].saturating_sub(pair[0]) >= 5 * SECOND;
+    assert!(probes[2..].windows(2).all(rare), "{probes:?}");
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "tool.completed"), 50);
+    assert!(count(&seen, "provider.waiting") > 5);
+}
+
+#[tokio::test]
+async fn a_wait_as_long_as_a_day_is_sat_out_unattended() {
+    let clock = Arc::new(ManualClock::seeded(11));
+    let day = 24 * 60 * MINUTE;
+    let mut bench = Bench::new(vec![
+        Step::call("echo", r#"{"text":"a"}"#),
+        Step::Away(Arc::clone(&clock), day.saturating_sub(MINUTE)),
+        Step::say("done"),
+    ]);
+    bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    bench.limits.delta_interval = Duration::ZERO;
+    bench.limits.patience = day;
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, &clock, "go").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn another_one_takes_over_within_two_seconds_and_the_first_is_asked_again() {
+    let call = || Step::call("echo", r#"{"text":"a"}"#);
+    let mut bench = Bench::new(vec![busy(Some(3600 * SECOND)), Step::say("back")]);
+    let clock = on_a_clock(&mut bench);
+    let (other, fallback) =
+        fallback("other", vec![call(), Step::say("done")], Abilities::default());
+    bench.fallbacks = vec![fallback];
+    bench.price = Some(Price::new(|_| Some(1.0)));
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, &clock, "go").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    assert!(clock.monotonic() <= 2 * SECOND, "{:?}", clock.monotonic());
+    assert_eq!((bench.model.requests().len(), other.requests().len()), (1, 2));
+    clock.advance(3599 * SECOND);
+    let again = play(&mut stage, &clock, "again").await;
+    assert_eq!(again.ending, Ending::Answered("back".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!(switches(&seen), ["scripted > other: rate_limited", "other > scripted: recovered"]);
+    let asked: Vec<_> = seen
+        .iter()
+        .filter_map(|seen| match seen.event() {
+            Event::ModelRequest { provider, .. } => Some(provider.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, ["scripted", "other", "other", "scripted"]);
+    let Event::SessionEnded { cost_usd, .. } = seen.last().unwrap().event() else { panic!() };
+    assert_eq!(*cost_usd, Some(101.0), "each at its own price");
+}
+
+#[tokio::test]
+async fn hooks_know_who_is_asked_and_look_at_what_another_one_says() {
+    let mut bench = Bench::new(vec![busy(Some(3600 * SECOND))]);
+    let clock = on_a_clock(&mut bench);
+    let script = vec![Step::say("no good"), Step::say("no better")];
+    let (other, fallback) = fallback("other", script, Abilities::default());
+    let models = [bench.model.info().model, other.info().model];
+    bench.fallbacks = vec![fallback];
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let places = &[HookEvent::BeforeModelRequest, HookEvent::AfterModelResponse];
+    bench.hooks = Arc::new(HookFn(places, move |occasion: &Occasion| match &occasion.moment {
+        Moment::BeforeModelRequest { model, .. } => {
+            telling.lock().unwrap().push(model.clone());
+            Some(HookSays::Pass)
+        }
+        _ => Some(HookSays::Block),
+    }));
+    let mut stage = bench.start().await;
+    for prompt in ["go", "again"] {
+        let outcome = play(&mut stage, &clock, prompt).await;
+        let class = match &outcome.ending {
+            Ending::Failed { class, .. } => class.as_str(),
+            ending => panic!("{ending:?}"),
+        };
+        assert_eq!(class, "hook");
+    }
+    let seen = end(&bench, stage).await;
+    assert_eq!(*told.lock().unwrap(), models);
+    assert_eq!(switches(&seen), ["scripted > other: rate_limited"]);
+    let kept: Vec<_> = seen
+        .iter()
+        .filter_map(|seen| match seen.event() {
+            Event::ModelReply { message, .. } => message.content.clone(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(kept, Vec::<String>::new(), "what a hook discards is no reply");
+}
+
+#[tokio::test]
+async fn nobody_takes_over_what_is_wrong_with_the_request() {
+    for error in [
+        ProviderError::ContextFull { source: "x".into() },
+        ProviderError::Unauthorized { source: "x".into() },
+        ProviderError::Filtered { source: "x".into() },
+        ProviderError::Rejected { source: "x".into() },
+        ProviderError::Unasked { class: ProviderError::REDIRECTED, source: "x".into() },
+    ] {
+        let class = format!("provider.{}", error.class());
+        let mut bench = Bench::new(vec![Step::Fail(String::new(), error)]);
+        let clock = on_a_clock(&mut bench);
+        let (other, fallback) = fallback("other", vec![Step::say("no")], Abilities::default());
+        bench.fallbacks = vec![fallback];
+        let mut stage = bench.start().await;
+        let outcome = play(&mut stage, &clock, "go").await;
+        assert!(
+            matches!(&outcome.ending, Ending::Failed { class: actual, .. } if *actual == class)
+        );
+        let seen = end(&bench, stage).await;
+        assert_eq!((other.requests().len(), switches(&seen).len()), (0, 0), "{class}");
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_do_it_is_passed_over_with_the_reason() {
+    let mut bench = Bench::new(vec![busy(Some(3600 * SECOND))]);
+    let clock = on_a_clock(&mut bench);
+    let deaf = Abilities { tools: Some(false), ..Abilities::default() };
+    let blind = Abilities { images: Some(false), ..Abilities::default() };
+    let small = Abilities { window: Some(1000), ..Abilities::default() };
+    let all = [("deaf", deaf), ("blind", blind), ("small", small), ("able", Abilities::default())];
+    let all = all.map(|(name, abilities)| fallback(name, vec![Step::say(name)], abilities));
+    bench.fallbacks = all.iter().map(|(_, fallback)| fallback.clone()).collect();
+    let mut stage = bench.start().await;
+    let image =
+        ContentPart::ImageUrl { url: "data:image/png;base64,AA==".to_owned(), detail: None };
+    let prompt = Prompt { content: vec![ContentPart::text("see"), image] };
+    let running = stage.session.prompt(prompt).await.unwrap();
+    let outcome = outlast(&mut stage, &clock, running.outcome()).await;
+    assert_eq!(outcome.ending, Ending::Answered("able".to_owned()));
+    let seen = end(&bench, stage).await;
+    insta::assert_snapshot!(switches(&seen).join("\n"), @"scripted > able: rate_limited deaf: it calls no tools; blind: it sees no images; small: the conversation does not fit into its context");
+}
+
+#[tokio::test]
+async fn when_all_are_away_whoever_is_back_first_answers() {
+    let clock = Arc::new(ManualClock::seeded(11));
+    let away = |minutes: u32| Step::Away(Arc::clone(&clock), minutes * MINUTE);
+    let mut bench = Bench::new(vec![away(60), Step::say("first")]);
+    bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    bench.limits.delta_interval = Duration::ZERO;
+    bench.limits.patience = 30 * MINUTE;
+    let (other, fallback) =
+        fallback("other", vec![away(20), Step::say("second")], Abilities::default());
+    bench.fallbacks = vec![fallback];
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, &clock, "go").await;
+    assert_eq!(outcome.ending, Ending::Answered("second".to_owned()));
+    assert!(clock.monotonic() < 22 * MINUTE, "{:?}", clock.monotonic());
+    for probes in [bench.model.probes(), other.probes()] {
+        let rare = |pair: &[Duration]| pair[1].saturating_sub(pair[0]) >= 5 * SECOND;
+        assert!(probes[3..].windows(2).all(rare), "{probes:?}");
+    }
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn out_of_patience_it_is_parked_and_goes_on_when_it_is_asked_to() {
+    let quota = ProviderError::QuotaExhausted {
+        retry_after: Some(5 * 60 * MINUTE),
+        source: "the week is over".into(),
+    };
+    let mut bench = Bench::new(vec![
+        Step::call("echo", r#"{"text":"a"}"#),
+        Step::Fail(String::new(), quota),
+        Step::say("done"),
+    ]);
+    let clock = on_a_clock(&mut bench);
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, &clock, "go").await;
+    let Ending::Parked { class, next_try_ms: Some(next), .. } = outcome.ending else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(class, "provider.quota");
+    assert!((5 * 3_600_000..=5 * 3_600_000 + 40_000).contains(&next), "{next}");
+    assert!(clock.monotonic() < MINUTE, "it does not wait for what is beyond its patience");
+    clock.advance(5 * 60 * MINUTE + MINUTE);
+    let outcome = play(&mut stage, &clock, "go on").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!((count(&seen, "session.parked"), count(&seen, "tool.completed")), (1, 1));
+}
+
+#[tokio::test]
+async fn where_it_may_a_parked_run_goes_on_by_itself_once() {
+    let mut bench = Bench::new(vec![
+        busy(Some(60 * MINUTE)),
+        Step::call("echo", r#"{"text":"a"}"#),
+        busy(Some(60 * MINUTE)),
+        busy(Some(60 * MINUTE)),
+        Step::say("not asked for"),
+    ]);
+    let clock = on_a_clock(&mut bench);
+    bench.limits.outwaits_once = true;
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, &clock, "go").await;
+    assert!(matches!(outcome.ending, Ending::Parked { .. }), "{outcome:?}");
+    assert_eq!(bench.model.requests().len(), 4, "once for each reply");
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "session.parked"), 3);
+}
+
+#[tokio::test]
+async fn silence_is_worth_a_word_and_can_be_interrupted() {
+    let mut bench = Bench::new(vec![Step::Hang(String::new())]);
+    let clock = on_a_clock(&mut bench);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    soon("the hint", async {
+        while count(&stage.seen, "provider.silent") < 2 {
+            tokio::select! {
+                biased;
+                announcement = stage.events.next() => stage.seen.push(announcement.unwrap()),
+                () = tokio::task::yield_now() => clock.advance(Duration::from_millis(100)),
+            }
+        }
+    })
+    .await;
+    let silent: Vec<_> = stage
+        .seen
+        .iter()
+        .filter_map(|seen| match seen.event() {
+            Event::ProviderSilent { silent_ms, .. } => Some(silent_ms / 1000),
+            _ => None,
+        })
+        .collect();
+    assert!(silent[0] >= 20 && silent[0] <= 21, "{silent:?}");
+    stage.session.interrupt();
+    let outcome = soon("stopping", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Interrupted);
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn replies_that_break_off_are_tried_again_a_few_times_and_are_marked() {
+    let cut = |text: &str| {
+        let (partial, source) = (text.to_owned(), "cut at byte 7".into());
+        Step::Fail(text.to_owned(), ProviderError::Cut { partial, source })
+    };
+    let mut bench =
+        Bench::new(vec![cut("one"), cut("two"), cut("three"), cut("four"), Step::say("five")]);
+    let clock = on_a_clock(&mut bench);
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, &clock, "go").await;
+    assert_eq!(outcome.ending, Ending::Answered("five".to_owned()));
+    let seen = end(&bench, stage).await;
+    let partial: Vec<_> = seen
+        .iter()
+        .filter_map(|seen| match seen.event() {
+            Event::ModelPartial { text, cause, .. } => Some((text.as_str(), cause.as_str())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(partial, [("one", "cut"), ("two", "cut"), ("three", "cut"), ("four", "cut")]);
+    for request in bench.model.requests() {
+        assert_eq!(request.len(), 2, "what broke off is not part of the history");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_crashes_each_time_is_passed_over() {
+    let mut bench = Bench::new(vec![Step::Panic, Step::Panic, Step::Panic, Step::Panic]);
+    let clock = on_a_clock(&mut bench);
+    let (_, fallback) = fallback("other", vec![Step::say("done")], Abilities::default());
+    bench.fallbacks = vec![fallback];
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, &clock, "go").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!((count(&seen, "session.parked"), switches(&seen).len()), (0, 1));
+}

@@ -1,0 +1,59 @@
+//! The models that are asked while the chosen one is away, as the user wrote them down.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use posse_actors::ports::{Abilities, Fallback, Provider};
+
+use crate::config::{Environment, Settings};
+use crate::failure::{Exit, Failure};
+use crate::models::{Catalog, Facts};
+use crate::wiring::model_price::price;
+use crate::wiring::provider;
+
+/// Makes every one of them `ready`, so that a mistake shows before it matters.
+pub(crate) fn all(
+    settings: &Settings,
+    environment: &Environment,
+    workspace: &Path,
+    ready: impl Fn(Arc<dyn Provider>) -> Arc<dyn Provider>,
+) -> Result<Vec<Fallback>, Failure> {
+    let chosen =
+        provider::name(settings, environment).and_then(|name| settings.providers.get(name));
+    let Some(chosen) = chosen.filter(|chosen| !chosen.fallback.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let catalog = Catalog::new(&settings.models);
+    let mut fallbacks = Vec::new();
+    for (nth, name) in chosen.fallback.iter().enumerate() {
+        if *name == chosen.name || chosen.fallback[..nth].contains(name) {
+            let what = format!("providers.{}.fallback names \"{name}\" twice", chosen.name);
+            let why = "a provider does not take over from itself";
+            return Err(Failure::new("CFG025", Exit::Configuration, what).because(why));
+        }
+        // The model that was asked for is the chosen provider's.
+        let theirs =
+            Settings { default_provider: Some(name.clone()), model: None, ..settings.clone() };
+        let provider = provider::choose(&theirs, environment, workspace)
+            .map_err(|error| error.at(format!("providers.{}.fallback", chosen.name)))?;
+        let info = provider.info();
+        let known = catalog.find(&info.profile, &info.model).map(|model| model.facts);
+        let abilities = abilities(&theirs, name, &known.unwrap_or_default());
+        let price = Some(price(settings, &info));
+        fallbacks.push(Fallback { provider: ready(provider), abilities, price });
+    }
+    Ok(fallbacks)
+}
+
+/// What the configuration says of a profile comes before what is known of its model.
+fn abilities(settings: &Settings, name: &str, facts: &Facts) -> Abilities {
+    let profile = settings.providers.get(name);
+    let blind = profile.is_some_and(|profile| {
+        profile.quirks.get("noVision").and_then(serde_json::Value::as_bool) == Some(true)
+    });
+    Abilities {
+        tools: facts.tools,
+        images: if blind { Some(false) } else { facts.vision },
+        window: profile.and_then(|profile| profile.context_window).or(facts.context_window),
+    }
+}
