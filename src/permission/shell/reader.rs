@@ -186,7 +186,9 @@ impl Reader {
 
     fn step(&mut self) {
         match self.mode {
-            Mode::Commands(Closer::Case(CaseState::Pattern)) => self.pattern(),
+            Mode::Commands(Closer::Case(CaseState::Pattern | CaseState::Patterns)) => {
+                self.pattern();
+            }
             Mode::Commands(_) => self.commands(),
             Mode::Quotes { body } => self.quotes(body),
             Mode::Parameter { quoted } => self.parameter(quoted),
@@ -205,7 +207,7 @@ impl Reader {
             self.at += 2;
             self.byte += 2;
             if let Some(word) = &mut self.word {
-                word.form.add(Form::ESCAPED);
+                word.form.add(Form::CONTINUED);
             }
         }
         self.source.get(self.at).copied()
@@ -453,7 +455,7 @@ impl Reader {
             '=' => {
                 let word = self.word();
                 let name = word.text.strip_suffix('+').unwrap_or(&word.text);
-                let assigns = word.form == Form::BARE && is_name(name) && word.value_at.is_none();
+                let assigns = word.form.is_bare() && is_name(name) && word.value_at.is_none();
                 self.push(c, Form::BARE);
                 if assigns {
                     let word = self.word();
@@ -525,42 +527,32 @@ impl Reader {
     fn condition(&mut self) {
         let Some(c) = self.peek() else { return };
         match c {
-            ' ' | '\t' | '\n' => {
-                let ends = self
-                    .word
-                    .as_ref()
-                    .is_some_and(|word| word.form == Form::BARE && word.text == "]]");
-                if ends {
-                    return self.close();
-                }
-                self.raw();
-                self.drop_word();
-            }
-            ';' | '&' | '|' | ')' | '(' => {
-                let ends = self
-                    .word
-                    .as_ref()
-                    .is_some_and(|word| word.form == Form::BARE && word.text == "]]");
-                if ends {
+            ' ' | '\t' | '\n' | ';' | '&' | '|' | ')' | '(' => {
+                if self.ends_condition() {
                     return self.close();
                 }
                 self.raw();
                 self.drop_word();
             }
             '<' | '>' => {
-                self.raw();
-                if self.peek() == Some('(') {
-                    self.raw();
-                    self.open_process(c);
-                } else {
-                    self.drop_word();
+                if self.takes_process() {
+                    return self.open_process(c);
                 }
+                if self.ends_condition() {
+                    return self.close();
+                }
+                self.raw();
+                self.drop_word();
             }
             _ => {
                 self.raw();
                 self.word_char(c);
             }
         }
+    }
+
+    fn ends_condition(&self) -> bool {
+        self.word.as_ref().is_some_and(|word| word.form.is_bare() && word.text == "]]")
     }
 
     fn parenthesis(&mut self) {
