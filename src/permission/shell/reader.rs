@@ -338,10 +338,7 @@ impl Reader {
     fn commands(&mut self) {
         let Some(c) = self.peek() else { return };
         if c == '#' && self.word.is_none() {
-            while self.source.get(self.at).is_some_and(|c| *c != '\n') {
-                self.raw();
-            }
-            return;
+            return self.comment();
         }
         if matches!(c, '<' | '>') {
             return self.redirection();
@@ -383,6 +380,13 @@ impl Reader {
                 self.raw();
                 self.word_char(c);
             }
+        }
+    }
+
+    /// Passes over the rest of the line.
+    fn comment(&mut self) {
+        while self.source.get(self.at).is_some_and(|c| *c != '\n') {
+            self.raw();
         }
     }
 
@@ -494,12 +498,12 @@ impl Reader {
             ' ' | '\t' | '\n' | ';' | '&' | '|' => {
                 self.raw();
                 self.drop_word();
-            }
-            '#' if self.word.is_none() => {
-                while self.source.get(self.at).is_some_and(|c| *c != '\n') {
-                    self.raw();
+                if c == '\n' && !self.heredocs.is_empty() {
+                    // Whether their texts begin here depends on the version.
+                    self.flaw(Flaw::Heredoc);
                 }
             }
+            '#' if self.word.is_none() => self.comment(),
             '<' | '>' => {
                 self.raw();
                 if self.peek() == Some('(') {
@@ -533,6 +537,14 @@ impl Reader {
                 }
                 self.raw();
                 self.drop_word();
+                if c == '\n' {
+                    self.read_heredocs();
+                }
+            }
+            '#' if self.word.is_none() => {
+                // Where a word has to come, it may be one.
+                self.flaw(Flaw::Syntax);
+                self.comment();
             }
             '<' | '>' => {
                 if self.takes_process() {

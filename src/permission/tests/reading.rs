@@ -43,6 +43,15 @@ fn finds_the_programs_where_bash_sees_them() {
     }
 }
 
+/// What is doubted is listed all the same.
+#[test]
+fn lists_what_stands_behind_a_condition_over_lines() {
+    for text in ["[[ a && # \"\nb ]]; p1 #\"\n]]", "p0 <<'E'; [[ a &&\nE\nb ]]\np1\nE\n"] {
+        let programs = policy(&[]).check(text, ROOT, &[]).programs;
+        assert!(programs.iter().any(|program| program == "p1"), "{text}: {programs:?}");
+    }
+}
+
 /// Where versions of bash differ, or where it is an error.
 #[test]
 fn doubts_what_is_read_in_two_ways() {
@@ -53,6 +62,10 @@ fn doubts_what_is_read_in_two_ways() {
         "$(case a in b) p1;; esac)",
         "case a in b; c) p1;; esac",
         "case a in b>c) p1;; esac",
+        // A comment inside of a condition, and what would be a quote in it.
+        "[[ a && # \"\nb ]]; p1 #\"\n]]",
+        "p0 <<'E'; [[ a &&\nE\nb ]]\np1\nE\n",
+        "p0 <<'E'; x=(a\nE\n)\np1\nE\n",
     ] {
         assert!(policy(&[]).check(text, ROOT, &[]).unsure, "{text}");
     }

@@ -190,11 +190,7 @@ impl Reader {
                     _ => {}
                 }
             }
-            '#' if self.word.is_none() => {
-                while self.source.get(self.at).is_some_and(|c| *c != '\n') {
-                    self.raw();
-                }
-            }
+            '#' if self.word.is_none() => self.comment(),
             _ => {
                 self.raw();
                 self.word_char(c);
