@@ -498,6 +498,9 @@ impl Reader {
             ' ' | '\t' | '\n' | ';' | '&' | '|' => {
                 self.raw();
                 self.drop_word();
+                if matches!(c, ';' | '&' | '|') {
+                    self.flaw(Flaw::Syntax);
+                }
                 if c == '\n' && !self.heredocs.is_empty() {
                     // Whether their texts begin here depends on the version.
                     self.flaw(Flaw::Heredoc);
@@ -506,9 +509,10 @@ impl Reader {
             '#' if self.word.is_none() => self.comment(),
             '<' | '>' => {
                 self.raw();
-                if self.peek() == Some('(') {
-                    self.raw();
+                if self.take('(') {
                     self.open_process(c);
+                } else {
+                    self.flaw(Flaw::Syntax);
                 }
             }
             '(' => {

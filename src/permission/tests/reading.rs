@@ -62,6 +62,12 @@ fn doubts_what_is_read_in_two_ways() {
         "$(case a in b) p1;; esac)",
         "case a in b; c) p1;; esac",
         "case a in b>c) p1;; esac",
+        "p0 $(time p1)",
+        "p0 `time p1`",
+        "$'p0' \"${y:-$(time -p case a in a) p1;; *) p''5 '$(p1)';; esac && p2)}\"",
+        "p0 $(p1 <<EOF | x=1;time -p p2\nEOF\n)",
+        "x=(2>1 in) p9",
+        "x=(a;b) p9",
         // A comment inside of a condition, and what would be a quote in it.
         "[[ a && # \"\nb ]]; p1 #\"\n]]",
         "p0 <<'E'; [[ a &&\nE\nb ]]\np1\nE\n",

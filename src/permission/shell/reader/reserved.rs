@@ -75,6 +75,10 @@ impl Reader {
             "!" => self.outline.events.push(Event::Not),
             "-p" | "--" if self.building.timed => self.flaw(Flaw::Compound),
             "time" => {
+                if self.substitutes() {
+                    // Some versions write it out and read it again, as something else.
+                    self.flaw(Flaw::Syntax);
+                }
                 self.building.timed = true;
                 self.outline.timed.push(word.span);
             }
