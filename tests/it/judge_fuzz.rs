@@ -2,7 +2,8 @@
 //!
 //! A generator writes command lines from a grammar. Each runs in a jail whose programs are stubs
 //! that only write down their names. 20,000 lines run with the other tests; more on demand:
-//! `POSSE_FUZZ_LINES=1000000 cargo test --release --test it judge_fuzz -- --nocapture`.
+//! `POSSE_FUZZ_LINES=1000000 cargo test --release --test it judge_fuzz -- --nocapture`, with
+//! `POSSE_FUZZ_SEED` for others and `POSSE_FUZZ_FROM` to begin at a later one.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -130,6 +131,8 @@ impl Numbers {
 /// Writes lines.
 struct Grammar {
     numbers: Numbers,
+    /// Where lines go on inside of words; apart, so that a seed has the same lines without them.
+    breaks: Numbers,
     /// How much deeper it may nest.
     fuel: usize,
     heredocs: Vec<String>,
@@ -138,8 +141,13 @@ struct Grammar {
 
 impl Grammar {
     fn line(seed: u64) -> String {
-        let mut grammar =
-            Grammar { numbers: Numbers(seed), fuel: 9, heredocs: Vec::new(), names: 0 };
+        let mut grammar = Grammar {
+            numbers: Numbers(seed),
+            breaks: Numbers(!seed),
+            fuel: 9,
+            heredocs: Vec::new(),
+            names: 0,
+        };
         let mut line = grammar.list();
         line.push_str(&grammar.end_of_line());
         line
@@ -193,9 +201,23 @@ impl Grammar {
         }
         self.fuel -= 1;
         let text = self.compound();
+        let text = self.broken(text);
         if self.numbers.chance(15) {
             let redirect = self.redirect();
             return format!("{text} {redirect}");
+        }
+        text
+    }
+
+    /// Sometimes, the line goes on behind the first character, and in the last word.
+    fn broken(&mut self, mut text: String) -> String {
+        let inside = |text: &str, at: usize| {
+            text.is_char_boundary(at) && !text[..at].ends_with('\\') && !text.contains('#')
+        };
+        for at in [text.len().saturating_sub(1), 1] {
+            if at > 0 && self.breaks.chance(5) && inside(&text, at) {
+                text.insert_str(at, "\\\n");
+            }
         }
         text
     }
@@ -273,7 +295,8 @@ impl Grammar {
     fn simple(&mut self) -> String {
         let mut text = String::new();
         if self.numbers.chance(8) {
-            write!(text, "{} ", self.assignment()).unwrap();
+            let assignment = self.assignment();
+            write!(text, "{} ", self.broken(assignment)).unwrap();
         }
         if self.numbers.chance(4) {
             write!(text, "{} ", self.redirect()).unwrap();
@@ -285,7 +308,10 @@ impl Grammar {
                 format!("{} {program}", self.wrapper())
             }
             9..=18 => return text + &self.hidden(),
-            19 => return self.assignment(),
+            19 => {
+                let assignment = self.assignment();
+                return self.broken(assignment);
+            }
             _ => self.program(),
         };
         text.push_str(&program);
@@ -379,6 +405,11 @@ impl Grammar {
     }
 
     fn redirect(&mut self) -> String {
+        let redirect = self.whole_redirect();
+        self.broken(redirect)
+    }
+
+    fn whole_redirect(&mut self) -> String {
         match self.numbers.below(13) {
             0 => ">/dev/null".to_owned(),
             1 => "2>&1".to_owned(),
@@ -528,17 +559,18 @@ impl Jail {
 #[test]
 #[expect(clippy::print_stdout, reason = "a run of an hour says how far it is")]
 fn lists_every_program_that_bash_runs() {
-    let lines: usize =
-        std::env::var("POSSE_FUZZ_LINES").ok().map_or(20_000, |n| n.parse().unwrap());
-    let seed: u64 = std::env::var("POSSE_FUZZ_SEED").ok().map_or(1, |n| n.parse().unwrap());
+    let asked = |name: &str| std::env::var(name).ok().map(|n| n.parse::<usize>().unwrap());
+    let lines = asked("POSSE_FUZZ_LINES").unwrap_or(20_000);
+    let from = asked("POSSE_FUZZ_FROM").unwrap_or(0);
+    let seed = u64::try_from(asked("POSSE_FUZZ_SEED").unwrap_or(1)).unwrap();
     let policy =
         RulePolicy::new(PolicySettings { roots: vec!["/w".into()], ..PolicySettings::default() })
             .unwrap();
     let jail = Jail::new();
     let (mut unsure, mut ran_some, mut missed) = (0, 0, Vec::new());
     for batch in 0..lines.div_ceil(BATCH) {
-        let first = batch * BATCH;
-        let texts: Vec<String> = (first..lines.min(first + BATCH))
+        let first = from + batch * BATCH;
+        let texts: Vec<String> = (first..(from + lines).min(first + BATCH))
             .map(|at| Grammar::line((seed << 40) + u64::try_from(at).unwrap()))
             .collect();
         for (text, ran) in texts.iter().zip(jail.run(&texts, first)) {
@@ -552,11 +584,17 @@ fn lists_every_program_that_bash_runs() {
             let listed: BTreeSet<String> = checked.programs.iter().map(base).collect();
             let unlisted: Vec<_> = ran.difference(&listed).collect();
             if !unlisted.is_empty() {
-                missed.push(format!("{text:?} ran {unlisted:?}; listed are {listed:?}"));
+                let miss = format!("{text:?} ran {ran:?}; listed are {listed:?}");
+                println!("missed {unlisted:?}: {miss}");
+                missed.push(miss);
             }
         }
-        if (batch + 1) % 100 == 0 {
-            println!("{} lines, {unsure} not understood, {} missed", first + BATCH, missed.len());
+        if (batch + 1) % 20 == 0 {
+            println!(
+                "{} lines, {unsure} not understood, {} missed",
+                (batch + 1) * BATCH,
+                missed.len()
+            );
         }
         assert!(missed.len() < 20, "{}", missed.join("\n"));
     }

@@ -183,7 +183,7 @@ fn barred(command: &Command, words: &[Word], ground: Ground<'_>) -> Option<Strin
         return Some(format!("{name} is a path, not the program of that name"));
     }
     for word in words {
-        if word.form.has(Form::ESCAPED) || word.form.has(Form::DOLLAR_QUOTED) {
+        if word.form.has_backslash() || word.form.has(Form::DOLLAR_QUOTED) {
             return Some(format!("`{}` is not written plainly", shown(&word.text)));
         }
         if word.is_unknown() || has_active(&word.text, &['~']) {
@@ -204,7 +204,7 @@ fn is_inert(word: &Word) -> bool {
     let value_is_plain = value.chars().all(|c| plain(c) || (zone && c == '/'))
         && !value.contains("..")
         && !value.starts_with(['/', ':'])
-        && !word.form.has(Form::ESCAPED);
+        && !word.form.has_backslash();
     (INERT.contains(&name) || name.starts_with("LC_")) && value_is_plain
 }
 
@@ -212,7 +212,7 @@ fn is_inert(word: &Word) -> bool {
 fn is_free(redirect: &Redirect) -> bool {
     let number = redirect.descriptor.as_deref().is_none_or(|fd| matches!(fd, "0" | "1" | "2"));
     let Some(target) = redirect.target.literal() else { return false };
-    if redirect.target.form.has(Form::ESCAPED) || !number {
+    if redirect.target.form.has_backslash() || !number {
         return false;
     }
     match redirect.operator {
@@ -230,7 +230,7 @@ fn redirected(redirect: &Redirect, ground: Ground<'_>) -> Result<(), String> {
     match redirect.operator {
         "<" if redirect.descriptor.as_deref().is_none_or(|fd| fd == "0") => {
             let word = &redirect.target;
-            if word.literal().is_none() || word.form.has(Form::ESCAPED) {
+            if word.literal().is_none() || word.form.has_backslash() {
                 return Err("what it reads is known only when it runs".to_owned());
             }
             path(word, false, ground)
@@ -238,7 +238,7 @@ fn redirected(redirect: &Redirect, ground: Ground<'_>) -> Result<(), String> {
         "<<" | "<<-" => {
             let form = redirect.target.form;
             let quoted = form.has(Form::QUOTED)
-                && !form.has(Form::ESCAPED)
+                && !form.has_backslash()
                 && !form.has(Form::DOLLAR_QUOTED)
                 && redirect.descriptor.is_none();
             if quoted { Ok(()) } else { Err("the text it reads is expanded first".to_owned()) }

@@ -3,7 +3,7 @@
 //! An option that is not in this table asks, and so does a value that could name a file. What can
 //! run a program, write a file or lead elsewhere is left out on purpose; the comments name it.
 
-use crate::permission::shell::word::{Form, Word};
+use crate::permission::shell::word::Word;
 
 /// What a program takes.
 #[derive(Debug)]
@@ -432,7 +432,7 @@ impl Spec {
                 return self.behind(words.get(at..).unwrap_or_default(), operands, check);
             }
             if text.starts_with('-') && text.len() > 1 {
-                if word.form.has(Form::ESCAPED) {
+                if word.form.has_backslash() {
                     return Err(format!("{text} is written to look like something else"));
                 }
                 at += self.option(text, words.get(at))?;

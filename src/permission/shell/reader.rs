@@ -186,7 +186,9 @@ impl Reader {
 
     fn step(&mut self) {
         match self.mode {
-            Mode::Commands(Closer::Case(CaseState::Pattern)) => self.pattern(),
+            Mode::Commands(Closer::Case(CaseState::Pattern | CaseState::Patterns)) => {
+                self.pattern();
+            }
             Mode::Commands(_) => self.commands(),
             Mode::Quotes { body } => self.quotes(body),
             Mode::Parameter { quoted } => self.parameter(quoted),
@@ -205,7 +207,7 @@ impl Reader {
             self.at += 2;
             self.byte += 2;
             if let Some(word) = &mut self.word {
-                word.form.add(Form::ESCAPED);
+                word.form.add(Form::CONTINUED);
             }
         }
         self.source.get(self.at).copied()
@@ -336,10 +338,7 @@ impl Reader {
     fn commands(&mut self) {
         let Some(c) = self.peek() else { return };
         if c == '#' && self.word.is_none() {
-            while self.source.get(self.at).is_some_and(|c| *c != '\n') {
-                self.raw();
-            }
-            return;
+            return self.comment();
         }
         if matches!(c, '<' | '>') {
             return self.redirection();
@@ -381,6 +380,13 @@ impl Reader {
                 self.raw();
                 self.word_char(c);
             }
+        }
+    }
+
+    /// Passes over the rest of the line.
+    fn comment(&mut self) {
+        while self.source.get(self.at).is_some_and(|c| *c != '\n') {
+            self.raw();
         }
     }
 
@@ -453,7 +459,7 @@ impl Reader {
             '=' => {
                 let word = self.word();
                 let name = word.text.strip_suffix('+').unwrap_or(&word.text);
-                let assigns = word.form == Form::BARE && is_name(name) && word.value_at.is_none();
+                let assigns = word.form.is_bare() && is_name(name) && word.value_at.is_none();
                 self.push(c, Form::BARE);
                 if assigns {
                     let word = self.word();
@@ -492,17 +498,21 @@ impl Reader {
             ' ' | '\t' | '\n' | ';' | '&' | '|' => {
                 self.raw();
                 self.drop_word();
-            }
-            '#' if self.word.is_none() => {
-                while self.source.get(self.at).is_some_and(|c| *c != '\n') {
-                    self.raw();
+                if matches!(c, ';' | '&' | '|') {
+                    self.flaw(Flaw::Syntax);
+                }
+                if c == '\n' && !self.heredocs.is_empty() {
+                    // Whether their texts begin here depends on the version.
+                    self.flaw(Flaw::Heredoc);
                 }
             }
+            '#' if self.word.is_none() => self.comment(),
             '<' | '>' => {
                 self.raw();
-                if self.peek() == Some('(') {
-                    self.raw();
+                if self.take('(') {
                     self.open_process(c);
+                } else {
+                    self.flaw(Flaw::Syntax);
                 }
             }
             '(' => {
@@ -525,42 +535,40 @@ impl Reader {
     fn condition(&mut self) {
         let Some(c) = self.peek() else { return };
         match c {
-            ' ' | '\t' | '\n' => {
-                let ends = self
-                    .word
-                    .as_ref()
-                    .is_some_and(|word| word.form == Form::BARE && word.text == "]]");
-                if ends {
+            ' ' | '\t' | '\n' | ';' | '&' | '|' | ')' | '(' => {
+                if self.ends_condition() {
                     return self.close();
                 }
                 self.raw();
                 self.drop_word();
+                if c == '\n' {
+                    self.read_heredocs();
+                }
             }
-            ';' | '&' | '|' | ')' | '(' => {
-                let ends = self
-                    .word
-                    .as_ref()
-                    .is_some_and(|word| word.form == Form::BARE && word.text == "]]");
-                if ends {
-                    return self.close();
-                }
-                self.raw();
-                self.drop_word();
+            '#' if self.word.is_none() => {
+                // Where a word has to come, it may be one.
+                self.flaw(Flaw::Syntax);
+                self.comment();
             }
             '<' | '>' => {
-                self.raw();
-                if self.peek() == Some('(') {
-                    self.raw();
-                    self.open_process(c);
-                } else {
-                    self.drop_word();
+                if self.takes_process() {
+                    return self.open_process(c);
                 }
+                if self.ends_condition() {
+                    return self.close();
+                }
+                self.raw();
+                self.drop_word();
             }
             _ => {
                 self.raw();
                 self.word_char(c);
             }
         }
+    }
+
+    fn ends_condition(&self) -> bool {
+        self.word.as_ref().is_some_and(|word| word.form.is_bare() && word.text == "]]")
     }
 
     fn parenthesis(&mut self) {

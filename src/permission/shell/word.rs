@@ -50,6 +50,8 @@ impl Form {
     pub(crate) const SPLITS: Form = Form(16);
     /// A value in parentheses.
     pub(crate) const ARRAY: Form = Form(32);
+    /// A line goes on inside of it, or right behind it. That quotes nothing.
+    pub(crate) const CONTINUED: Form = Form(64);
 
     pub(crate) fn add(&mut self, other: Form) {
         self.0 |= other.0;
@@ -57,6 +59,16 @@ impl Form {
 
     pub(crate) fn has(self, other: Form) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// Whether nothing in it is quoted or expanded.
+    pub(crate) fn is_bare(self) -> bool {
+        self.0 & !Form::CONTINUED.0 == Form::BARE.0
+    }
+
+    /// Whether it holds a backslash that is no part of its text.
+    pub(crate) fn has_backslash(self) -> bool {
+        self.has(Form::ESCAPED) || self.has(Form::CONTINUED)
     }
 }
 
@@ -95,7 +107,7 @@ impl Word {
     /// Whether the whole of it is one quotation, or none of it is.
     pub(crate) fn is_evenly_quoted(&self) -> bool {
         let mixed = self.form.has(Form::QUOTED) && self.form.has(Form::BARE);
-        !mixed && !self.form.has(Form::ESCAPED) && !self.form.has(Form::DOLLAR_QUOTED)
+        !mixed && !self.form.has_backslash() && !self.form.has(Form::DOLLAR_QUOTED)
     }
 
     /// Whether part of it is known only when it runs.

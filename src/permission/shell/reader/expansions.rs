@@ -66,6 +66,7 @@ impl Reader {
 
     /// After `${`.
     fn braced(&mut self, quoted: bool) {
+        self.peek();
         let rest = self.source.get(self.at..).unwrap_or_default();
         let length = rest.iter().take(64).take_while(|c| c.is_alphanumeric() || **c == '_').count();
         let name: String = rest.iter().take(length).collect();
@@ -273,6 +274,17 @@ impl Reader {
         }
         self.flaw(Flaw::Syntax);
         false
+    }
+
+    /// Takes `<(` and `>(`; leaves anything else.
+    pub(super) fn takes_process(&mut self) -> bool {
+        let (at, byte) = (self.at, self.byte);
+        self.raw();
+        let process = self.take('(');
+        if !process {
+            (self.at, self.byte) = (at, byte);
+        }
+        process
     }
 
     /// After `<(` or `>(`.

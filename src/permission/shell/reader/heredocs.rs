@@ -30,17 +30,13 @@ impl Reader {
     pub(super) fn redirection(&mut self) {
         let Some(first) = self.peek() else { return };
         let here = self.byte;
-        let (at, byte) = (self.at, self.byte);
-        self.raw();
-        if self.peek() == Some('(') {
-            self.raw();
+        if self.takes_process() {
             if self.word.is_none() {
                 let start = if self.outermost { here } else { 0 };
                 self.word().span = (start, start);
             }
             return self.open_process(first);
         }
-        (self.at, self.byte) = (at, byte);
         let descriptor = self.descriptor(here);
         self.raw();
         let operator = if first == '<' { self.input_operator() } else { self.output_operator() };
@@ -88,7 +84,7 @@ impl Reader {
     /// The number or the name right before the operator; otherwise the word ends here.
     fn descriptor(&mut self, here: usize) -> Option<String> {
         let word = self.word.as_ref()?;
-        let plain = word.form == Form::BARE && word.substitutions.is_empty();
+        let plain = word.form.is_bare() && word.substitutions.is_empty();
         let text = crate::permission::shell::word::shown(&word.text);
         let number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
         let name = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));

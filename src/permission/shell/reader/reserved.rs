@@ -2,14 +2,16 @@
 
 use super::{Building, Closer, Mode, Reader};
 use crate::permission::shell::outline::{Event, Flaw, Scope};
-use crate::permission::shell::word::{Form, Word, active};
+use crate::permission::shell::word::{Word, active};
 
 /// Words between a reserved word and the commands that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
     /// `for` and `select`: the name comes next.
     ForName,
-    /// The words of a loop.
+    /// Behind the name: `in` or `do` comes next.
+    ForIn,
+    /// The words of a loop: none of them is reserved.
     ForWords,
     /// `case`: its word comes next.
     CaseWord,
@@ -30,8 +32,10 @@ impl Header {
 /// Where in a `case` the reader is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaseState {
-    /// Before and in a pattern.
+    /// Before the first word of the patterns: `esac` ends the whole.
     Pattern,
+    /// Behind the first word, or behind `(` or `|`.
+    Patterns,
     /// In the commands behind one.
     Body,
 }
@@ -71,6 +75,10 @@ impl Reader {
             "!" => self.outline.events.push(Event::Not),
             "-p" | "--" if self.building.timed => self.flaw(Flaw::Compound),
             "time" => {
+                if self.substitutes() {
+                    // Some versions write it out and read it again, as something else.
+                    self.flaw(Flaw::Syntax);
+                }
                 self.building.timed = true;
                 self.outline.timed.push(word.span);
             }
@@ -128,8 +136,9 @@ impl Reader {
     fn header(&mut self, header: Header, word: &Word) {
         let bare = word.bare();
         let next = match header {
-            Header::ForWords | Header::Done if bare == Some("do") => None,
-            Header::ForName | Header::ForWords => Some(Header::ForWords),
+            Header::ForIn | Header::Done if bare == Some("do") => None,
+            Header::ForName => Some(Header::ForIn),
+            Header::ForIn | Header::ForWords => Some(Header::ForWords),
             Header::Done if bare == Some("{") => {
                 self.building.header = None;
                 self.open_compound(Scope::Group, Closer::Brace);
@@ -167,51 +176,48 @@ impl Reader {
         self.flaw(Flaw::Syntax);
     }
 
-    /// Before and in a pattern of `case`.
+    /// Before and in the patterns of `case`.
     pub(super) fn pattern(&mut self) {
         let Some(c) = self.peek() else { return };
         match c {
-            ' ' | '\t' | '\n' | '|' | '(' | ';' | '&' => {
-                let ends = self
-                    .word
-                    .take()
-                    .is_some_and(|word| word.form == Form::BARE && word.text == "esac" && c != '|');
-                if ends {
-                    return self.close();
+            '<' | '>' if self.takes_process() => self.open_process(c),
+            ' ' | '\t' | '\n' | '|' | '(' | ')' | ';' | '&' | '<' | '>' => {
+                if self.ends_case(c) {
+                    return;
                 }
                 self.raw();
-                if c == '\n' {
-                    self.read_heredocs();
+                match c {
+                    '\n' => self.read_heredocs(),
+                    '|' | '(' => self.mode = Mode::Commands(Closer::Case(CaseState::Patterns)),
+                    ')' => self.mode = Mode::Commands(Closer::Case(CaseState::Body)),
+                    ';' | '&' | '<' | '>' => self.flaw(Flaw::Syntax),
+                    _ => {}
                 }
             }
-            ')' => {
-                self.raw();
-                if self
-                    .word
-                    .take()
-                    .is_some_and(|word| word.form == Form::BARE && word.text == "esac")
-                {
-                    // `$(case x in esac)`, or a pattern of that name.
-                    self.flaw(Flaw::Syntax);
-                }
-                self.mode = Mode::Commands(Closer::Case(CaseState::Body));
-            }
-            '#' if self.word.is_none() => {
-                while self.source.get(self.at).is_some_and(|c| *c != '\n') {
-                    self.raw();
-                }
-            }
-            '<' | '>' => {
-                self.raw();
-                if self.peek() == Some('(') {
-                    self.raw();
-                    self.open_process(c);
-                }
-            }
+            '#' if self.word.is_none() => self.comment(),
             _ => {
                 self.raw();
                 self.word_char(c);
             }
         }
+    }
+
+    /// Ends the word before `c`, which is not taken. As the first one behind `in` or `;;`, `esac`
+    /// is reserved, whatever follows it; elsewhere that depends on the version.
+    fn ends_case(&mut self, c: char) -> bool {
+        let Some(word) = self.word.take() else { return false };
+        let first = self.mode == Mode::Commands(Closer::Case(CaseState::Pattern));
+        self.mode = Mode::Commands(Closer::Case(CaseState::Patterns));
+        if !word.form.is_bare() || word.text != "esac" {
+            return false;
+        }
+        if !first || c == ')' {
+            // A pattern of that name, or `$(case x in esac)`, where some only count parentheses.
+            self.flaw(Flaw::Syntax);
+        }
+        if first {
+            self.close();
+        }
+        first
     }
 }
