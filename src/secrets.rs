@@ -2,7 +2,7 @@
 //! and for searches, which skip what lies below the folder that was named.
 //!
 //! Names are compared without regard to case, because some file systems do. Secrets that are known
-//! by their value are hidden by a [`Mask`](mask::Mask).
+//! by their value are hidden by a mask (`src/secrets/mask.rs`).
 
 pub(crate) mod mask;
 

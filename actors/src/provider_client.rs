@@ -2,7 +2,7 @@
 //! patience are here, and nowhere else.
 //!
 //! Nothing here waits for the provider: an attempt is a task that comes back as a message, and
-//! dropping it ends the request. Who asks when is decided by the [`lane`] of each model.
+//! dropping it ends the request. Who asks when is decided by the lane (`lane.rs`) of each model.
 
 mod lane;
 mod patience;
