@@ -211,7 +211,8 @@ fn survives_rubbish() {
         let (ended, server, machine) = always(stream(&body));
         assert_ended(&ended, 5, "PRV001");
         let attempts = server.requests().len();
-        assert!((2..5).contains(&attempts), "{name}: {attempts} attempts: {}", ended.stderr);
+        // A reply that breaks off is asked for five times more at most, as far as patience lets it.
+        assert!((2..=6).contains(&attempts), "{name}: {attempts} attempts: {}", ended.stderr);
         machine.verify();
     });
 }
