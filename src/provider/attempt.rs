@@ -2,6 +2,9 @@
 //!
 //! The same for every protocol; what differs is how a reply is put together.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +12,7 @@ use jiff::Timestamp;
 use posse_actors::ports::{Completion, Delta, DeltaSender, ProviderError};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::provider::decode::{self, Assembly, Source};
 use crate::provider::http::Endpoint;
@@ -58,7 +61,7 @@ pub(crate) async fn attempt<A: Assembly>(
     if kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html")) {
         return Err(classify::not_the_provider(origin));
     }
-    let mut source = Live(response, endpoint.silence(stream));
+    let mut source = Live::new(response, endpoint.silence(stream));
     let wanted = wanted.then_some(deltas);
     let completion = decode::read::<A>(&mut source, origin, endpoint.idle(), wanted).await?;
     timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
@@ -76,7 +79,7 @@ pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> Provider
 /// The first bytes of a body: as many as there are, or as arrive in time.
 pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Duration) -> Vec<u8> {
     let mut body = Vec::new();
-    let mut source = Live(response, limit);
+    let mut source = Live::new(response, limit);
     timeout(limit, async {
         while let Ok(Some(chunk)) = source.next().await {
             let room = bytes_max - body.len();
@@ -93,13 +96,40 @@ pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Durati
 }
 
 /// A reply, and how long it may bring nothing at all.
-struct Live(Response, Duration);
+struct Live {
+    response: Response,
+    silence: Duration,
+    /// One timer for the whole reply, which is moved when it goes off: to set one for each piece
+    /// costs as much as the piece.
+    alarm: Pin<Box<Sleep>>,
+}
+
+impl Live {
+    fn new(response: Response, silence: Duration) -> Live {
+        Live { response, silence, alarm: Box::pin(sleep(silence)) }
+    }
+}
 
 impl Source for Live {
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
-        match timeout(self.1, self.0.chunk()).await {
-            Ok(chunk) => chunk.map_err(|error| classify::chain(&error.without_url())),
-            Err(_) => Err(format!("not a byte for {} s", self.1.as_secs_f64())),
-        }
+        let Live { response, silence, alarm } = self;
+        // From now on: a slow reader is not a silent server.
+        let deadline = Instant::now() + *silence;
+        let mut chunk = pin!(response.chunk());
+        poll_fn(|context| {
+            if let Poll::Ready(chunk) = chunk.as_mut().poll(context) {
+                let chunk = chunk.map_err(|error| classify::chain(&error.without_url()));
+                return Poll::Ready(chunk);
+            }
+            while alarm.as_mut().poll(context).is_ready() {
+                if deadline <= Instant::now() {
+                    let what = format!("not a byte for {} s", silence.as_secs_f64());
+                    return Poll::Ready(Err(what));
+                }
+                alarm.as_mut().reset(deadline);
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
