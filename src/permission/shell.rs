@@ -90,7 +90,7 @@ pub(crate) fn quoted(words: &[String]) -> String {
 /// Judges `text` without a place: for examples.
 pub(crate) fn alone(text: &str) -> Judged {
     let roots = ["/".to_owned()];
-    let place = danger::Place { cwd: Some("/work/project"), home: "/home/user" };
+    let place = danger::Place { cwd: Some("/home/user/project"), home: "/home/user" };
     judge(text, allow::Ground { place, roots: &roots, closed: &[] })
 }
 
