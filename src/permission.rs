@@ -23,8 +23,8 @@ use commands::{is_command, secret_word};
 use rules::{Decision, Rule};
 use shell::{COMMAND_CHARS_MAX, Judged};
 
+pub use crate::protected::is_protected;
 pub use check::{Checked, Need, command_grant};
-pub use places::is_protected;
 
 /// What is wrong with the user's rules, each on its own.
 pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {

@@ -1,63 +1,4 @@
-//! What paths mean to the policy: secrets, places that control what runs later, vendored code.
-//!
-//! Names are compared without regard to case, because some file systems do.
-
-/// Names that decide what runs later or steer who runs it: hooks, configuration, trust,
-/// instructions, pipelines, what editors and shells start by themselves.
-const CONTROL: [&str; 34] = [
-    ".git",
-    ".gitconfig",
-    ".posse",
-    ".agents",
-    ".mcp.json",
-    "AGENTS.md",
-    "CLAUDE.md",
-    ".envrc",
-    ".vscode",
-    ".husky",
-    ".pre-commit-config.yaml",
-    ".pre-commit-config.yml",
-    ".gitlab-ci.yml",
-    ".gitlab-ci.yaml",
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".bash_aliases",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".zlogout",
-    ".kshrc",
-    ".mkshrc",
-    ".cshrc",
-    ".tcshrc",
-    ".login",
-    ".logout",
-    ".inputrc",
-    ".xprofile",
-    ".xsessionrc",
-];
-/// What decides it in one folder only.
-const CONTROL_PAIRS: [(&str, &str); 4] = [
-    (".github", "workflows"),
-    (".cargo", "config.toml"),
-    (".cargo", "config"),
-    ("fish", "config.fish"),
-];
-
-/// Whether writing there decides what runs later: asked about each time.
-pub fn is_protected(relative: &str) -> bool {
-    let same = |known: &str, part: &str| known.eq_ignore_ascii_case(part);
-    let mut above = "";
-    relative.split('/').any(|part| {
-        let folder = std::mem::replace(&mut above, part);
-        CONTROL.iter().any(|name| same(name, part))
-            || CONTROL_PAIRS.iter().any(|(outer, name)| same(outer, folder) && same(name, part))
-    })
-}
+//! What paths mean to the policy. Names that decide what runs later are in `src/protected.rs`.
 
 pub(crate) fn is_vendored(relative: &str) -> bool {
     relative.split('/').any(|part| part.eq_ignore_ascii_case("node_modules"))
@@ -76,12 +17,17 @@ pub(crate) fn is_below(path: &str, folder: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protected::is_protected;
 
     #[test]
     fn protects_what_runs_or_steers_later() {
         let protected = [
             ".git/hooks/pre-commit",
             "AGENTS.md",
+            "GEMINI.md",
+            ".claude/settings.json",
+            ".idea/runConfigurations/a.xml",
+            ".gitmodules",
             "deep/er/claude.md",
             ".envrc",
             ".vscode/tasks.json",
