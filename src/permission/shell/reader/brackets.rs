@@ -1,0 +1,91 @@
+//! What stands in `name=(…)` and in `[[ … ]]`: words that are no commands.
+
+use super::Reader;
+use crate::permission::shell::outline::Flaw;
+
+impl Reader {
+    /// `(a)` and `a=(…)` are over: the word goes on.
+    pub(super) fn array(&mut self) {
+        let Some(c) = self.peek() else { return };
+        match c {
+            ')' => {
+                self.raw();
+                self.word = None;
+                self.close();
+            }
+            ' ' | '\t' | '\n' | ';' | '&' | '|' => {
+                self.raw();
+                self.drop_word();
+                if matches!(c, ';' | '&' | '|') {
+                    self.flaw(Flaw::Syntax);
+                }
+                if c == '\n' && !self.heredocs.is_empty() {
+                    // Whether their texts begin here depends on the version.
+                    self.flaw(Flaw::Heredoc);
+                }
+            }
+            '#' if self.word.is_none() => self.comment(),
+            '<' | '>' => {
+                self.raw();
+                if self.take('(') {
+                    self.open_process(c);
+                } else {
+                    self.flaw(Flaw::Syntax);
+                }
+            }
+            '(' => {
+                self.raw();
+                self.flaw(Flaw::Syntax);
+            }
+            _ => {
+                self.raw();
+                self.word_char(c);
+            }
+        }
+    }
+
+    /// What stands in an array or a condition is no command and no argument of one.
+    pub(super) fn drop_word(&mut self) {
+        self.word = None;
+    }
+
+    /// `[[ … ]]`: words, in which substitutions run.
+    pub(super) fn condition(&mut self) {
+        let Some(c) = self.peek() else { return };
+        match c {
+            ' ' | '\t' | '\n' | ';' | '&' | '|' | ')' | '(' => {
+                if self.ends_condition() {
+                    return self.close();
+                }
+                self.raw();
+                self.drop_word();
+                if c == '\n' {
+                    self.read_heredocs();
+                }
+            }
+            '#' if self.word.is_none() => {
+                // Where a word has to come, it may be one.
+                self.flaw(Flaw::Syntax);
+                self.comment();
+            }
+            '<' | '>' => {
+                if self.takes_process() {
+                    return self.open_process(c);
+                }
+                if self.ends_condition() {
+                    return self.close();
+                }
+                self.raw();
+                self.drop_word();
+            }
+            _ => {
+                self.raw();
+                self.word_char(c);
+            }
+        }
+    }
+
+    pub(super) fn ends_condition(&self) -> bool {
+        self.word.as_ref().is_some_and(|word| word.form.is_bare() && word.text == "]]")
+    }
+}

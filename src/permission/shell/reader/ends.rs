@@ -1,0 +1,99 @@
+//! What the end of a word, of a command and of a list does to what was read.
+
+use super::heredocs::Heredoc;
+use super::reserved::Header;
+use super::{Reader, is_subscript};
+use crate::permission::shell::outline::{Event, Flaw};
+use crate::permission::shell::word::{Form, Word, settled};
+
+impl Reader {
+    pub(super) fn end_word(&mut self, byte: usize) {
+        let Some(mut word) = self.word.take() else { return };
+        if self.outermost {
+            word.span.1 = byte;
+        }
+        word.text = settled(std::mem::take(&mut word.text));
+        if word.form.has(Form::BARE) || !word.text.is_empty() || word.form != Form::default() {
+            self.ended(word);
+        }
+    }
+
+    /// What a word that has just ended is.
+    pub(super) fn ended(&mut self, word: Word) {
+        let building = &mut self.building;
+        if let Some(mut redirect) = building.redirect.take() {
+            if redirect.operator.starts_with("<<") && redirect.operator != "<<<" {
+                let id = self.outline.bodies.len();
+                self.outline.bodies.push(None);
+                self.heredocs.push(Heredoc::new(&word, redirect.operator == "<<-", id));
+                redirect.body = Some(id);
+            }
+            redirect.target = word;
+            self.building.command.redirects.push(redirect);
+            return;
+        }
+        if self.reserved(&word) {
+            return;
+        }
+        let building = &mut self.building;
+        if building.closed {
+            self.flaw(Flaw::Syntax);
+            // It would be the program if the shell went on.
+            self.end_list(Event::End);
+            self.building.command.words.push(word);
+            return;
+        }
+        if building.command.words.is_empty() && word.value_at.is_some() {
+            building.command.assignments.push(word);
+        } else {
+            if building.command.words.is_empty() && is_subscript(&word.text) {
+                self.flaw(Flaw::Subscript);
+            }
+            self.building.command.words.push(word);
+        }
+    }
+
+    /// The end of a simple command or of what follows a compound one.
+    pub(super) fn end_command(&mut self) {
+        self.end_word(self.byte);
+        let mut building = std::mem::take(&mut self.building);
+        if let Some(redirect) = building.redirect.take() {
+            self.flaw(Flaw::Syntax);
+            building.command.redirects.push(redirect);
+        }
+        self.building.function = building.function.take();
+        if let Some(header) = building.header {
+            // Its `in` may come on the next line.
+            self.building.header = Some(header).filter(|header| *header == Header::CaseIn);
+            return;
+        }
+        let command = building.command;
+        let empty = command.words.is_empty()
+            && command.assignments.is_empty()
+            && command.redirects.is_empty();
+        if building.timed {
+            self.outline.events.push(Event::Timed);
+        }
+        if empty {
+            return;
+        }
+        let at = self.outline.commands.len();
+        self.outline.commands.push(command);
+        self.outline.events.push(if building.closed { Event::After(at) } else { Event::Run(at) });
+    }
+
+    pub(super) fn end_list(&mut self, event: Event) {
+        let empty_before = self.outline.events.len();
+        let blank = self.building.is_blank() && self.word.is_none() && !self.building.closed;
+        self.end_command();
+        if blank && !matches!(event, Event::End) && empty_before == self.outline.events.len() {
+            self.flaw(Flaw::Syntax);
+        }
+        // A newline after an operator goes on with it.
+        let goes_on =
+            matches!(self.outline.events.last(), Some(Event::And | Event::Or | Event::Pipe));
+        if !(goes_on && matches!(event, Event::End)) {
+            self.outline.events.push(event);
+        }
+    }
+}
