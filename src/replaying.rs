@@ -215,7 +215,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         history: Vec::new(),
         price: None,
         noted: Vec::new(),
-        fail: FailPoints::default(),
+        fail: FailPoints::none(),
     }
 }
 
