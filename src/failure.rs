@@ -85,14 +85,14 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error[{}]: {}", self.code, printable(&self.what))?;
+        write!(f, "error[{}]: {}", self.code, said(&self.what))?;
         if let Some(place) = &self.place {
             // A place may go on with the line it means and a caret below.
             write!(f, "\n  where: {}", printable_lines(place).replace('\n', "\n    "))?;
         }
         for (label, text) in [("why", &self.why), ("fix", &self.fix)] {
             if let Some(text) = text {
-                write!(f, "\n  {label}: {}", printable(text))?;
+                write!(f, "\n  {label}: {}", said(text))?;
             }
         }
         Ok(())
@@ -100,6 +100,16 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Printable, and without the numbers that Rust adds to the system's own words for an error.
+fn said(text: &str) -> String {
+    let mut words = printable(text);
+    while let Some(at) = words.find(" (os error ") {
+        let Some(end) = words[at..].find(')') else { break };
+        words.replace_range(at..=at + end, "");
+    }
+    words
+}
 
 /// Each item on a line of its own.
 pub fn lines<T: fmt::Display>(items: &[T]) -> String {
@@ -190,6 +200,14 @@ fn is_invisible(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leaves_out_the_numbers_of_errors() {
+        let failure = Failure::new("IMG001", Exit::Usage, "gone (os error 2)")
+            .because("a (os error 13) and b (os error 5): no (os error");
+        let text = failure.to_string();
+        assert_eq!(text, "error[IMG001]: gone\n  why: a and b: no (os error");
+    }
 
     #[test]
     fn shows_every_part_on_a_line_of_its_own() {

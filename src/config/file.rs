@@ -122,7 +122,9 @@ impl Source {
                 let file = Path::new(&self.name).file_name();
                 let file = file.map_or("it".into(), |name| name.to_string_lossy());
                 let what = format!("{file} is not valid JSON: {}", error.kind());
-                Err(invalid("CFG001", what).at(self.place(error.range().start)))
+                Err(invalid("CFG001", what)
+                    .at(self.place(error.range().start))
+                    .fix("mend it there; comments and trailing commas are allowed"))
             }
         }
     }

@@ -303,7 +303,7 @@ mod tests {
         let failure = judge(Some(&outcome), None, Advised::default()).failure.unwrap();
         insta::assert_snapshot!(failure, @r"
         error[JRN001]: the journal cannot be written, so nothing more was done
-          why: the journal cannot be written: No space left on device (os error 28)
+          why: the journal cannot be written: No space left on device
           fix: make room on the disk of the state directory
         ");
     }
