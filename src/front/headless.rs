@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use posse_actors::conversation::{Prompt, Usage};
 use posse_actors::event::{Announcement, Event, Subscription};
-use posse_actors::root_session::{SessionEnding, SessionHandle, TurnOutcome};
+use posse_actors::root_session::{PromptError, Running, SessionEnding, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, lines};
@@ -66,12 +66,32 @@ pub struct Manner {
     pub yes: bool,
     /// Whether tools only say what they would do.
     pub dry_run: bool,
+    /// Whether the session is kept and can go on.
+    pub kept: bool,
 }
 
-/// Works on `prompt`, shows it as `manner` says, and ends the session.
-pub async fn run(session: SessionHandle, prompt: Prompt, manner: Manner) -> Exit {
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// What the user asks for.
+    Prompt(Prompt),
+    /// What broke off, or what the model was not asked yet.
+    GoOn,
+}
+
+impl Task {
+    async fn begin(self, session: &SessionHandle) -> Result<Running, PromptError> {
+        match self {
+            Task::Prompt(prompt) => session.prompt(prompt).await,
+            Task::GoOn => session.go_on().await,
+        }
+    }
+}
+
+/// Works on `task`, shows it as `manner` says, and ends the session.
+pub async fn run(session: SessionHandle, task: Task, manner: Manner) -> Exit {
     let mut front = Front::new(session, manner);
-    let outcome = front.work(prompt).await;
+    let outcome = front.work(task).await;
     front.conclude(outcome).await
 }
 
@@ -156,8 +176,8 @@ impl Front {
         }
     }
 
-    async fn work(&mut self, prompt: Prompt) -> Option<TurnOutcome> {
-        let running = self.session.prompt(prompt).await.ok()?;
+    async fn work(&mut self, task: Task) -> Option<TurnOutcome> {
+        let running = task.begin(&self.session).await.ok()?;
         let mut outcome = std::pin::pin!(running.outcome());
         let mut deadline = std::pin::pin!(tokio::time::sleep(far_away()));
         loop {
@@ -300,6 +320,10 @@ impl Front {
         let failures: Vec<_> = verdict.failure.iter().collect();
         let shown = format!("{}{}", self.progress.finish_line(), lines(&failures));
         self.stderr.write(shown.into_bytes()).await;
+        if self.manner.kept {
+            let id = self.session.id();
+            self.stderr.write(format!("session {id} · posse resume {id}\n").into_bytes()).await;
+        }
         match self.manner.format {
             Format::StreamJson => (),
             Format::Json => {
