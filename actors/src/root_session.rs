@@ -6,7 +6,6 @@
 mod admission;
 mod clients;
 mod handle;
-mod price;
 mod supervised;
 
 use std::sync::Arc;
@@ -23,6 +22,7 @@ use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
 use crate::event::{Event, Fact, Feed, Origin};
 use crate::hooking::Hooked;
+use crate::ledger::{Accounts, Budget, Order, Price, Purse, Till, usd};
 use crate::limits::Limits;
 use crate::mailbox::{
     Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
@@ -36,7 +36,6 @@ use crate::transcript_writer::{self, Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
 pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
-pub use price::Price;
 
 use admission::{Admitting, Opening};
 use clients::Clients;
@@ -67,8 +66,12 @@ pub struct SessionSettings {
     pub limits: Limits,
     /// What was said before, valid and without system messages.
     pub history: Vec<Arc<Message>>,
-    /// What tokens cost, if that is known.
+    /// What the model costs, as far as that is known.
     pub price: Option<Price>,
+    /// What the session may cost.
+    pub budget: Budget,
+    /// What it has spent before it was started here.
+    pub accounts: Accounts,
     /// What was found before it started and belongs into its journal.
     pub noted: Vec<Event>,
     /// Where tests make actors panic.
@@ -111,6 +114,8 @@ enum Msg {
     Interrupt,
     History(RpcReplyPort<Vec<Arc<Message>>>),
     Compact(RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    /// Something about what requests cost.
+    Ledger(Order),
     /// Something that a front end has to say about what it was told to do.
     Warn(String),
     InvocationEnded(InvocationId, Result<Outcome, Lost>),
@@ -131,6 +136,7 @@ impl Msg {
             Msg::Interrupt => "Interrupt",
             Msg::History(_) => "History",
             Msg::Compact(_) => "Compact",
+            Msg::Ledger(_) => "Ledger",
             Msg::Warn(_) => "Warn",
             Msg::InvocationEnded(..) => "InvocationEnded",
             Msg::Reread(..) => "Reread",
@@ -163,7 +169,8 @@ struct State {
     /// Messages that were queued and not delivered before their run ended.
     queued: Vec<Queued>,
     main: Option<Main>,
-    total: Usage,
+    /// What everything has cost.
+    till: Till,
     turns: u32,
     ending: Option<(SessionEnding, Vec<Report<()>>)>,
     /// What hooks said of the session.
@@ -233,7 +240,10 @@ impl Actor for RootSession {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
         };
-        let clients = Clients::new(&self.ports, budget);
+        let clients = Clients::new(&self.ports, self.settings.price.as_ref(), budget);
+        let (session, accounts) = (me.clone(), self.settings.accounts.clone());
+        let line = move |order| tell(&session, Msg::Ledger(order));
+        let purse = Purse::new(self.settings.budget, accounts.last_request, line);
         let mut state = State {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
@@ -243,7 +253,7 @@ impl Actor for RootSession {
             history: self.settings.history.clone(),
             queued: Vec::new(),
             main: None,
-            total: Usage::default(),
+            till: Till::new(purse, accounts),
             turns: 0,
             ending: None,
             opening: Opening::Open,
@@ -279,6 +289,7 @@ impl Actor for RootSession {
             Msg::Interrupt => self.stop(&me, Ending::Interrupted, state),
             Msg::History(reply) => answer(reply, state.history.clone()),
             Msg::Compact(reply) => answer(reply, self.compact(state)),
+            Msg::Ledger(order) => state.till.take(order),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, outcome) => self.invocation_ended(&me, &id, outcome, state),
             Msg::Reread(id, replayed) => self.reread(&me, &id, replayed, state).await?,
@@ -456,7 +467,6 @@ impl RootSession {
         usage: Usage,
         state: &mut State,
     ) {
-        state.total.add(&usage);
         state.turns += turns;
         let unanswered = self.services.book.unanswered();
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered }).ok();
@@ -481,11 +491,14 @@ impl RootSession {
     /// Writes the last record. The writer is the last to stop.
     fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
         let Some((ending, _)) = &state.ending else { return };
+        let spent = &state.till.accounts().total;
         let event = Event::SessionEnded {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
-            usage: state.total,
-            cost_usd: self.cost(state),
+            usage: spent.usage,
+            cost_usd: spent.cost().map(usd),
+            cost_nano_usd: spent.known(),
+            unpriced_requests: spent.unpriced,
             turns: state.turns,
             result: ending.result.clone(),
         };

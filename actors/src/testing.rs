@@ -171,7 +171,11 @@ pub struct Bench {
     /// The clock.
     pub clock: Arc<dyn crate::ports::Clock>,
     /// What tokens cost.
-    pub price: Option<crate::root_session::Price>,
+    pub price: Option<crate::ledger::Price>,
+    /// What may be spent.
+    pub budget: crate::ledger::Budget,
+    /// What was spent before.
+    pub accounts: crate::ledger::Accounts,
     /// Where actors panic.
     pub fail: FailPoints,
 }
@@ -191,6 +195,8 @@ impl Bench {
             limits: Limits::default(),
             clock: Arc::new(TokioClock::default()),
             price: None,
+            budget: crate::ledger::Budget::default(),
+            accounts: crate::ledger::Accounts::default(),
             fail: FailPoints::default(),
         }
         .tool(EchoTool::new())
@@ -208,6 +214,14 @@ impl Bench {
     /// # Panics
     /// If it does not start.
     pub async fn start(&self) -> Stage {
+        self.start_with(Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>).await
+    }
+
+    /// The same with another model.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> Stage {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),
             posse: "test".to_owned(),
@@ -221,11 +235,13 @@ impl Bench {
             limits: self.limits.clone(),
             history: Vec::new(),
             price: self.price.clone(),
+            budget: self.budget,
+            accounts: self.accounts.clone(),
             noted: Vec::new(),
             fail: self.fail.clone(),
         };
         let ports = Ports {
-            provider: Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>,
+            provider,
             fallbacks: self.fallbacks.clone(),
             tools: Arc::new(self.tools.clone()),
             hooks: Arc::clone(&self.hooks),
