@@ -19,6 +19,7 @@ use posse::journal::{FileJournal, verify_session};
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{ContentPart, Prompt, SessionId};
 use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
+use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     Action, Asking, CallContext, JournalBatch, JournalStore, NoGrants, NoHooks, PortFuture, Ports,
@@ -181,6 +182,8 @@ async fn noted(dir: &Path) -> Duration {
         resumption: None,
         instructions: String::new(),
         price: None,
+        budget: Budget::default(),
+        accounts: Accounts::default(),
         noted: Vec::new(),
         fail: FailPoints::default(),
     };

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use posse::journal::{FileJournal, MemoryJournal};
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
+use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{Asking, JournalStore, NoGrants, NoHooks, Ports, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
@@ -72,6 +73,8 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         resumption: None,
         instructions: String::new(),
         price: None,
+        budget: Budget::default(),
+        accounts: Accounts::default(),
         noted: Vec::new(),
         fail: FailPoints::default(),
     };

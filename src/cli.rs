@@ -75,6 +75,8 @@ pub struct RunArgs {
     pub max_turns: Option<u32>,
     /// `--timeout`.
     pub timeout: Option<Duration>,
+    /// `--budget`, in millionths of a dollar.
+    pub budget_micro_usd: Option<u64>,
     /// `--add-dir`, in order.
     pub add_dirs: Vec<PathBuf>,
     /// `--yes`.
@@ -209,6 +211,10 @@ pub enum SessionsAction {
     Show {
         /// The session, or an unambiguous beginning of its id.
         id: String,
+        /// `--cost`: what it has cost.
+        cost: bool,
+        /// `-v`: each request.
+        verbose: bool,
         /// `--json`.
         json: bool,
     },
@@ -432,6 +438,7 @@ impl RunArgs {
         set("maxTurns", self.max_turns.map(|turns| json!(turns)), "--max-turns");
         let seconds = self.timeout.map(|limit| json!(format!("{}ms", limit.as_millis())));
         set("timeout", seconds, "--timeout");
+        set("budget.maxCostMicroUsd", self.budget_micro_usd.map(|micro| json!(micro)), "--budget");
         set("patience", self.unattended.then(|| json!("24h")), "--unattended");
         let flag = if self.stream == Some(true) { "--stream" } else { "--no-stream" };
         set("streaming.enabled", self.stream.map(|on| json!(on)), flag);

@@ -4,6 +4,7 @@
 //! The journal is the truth. Nothing here keeps an index on disk, so nothing can disagree with it.
 
 pub mod commands;
+pub mod cost;
 pub mod export;
 pub mod remove;
 pub mod state;

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use posse_actors::conversation::Usage;
+use posse_actors::ledger::Rates;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::failure::printable;
 
@@ -29,6 +30,9 @@ pub struct Model {
     /// Whether the configuration has a say in it.
     #[serde(default)]
     pub configured: bool,
+    /// Whether it has a say in the prices.
+    #[serde(skip)]
+    pub own_prices: bool,
 }
 
 /// Figures and abilities. `None` is unknown.
@@ -111,6 +115,7 @@ impl Catalog {
             provider: Some(provider.to_owned()),
             model: model.to_owned(),
             configured: own.is_some(),
+            own_prices: own.as_ref().is_some_and(Facts::has_prices),
             facts: own.map_or(known.clone(), |own| own.or(&known)),
         })
     }
@@ -130,9 +135,14 @@ impl Catalog {
                         == Some(&known.model)
             })
         };
-        let further = self.own.iter().filter(|(name, _)| !built_in(name)).map(|(name, facts)| {
-            Model { provider: None, model: name.clone(), facts: facts.clone(), configured: true }
-        });
+        let further =
+            self.own.iter().filter(|(name, _)| !built_in(name)).map(|(name, facts)| Model {
+                provider: None,
+                model: name.clone(),
+                facts: facts.clone(),
+                configured: true,
+                own_prices: facts.has_prices(),
+            });
         let further: Vec<Model> = further.collect();
         all.extend(further);
         all
@@ -149,6 +159,12 @@ impl Catalog {
 }
 
 impl Facts {
+    fn has_prices(&self) -> bool {
+        let prices =
+            [self.input_price, self.cached_input_price, self.cache_write_price, self.output_price];
+        prices.iter().any(Option::is_some)
+    }
+
     /// These, and where they are unknown, the others.
     fn or(self, other: &Facts) -> Facts {
         Facts {
@@ -165,23 +181,26 @@ impl Facts {
     }
 }
 
-/// What a usage costs in micro-USD, rounded up. `None` if a price or a count is unknown; without a
-/// price of their own, tokens read from the cache or written into it cost what others cost.
-pub fn cost(usage: &Usage, model: &Model) -> Option<u64> {
-    const MILLION: u128 = 1_000_000;
-    let facts = &model.facts;
-    let (input, output) = (usage.input_tokens?, usage.output_tokens?);
-    let (input_price, output_price) = (facts.input_price?, facts.output_price?);
-    let cached = usage.cached_input_tokens.unwrap_or(0).min(input);
-    let kept = usage.cache_write_tokens.unwrap_or(0).min(input - cached);
-    let cached_price = facts.cached_input_price.unwrap_or(input_price);
-    let kept_price = facts.cache_write_price.unwrap_or(input_price);
-    let part = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
-    let total = part(input - cached - kept, input_price)
-        .saturating_add(part(cached, cached_price))
-        .saturating_add(part(kept, kept_price))
-        .saturating_add(part(output, output_price));
-    u64::try_from(total.div_ceil(MILLION)).ok()
+/// What a model's tokens cost, if both prices are known, and which table says so: the date of the
+/// snapshot, or a hash of the prices if the configuration has a say in them.
+pub fn rates(model: &Model) -> Option<Rates> {
+    let Facts { input_price, output_price, cached_input_price, cache_write_price, .. } =
+        model.facts;
+    let (input, output) = (input_price?, output_price?);
+    let (cached_input, cache_write) = (cached_input_price, cache_write_price);
+    let version = if model.own_prices {
+        let all = [Some(input), Some(output), cached_input, cache_write];
+        let digest = Sha256::digest(format!("{all:?}").as_bytes());
+        let mut name = "own-".to_owned();
+        for byte in &digest[..4] {
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = write!(name, "{byte:02x}");
+        }
+        name
+    } else {
+        dated().to_owned()
+    };
+    Some(Rates { input, output, cached_input, cache_write, version })
 }
 
 /// The models as a table for people, or as JSON.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::SessionId;
 use posse_actors::event::StoredRecord;
+use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{Asking, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
@@ -216,6 +217,8 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         resumption: None,
         instructions: String::new(),
         price: None,
+        budget: Budget::default(),
+        accounts: Accounts::default(),
         noted: Vec::new(),
         fail: FailPoints::none(),
     }

@@ -148,6 +148,9 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
     let mut out = io::BufWriter::new(io::stdout().lock());
     match &args.action {
         SessionsAction::List { .. } => commands::list(&state, within, &view, &mut out),
+        SessionsAction::Show { id, cost: true, verbose, .. } => {
+            journal::cost::show(&state, id, *verbose, &view, &mut out)
+        }
         SessionsAction::Show { id, .. } => commands::show(&state, id, &view, &mut out),
         SessionsAction::Verify { id, .. } => {
             commands::verify(&state, id.as_deref(), within, &view, &mut out)

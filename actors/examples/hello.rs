@@ -11,6 +11,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::{Ending, RequestOptions};
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::event::{Announcement, Event, Scope};
+use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::permission_coordinator::Decision;
 use posse_actors::ports::{
@@ -109,6 +110,8 @@ fn settings() -> SessionSettings {
         resumption: None,
         instructions: String::new(),
         price: None,
+        budget: Budget::default(),
+        accounts: Accounts::default(),
         noted: Vec::new(),
         fail: FailPoints::default(),
     }

@@ -21,6 +21,7 @@ use tokio::task::JoinError;
 use crate::conversation::{CallId, Message, QuestionId, ToolCall, Usage};
 use crate::event::{Event, Origin};
 use crate::hooking::Hooked;
+use crate::ledger::Gauge;
 use crate::mailbox::{Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell};
 use crate::ports::{HookEvent, ToolOutput, ToolSpec};
 use crate::provider_client;
@@ -35,7 +36,7 @@ pub(crate) use walking::{Contact, Contacts};
 use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};
 use asking::{Asking, Heard, Way};
 use calls::Running;
-use ending::failed_event;
+use ending::{failed_event, limit_event};
 
 /// What an invocation is started with.
 pub(crate) struct Args {
@@ -143,6 +144,8 @@ pub(crate) struct AgentInvocation {
     options: RequestOptions,
     tools: Arc<[ToolSpec]>,
     visible: Arc<[String]>,
+    /// What was counted of its history.
+    gauge: Gauge,
     presence: Presence,
 }
 
@@ -205,8 +208,16 @@ impl AgentInvocation {
             time_left,
         };
         let visible = tools.iter().map(|tool| tool.name.clone()).collect();
-        let actor =
-            AgentInvocation { origin, services, contacts, options, tools, visible, presence };
+        let actor = AgentInvocation {
+            origin,
+            services,
+            contacts,
+            options,
+            tools,
+            visible,
+            gauge: Gauge::default(),
+            presence,
+        };
         let (actor, _) = Actor::spawn_linked(None, actor, work, parent.get_cell()).await?;
         Ok(actor)
     }
@@ -345,8 +356,7 @@ impl AgentInvocation {
     }
 
     fn finish(&self, ending: Ending, state: &mut State) {
-        if let Ending::Limited { limit, value, said: _ } = &ending {
-            let event = Event::LimitReached { limit: (*limit).to_owned(), value: *value };
+        if let Some(event) = limit_event(&ending) {
             self.services.transcript.note(Some(&self.origin), event);
         }
         let (turns, usage) = (state.agent_loop.turns(), state.agent_loop.usage());

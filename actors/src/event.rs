@@ -16,6 +16,7 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, SessionId,
     StopReason, Usage,
 };
+use crate::ledger::Billing;
 use crate::ports::HookEvent;
 
 pub use envelope::{Announcement, Fact, StoredRecord};
@@ -97,8 +98,14 @@ pub enum Event {
         exit_code: i32,
         /// Tokens, as far as they are known.
         usage: Usage,
-        /// Money, as far as it is known.
+        /// Money, if all of it is known.
         cost_usd: Option<f64>,
+        /// What is known of it, in billionths of a dollar.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_nano_usd: Option<u64>,
+        /// Requests whose cost is not known, or not all of it.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        unpriced_requests: u64,
         /// Model replies.
         turns: u32,
         /// The last answer.
@@ -238,13 +245,32 @@ pub enum Event {
         /// Why it ended.
         cause: String,
     },
-    /// What a reply cost.
+    /// What a request cost, whether or not it has brought a reply.
     #[serde(rename = "model.usage")]
     ModelUsage {
-        /// Which reply of this invocation, from 1.
+        /// Which reply of this invocation it was for, from 1.
         turn: u32,
         /// Tokens.
         usage: Usage,
+        /// Who answered, how it ended, and what it costs. Missing in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        billing: Option<Box<Billing>>,
+    },
+    /// The worst case of a request is held of the budget, before it is made.
+    #[serde(rename = "budget.reserved")]
+    BudgetReserved {
+        /// The number of the request.
+        request: u64,
+        /// Billionths of a dollar.
+        nano_usd: u64,
+        /// Tokens.
+        tokens: u64,
+    },
+    /// It was not made, or nobody worked for it: what was held is free again.
+    #[serde(rename = "budget.released")]
+    BudgetReleased {
+        /// The number of the request.
+        request: u64,
     },
     /// The provider withheld a reply.
     #[serde(rename = "model.content_filter")]
@@ -544,6 +570,12 @@ pub enum Event {
         limit: String,
         /// Its value.
         value: u64,
+        /// How much of it is used, where that is worth knowing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        spent: Option<u64>,
+        /// What the next step would have needed at worst.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        needed: Option<u64>,
     },
     /// A repository's configuration wanted more than it may, and did not get it.
     #[serde(rename = "config.ignored")]
@@ -577,6 +609,11 @@ impl Event {
                 | Event::ProviderSilent { .. }
         )
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A place in another session.

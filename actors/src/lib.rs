@@ -16,6 +16,7 @@
 pub mod compaction;
 pub mod conversation;
 pub mod event;
+pub mod ledger;
 pub mod limits;
 pub mod record;
 

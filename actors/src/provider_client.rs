@@ -19,9 +19,10 @@ use tokio::task::JoinError;
 
 use crate::conversation::InvocationId;
 use crate::event::{Event, Origin};
+use crate::ledger::{Answered, Gauge, Meter, MeterArgs, Price, Purse};
 use crate::limits::Limits;
 use crate::mailbox::{Beside, Handled, Report, Started, beside, tell};
-use crate::ports::{Clock, Completion, Provider, ProviderError, Request};
+use crate::ports::{Clock, Provider, ProviderError, Request};
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
@@ -40,6 +41,10 @@ const DELTAS_IN_FLIGHT: usize = 64;
 pub(crate) struct Args {
     /// The models of the account.
     pub(crate) providers: Vec<Arc<dyn Provider>>,
+    /// What they cost, in the same order.
+    pub(crate) prices: Vec<Option<Price>>,
+    /// The way to the session's ledger.
+    pub(crate) purse: Purse,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) limits: Arc<Limits>,
@@ -62,7 +67,9 @@ pub(crate) struct Question {
     pub(crate) until: Option<Duration>,
     /// What arrives of the reply.
     pub(crate) draft: Draft,
-    pub(crate) report: Report<Result<Completion, Unanswered>>,
+    /// What was counted of its history before.
+    pub(crate) gauge: Gauge,
+    pub(crate) report: Report<Result<Answered, Unanswered>>,
 }
 
 /// Why there is no answer.
@@ -77,7 +84,7 @@ pub(crate) enum Msg {
     Complete(Question),
     /// The first of a reply has arrived.
     Alive(Key),
-    AttemptEnded(Key, Result<Result<Completion, ProviderError>, JoinError>),
+    AttemptEnded(Key, Result<Result<Answered, ProviderError>, JoinError>),
     /// A wait is over, or worth another word. Which alarm says so: one that was put off is heard
     /// of, too.
     WaitEnded(u64),
@@ -246,8 +253,18 @@ impl ProviderClient {
         let provider = Arc::clone(provider);
         let request = open.question.request.clone();
         let streams = request.stream;
-        let profile = provider.info().profile;
-        let completion = async move { provider.complete(request, deltas_tx).await };
+        let info = provider.info();
+        let profile = info.profile.clone();
+        let meter = Meter::new(MeterArgs {
+            purse: self.args.purse.clone(),
+            transcript: self.args.transcript.clone(),
+            origin: Arc::clone(&open.question.origin),
+            turn: open.question.turn,
+            attempt: open.attempts.made,
+            info,
+            price: self.args.prices.get(open.question.model).cloned().flatten(),
+            gauge: open.question.gauge.clone(),
+        });
         let me_too = me.clone();
         let relay = relay(
             deltas_rx,
@@ -256,32 +273,40 @@ impl ProviderClient {
                 origin: Arc::clone(&open.question.origin),
                 clock: Arc::clone(&self.args.clock),
                 interval: self.args.limits.delta_interval,
-                pen: open.question.draft.begin(),
+                pen: open.question.draft.begin(meter.clone()),
+                meter: meter.clone(),
                 profile,
                 // A reply that comes in one piece is silent until then.
                 silence_hint: streams.then_some(self.args.limits.silence_hint),
             },
             move || tell(&me_too, Msg::Alive(key)),
         );
-        // The relay ends after the last delta was handed on, so the reply never overtakes one.
-        let work = async { futures_util::future::join(completion, relay).await.0 };
+        let work = async move {
+            let request = meter.admit(request).await?;
+            let completion = provider.complete(request, deltas_tx);
+            let warm = async { meter.warm() };
+            // The relay ends after the last delta was handed on, so the reply never overtakes one.
+            let (result, (), ()) = futures_util::future::join3(completion, relay, warm).await;
+            match result {
+                Ok(completion) => Ok(meter.answered(completion)),
+                Err(error) => {
+                    meter.failed(&error);
+                    Err(error)
+                }
+            }
+        };
         open.work = Some(beside(me, work, move |ended| Msg::AttemptEnded(key, ended)));
     }
 
-    fn attempt_ended(
-        &self,
-        key: Key,
-        result: Result<Completion, ProviderError>,
-        state: &mut State,
-    ) {
+    fn attempt_ended(&self, key: Key, result: Result<Answered, ProviderError>, state: &mut State) {
         let now = self.now();
         let Some(mut open) = state.open.remove(&key) else { return };
         let Some(lane) = state.lanes.get_mut(&open.lane) else { return };
         open.work = None;
         let error = match result {
-            Ok(completion) => {
+            Ok(answered) => {
                 lane.answered(key);
-                return open.question.report.send(Ok(completion));
+                return open.question.report.send(Ok(answered));
             }
             Err(error) => error,
         };
@@ -350,7 +375,7 @@ impl ProviderClient {
     }
 }
 
-/// Records what had arrived of a reply that ends here, if anything had.
+/// Records what had arrived of a reply that ends here, if anything had, and what it has cost.
 pub(crate) fn keep_partial(
     draft: &Draft,
     transcript: &Transcript,
@@ -362,6 +387,9 @@ pub(crate) fn keep_partial(
     if !text.is_empty() {
         let event = Event::ModelPartial { turn, text, cause: cause.to_owned() };
         transcript.note(Some(origin), event);
+    }
+    if let Some(meter) = draft.take_meter() {
+        meter.cut(cause);
     }
 }
 

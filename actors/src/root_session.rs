@@ -6,7 +6,6 @@
 mod admission;
 mod clients;
 mod handle;
-mod price;
 mod resuming;
 mod settings;
 mod supervised;
@@ -23,6 +22,7 @@ use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
 use crate::event::{Branch, Event, Fact, Feed, Origin};
 use crate::hooking::Hooked;
+use crate::ledger::{Order, Purse, Till, usd};
 use crate::mailbox::{
     Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
 };
@@ -35,7 +35,6 @@ use crate::transcript_writer::{self, Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
 pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
-pub use price::Price;
 pub use resuming::Resumption;
 pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 
@@ -58,6 +57,8 @@ enum Msg {
     Interrupt,
     History(RpcReplyPort<Vec<Arc<Message>>>),
     Compact(RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    /// Something about what requests cost.
+    Ledger(Order),
     /// Something that a front end has to say about what it was told to do.
     Warn(String),
     InvocationEnded(InvocationId, Result<Outcome, Lost>),
@@ -79,6 +80,7 @@ impl Msg {
             Msg::Interrupt => "Interrupt",
             Msg::History(_) => "History",
             Msg::Compact(_) => "Compact",
+            Msg::Ledger(_) => "Ledger",
             Msg::Warn(_) => "Warn",
             Msg::InvocationEnded(..) => "InvocationEnded",
             Msg::Reread(..) => "Reread",
@@ -113,7 +115,8 @@ struct State {
     main: Option<Main>,
     /// What an earlier process began and did not end.
     unfinished: Option<Unfinished>,
-    total: Usage,
+    /// What everything has cost.
+    till: Till,
     turns: u32,
     ending: Option<(SessionEnding, Vec<Report<()>>)>,
     /// What hooks said of the session.
@@ -169,8 +172,8 @@ struct Main {
     stopping: Option<Ending>,
     /// How much of the history was there before it.
     base: usize,
-    /// Replies and tokens that the session has counted already.
-    counted: (u32, Usage),
+    /// Replies that the session has counted already.
+    counted: u32,
     /// When it began (monotonic). A crash does not give it more time.
     began: Duration,
     /// Complete when nothing of its last incarnation is left.
@@ -187,7 +190,10 @@ impl Actor for RootSession {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
         };
-        let clients = Clients::new(&self.ports, budget);
+        let clients = Clients::new(&self.ports, self.settings.price.as_ref(), budget);
+        let (session, accounts) = (me.clone(), self.accounts());
+        let line = move |order| tell(&session, Msg::Ledger(order));
+        let purse = Purse::new(self.settings.budget, accounts.last_request, line);
         let mut state = State {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
@@ -198,7 +204,7 @@ impl Actor for RootSession {
             queued: Vec::new(),
             main: None,
             unfinished: None,
-            total: Usage::default(),
+            till: Till::new(purse, accounts),
             turns: 0,
             ending: None,
             opening: Opening::Open,
@@ -238,6 +244,7 @@ impl Actor for RootSession {
             Msg::Interrupt => self.stop(&me, Ending::Interrupted, state),
             Msg::History(reply) => answer(reply, state.history.clone()),
             Msg::Compact(reply) => answer(reply, self.compact(state)),
+            Msg::Ledger(order) => state.till.take(order),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, outcome) => self.invocation_ended(&me, &id, outcome, state),
             Msg::Reread(id, replayed) => self.reread(&me, &id, replayed, state).await?,
@@ -396,9 +403,7 @@ impl RootSession {
         usage: Usage,
         state: &mut State,
     ) {
-        let (new_turns, new_usage) = main.uncounted(turns, &usage);
-        state.total.add(&new_usage);
-        state.turns += new_turns;
+        state.turns += main.uncounted(turns);
         let unanswered = self.services.book.unanswered();
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered }).ok();
         if state.ending.is_some() {
@@ -422,11 +427,14 @@ impl RootSession {
     /// Writes the last record. The writer is the last to stop.
     fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
         let Some((ending, _)) = &state.ending else { return };
+        let spent = &state.till.accounts().total;
         let event = Event::SessionEnded {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
-            usage: state.total,
-            cost_usd: self.cost(state),
+            usage: spent.usage,
+            cost_usd: spent.cost().map(usd),
+            cost_nano_usd: spent.known(),
+            unpriced_requests: spent.unpriced,
             turns: state.turns,
             result: ending.result.clone(),
         };

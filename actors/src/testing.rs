@@ -190,7 +190,11 @@ pub struct Bench {
     /// The clock.
     pub clock: Arc<dyn crate::ports::Clock>,
     /// What tokens cost.
-    pub price: Option<crate::root_session::Price>,
+    pub price: Option<crate::ledger::Price>,
+    /// What may be spent.
+    pub budget: crate::ledger::Budget,
+    /// What was spent before.
+    pub accounts: crate::ledger::Accounts,
     /// What the session goes on from.
     pub resumption: Option<crate::root_session::Resumption>,
     /// The working directory.
@@ -216,6 +220,8 @@ impl Bench {
             limits: Limits::default(),
             clock: Arc::new(TokioClock::default()),
             price: None,
+            budget: crate::ledger::Budget::default(),
+            accounts: crate::ledger::Accounts::default(),
             resumption: None,
             cwd: "/project".to_owned(),
             process: 1,
@@ -236,6 +242,14 @@ impl Bench {
     /// # Panics
     /// If it does not start.
     pub async fn start(&self) -> Stage {
+        self.start_with(Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>).await
+    }
+
+    /// The same with another model.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> Stage {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),
             posse: "test".to_owned(),
@@ -251,11 +265,13 @@ impl Bench {
             resumption: self.resumption.clone().map(Box::new),
             instructions: String::new(),
             price: self.price.clone(),
+            budget: self.budget,
+            accounts: self.accounts.clone(),
             noted: Vec::new(),
             fail: self.fail.clone(),
         };
         let ports = Ports {
-            provider: Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>,
+            provider,
             fallbacks: self.fallbacks.clone(),
             tools: Arc::new(self.tools.clone()),
             hooks: Arc::clone(&self.hooks),

@@ -120,6 +120,12 @@ enum SessionsCommand {
     Show {
         /// The session, or an unambiguous beginning of its id
         id: String,
+        /// What it has cost, by model and by agent
+        #[arg(long)]
+        cost: bool,
+        /// With --cost: each request
+        #[arg(short, long, requires = "cost")]
+        verbose: bool,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -333,7 +339,9 @@ impl Sessions {
     fn into_args(self) -> SessionsArgs {
         let action = match self.action {
             SessionsCommand::List { all, json } => SessionsAction::List { all, json },
-            SessionsCommand::Show { id, json } => SessionsAction::Show { id, json },
+            SessionsCommand::Show { id, cost, verbose, json } => {
+                SessionsAction::Show { id, cost, verbose, json }
+            }
             SessionsCommand::Verify { id, json } => SessionsAction::Verify { id, json },
             SessionsCommand::Export { id, format, output } => {
                 SessionsAction::Export { id, format, output }

@@ -9,8 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::args::Cli;
 use crate::failure::{Exit, Failure, nearest};
 
-const FLAGS: [&str; 6] = [
-    "--budget",
+const FLAGS: [&str; 5] = [
     "--main-max-context-tokens",
     "--main-compact-at",
     "--sub-max-context-tokens",

@@ -41,7 +41,7 @@ fn takes_the_task_from_words_a_flag_or_standard_input() {
 
 #[test]
 fn reads_every_flag_of_run() {
-    let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --cwd a \
+    let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --budget 0.25 --cwd a \
         --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
         --no-persistent-grants --mode single --trust-project -vv go";
@@ -53,6 +53,7 @@ fn reads_every_flag_of_run() {
         model: Some("m".into()),
         max_turns: Some(3),
         timeout: Some(Duration::from_mins(10)),
+        budget_micro_usd: Some(250_000),
         add_dirs: vec!["b".into(), "c".into()],
         yes: true,
         unattended: true,
@@ -84,6 +85,7 @@ fn reads_every_flag_of_run() {
     model="m" --model
     maxTurns=3 --max-turns
     timeout="600000ms" --timeout
+    budget.maxCostMicroUsd=250000 --budget
     patience="24h" --unattended
     streaming.enabled=false --no-stream
     persistentGrants.enabled=false --no-persistent-grants
@@ -111,7 +113,7 @@ fn never_sends_a_mistyped_subcommand_to_a_model() {
 
 #[test]
 fn says_what_is_not_available_yet() {
-    for line in ["attach", "run --budget 3 x", "run --thinking=high x"] {
+    for line in ["attach", "run --thinking=high x"] {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
     assert!(refused("run --multi-agent x").contains("--multi-agent is not available yet"));
@@ -211,7 +213,12 @@ fn reads_sessions_and_config() {
         play("sessions show abc --json --cwd x"),
         Ok(Invocation::Sessions(SessionsArgs {
             cwd: Some("x".into()),
-            action: SessionsAction::Show { id: "abc".into(), json: true },
+            action: SessionsAction::Show {
+                id: "abc".into(),
+                cost: false,
+                verbose: false,
+                json: true
+            },
         }))
     );
     assert_eq!(
@@ -316,4 +323,23 @@ fn helps_briefly_and_at_length() {
 #[test]
 fn is_put_together_without_contradiction() {
     command().debug_assert();
+}
+
+#[test]
+fn reads_dollars_to_the_last_millionth() {
+    let table = [
+        ("5", Some(5_000_000)),
+        ("0.50", Some(500_000)),
+        (".1", Some(100_000)),
+        ("$2.", Some(2_000_000)),
+        ("0.000001", Some(1)),
+        ("1000000", Some(1_000_000_000_000)),
+    ];
+    for (text, expected) in table {
+        assert_eq!(run(&format!("run --budget {text} x")).budget_micro_usd, expected, "{text}");
+    }
+    for text in ["0", "0.0000001", "1000001", "1e3", "1,5", ".", "$", "=-1", "99999999999999999999"]
+    {
+        assert!(refused(&format!("run --budget {text} x")).contains("--budget"), "{text}");
+    }
 }

@@ -26,6 +26,8 @@ pub struct Settings {
     pub turns_max: u32,
     /// `timeout`.
     pub timeout: Option<Duration>,
+    /// `budget`.
+    pub budget: BudgetSettings,
     /// `patience`: how long a provider that is away is waited for.
     pub patience: Option<Duration>,
     /// `retry`.
@@ -52,6 +54,15 @@ pub struct Settings {
     pub hooks: Vec<Value>,
     /// `providers`, by name.
     pub providers: BTreeMap<String, ProviderSettings>,
+}
+
+/// What a session may cost. `None` is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BudgetSettings {
+    /// `maxCostMicroUsd`.
+    pub micro_usd_max: Option<u64>,
+    /// `maxTokens`.
+    pub tokens_max: Option<u64>,
 }
 
 /// How a provider that is away is tried again. `None` was not said.
@@ -188,6 +199,10 @@ impl Settings {
             model: text("model"),
             turns_max: u32::try_from(number("maxTurns")).unwrap_or(u32::MAX),
             timeout: time("timeout"),
+            budget: BudgetSettings {
+                micro_usd_max: value("budget.maxCostMicroUsd").and_then(Value::as_u64),
+                tokens_max: value("budget.maxTokens").and_then(Value::as_u64),
+            },
             patience: time("patience"),
             retry: RetrySettings {
                 base_delay: time("retry.baseDelay"),

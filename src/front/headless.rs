@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use posse_actors::conversation::{Prompt, Usage};
 use posse_actors::event::{Announcement, Event, Subscription};
+use posse_actors::ledger::dollars;
 use posse_actors::root_session::{PromptError, Running, SessionEnding, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
@@ -109,8 +110,16 @@ struct Front {
     /// It was told twice, or did not stop in time.
     hurried: bool,
     denials: Vec<Denial>,
-    /// What it cost, once that is known.
+    /// What the session has cost, once that is known.
+    spent: Option<Spent>,
+}
+
+/// What a session has cost.
+struct Spent {
+    usage: Usage,
     cost_usd: Option<f64>,
+    nano_usd: Option<u64>,
+    unpriced: u64,
 }
 
 /// What nobody could be asked about.
@@ -142,7 +151,18 @@ struct Summary<'a> {
     dry_run: bool,
     usage: Usage,
     cost_usd: Option<f64>,
+    /// What is known of it, in billionths of a dollar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_nano_usd: Option<u64>,
+    /// Requests whose cost is not known, or not all of it.
+    #[serde(skip_serializing_if = "is_zero")]
+    unpriced_requests: u64,
     turns: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[derive(Serialize)]
@@ -172,7 +192,7 @@ impl Front {
             stopped: None,
             hurried: false,
             denials: Vec::new(),
-            cost_usd: None,
+            spent: None,
         }
     }
 
@@ -222,7 +242,14 @@ impl Front {
             Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
                 self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
             }
-            Event::SessionEnded { cost_usd, .. } => self.cost_usd = *cost_usd,
+            Event::SessionEnded { usage, cost_usd, cost_nano_usd, unpriced_requests, .. } => {
+                self.spent = Some(Spent {
+                    usage: *usage,
+                    cost_usd: *cost_usd,
+                    nano_usd: *cost_nano_usd,
+                    unpriced: *unpriced_requests,
+                });
+            }
             _ => (),
         }
         if self.manner.format == Format::StreamJson {
@@ -339,8 +366,25 @@ impl Front {
                     }
                     self.stdout.write(text.into_bytes()).await;
                 }
+                if let Some(line) = self.cost_line().filter(|_| !self.manner.quiet) {
+                    self.stderr.write(line.into_bytes()).await;
+                }
             }
         }
+    }
+
+    /// What it cost, if anything is known of that.
+    fn cost_line(&self) -> Option<String> {
+        let Spent { usage, nano_usd, unpriced, .. } = self.spent.as_ref()?;
+        let nano = nano_usd.filter(|nano| *nano > 0)?;
+        let count = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
+        let least = if *unpriced > 0 { "at least " } else { "" };
+        Some(format!(
+            "cost {least}{} ({} tokens read, {} written)\n",
+            dollars(nano),
+            count(usage.input_tokens),
+            count(usage.output_tokens)
+        ))
     }
 
     fn summary(&self, verdict: &Verdict, outcome: Option<&TurnOutcome>) -> Vec<u8> {
@@ -350,6 +394,7 @@ impl Front {
             why: failure.why.as_deref(),
             fix: failure.fix.as_deref(),
         });
+        let spent = self.spent.as_ref();
         let summary = Summary {
             v: posse_actors::event::FORMAT_VERSION,
             r#type: "result",
@@ -360,8 +405,13 @@ impl Front {
             error,
             denied: &self.denials,
             dry_run: self.manner.dry_run,
-            usage: outcome.map(|outcome| outcome.usage).unwrap_or_default(),
-            cost_usd: self.cost_usd,
+            usage: match (spent, outcome) {
+                (Some(spent), _) => spent.usage,
+                (None, outcome) => outcome.map(|outcome| outcome.usage).unwrap_or_default(),
+            },
+            cost_usd: spent.and_then(|spent| spent.cost_usd),
+            cost_nano_usd: spent.and_then(|spent| spent.nano_usd),
+            unpriced_requests: spent.map_or(0, |spent| spent.unpriced),
             turns: outcome.map_or(0, |outcome| outcome.turns),
         };
         let mut line = serde_json::to_vec(&summary).unwrap_or_default();

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::agent_invocation::Ending;
+use posse_actors::ledger::{Refused, dollars};
 use posse_actors::root_session::TurnOutcome;
 
 use crate::failure::{Exit, Failure};
@@ -52,6 +53,7 @@ pub(crate) fn judge(
             failed(Exit::Permission, "permission", failure, Some(answer.clone()))
         }
         Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
+        Ending::OverBudget(refused) => over_budget(refused),
         Ending::Failed { class, cause } => class_failed(class, cause),
         Ending::Parked { cause, next_try_ms, .. } => parked(cause, *next_try_ms),
         Ending::Interrupted => {
@@ -101,6 +103,28 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
         ),
     };
     failed(exit, "limit", Failure::new("LIM001", exit, what).fix(fix), said)
+}
+
+fn over_budget(refused: &Refused) -> Verdict {
+    let is_money = refused.limit == Refused::MONEY;
+    let amount = |amount: u64| {
+        if is_money { dollars(amount) } else { format!("{amount} tokens") }
+    };
+    let what = format!("the budget of {} has no room for another request", amount(refused.cap));
+    let why = format!(
+        "{} are spent, {} are left, and the request could have needed {}",
+        amount(refused.spent),
+        amount(refused.left()),
+        amount(refused.needed)
+    );
+    let raise = if is_money {
+        "raise it with `--budget` or `budget.maxCostMicroUsd`"
+    } else {
+        "raise it with `budget.maxTokens`"
+    };
+    let fix = format!("{raise}; `posse sessions show ID --cost` says where it went");
+    let failure = Failure::new("LIM002", Exit::Limit, what).because(why).fix(fix);
+    failed(Exit::Limit, "limit", failure, None)
 }
 
 /// Patience has ended. What was done stays, and is not done again.
@@ -209,6 +233,12 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             "what answered is not the provider",
             "log in to the network, or correct `baseURL` (it often ends with /v1)",
         ),
+        "budget" => (
+            "BUD001",
+            Exit::Configuration,
+            "there is a budget, and the price of the model is not known",
+            "set `inputPrice` and `outputPrice` of the model under `models`",
+        ),
         "no_vision" => (
             "IMG007",
             Exit::Usage,
@@ -247,6 +277,8 @@ mod tests {
     #[test]
     fn never_shows_a_failure_as_success() {
         let answered = || Ending::Answered("ok".to_owned());
+        let over_budget =
+            |limit| Ending::OverBudget(Refused { limit, cap: 10, spent: 7, needed: 4 });
         let limited = |limit| Ending::Limited { limit, value: 3, said: None };
         let parked = |next_try_ms| Ending::Parked {
             class: "provider.overloaded".to_owned(),
@@ -259,6 +291,9 @@ mod tests {
             (limited("maxTurns"), 0, (Exit::Limit, "limit")),
             (limited("maxTokens"), 0, (Exit::Limit, "limit")),
             (limited("timeout"), 0, (Exit::Timeout, "limit")),
+            (over_budget(Refused::MONEY), 0, (Exit::Limit, "limit")),
+            (over_budget(Refused::TOKENS), 0, (Exit::Limit, "limit")),
+            (failed_as("provider.budget"), 0, (Exit::Configuration, "provider")),
             (failed_as("provider.overloaded"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.unreachable"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.broken_reply"), 0, (Exit::Provider, "provider")),

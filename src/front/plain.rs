@@ -321,6 +321,7 @@ impl Plain<'_> {
             Typed::Select(what, None) => self.show_names(what).await,
             Typed::Select(what, Some(name)) => self.select(what, name).await,
             Typed::Compact => self.compact().await,
+            Typed::Cost => self.cost().await,
             Typed::Clear => self.clear().await,
             Typed::Stop => self.say("Nothing runs.\n").await,
             Typed::Exit => {
@@ -353,6 +354,14 @@ impl Plain<'_> {
             history.len(),
             bytes_of(&history),
         );
+        self.say(&text).await;
+    }
+
+    pub(super) async fn cost(&mut self) {
+        let text = match self.current.session.accounts().await {
+            Some(accounts) if accounts.total.requests > 0 => accounts.table(printable),
+            _ => "No model was asked for anything yet.\n".to_owned(),
+        };
         self.say(&text).await;
     }
 
@@ -416,6 +425,8 @@ impl Plain<'_> {
         };
         if goes_on {
             opened.settings.history = self.current.session.history().await;
+            // A budget is one for the whole conversation.
+            opened.settings.accounts = self.current.session.accounts().await.unwrap_or_default();
         }
         // First the end: both may write to the same journal.
         let reason = if goes_on { "switched" } else { "completed" };

@@ -141,6 +141,7 @@ impl<'a> Streams<'a> {
             }
             // Whole, and our own words.
             Delta::Notice(line) => Delta::Notice(line),
+            Delta::Usage(usage) => Delta::Usage(usage),
             Delta::Alive => Delta::Alive,
         };
         self.send(delta).await;
@@ -157,7 +158,7 @@ impl<'a> Streams<'a> {
     async fn send(&self, delta: Delta) {
         let is_empty = match &delta {
             Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => text.is_empty(),
-            Delta::Alive => false,
+            Delta::Usage(_) | Delta::Alive => false,
         };
         if !is_empty {
             // Whoever listened may be gone; the reply still comes to its end.

@@ -101,7 +101,7 @@ fn streamed(step: Step) -> (String, Result<Completion, ProviderError>) {
                     Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => {
                         all.push_str(&text);
                     }
-                    Delta::Alive => {}
+                    Delta::Usage(_) | Delta::Alive => {}
                 }
             }
             all

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
+use posse_actors::ledger::dollars;
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
@@ -133,7 +134,7 @@ fn write_list(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut rows =
-        vec![["SESSION", "STARTED", "AGE", "SIZE", "STATE", "PROMPT"].map(str::to_owned)];
+        vec![["SESSION", "STARTED", "AGE", "SIZE", "COST", "STATE", "PROMPT"].map(str::to_owned)];
     for session in sessions {
         let started = session
             .started_ms
@@ -151,11 +152,12 @@ fn write_list(
             started,
             age.map_or_else(|| "-".to_owned(), |ms| relative(ms, view.now_ms)),
             size(session.total_bytes),
+            cost_text(session),
             printable(&state_text(&session.state)),
             printable(&prompt),
         ]);
     }
-    let mut widths = [0; 5];
+    let mut widths = [0; 6];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
@@ -167,7 +169,7 @@ fn write_list(
             line.extend([format!("{cell:<width$}"), "  ".to_owned()]);
         }
         let room = view.columns.saturating_sub(line.chars().count()).max(20);
-        line.push_str(&shortened(&row[5], room));
+        line.push_str(&shortened(&row[6], room));
         let line = line.trim_end();
         match (number, view.color) {
             (0, true) => writeln!(out, "\x1b[2m{line}\x1b[0m")?,
@@ -175,6 +177,15 @@ fn write_list(
         }
     }
     Ok(())
+}
+
+/// What it has cost, as far as its last record says.
+fn cost_text(session: &SessionSummary) -> String {
+    match (session.cost_nano_usd, session.unpriced_requests) {
+        (None, _) => "-".to_owned(),
+        (Some(nano), 0) => dollars(nano),
+        (Some(nano), _) => format!("> {}", dollars(nano)),
+    }
 }
 
 fn state_text(state: &SessionState) -> String {

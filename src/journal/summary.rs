@@ -56,6 +56,17 @@ pub struct SessionSummary {
     pub model: Option<String>,
     /// The beginning of the first prompt.
     pub prompt: Option<String>,
+    /// What is known of its cost, in billionths of a dollar; known where it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_nano_usd: Option<u64>,
+    /// Requests whose cost is not known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unpriced_requests: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How a session stands.
@@ -102,6 +113,8 @@ impl SessionSummary {
             agent: None,
             model: None,
             prompt: None,
+            cost_nano_usd: None,
+            unpriced_requests: 0,
         };
         if let Err(error) = summary.read(&dir) {
             summary.state = SessionState::Damaged(error.to_string());
@@ -132,7 +145,11 @@ impl SessionSummary {
                 self.records = last.record;
                 self.last_ms = Some(last.ts);
                 self.state = match last.event {
-                    Event::SessionEnded { reason, .. } => SessionState::Ended(reason),
+                    Event::SessionEnded { reason, cost_nano_usd, unpriced_requests, .. } => {
+                        self.cost_nano_usd = cost_nano_usd;
+                        self.unpriced_requests = unpriced_requests;
+                        SessionState::Ended(reason)
+                    }
                     _ => SessionState::Interrupted,
                 };
                 return Ok(());

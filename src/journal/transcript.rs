@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::conversation::{Usage, text_of};
 use posse_actors::event::{Event, StoredRecord};
+use posse_actors::ledger::dollars;
 
 use crate::failure::{printable, printable_lines};
 
@@ -131,8 +132,24 @@ fn describe_session(event: &Event) -> Option<(Tone, &'static str, String)> {
             (Tone::Quiet, "resumed", format!("after {records} records"))
         }
         Event::SessionParked { cause, .. } => (Tone::Bad, "parked", cause.clone()),
-        Event::SessionEnded { reason, exit_code, usage, turns, cost_usd, .. } => {
-            let money = cost_usd.map(|cost| format!(", ${cost:.4}")).unwrap_or_default();
+        Event::SessionEnded {
+            reason,
+            exit_code,
+            usage,
+            turns,
+            cost_usd,
+            cost_nano_usd,
+            unpriced_requests,
+            ..
+        } => {
+            let money = match (cost_nano_usd, cost_usd) {
+                (Some(nano), _) if *unpriced_requests > 0 => {
+                    format!(", at least {}", dollars(*nano))
+                }
+                (Some(nano), _) => format!(", {}", dollars(*nano)),
+                (None, Some(cost)) => format!(", ${cost:.4}"),
+                (None, None) => String::new(),
+            };
             let turns = counted(u64::from(*turns), "turn");
             let text = format!("{reason}, exit code {exit_code}, {turns}{}{money}", tokens(usage));
             (if *exit_code == 0 { Tone::Done } else { Tone::Bad }, "ended", text)
@@ -179,7 +196,9 @@ fn describe_trouble(event: &Event) -> Option<(Tone, &'static str, String)> {
         Event::ActorRestarted { actor, restarts } => {
             (Tone::Quiet, "restart", format!("{actor}, number {restarts}"))
         }
-        Event::LimitReached { limit, value } => (Tone::Bad, "limit", format!("{limit} = {value}")),
+        Event::LimitReached { limit, value, .. } => {
+            (Tone::Bad, "limit", format!("{limit} = {value}"))
+        }
         Event::Warning { message } => (Tone::Bad, "warning", message.clone()),
         Event::Unknown => {
             (Tone::Quiet, "?", "a record of a kind that this version does not know".to_owned())

@@ -1,5 +1,7 @@
 //! The snapshot, what comes over it, and what things cost.
 
+use posse_actors::conversation::Usage;
+
 use super::*;
 
 fn catalog(own: &Value) -> Catalog {
@@ -91,35 +93,28 @@ fn lets_the_configuration_come_first_field_by_field() {
 }
 
 #[test]
-fn counts_money_in_whole_millionths() {
-    let model = find("openai", "gpt-5.1").unwrap();
-    let table = [
-        (usage(Some(1_000_000), None, Some(1_000_000)), Some(11_250_000)),
-        (usage(Some(1_000_000), Some(1_000_000), Some(0)), Some(125_000)),
-        // More cached than read is the server's mistake, not a refund.
-        (usage(Some(10), Some(u64::MAX), Some(0)), Some(2)),
-        (usage(Some(1), None, Some(0)), Some(2)),
-        (usage(Some(0), None, Some(0)), Some(0)),
-        (usage(None, None, Some(1)), None),
-        (usage(Some(1), None, None), None),
-        (usage(Some(u64::MAX), None, Some(u64::MAX)), None),
-    ];
-    for (usage, expected) in table {
-        assert_eq!(cost(&usage, &model), expected, "{usage:?}");
-    }
+fn prices_say_which_table_they_are_of() {
+    let built_in = rates(&find("openai", "gpt-5.1").unwrap()).unwrap();
+    assert_eq!(built_in.version, dated());
+    assert_eq!(built_in.cost(&usage(Some(1_000_000), None, Some(1_000_000))), Some(11_250_000_000));
+    assert_eq!(built_in.cost(&usage(Some(10), Some(u64::MAX), Some(0))), Some(1250));
     let kept = Usage {
         cache_write_tokens: Some(400_000),
         ..usage(Some(1_000_000), Some(500_000), Some(0))
     };
     // 100,000 at $2, 500,000 at $0.10, 400,000 at $2.50.
-    let keeps = find("anthropic", "claude-sonnet-5-5").unwrap();
-    assert_eq!(cost(&kept, &keeps), Some(1_250_000));
-    let unpriced = find("groq", "openai/gpt-oss-120b").unwrap();
-    assert_eq!(cost(&usage(Some(1), None, Some(1)), &unpriced), None);
-    let free = find("ollama", "qwen3-coder:30b").unwrap();
-    assert_eq!(cost(&usage(Some(1), None, Some(1)), &free), Some(0));
-    let uncached = find("gemini", "gemini-2.5-pro").unwrap();
-    assert_eq!(cost(&usage(Some(100), Some(100), Some(0)), &uncached), Some(125));
+    let keeps = rates(&find("anthropic", "claude-sonnet-5-5").unwrap()).unwrap();
+    assert_eq!(keeps.cost(&kept), Some(1_250_000_000));
+    assert_eq!(rates(&find("groq", "openai/gpt-oss-120b").unwrap()), None);
+    let free = rates(&find("ollama", "qwen3-coder:30b").unwrap()).unwrap();
+    assert_eq!(free.cost(&usage(Some(1), None, Some(1))), Some(0));
+    let own = catalog(&json!({ "gpt-5.1": { "inputPrice": 7 }, "gpt-5": { "vision": false } }));
+    let dear = rates(&own.find("openai", "gpt-5.1").unwrap()).unwrap();
+    assert_eq!((dear.input, dear.output), (7, 10_000_000));
+    assert!(dear.version.starts_with("own-") && dear.version.len() == 12, "{}", dear.version);
+    let other = catalog(&json!({ "gpt-5.1": { "inputPrice": 8 } }));
+    assert_ne!(rates(&other.find("openai", "gpt-5.1").unwrap()).unwrap().version, dear.version);
+    assert_eq!(rates(&own.find("openai", "gpt-5").unwrap()).unwrap().version, dated());
 }
 
 #[test]

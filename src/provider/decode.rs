@@ -116,11 +116,17 @@ pub(crate) async fn read<A: Assembly>(
                 return Err(reader.cut(&what));
             }
         };
-        let mut has_content = reader.take(&chunk)?;
+        let mut has_content = match reader.take(&chunk) {
+            Ok(has_content) => has_content,
+            Err(error) => return Err(counted(&mut reader.reply, deltas, error).await),
+        };
         // Servers send an event a chunk. What has arrived already goes out as one delta.
         for _ in 0..CHUNKS_JOINED_MAX {
             match source.next().now_or_never() {
-                Some(Ok(Some(chunk))) if !reader.done => has_content |= reader.take(&chunk)?,
+                Some(Ok(Some(chunk))) if !reader.done => match reader.take(&chunk) {
+                    Ok(content) => has_content |= content,
+                    Err(error) => return Err(counted(&mut reader.reply, deltas, error).await),
+                },
                 next => {
                     early = next;
                     break;
@@ -143,11 +149,25 @@ pub(crate) async fn read<A: Assembly>(
     reader.complete()
 }
 
+/// Tells what was counted of a reply that ends in `error`.
+async fn counted(
+    reply: &mut impl Assembly,
+    deltas: Option<&DeltaSender>,
+    error: ProviderError,
+) -> ProviderError {
+    for delta in reply.take_deltas() {
+        if let (Delta::Usage(_), Some(deltas)) = (&delta, deltas) {
+            deltas.send(delta).await.ok();
+        }
+    }
+    error
+}
+
 /// Returns whether there was anything to show.
 async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     let mut shown = false;
     for delta in reply.take_deltas() {
-        shown = true;
+        shown |= !matches!(delta, Delta::Usage(_));
         if let Some(deltas) = deltas {
             // Nobody listens any more: the reply is still wanted.
             deltas.send(delta).await.ok();

@@ -97,7 +97,7 @@ impl Recording {
                     turn.failure = Some(class.clone());
                 }
             }
-            Event::LimitReached { limit, value } if limit == "maxTurns" => {
+            Event::LimitReached { limit, value, .. } if limit == "maxTurns" => {
                 self.turns_max = u32::try_from(*value).ok();
             }
             event => self.heard(event),
@@ -127,8 +127,11 @@ impl Recording {
                     turn.replies.push_back(Reply { completion, messages: Vec::new() });
                 }
             }
-            Event::ModelUsage { usage, .. } => {
-                if let Some(reply) = self.last_reply() {
+            Event::ModelUsage { usage, billing, .. } => {
+                // What broke off is no part of the reply before it.
+                let answered =
+                    billing.as_deref().is_none_or(|billing| billing.outcome == "answered");
+                if answered && let Some(reply) = self.last_reply() {
                     let known = reply.completion.usage.get_or_insert_with(Usage::default);
                     known.add(usage);
                 }

@@ -1,23 +1,59 @@
-//! What the session's model costs.
+//! What models cost, and what a session may cost.
 
+use posse_actors::ledger::{Budget, Price, Tariff};
 use posse_actors::ports::ProviderInfo;
-use posse_actors::root_session::Price;
 
 use crate::config::Settings;
-use crate::models::{Catalog, cost};
+use crate::failure::{Exit, Failure};
+use crate::models::{Catalog, rates};
 
-const MICRO: f64 = 1e6;
+/// Under a budget, a reply of a model that could say more is no longer than this, so that what is
+/// held for one request is not half of what there is. `maxTokens` of the provider comes first.
+const REPLY_TOKENS: u64 = 32_000;
 
-/// Looks the model up when there is something to count, which is at the end.
+/// Nano-USD of a micro-USD.
+const NANO: u64 = 1000;
+
+/// Looks the model up when there is something to count.
 pub(crate) fn price(settings: &Settings, model: &ProviderInfo) -> Price {
     let own = settings.models.clone();
     let (profile, name) = (model.profile.clone(), model.model.clone());
-    Price::new(move |usage| {
-        usage.input_tokens?;
-        let model = Catalog::new(&own).find(&profile, &name)?;
-        let micro = cost(usage, &model)?;
-        #[expect(clippy::cast_precision_loss, reason = "nobody has spent nine billion dollars")]
-        let dollars = micro as f64 / MICRO;
-        Some(dollars)
+    let wanted = settings.providers.get(&profile).and_then(|profile| profile.tokens_max);
+    Price::new(move || {
+        let model = Catalog::new(&own).find(&profile, &name);
+        let known = model.as_ref().and_then(|model| model.facts.max_output_tokens);
+        let output_max = wanted.or(known.map(|known| known.min(REPLY_TOKENS)));
+        Tariff { rates: model.as_ref().and_then(rates), output_max }
     })
+}
+
+/// What a session may cost.
+pub(crate) fn budget(settings: &Settings) -> Budget {
+    let nano = |micro: u64| micro.saturating_mul(NANO);
+    Budget { nano_usd: settings.budget.micro_usd_max.map(nano), tokens: settings.budget.tokens_max }
+}
+
+/// Money cannot be bounded for a model whose price nobody knows.
+pub(crate) fn check<'a>(
+    budget: Budget,
+    models: impl Iterator<Item = (ProviderInfo, Option<&'a Price>)>,
+) -> Result<(), Vec<Failure>> {
+    if budget.nano_usd.is_none() {
+        return Ok(());
+    }
+    let unpriced = |(info, price): (ProviderInfo, Option<&Price>)| {
+        let known = price.is_some_and(|price| price.tariff().rates.is_some());
+        (!known).then(|| {
+            let name = format!("{}/{}", info.profile, info.model);
+            let what = format!("there is a budget, and no price is known for {name}");
+            Failure::new("BUD001", Exit::Configuration, what).at("budget.maxCostMicroUsd").fix(
+                format!(
+                    "set models.\"{name}\".inputPrice and .outputPrice in micro-USD for a million \
+                     tokens (0 if it costs nothing), or bound tokens with budget.maxTokens"
+                ),
+            )
+        })
+    };
+    let failures: Vec<Failure> = models.filter_map(unpriced).collect();
+    if failures.is_empty() { Ok(()) } else { Err(failures) }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
+use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
@@ -27,7 +28,7 @@ use crate::tools;
 use crate::tools::workspace::Workspace;
 use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::hooking::hook_settings;
-use crate::wiring::model_price::price;
+use crate::wiring::model_price;
 use crate::wiring::resuming::Resuming;
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
@@ -247,7 +248,10 @@ pub(crate) fn assemble_in(
     let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach))?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
-    let price = price(settings, &model.info());
+    let price = model_price::price(settings, &model.info());
+    let budget = model_price::budget(settings);
+    let others = fallbacks.iter().map(|other| (other.provider.info(), other.price.as_ref()));
+    model_price::check(budget, std::iter::once((model.info(), Some(&price))).chain(others))?;
     let ports = Ports {
         provider: model,
         fallbacks,
@@ -274,6 +278,8 @@ pub(crate) fn assemble_in(
         resumption: None,
         instructions: String::new(),
         price: Some(price),
+        budget,
+        accounts: Accounts::default(),
         noted: Vec::new(),
         fail: posse_actors::root_session::FailPoints::none(),
     };

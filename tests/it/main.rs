@@ -46,6 +46,8 @@ mod demo;
 mod driving;
 mod plain;
 
+// What it has cost, and what it may.
+mod ledger;
 // What is stored, as a document, and run again.
 mod export;
 mod replay;

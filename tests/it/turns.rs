@@ -93,6 +93,7 @@ fn prints_one_object() {
       "sessionId": null,
       "turns": 6,
       "type": "result",
+      "unpricedRequests": 6,
       "usage": {
         "inputTokens": 600,
         "outputTokens": 60
@@ -203,7 +204,7 @@ fn prints_one_event_a_line() {
     for field in ["ts", "seq", "record", "sessionId"] {
         last.as_object_mut().unwrap().remove(field);
     }
-    insta::assert_snapshot!(last, @r#"{"costUsd":null,"exitCode":0,"reason":"completed","result":"It greets **properly** now.","turns":6,"type":"session.ended","usage":{"inputTokens":600,"outputTokens":60},"v":1}"#);
+    insta::assert_snapshot!(last, @r#"{"costUsd":null,"exitCode":0,"reason":"completed","result":"It greets **properly** now.","turns":6,"type":"session.ended","unpricedRequests":6,"usage":{"inputTokens":600,"outputTokens":60},"v":1}"#);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, Message, MessageId, StopReason, ToolCall, Usage,
 };
 use crate::event::MessageKind;
+use crate::ledger::Refused;
 use crate::ports::ToolOutput;
 
 /// What bounds a loop.
@@ -103,6 +104,8 @@ pub enum Ending {
         /// What the model said last.
         said: Option<String>,
     },
+    /// The budget has no room for another request.
+    OverBudget(Refused),
     /// There is no answer.
     Failed {
         /// `provider.*`, `content_filter`, `loop`, `journal`, `parked`.

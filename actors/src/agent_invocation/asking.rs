@@ -12,6 +12,7 @@ use crate::agent_invocation::walking::Inquiry;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::conversation::{StopReason, ToolCall};
 use crate::event::{Event, Origin};
+use crate::ledger::Answered;
 use crate::mailbox::{Beside, beside, panic_text};
 use crate::ports::{Completion, HookEvent, Moment, Request, SideEffect, ToolSpec};
 use crate::provider_client::{Draft, keep_partial};
@@ -28,7 +29,7 @@ pub(crate) enum Way {
 /// What became of a request.
 pub(crate) enum Heard {
     /// What a model answered, or how the run ends without it.
-    Answer(Result<Completion, Ending>),
+    Answer(Result<Answered, Ending>),
     /// A hook discards what the model said, and says why.
     Discarded { said: Option<String>, why: String },
 }
@@ -112,6 +113,7 @@ impl AgentInvocation {
             request,
             turn,
             draft: draft.clone(),
+            gauge: self.gauge.clone(),
         };
         let asked = self.contacts.clone().ask(inquiry);
         let answer = async move { review(asked.await, turn, &services, &origin).await };
@@ -126,7 +128,7 @@ impl AgentInvocation {
         // An answer may be on its way when the run is stopped: it was not heard, and is not kept.
         let Some(asking) = state.asking.take() else { return Ok(None) };
         match replied.map_err(panic_text)? {
-            Heard::Answer(Ok(completion)) => Ok(Some(self.replied(completion, state))),
+            Heard::Answer(Ok(answered)) => Ok(Some(self.replied(answered, state))),
             Heard::Answer(Err(ending)) => Ok(Some(Input::Unanswered(ending))),
             Heard::Discarded { said, why } => {
                 asking.draft.or(said.as_deref().unwrap_or_default());
@@ -137,7 +139,8 @@ impl AgentInvocation {
         }
     }
 
-    fn replied(&self, completion: Completion, state: &State) -> Input {
+    fn replied(&self, answered: Answered, state: &State) -> Input {
+        let Answered { completion, receipt } = answered;
         let Completion { mut message, stop_reason, usage, model } = completion;
         // What a filter cut is not carried out.
         if stop_reason == StopReason::ContentFilter {
@@ -151,9 +154,7 @@ impl AgentInvocation {
         let note = |event| self.services.transcript.note(Some(&self.origin), event);
         let reply = Event::ModelReply { turn, message: message.clone(), stop_reason, model };
         note(reply);
-        if let Some(usage) = usage {
-            note(Event::ModelUsage { turn, usage });
-        }
+        receipt.file();
         if stop_reason == StopReason::ContentFilter {
             note(Event::ContentFilter { turn });
         }
@@ -180,12 +181,12 @@ pub(super) fn requested_event(call: &ToolCall) -> Event {
 
 /// Lets hooks look at a reply before anything becomes of it.
 async fn review(
-    answer: Result<Completion, Ending>,
+    answer: Result<Answered, Ending>,
     turn: u32,
     services: &Services,
     origin: &Arc<Origin>,
 ) -> Heard {
-    if let Ok(completion) = &answer
+    if let Ok(Answered { completion, receipt: _ }) = &answer
         && services.hooks.hears(HookEvent::AfterModelResponse, None)
     {
         let message = completion.message.clone();

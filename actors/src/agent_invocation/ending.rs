@@ -5,10 +5,13 @@ use std::time::Duration;
 use crate::agent_invocation::Ending;
 use crate::conversation::{ToolCall, Usage};
 use crate::event::Event;
+use crate::ledger::{Refused, dollars};
 use crate::ports::{ProviderError, ToolOutput};
 use crate::provider_client::millis;
 use crate::tool_call::Services;
 use crate::transcript_writer::Unrecorded;
+
+const NANO_IN_MICRO: u64 = 1000;
 
 pub(crate) fn failed_event(call: &ToolCall, output: &ToolOutput, class: &str) -> Event {
     Event::ToolFailed {
@@ -36,6 +39,7 @@ pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
         Ending::Limited { limit, value, said: _ } => {
             failed("limit", format!("the limit {limit} ({value}) was reached"))
         }
+        Ending::OverBudget(refused) => failed("limit", over_budget(refused)),
         Ending::Failed { class, cause } | Ending::Parked { class, cause, next_try_ms: _ } => {
             failed(class, cause.clone())
         }
@@ -43,7 +47,59 @@ pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
     }
 }
 
+/// What is recorded of a limit, if one has ended it.
+pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
+    match ending {
+        Ending::Limited { limit, value, said: _ } => Some(Event::LimitReached {
+            limit: (*limit).to_owned(),
+            value: *value,
+            spent: None,
+            needed: None,
+        }),
+        Ending::OverBudget(Refused { limit, cap, spent, needed }) => {
+            // In the unit of the configuration.
+            let unit = |amount: u64| match *limit {
+                Refused::MONEY => amount.div_ceil(NANO_IN_MICRO),
+                _ => amount,
+            };
+            Some(Event::LimitReached {
+                limit: (*limit).to_owned(),
+                value: unit(*cap),
+                spent: Some(unit(*spent)),
+                needed: Some(unit(*needed)),
+            })
+        }
+        Ending::Answered(_)
+        | Ending::Failed { .. }
+        | Ending::Parked { .. }
+        | Ending::Interrupted => None,
+    }
+}
+
+/// A budget in words.
+fn over_budget(refused: &Refused) -> String {
+    let amount = |amount: u64| match refused.limit {
+        Refused::MONEY => dollars(amount),
+        _ => format!("{amount} tokens"),
+    };
+    format!(
+        "the budget of {} ({}) is used up: {} are spent, and the next request could need {}",
+        amount(refused.cap),
+        refused.limit,
+        amount(refused.spent),
+        amount(refused.needed)
+    )
+}
+
 pub(super) fn unanswered(error: &ProviderError) -> Ending {
+    if let ProviderError::Unasked { class, source } = error {
+        if let Some(refused) = source.downcast_ref::<Refused>() {
+            return Ending::OverBudget(refused.clone());
+        }
+        if *class == ProviderError::JOURNAL {
+            return Ending::Failed { class: "journal".to_owned(), cause: source.to_string() };
+        }
+    }
     Ending::Failed { class: format!("provider.{}", error.class()), cause: error.chain() }
 }
 

@@ -1,16 +1,16 @@
 //! Asking one model after another, as the chain says, until one answers or patience ends.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::agent_invocation::Ending;
 use crate::agent_invocation::chain::{Chain, Choice, Needs, Verdict, verdict};
 use crate::agent_invocation::ending::{no_provider, parked, unanswered};
-use crate::conversation::{ContentPart, Message, Usage};
+use crate::conversation::{ContentPart, Message};
 use crate::event::{Event, Origin};
+use crate::ledger::{Answered, Gauge};
 use crate::mailbox::Line;
-use crate::ports::{Abilities, Completion, ProviderError, ProviderInfo, Request};
+use crate::ports::{Abilities, ProviderError, ProviderInfo, Request};
 use crate::provider_client::{self, Deadline, Draft, Unanswered, keep_partial};
 use crate::tool_call::Services;
 
@@ -41,8 +41,6 @@ pub(crate) struct Contacts {
 /// Shared by everybody who asks, and outlives their crashes.
 struct Known {
     chain: Chain,
-    /// What each contact's replies cost.
-    spent: BTreeMap<usize, Usage>,
 }
 
 /// What is asked.
@@ -52,12 +50,13 @@ pub(super) struct Inquiry {
     pub(super) request: Request,
     pub(super) turn: u32,
     pub(super) draft: Draft,
+    pub(super) gauge: Gauge,
 }
 
 impl Contacts {
     pub(crate) fn new(all: Vec<Contact>) -> Contacts {
         let chain = Chain::new(all.iter().skip(1).map(|contact| contact.abilities));
-        let known = Known { chain, spent: BTreeMap::new() };
+        let known = Known { chain };
         Contacts { all: all.into(), known: Arc::new(Mutex::new(known)) }
     }
 
@@ -74,21 +73,16 @@ impl Contacts {
         }
     }
 
-    /// What each contact's replies have cost so far.
-    pub(crate) fn spent(&self) -> BTreeMap<usize, Usage> {
-        self.known().spent.clone()
-    }
-
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks until one answers. Dropping the future stops every wait.
-    pub(super) async fn ask(self, inquiry: Inquiry) -> Result<Completion, Ending> {
+    pub(super) async fn ask(self, inquiry: Inquiry) -> Result<Answered, Ending> {
         let mut outwaits = inquiry.services.limits.outwaits_once;
         loop {
             let ending = match self.ask_around(&inquiry).await {
-                Ok(completion) => return Ok(completion),
+                Ok(answered) => return Ok(answered),
                 Err(ending) => ending,
             };
             let Ending::Parked { class, cause, next_try_ms } = &ending else { return Err(ending) };
@@ -107,7 +101,7 @@ impl Contacts {
     }
 
     /// Asks until patience ends, once.
-    async fn ask_around(&self, inquiry: &Inquiry) -> Result<Completion, Ending> {
+    async fn ask_around(&self, inquiry: &Inquiry) -> Result<Answered, Ending> {
         let Inquiry { services, request, .. } = inquiry;
         let (limits, clock) = (&services.limits, &services.clock);
         let needs = if self.all.len() == 1 { Needs::default() } else { needs(request) };
@@ -132,9 +126,9 @@ impl Contacts {
             {
                 None if self.all.len() == 1 => return Err(no_provider()),
                 None => gone(),
-                Some(Ok(completion)) => {
-                    self.settle(link, &completion, inquiry);
-                    return Ok(completion);
+                Some(Ok(answered)) => {
+                    self.settle(link, inquiry);
+                    return Ok(answered);
                 }
                 Some(Err(unanswered)) => unanswered,
             };
@@ -176,12 +170,8 @@ impl Contacts {
         }
     }
 
-    fn settle(&self, link: usize, completion: &Completion, inquiry: &Inquiry) {
-        let before = {
-            let Known { chain, spent } = &mut *self.known();
-            spent.entry(link).or_default().add(&completion.usage.unwrap_or_default());
-            chain.answered(link)
-        };
+    fn settle(&self, link: usize, inquiry: &Inquiry) {
+        let before = self.known().chain.answered(link);
         if let Some(before) = before {
             let cause = "it answers again".to_owned();
             inquiry.note_failover(&self.all, (before, link), "recovered", cause, Vec::new());
@@ -211,8 +201,8 @@ impl Contact {
         inquiry: &Inquiry,
         deadline: &Deadline,
         until: Option<Duration>,
-    ) -> Option<Result<Completion, Unanswered>> {
-        let Inquiry { services, origin, request, turn, draft } = inquiry;
+    ) -> Option<Result<Answered, Unanswered>> {
+        let Inquiry { services, origin, request, turn, draft, gauge } = inquiry;
         // When the provider's client crashes with our request, no tool ran for it: ask again.
         let question = |report| {
             keep_partial(draft, &services.transcript, origin, *turn, "crashed");
@@ -224,6 +214,7 @@ impl Contact {
                 deadline: deadline.clone(),
                 until,
                 draft: draft.clone(),
+                gauge: gauge.clone(),
                 report,
             })
         };

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::conversation::{AssistantMessage, Message, StopReason, Usage};
+use crate::ledger::Price;
 use crate::ports::tool::ToolSpec;
 use crate::ports::{BoxError, PortFuture};
-use crate::root_session::Price;
 
 /// Makes single attempts. Knows no retry: `ProviderClient` does that.
 pub trait Provider: Send + Sync + 'static {
@@ -48,7 +48,7 @@ pub struct Fallback {
     pub provider: Arc<dyn Provider>,
     /// What it can do, as far as that is known.
     pub abilities: Abilities,
-    /// What it costs, if that is known.
+    /// What it costs, as far as that is known.
     pub price: Option<Price>,
 }
 
@@ -98,6 +98,8 @@ pub enum Delta {
     Thinking(String),
     /// Something that is not shown, such as arguments of a call: a sign of life.
     Alive,
+    /// What the provider has counted so far of a reply that is still arriving.
+    Usage(Usage),
     /// One line for the user about the request itself, such as what was left out of it.
     Notice(String),
 }
@@ -211,6 +213,10 @@ impl ProviderError {
     pub const NOT_THE_PROVIDER: &'static str = "not_the_provider";
     /// The history has images, and the model takes none. Nothing was sent.
     pub const NO_VISION: &'static str = "no_vision";
+    /// The budget has no room for it, or its price is not known. Nothing was sent.
+    pub const BUDGET: &'static str = "budget";
+    /// What it may cost could not be recorded. Nothing was sent.
+    pub const JOURNAL: &'static str = "journal";
 
     /// The class, as events and messages name it.
     pub fn class(&self) -> &'static str {

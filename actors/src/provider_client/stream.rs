@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::event::{Event, Origin};
+use crate::ledger::Meter;
 use crate::ports::{Clock, Delta};
 use crate::provider_client::millis;
 use crate::transcript_writer::Transcript;
@@ -23,6 +24,8 @@ pub(crate) struct Draft(Arc<Mutex<Arriving>>);
 struct Arriving {
     attempt: u32,
     text: String,
+    /// Counts what it costs.
+    meter: Option<Meter>,
 }
 
 /// One attempt's way to write into a [`Draft`]. Deaf and mute once another has begun, or the text
@@ -40,11 +43,17 @@ impl Draft {
         std::mem::take(&mut arriving.text)
     }
 
-    /// Begins another attempt.
-    pub(crate) fn begin(&self) -> Pen {
+    /// Takes what counts the attempt, which ends here.
+    pub(crate) fn take_meter(&self) -> Option<Meter> {
+        self.lock().meter.take()
+    }
+
+    /// Begins another attempt, which `meter` counts.
+    pub(crate) fn begin(&self, meter: Meter) -> Pen {
         let mut arriving = self.lock();
         arriving.attempt += 1;
         arriving.text.clear();
+        arriving.meter = Some(meter);
         Pen { draft: self.clone(), attempt: arriving.attempt }
     }
 
@@ -86,6 +95,7 @@ pub(crate) struct Relay {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) interval: Duration,
     pub(crate) pen: Pen,
+    pub(crate) meter: Meter,
     /// Who is asked.
     pub(crate) profile: String,
     /// After how much silence the user is told of it.
@@ -109,7 +119,7 @@ pub(crate) async fn relay(
     let mut waiting = Waiting::default();
     while let Some(delta) = relay.first(&mut deltas).await {
         hear(&delta);
-        waiting.collect(delta, &relay.pen);
+        waiting.collect(delta, &relay);
         if waiting.is_empty() {
             continue;
         }
@@ -120,7 +130,7 @@ pub(crate) async fn relay(
                 delta = deltas.recv() => match delta {
                     Some(delta) => {
                         hear(&delta);
-                        waiting.collect(delta, &relay.pen);
+                        waiting.collect(delta, &relay);
                     }
                     None => break,
                 },
@@ -166,14 +176,15 @@ impl Waiting {
         self.notices.is_empty() && self.thinking.is_empty() && self.text.is_empty()
     }
 
-    fn collect(&mut self, delta: Delta, pen: &Pen) {
+    fn collect(&mut self, delta: Delta, relay: &Relay) {
         match delta {
             Delta::Text(piece) => {
-                pen.write(&piece);
+                relay.pen.write(&piece);
                 self.text.push_str(&piece);
             }
             Delta::Thinking(piece) => self.thinking.push_str(&piece),
             Delta::Notice(line) => self.notices.push(line),
+            Delta::Usage(usage) => relay.meter.saw(usage),
             Delta::Alive => {}
         }
     }

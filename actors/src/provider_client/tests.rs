@@ -7,7 +7,8 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::conversation::{AssistantMessage, SessionId, StopReason};
-use crate::ports::{Delta, DeltaSender, PortFuture, ProviderInfo};
+use crate::ledger::Budget;
+use crate::ports::{Completion, Delta, DeltaSender, PortFuture, ProviderInfo};
 use crate::testing::{CountedIds, ManualClock};
 use crate::transcript_writer::Outbox;
 
@@ -80,6 +81,8 @@ impl Fleet {
     async fn start(clock: &Arc<ManualClock>, provider: Arc<dyn Provider>, limits: Limits) -> Fleet {
         let args = Args {
             providers: vec![provider],
+            prices: vec![None],
+            purse: Purse::new(Budget::default(), 0, |_| ()),
             clock: Arc::clone(clock) as Arc<dyn Clock>,
             transcript: transcript(clock),
             limits: Arc::new(limits),
@@ -106,6 +109,7 @@ impl Fleet {
             deadline: Deadline::at(self.clock.monotonic() + patience),
             until: None,
             draft: Draft::default(),
+            gauge: Gauge::default(),
             report: Report::call(move |answer: Result<_, _>| {
                 // Nothing is heard of what was cancelled.
                 if let Ok(answer) = answer {
@@ -136,7 +140,7 @@ fn transcript(clock: &Arc<ManualClock>) -> Transcript {
     Transcript::new(outbox, nobody, clock, Arc::new(CountedIds::default()))
 }
 
-type Answer = Result<Completion, Unanswered>;
+type Answer = Result<Answered, Unanswered>;
 
 fn origin(who: usize) -> Arc<Origin> {
     Arc::new(Origin {
@@ -302,12 +306,23 @@ async fn only_what_the_server_sent_is_a_sign_of_life() {
             sender.send(delta).await.unwrap();
         }
         drop(sender);
+        let meter = Meter::new(MeterArgs {
+            purse: Purse::new(Budget::default(), 0, |_| ()),
+            transcript: transcript(&clock),
+            origin: origin(0),
+            turn: 1,
+            attempt: 1,
+            info: Weather::new(&clock, Duration::ZERO..SECOND).info(),
+            price: None,
+            gauge: Gauge::default(),
+        });
         let given = Relay {
             transcript: transcript(&clock),
             origin: origin(0),
             clock,
             interval: SECOND,
-            pen: Draft::default().begin(),
+            pen: Draft::default().begin(meter.clone()),
+            meter,
             profile: "weather".to_owned(),
             silence_hint: None,
         };

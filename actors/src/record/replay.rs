@@ -13,6 +13,7 @@ use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
 use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin, Scope, StoredRecord};
+use crate::ledger::Accounts;
 use crate::record::RecordId;
 
 use history::History;
@@ -41,6 +42,8 @@ pub struct Replayed {
     pub queued: Vec<QueuedMessage>,
     /// Tokens: of the invocation, or of the whole session if none was named.
     pub usage: Usage,
+    /// What the whole session has spent.
+    pub accounts: Accounts,
     /// Replies in the history.
     pub turns: u32,
     /// Number of the last record, 0 if there was none.
@@ -221,6 +224,7 @@ impl Replay {
         if !self.seen.insert(record.id) {
             return;
         }
+        self.replayed.accounts.push(record);
         self.session(&record.event);
         self.question(record);
         let ours = self.is_ours(record.origin.as_deref());

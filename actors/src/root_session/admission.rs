@@ -87,7 +87,7 @@ impl RootSession {
             rereading: None,
             stopping: None,
             base,
-            counted: (0, Usage::default()),
+            counted: 0,
             began: self.ports.clock.monotonic(),
             absence: None,
         };

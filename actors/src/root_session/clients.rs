@@ -6,6 +6,7 @@ use ractor::{Actor, ActorId, ActorRef};
 use tokio::sync::watch;
 
 use crate::agent_invocation::{Contact, Contacts};
+use crate::ledger::{Price, Purse};
 use crate::mailbox::{Handled, Started};
 use crate::ports::{Abilities, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};
@@ -20,21 +21,31 @@ struct Client {
     supervised: Supervised<provider_client::Msg>,
     account: String,
     providers: Vec<Arc<dyn Provider>>,
+    prices: Vec<Option<Price>>,
 }
 
 impl Clients {
-    pub(super) fn new(ports: &Ports, budget: impl Fn() -> RestartBudget) -> Clients {
+    /// `price`: what the first model costs.
+    pub(super) fn new(
+        ports: &Ports,
+        price: Option<&Price>,
+        budget: impl Fn() -> RestartBudget,
+    ) -> Clients {
         let mut clients: Vec<Client> = Vec::new();
-        for provider in providers(ports) {
+        let others = ports.fallbacks.iter().map(|fallback| fallback.price.clone());
+        let prices = std::iter::once(price.cloned()).chain(others);
+        for (provider, price) in providers(ports).zip(prices) {
             let account = provider.account();
             let known = clients.iter_mut().find(|client| client.account == account);
             if let Some(client) = known {
                 client.providers.push(Arc::clone(provider));
+                client.prices.push(price);
                 continue;
             }
             let line = watch::Sender::new(None);
             let supervised = Supervised::new("ProviderClient", line, budget());
-            clients.push(Client { supervised, account, providers: vec![Arc::clone(provider)] });
+            let (providers, prices) = (vec![Arc::clone(provider)], vec![price]);
+            clients.push(Client { supervised, account, providers, prices });
         }
         Clients(clients)
     }
@@ -74,14 +85,22 @@ fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
 impl RootSession {
     pub(super) async fn start_clients(&self, me: &ActorRef<Msg>, state: &mut State) -> Started<()> {
         for client in &state.clients.0 {
-            self.start_client(me, client, false).await?;
+            self.start_client(me, client, state.till.purse(), false).await?;
         }
         Ok(())
     }
 
-    async fn start_client(&self, me: &ActorRef<Msg>, client: &Client, wary: bool) -> Started<()> {
+    async fn start_client(
+        &self,
+        me: &ActorRef<Msg>,
+        client: &Client,
+        purse: &Purse,
+        wary: bool,
+    ) -> Started<()> {
         let args = provider_client::Args {
             providers: client.providers.clone(),
+            prices: client.prices.clone(),
+            purse: purse.clone(),
             clock: Arc::clone(&self.ports.clock),
             transcript: self.transcript.clone(),
             limits: Arc::clone(&self.services.limits),
@@ -106,7 +125,7 @@ impl RootSession {
         let Supervised { name, budget, .. } = &mut client.supervised;
         let name = *name;
         if self.spend(name, budget, cause) {
-            return self.start_client(me, client, true).await;
+            return self.start_client(me, client, state.till.purse(), true).await;
         }
         client.supervised.give_up();
         // Where there are others, they are asked from now on.
@@ -114,18 +133,5 @@ impl RootSession {
             self.park(me, name, cause, state);
         }
         Ok(())
-    }
-
-    /// What everything cost, if that is known of every model that answered.
-    pub(super) fn cost(&self, state: &State) -> Option<f64> {
-        let price = |contact: usize| match contact.checked_sub(1) {
-            None => self.settings.price.as_ref(),
-            Some(nth) => self.ports.fallbacks.get(nth)?.price.as_ref(),
-        };
-        let spent = state.contacts.spent();
-        if spent.keys().all(|contact| *contact == 0) {
-            return price(0)?.of(&state.total);
-        }
-        spent.iter().map(|(contact, usage)| price(*contact)?.of(usage)).sum()
     }
 }

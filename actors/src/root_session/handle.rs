@@ -11,6 +11,7 @@ use crate::conversation::{
     ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
 use crate::event::{Feed, MessageKind, Subscription};
+use crate::ledger::{Accounts, Order};
 use crate::mailbox::{Line, Report, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
 use crate::ports::{Ids, JournalStore, Ports};
@@ -214,6 +215,11 @@ impl SessionHandle {
     pub async fn compact(&self) -> Result<Option<Compacted>, PromptError> {
         let compacted = ask(&self.session, self.ask_timeout, Msg::Compact).await;
         compacted.unwrap_or(Err(PromptError::Ended))
+    }
+
+    /// What requests have cost so far, with everything that the session has spent before.
+    pub async fn accounts(&self) -> Option<Accounts> {
+        ask(&self.session, self.ask_timeout, |reply| Msg::Ledger(Order::Show(reply))).await
     }
 
     /// Tells every observer, in one line, what is wrong with something a front end was told to do.

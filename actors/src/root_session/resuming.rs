@@ -10,8 +10,9 @@ use std::time::Duration;
 use ractor::{ActorRef, SpawnErr};
 
 use crate::agent_invocation::{Pending, Queued};
-use crate::conversation::{Message, Usage};
+use crate::conversation::Message;
 use crate::event::{Branch, Event, GoesOnWith, Grant, Origin};
+use crate::ledger::Accounts;
 use crate::ports::ToolOutput;
 use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
 use crate::root_session::admission::Task;
@@ -78,13 +79,20 @@ impl RootSession {
                 let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
                 let event = Event::SessionResumed { records, with, changed };
                 self.transcript.note(None, event);
-                state.total = replayed.usage;
                 state.turns = replayed.turns;
                 state.unfinished = self.take_up(replayed);
             }
         }
         if let Some(message) = resumption.damage.clone() {
             self.transcript.note(None, Event::Warning { message });
+        }
+    }
+
+    /// What the session has spent so far. A branch begins with nothing: its trunk has paid.
+    pub(super) fn accounts(&self) -> Accounts {
+        match &self.settings.resumption {
+            Some(resumption) if resumption.branch.is_none() => resumption.replayed.accounts.clone(),
+            _ => self.settings.accounts.clone(),
         }
     }
 
@@ -178,7 +186,7 @@ impl RootSession {
         }
         if let Some(Unfinished { last, waiting, questions }) = unfinished {
             (resumed.turns, resumed.usage) = (last.turns, last.usage);
-            main.counted = (last.turns, last.usage);
+            main.counted = last.turns;
             resumed.pending = pending(&state.history, &waiting, &questions);
         }
         self.start_invocation(me, main, resumed, state).await
@@ -214,10 +222,9 @@ impl RootSession {
 }
 
 impl Main {
-    /// What of the invocation the session has not counted yet.
-    pub(super) fn uncounted(&self, turns: u32, usage: &Usage) -> (u32, Usage) {
-        let (counted_turns, counted_usage) = &self.counted;
-        (turns.saturating_sub(*counted_turns), usage.since(counted_usage))
+    /// Replies of the invocation that the session has not counted yet.
+    pub(super) fn uncounted(&self, turns: u32) -> u32 {
+        turns.saturating_sub(self.counted)
     }
 }
 

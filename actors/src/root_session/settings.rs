@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::agent_invocation::{Ending, RequestOptions};
 use crate::conversation::{Message, SessionId, Usage};
 use crate::event::Event;
+use crate::ledger::{Accounts, Budget, Price};
 use crate::limits::Limits;
 use crate::ports::Asking;
-use crate::root_session::{FailPoints, Price, Resumption};
+use crate::root_session::{FailPoints, Resumption};
 
 /// What a session is, besides what it needs of the world.
 #[derive(Debug, Clone)]
@@ -38,8 +39,12 @@ pub struct SessionSettings {
     pub resumption: Option<Box<Resumption>>,
     /// Hash of what the agent is told besides the state of the world, for the record; may be empty.
     pub instructions: String,
-    /// What tokens cost, if that is known.
+    /// What the model costs, as far as that is known.
     pub price: Option<Price>,
+    /// What the session may cost.
+    pub budget: Budget,
+    /// What it has spent before it was started here, if there is no `resumption` that knows.
+    pub accounts: Accounts,
     /// What was found before it started and belongs into its journal.
     pub noted: Vec<Event>,
     /// Where tests make actors panic.

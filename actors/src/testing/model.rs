@@ -31,6 +31,8 @@ pub enum Step {
     End(StopReason, String),
     /// This reply, whatever is in it.
     Reply(Completion),
+    /// Reports what was counted so far, then does that.
+    Counted(Usage, Box<Step>),
     /// Waits until the test says so, then does that.
     After(Arc<Notify>, Box<Step>),
 }
@@ -168,15 +170,29 @@ impl Provider for ScriptedModel {
 }
 
 async fn play(mut step: Step, deltas: &DeltaSender) -> Result<Completion, ProviderError> {
+    loop {
+        step = match step {
+            Step::After(gate, then) => {
+                gate.notified().await;
+                *then
+            }
+            Step::Counted(usage, then) => {
+                deltas.send(Delta::Usage(usage)).await.ok();
+                *then
+            }
+            step => break play_now(step, deltas).await,
+        };
+    }
+}
+
+async fn play_now(step: Step, deltas: &DeltaSender) -> Result<Completion, ProviderError> {
     let say = async |text: &str| {
         deltas.send(Delta::Text(text.to_owned())).await.ok();
     };
-    while let Step::After(gate, then) = step {
-        gate.notified().await;
-        step = *then;
-    }
     match step {
-        Step::After(..) | Step::Away(..) => unreachable!("gates and absences are behind us"),
+        Step::After(..) | Step::Counted(..) | Step::Away(..) => {
+            unreachable!("gates and absences are behind us")
+        }
         Step::Reply(completion) => Ok(completion),
         Step::Say(pieces) => {
             for piece in &pieces {

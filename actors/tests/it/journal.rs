@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
-use posse_actors::root_session::Price;
+use posse_actors::ledger::{Price, Rates, Tariff};
 use posse_actors::testing::{Bench, Journaled, Step, WritingTool};
 
 use crate::support::{count, end, play, quick, soon};
@@ -141,6 +141,10 @@ async fn the_last_record_says_what_it_cost() {
         }
     };
     assert_eq!(cost(None).await, None);
-    assert_eq!(cost(Some(Price::new(|_| None))).await, None);
-    assert_eq!(cost(Some(Price::new(|_| Some(0.25)))).await, Some(0.25));
+    assert_eq!(cost(Some(Price::new(Tariff::default))).await, None);
+    // Ten tokens read at $5 a million, two written at $100.
+    let (input, output) = (5_000_000, 100_000_000);
+    let (cached_input, cache_write) = (None, None);
+    let rates = Rates { input, output, cached_input, cache_write, version: "test".to_owned() };
+    assert_eq!(cost(Some(Price::fixed(rates))).await, Some(0.000_25));
 }

@@ -14,6 +14,8 @@ mod crashes;
 mod hooks;
 /// A journal that fails or is slow.
 mod journal;
+/// What requests cost, and a budget.
+mod ledger;
 /// Observers: order, loss, ends.
 mod observers;
 /// Questions and answers.

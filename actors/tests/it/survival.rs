@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posse_actors::agent_invocation::Ending;
-use posse_actors::conversation::{ContentPart, Prompt, Usage};
+use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::event::{Announcement, Event};
+use posse_actors::ledger::{Price, Rates};
 use posse_actors::ports::{
     Abilities, Clock, Fallback, HookEvent, HookSays, Moment, Occasion, Provider, ProviderError,
 };
-use posse_actors::root_session::{Price, TurnOutcome};
+use posse_actors::root_session::TurnOutcome;
 use posse_actors::testing::{
     Bench, HookFn, Journaled, ManualClock, ScriptedModel, Stage, Step, WritingTool,
 };
@@ -36,9 +37,15 @@ fn on_a_clock(bench: &mut Bench) -> Arc<ManualClock> {
 fn fallback(name: &str, steps: Vec<Step>, abilities: Abilities) -> (Arc<ScriptedModel>, Fallback) {
     let model = Arc::new(ScriptedModel::new(steps).named(name));
     let provider = Arc::clone(&model) as Arc<dyn Provider>;
-    let price =
-        Some(Price::new(|usage: &Usage| Some(if usage.input_tokens? > 0 { 100.0 } else { 0.0 })));
+    // Ten tokens read are 50 cents, two written 10.
+    let price = Some(price(50_000_000_000));
     (model, Fallback { provider, abilities, price })
+}
+
+/// A million tokens read cost $50,000, as many written this many micro-USD.
+fn price(output: u64) -> Price {
+    let (input, cached_input, cache_write) = (50_000_000_000, None, None);
+    Price::fixed(Rates { input, output, cached_input, cache_write, version: "test".to_owned() })
 }
 
 /// Prompts, and lets time pass whenever nobody does anything.
@@ -137,7 +144,7 @@ async fn another_one_takes_over_within_two_seconds_and_the_first_is_asked_again(
     let (other, fallback) =
         fallback("other", vec![call(), Step::say("done")], Abilities::default());
     bench.fallbacks = vec![fallback];
-    bench.price = Some(Price::new(|_| Some(1.0)));
+    bench.price = Some(price(0));
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, &clock, "go").await;
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
@@ -157,7 +164,7 @@ async fn another_one_takes_over_within_two_seconds_and_the_first_is_asked_again(
         .collect();
     assert_eq!(asked, ["scripted", "other", "other", "scripted"]);
     let Event::SessionEnded { cost_usd, .. } = seen.last().unwrap().event() else { panic!() };
-    assert_eq!(*cost_usd, Some(101.0), "each at its own price");
+    assert_eq!(*cost_usd, Some(1.7), "each at its own price");
 }
 
 #[tokio::test]

@@ -125,6 +125,10 @@ struct Agent {
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Limits")]
     timeout: Option<Duration>,
 
+    /// Ends before it costs more than this many dollars: 0.50
+    #[arg(long, value_name = "USD", value_parser = micro_usd, help_heading = "Limits")]
+    budget: Option<u64>,
+
     /// Nobody is there: a provider that is away is waited for a day, and nobody is asked
     #[arg(long, help_heading = "Limits")]
     unattended: bool,
@@ -302,6 +306,7 @@ impl Agent {
             model: self.model,
             max_turns: self.max_turns,
             timeout: self.timeout,
+            budget_micro_usd: self.budget,
             add_dirs: self.add_dirs,
             yes: self.yes,
             unattended: self.unattended,
@@ -354,6 +359,23 @@ fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, C
 fn turns(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=10_000).contains(number));
     number.ok_or_else(|| "expected a whole number from 1 to 10000".into())
+}
+
+/// Dollars as millionths of one. Not by way of a fraction: `0.1` is no binary one.
+fn micro_usd(text: &str) -> Result<u64, String> {
+    let amount = text.strip_prefix('$').unwrap_or(text);
+    let (whole, rest) = amount.split_once('.').unwrap_or((amount, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if (whole.is_empty() && rest.is_empty()) || !digits(whole) || !digits(rest) || rest.len() > 6 {
+        return Err("expected dollars, with at most six digits after the point: 5 or 0.50".into());
+    }
+    let number =
+        format!("0{whole}{rest:0<6}").parse().ok().filter(|micro| *micro <= 1_000_000_000_000);
+    match number {
+        Some(0) => Err("there is no money in it; leave the flag out for no limit".into()),
+        Some(micro) => Ok(micro),
+        None => Err("the most is a million dollars".into()),
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -38,10 +38,10 @@ pub(crate) static KEYS: &[Key] = &[
         .variable("POSSE_MODE"),
     later("agents", Any, Trusted,
         "Further agents, by name."),
-    later("budget.maxCostMicroUsd", Whole(1, 1_000_000_000_000), Never,
+    key("budget.maxCostMicroUsd", Whole(1, 1_000_000_000_000), D::None, Never,
         "A session ends before it costs more than this many millionths of a dollar.")
         .variable("POSSE_BUDGET_MICRO_USD"),
-    later("budget.maxTokens", Whole(1, 1_000_000_000_000), Never,
+    key("budget.maxTokens", Whole(1, 1_000_000_000_000), D::None, Never,
         "A session ends before it uses more tokens.")
         .variable("POSSE_BUDGET_TOKENS"),
     later("context.main.compactAtRatio", Ratio, Harmless,

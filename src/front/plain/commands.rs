@@ -3,12 +3,13 @@
 use crate::failure::nearest;
 
 /// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 11] = [
+const COMMANDS: [(&str, &str, &str); 12] = [
     ("help", "", "this list"),
     ("status", "", "session, model, tokens"),
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
     ("provider", "[NAME]", "another provider, with its own model"),
     ("agent", "[NAME]", "another agent"),
+    ("cost", "", "what requests have cost so far"),
     ("compact", "", "make the history shorter, without a model"),
     ("clear", "", "a new conversation"),
     ("stop", "", "stop what runs (also Ctrl+C)"),
@@ -32,6 +33,8 @@ pub(crate) enum Typed {
     Select(Selected, Option<String>),
     /// `/compact`.
     Compact,
+    /// What requests have cost.
+    Cost,
     /// `/clear`.
     Clear,
     /// `/stop`.
@@ -80,6 +83,7 @@ pub(crate) fn parse(line: &str) -> Typed {
         "provider" => select(Selected::Provider),
         "agent" => select(Selected::Agent),
         "compact" => Typed::Compact,
+        "cost" => Typed::Cost,
         "clear" | "new" => Typed::Clear,
         "stop" => Typed::Stop,
         "exit" | "quit" => Typed::Exit,

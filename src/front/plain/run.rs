@@ -162,6 +162,7 @@ impl Plain<'_> {
             Typed::Blank | Typed::Stop | Typed::Exit => (),
             Typed::Help => self.say(&help()).await,
             Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
+            Typed::Cost => self.cost().await,
             Typed::Text(text) => self.steer(text).await,
             Typed::Status | Typed::Select(..) | Typed::Compact | Typed::Clear => {
                 self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
@@ -239,8 +240,13 @@ impl Plain<'_> {
                 matches!(outcome.ending, posse_actors::agent_invocation::Ending::Interrupted);
             let word = if stopped { "stopped" } else { "done" };
             let replies = if outcome.turns == 1 { "reply" } else { "replies" };
+            let spent = self.current.session.accounts().await.map(|accounts| accounts.total);
+            let cost = match spent.filter(|spent| spent.nano_usd > 0) {
+                Some(spent) => format!(", {} so far", spent.cost_text()),
+                None => String::new(),
+            };
             let text = format!(
-                "({word}: {} {replies}{tokens}, {:.1} s)",
+                "({word}: {} {replies}{tokens}{cost}, {:.1} s)",
                 outcome.turns,
                 took.as_secs_f64()
             );

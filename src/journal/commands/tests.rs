@@ -64,6 +64,8 @@ fn events() -> Vec<Event> {
             exit_code: 0,
             usage: Usage { input_tokens: Some(12), output_tokens: Some(3), ..Usage::default() },
             cost_usd: None,
+            cost_nano_usd: None,
+            unpriced_requests: 0,
             turns: 1,
             result: None,
         },
@@ -116,9 +118,9 @@ fn lists_in_columns() {
     let (shown, exit) = text(|out| list(&state, Within::Everywhere, &view(false), out));
     assert_eq!(exit, Exit::Done);
     insta::assert_snapshot!(shown, @r"
-    SESSION                 STARTED           AGE      SIZE     STATE      PROMPT
-    20261121-215652-3f9a2c  2026-11-21 21:56  1 h ago  1.6 KiB  completed  /p: fix the \u{1b}[2Jtest
-    20260101-junk           -                 -        3 B      damaged    -
+    SESSION                 STARTED           AGE      SIZE     COST  STATE      PROMPT
+    20261121-215652-3f9a2c  2026-11-21 21:56  1 h ago  1.6 KiB  -     completed  /p: fix the \u{1b}[2Jtest
+    20260101-junk           -                 -        3 B      -     damaged    -
     ");
     let (json, _) = text(|out| list(&state, Within::Everywhere, &view(true), out));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -83,7 +83,7 @@ fn write_header(
     }
     let replies = counted(u64::from(story.replies), "reply").replace("replys", "replies");
     rows.push(("Work", format!("{replies}, {}", counted(u64::from(story.calls), "tool call"))));
-    rows.extend(tokens(&story.usage).map(|text| ("Tokens", text)));
+    rows.extend(tokens(&story.accounts.total).map(|text| ("Tokens", text)));
     if story.ended.is_none() {
         rows.push(("End", "it has not ended".to_owned()));
     }

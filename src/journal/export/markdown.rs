@@ -41,7 +41,8 @@ fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
     writeln!(out, "- End: {end}")?;
     let replies = counted(u64::from(story.replies), "reply").replace("replys", "replies");
     let calls = counted(u64::from(story.calls), "tool call");
-    let tokens = tokens(&story.usage).map(|text| format!(", tokens: {text}")).unwrap_or_default();
+    let tokens =
+        tokens(&story.accounts.total).map(|text| format!(", tokens: {text}")).unwrap_or_default();
     writeln!(out, "- Size: {replies}, {calls}{tokens}")?;
     for entry in &story.entries {
         writeln!(out)?;

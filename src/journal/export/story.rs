@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use posse_actors::conversation::{CallId, ContentPart, QuestionId, Usage, text_of};
+use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
 use posse_actors::event::{Event, HookDecision, Origin, Scope, StoredRecord};
+use posse_actors::ledger::{Account, Accounts};
 use serde_json::Value;
 
 /// Bytes of one text that are kept; a document of more is of no use to a reader.
@@ -17,7 +18,7 @@ pub(super) struct Story {
     pub(super) id: String,
     pub(super) started: Option<Started>,
     pub(super) entries: Vec<Entry>,
-    pub(super) usage: Usage,
+    pub(super) accounts: Accounts,
     pub(super) replies: u32,
     pub(super) calls: u32,
     pub(super) last_ms: Option<u64>,
@@ -94,6 +95,8 @@ impl Story {
     /// Adds the next record.
     pub(super) fn add(&mut self, record: StoredRecord) {
         self.last_ms = Some(record.ts);
+        // Even of what no longer fits.
+        self.accounts.push(&record);
         if self.bytes > STORY_BYTES_MAX {
             self.left_out += 1;
             return;
@@ -108,8 +111,7 @@ impl Story {
             Event::UserMessage { .. }
             | Event::MessageQueued { .. }
             | Event::ModelReply { .. }
-            | Event::ModelPartial { .. }
-            | Event::ModelUsage { .. } => self.said(ts, origin, record.event),
+            | Event::ModelPartial { .. } => self.said(ts, origin, record.event),
             Event::ToolRequested { .. }
             | Event::ToolStarted { .. }
             | Event::SandboxEnforced { .. } => self.call(ts, origin, record.event),
@@ -169,7 +171,6 @@ impl Story {
                 let text = self.kept(text);
                 self.entries.push(Entry::Partial { ts, text, cause });
             }
-            Event::ModelUsage { usage, .. } => self.usage.add(&usage),
             _ => (),
         }
     }
@@ -273,7 +274,9 @@ impl Story {
             Event::ActorRestarted { actor, restarts } => {
                 (false, "restart", format!("{actor} runs again, restart {restarts}"))
             }
-            Event::LimitReached { limit, value } => (true, "limit", format!("{limit} = {value}")),
+            Event::LimitReached { limit, value, .. } => {
+                (true, "limit", format!("{limit} = {value}"))
+            }
             Event::Warning { message } => (true, "warning", message),
             Event::HookFired { hook, event, decision, message, .. } => {
                 let decision = match decision {
@@ -388,10 +391,15 @@ pub(super) fn duration(ms: u64) -> String {
 }
 
 /// `3 in, 4 out`, as far as it is known.
-pub(super) fn tokens(usage: &Usage) -> Option<String> {
+pub(super) fn tokens(account: &Account) -> Option<String> {
+    let usage = &account.usage;
     let known = |tokens: Option<u64>| tokens.map_or("?".to_owned(), |n| n.to_string());
     if usage.input_tokens.is_none() && usage.output_tokens.is_none() {
         return None;
     }
-    Some(format!("{} in, {} out", known(usage.input_tokens), known(usage.output_tokens)))
+    let cost = match account.nano_usd {
+        0 if account.unpriced > 0 => String::new(),
+        _ => format!(", {}", account.cost_text()),
+    };
+    Some(format!("{} in, {} out{cost}", known(usage.input_tokens), known(usage.output_tokens)))
 }

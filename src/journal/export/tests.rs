@@ -77,6 +77,7 @@ fn session(text: &str) -> Vec<Event> {
         Event::ModelUsage {
             turn: 1,
             usage: Usage { input_tokens: Some(5), output_tokens: Some(7), ..Usage::default() },
+            billing: None,
         },
         Event::ToolRequested { call_id: id.clone(), name: owned(), arguments: owned() },
         Event::PermissionRequested {
@@ -138,7 +139,7 @@ fn session(text: &str) -> Vec<Event> {
             class: owned(),
             wait_ms: 1000,
         },
-        Event::LimitReached { limit: owned(), value: 3 },
+        Event::LimitReached { limit: owned(), value: 3, spent: None, needed: None },
         Event::Warning { message: owned() },
         Event::InvocationFailed {
             class: owned(),
@@ -152,6 +153,8 @@ fn session(text: &str) -> Vec<Event> {
             exit_code: 1,
             usage: Usage::default(),
             cost_usd: None,
+            cost_nano_usd: None,
+            unpriced_requests: 0,
             turns: 1,
             result: None,
         },

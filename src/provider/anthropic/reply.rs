@@ -141,7 +141,7 @@ impl Assembly for Reply {
         if self.stop.is_none() && self.blocks.is_empty() {
             return Err(Fault::Senseless("the stream says that it is done, and nothing else"));
         }
-        let usage = self.usage.map(usage);
+        let usage = self.usage.as_ref().map(usage_of);
         let stop = self.stop.as_deref().unwrap_or_default();
         let has_calls = self.blocks.iter().any(|part| matches!(part.what, What::Call { .. }));
         let stop_reason = match stop {
@@ -197,6 +197,9 @@ impl Reply {
                 *known = new;
             }
         }
+        // Should the reply break off, this is what it has cost.
+        let so_far = usage_of(known);
+        self.deltas.push(Delta::Usage(so_far));
     }
 
     fn begin(&mut self, index: Option<u64>, block: &Block<'_>) -> Result<(), Fault> {
@@ -352,7 +355,7 @@ fn reasoning(blocks: &[Part], with_calls: bool) -> Option<Reasoning> {
     Some(Reasoning { text, field: None, opaque: Some(Value::Array(items)) })
 }
 
-fn usage(wire: UsageWire) -> Usage {
+fn usage_of(wire: &UsageWire) -> Usage {
     let fresh = wire.input_tokens.tokens();
     let extra = |tokens: Number| tokens.tokens().unwrap_or_default();
     let (read, written) = (wire.cache_read_input_tokens, wire.cache_creation_input_tokens);

@@ -58,7 +58,7 @@ fn joined(deltas: &[Delta]) -> String {
             Delta::Text(piece) => text.push_str(piece),
             Delta::Thinking(piece) => thinking.push_str(piece),
             Delta::Notice(notice) => panic!("{notice}"),
-            Delta::Alive => {}
+            Delta::Usage(_) | Delta::Alive => {}
         }
     }
     format!("thinking {thinking:?}, text {text:?}")

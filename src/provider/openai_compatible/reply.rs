@@ -331,7 +331,11 @@ fn unescaped(raw: &str) -> String {
 
 fn read_usage(wire: &UsageWire) -> Usage {
     let input_tokens = wire.prompt_tokens.tokens().filter(|tokens| *tokens > 0);
-    let output_tokens = wire.completion_tokens.tokens();
+    let written = wire.completion_tokens.tokens();
+    let total = wire.total_tokens.tokens();
+    // xAI and Gemini leave thinking out of the tokens written, and in the total.
+    let thought_too = total.zip(input_tokens).and_then(|(total, read)| total.checked_sub(read));
+    let output_tokens = written.map(|written| written.max(thought_too.unwrap_or_default()));
     let input_details = wire.prompt_tokens_details.0.as_ref();
     let output_details = wire.completion_tokens_details.0.as_ref();
     let cached = input_details

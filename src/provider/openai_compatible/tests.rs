@@ -113,7 +113,7 @@ async fn streams_a_reply() {
         .iter()
         .map(|delta| match delta {
             Delta::Text(text) | Delta::Thinking(text) | Delta::Notice(text) => text.as_str(),
-            Delta::Alive => "",
+            Delta::Usage(_) | Delta::Alive => "",
         })
         .collect();
     assert_eq!(joined, "hmhéllo wörld");

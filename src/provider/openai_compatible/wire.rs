@@ -91,6 +91,8 @@ pub(crate) struct UsageWire {
     pub(crate) prompt_tokens: Number,
     #[serde(alias = "output_tokens")]
     pub(crate) completion_tokens: Number,
+    /// All of it. Some servers count thinking here and not among the tokens written.
+    pub(crate) total_tokens: Number,
     pub(crate) prompt_tokens_details: Object<InputDetails>,
     /// `DeepSeek`'s name for cached tokens.
     pub(crate) prompt_cache_hit_tokens: Number,

@@ -124,7 +124,7 @@ fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
         .iter()
         .filter_map(|delta| match delta {
             Delta::Text(text) => Some(text.as_str()),
-            Delta::Thinking(_) | Delta::Notice(_) | Delta::Alive => None,
+            Delta::Thinking(_) | Delta::Notice(_) | Delta::Usage(_) | Delta::Alive => None,
         })
         .collect();
     let mut pieces: Vec<Value> = Vec::new();
@@ -132,7 +132,7 @@ fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
         pieces.extend(deltas.iter().filter_map(|delta| match delta {
             Delta::Text(text) => Some(json!({ "content": text })),
             Delta::Thinking(text) => Some(json!({ thinking_field: text })),
-            Delta::Notice(_) | Delta::Alive => None,
+            Delta::Notice(_) | Delta::Usage(_) | Delta::Alive => None,
         }));
     } else {
         // Nobody wanted deltas.

@@ -128,7 +128,7 @@ async fn plays_back_what_it_recorded() {
         deltas.iter().fold((String::new(), String::new()), |(thought, said), delta| match delta {
             Delta::Thinking(text) => (thought + text, said),
             Delta::Text(text) => (thought, said + text),
-            Delta::Notice(_) | Delta::Alive => (thought, said),
+            Delta::Notice(_) | Delta::Usage(_) | Delta::Alive => (thought, said),
         })
     };
     assert_eq!(joined(replayed_deltas), joined(streamed_deltas));

@@ -129,7 +129,7 @@ fn granted(id: &str, scope: Scope) -> Event {
 
 fn usage(tokens: u64) -> Event {
     let usage = Usage { input_tokens: Some(tokens), ..Usage::default() };
-    Event::ModelUsage { turn: 1, usage }
+    Event::ModelUsage { turn: 1, usage, billing: None }
 }
 
 /// The history, one message a line.
@@ -319,6 +319,8 @@ fn knows_whether_the_session_ended() {
         exit_code: 130,
         usage: Usage::default(),
         cost_usd: None,
+        cost_nano_usd: None,
+        unpriced_requests: 0,
         turns: 0,
         result: None,
     };

@@ -1,0 +1,25 @@
+//! What requests cost: prices, accounts, and a budget that no request can break.
+//!
+//! Each request that a model worked on has one line in the accounts, however it ended. Money is
+//! counted in whole billionths of a dollar, so that sums do not depend on their order. What is
+//! unknown is never taken for zero.
+
+mod accounts;
+mod book;
+mod estimate;
+mod meter;
+mod price;
+mod purse;
+mod report;
+mod till;
+
+pub use accounts::{Account, Accounts, Billing, Counted};
+pub use book::{Amount, Answer, Budget, Ledger, Need, Refused};
+pub use price::{Price, Rates, Tariff, dollars};
+pub use report::aligned;
+
+pub(crate) use estimate::Gauge;
+pub(crate) use meter::{Answered, Meter, MeterArgs};
+pub(crate) use price::usd;
+pub(crate) use purse::Purse;
+pub(crate) use till::{Order, Till};

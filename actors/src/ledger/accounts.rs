@@ -1,0 +1,283 @@
+//! What was spent, by model and by agent: a fold over records, deterministic and without a clock.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::conversation::Usage;
+use crate::event::{Event, Origin, StoredRecord};
+use crate::ledger::book::Amount;
+
+/// The agent of a record that names none.
+const NOBODY: &str = "";
+
+/// Who answered a request, how it ended, and what it costs: the part of a `model.usage` record
+/// that makes it a line of the accounts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Billing {
+    /// Its number in the session, from 1.
+    pub request: u64,
+    /// The provider profile.
+    pub provider: String,
+    /// The model that was asked.
+    pub model: String,
+    /// The model that answered, if that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
+    /// Which attempt of its turn it was, from 1: what is above 1 was a retry.
+    pub attempt: u32,
+    /// `answered`, or why there is no answer: `cut`, `interrupted`, `crashed`, …
+    pub outcome: String,
+    /// Where the figures are from.
+    pub counted: Counted,
+    /// What the server said, if that cannot be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed: Option<Usage>,
+    /// Which table the prices are of, if they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<String>,
+    /// What it cost in billionths of a dollar, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_nano_usd: Option<u64>,
+    /// What the budget counts for it, if that is not what it cost: its worst case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged: Option<Charged>,
+}
+
+/// What a budget counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Charged {
+    /// Billionths of a dollar.
+    pub nano_usd: u64,
+    /// Tokens.
+    pub tokens: u64,
+}
+
+/// Where figures are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counted {
+    /// The provider reported them.
+    Reported,
+    /// It reported some, and then the reply broke off.
+    Partly,
+    /// It reported none.
+    Unknown,
+    /// What it reported cannot be.
+    Doubtful,
+}
+
+/// The sum of some requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Account {
+    /// Requests that a model worked on.
+    pub requests: u64,
+    /// Those of them that were retries.
+    pub retries: u64,
+    /// Those without an answer.
+    pub unanswered: u64,
+    /// Tokens, as far as they are known.
+    pub usage: Usage,
+    /// What is known of the cost, in billionths of a dollar.
+    pub nano_usd: u64,
+    /// Requests whose cost is not known, or not all of it: there is that much more.
+    pub unpriced: u64,
+}
+
+impl Account {
+    fn add(&mut self, usage: &Usage, billing: Option<&Billing>) {
+        self.requests += 1;
+        self.usage.add(usage);
+        let cost = billing.and_then(|billing| billing.cost_nano_usd);
+        self.nano_usd = self.nano_usd.saturating_add(cost.unwrap_or_default());
+        let whole = billing.is_some_and(|billing| billing.counted == Counted::Reported);
+        self.unpriced += u64::from(cost.is_none() || !whole);
+        if let Some(billing) = billing {
+            self.retries += u64::from(billing.attempt > 1);
+            self.unanswered += u64::from(billing.outcome != "answered");
+        }
+    }
+
+    /// What is known of its cost in billionths of a dollar, if anything is.
+    pub fn known(&self) -> Option<u64> {
+        (self.nano_usd > 0 || self.unpriced < self.requests).then_some(self.nano_usd)
+    }
+
+    /// What it cost in billionths of a dollar, if all of it is known.
+    pub fn cost(&self) -> Option<u64> {
+        (self.unpriced == 0 && self.requests > 0).then_some(self.nano_usd)
+    }
+}
+
+/// What a session has spent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// All of it.
+    pub total: Account,
+    /// By provider profile and model. Records of versions without billing are under the model that
+    /// was asked last.
+    pub models: BTreeMap<(String, String), Account>,
+    /// By the path of the agent.
+    pub agents: BTreeMap<String, Account>,
+    /// The highest number of a request.
+    pub last_request: u64,
+    /// What the budget counts.
+    spent: Amount,
+    /// Requests that are out: what is held for them.
+    held: BTreeMap<u64, Amount>,
+    /// Who was asked last.
+    asked: Option<(String, String)>,
+}
+
+impl Accounts {
+    /// Adds the next record of a session.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only requests matter")]
+    pub fn push(&mut self, record: &StoredRecord) {
+        match &record.event {
+            Event::ModelRequest { provider, model, .. } => {
+                self.asked = Some((provider.clone(), model.clone()));
+            }
+            Event::ModelUsage { usage, billing, .. } => {
+                self.add(record.origin.as_deref(), usage, billing.as_deref());
+            }
+            Event::BudgetReserved { request, nano_usd, tokens } => {
+                self.last_request = self.last_request.max(*request);
+                let amount = Amount { nano_usd: *nano_usd, tokens: *tokens };
+                self.held.insert(*request, amount);
+            }
+            Event::BudgetReleased { request } => {
+                self.held.remove(request);
+            }
+            _ => (),
+        }
+    }
+
+    /// Adds one request.
+    pub(crate) fn add(
+        &mut self,
+        origin: Option<&Origin>,
+        usage: &Usage,
+        billing: Option<&Billing>,
+    ) {
+        let model = match billing {
+            Some(billing) => (billing.provider.clone(), billing.model.clone()),
+            None => self.asked.clone().unwrap_or_default(),
+        };
+        let agent = origin.map_or(NOBODY, |origin| origin.agent_path.as_str());
+        self.total.add(usage, billing);
+        self.models.entry(model).or_default().add(usage, billing);
+        if let Some(account) = self.agents.get_mut(agent) {
+            account.add(usage, billing);
+        } else {
+            self.agents.entry(agent.to_owned()).or_default().add(usage, billing);
+        }
+        let mut charged = Amount {
+            nano_usd: billing.and_then(|billing| billing.cost_nano_usd).unwrap_or_default(),
+            tokens: tokens(usage),
+        };
+        if let Some(billing) = billing {
+            self.last_request = self.last_request.max(billing.request);
+            self.held.remove(&billing.request);
+            if let Some(Charged { nano_usd, tokens }) = billing.charged {
+                charged = Amount { nano_usd, tokens };
+            }
+        }
+        self.spent = self.spent.plus(charged);
+    }
+
+    /// What a budget counts as spent: requests that nobody knows the end of at their worst.
+    pub fn spent(&self) -> Amount {
+        self.held.values().fold(self.spent, |sum, held| sum.plus(*held))
+    }
+}
+
+/// Tokens read and written, as far as they are known.
+pub(crate) fn tokens(usage: &Usage) -> u64 {
+    let known = |tokens: Option<u64>| tokens.unwrap_or_default();
+    known(usage.input_tokens).saturating_add(known(usage.output_tokens))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::conversation::{InvocationId, SessionId};
+    use crate::record::RecordId;
+
+    fn record(path: &str, event: Event) -> StoredRecord {
+        let origin = Origin {
+            invocation_id: InvocationId::new(path),
+            parent_invocation_id: None,
+            agent: path.to_owned(),
+            agent_path: path.to_owned(),
+        };
+        StoredRecord {
+            v: 1,
+            record: 1,
+            id: RecordId { process: 1, count: 1 },
+            ts: 0,
+            session_id: SessionId::new("s"),
+            origin: Some(Arc::new(origin)),
+            event,
+        }
+    }
+
+    fn usage(input: u64) -> Usage {
+        Usage { input_tokens: Some(input), output_tokens: Some(1), ..Usage::default() }
+    }
+
+    fn line(request: u64, outcome: &str, cost: Option<u64>, charged: Option<Charged>) -> Event {
+        let billing = Billing {
+            request,
+            provider: "p".to_owned(),
+            model: "m".to_owned(),
+            answered_by: None,
+            attempt: 2,
+            outcome: outcome.to_owned(),
+            counted: Counted::Reported,
+            claimed: None,
+            prices: None,
+            cost_nano_usd: cost,
+            charged,
+        };
+        Event::ModelUsage { turn: 1, usage: usage(10), billing: Some(Box::new(billing)) }
+    }
+
+    #[test]
+    fn each_agent_and_each_model_has_its_own_account() {
+        let asked = Event::ModelRequest {
+            turn: 1,
+            provider: "old".to_owned(),
+            model: "o".to_owned(),
+            messages: 1,
+        };
+        let charged = Some(Charged { nano_usd: 70, tokens: 700 });
+        let records = [
+            record("build", asked),
+            // Of a version that knew no billing.
+            record("build", Event::ModelUsage { turn: 1, usage: usage(5), billing: None }),
+            record("build", line(1, "answered", Some(100), None)),
+            record("build/explore", line(2, "cut", None, charged)),
+            record("build", Event::BudgetReserved { request: 3, nano_usd: 30, tokens: 300 }),
+            record("build", Event::BudgetReserved { request: 4, nano_usd: 40, tokens: 400 }),
+            record("build", Event::BudgetReleased { request: 3 }),
+        ];
+        let mut accounts = Accounts::default();
+        records.iter().for_each(|record| accounts.push(record));
+        let of = |account: &Account| (account.requests, account.nano_usd, account.unpriced);
+        assert_eq!(of(&accounts.total), (3, 100, 2));
+        assert_eq!(of(&accounts.agents["build"]), (2, 100, 1));
+        assert_eq!(of(&accounts.agents["build/explore"]), (1, 0, 1));
+        assert_eq!(of(&accounts.models[&("old".to_owned(), "o".to_owned())]), (1, 0, 1));
+        assert_eq!(of(&accounts.models[&("p".to_owned(), "m".to_owned())]), (2, 100, 1));
+        assert_eq!((accounts.total.retries, accounts.total.unanswered), (2, 1));
+        assert_eq!(accounts.last_request, 4);
+        // The fourth has no end: it counts at its worst.
+        let spent = Amount { nano_usd: 100 + 70 + 40, tokens: 6 + 11 + 700 + 400 };
+        assert_eq!(accounts.spent(), spent);
+    }
+}

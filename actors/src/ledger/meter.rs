@@ -1,0 +1,360 @@
+//! Counts one request from before it is made to its line in the accounts, however it ends.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::conversation::{Message, StopReason, Usage};
+use crate::event::{Event, Origin};
+use crate::ledger::accounts::{Billing, Charged, Counted};
+use crate::ledger::book::{Budget, Need};
+use crate::ledger::estimate::Gauge;
+use crate::ledger::price::{Price, Rates, Tariff};
+use crate::ledger::purse::{Permit, Purse};
+use crate::ledger::till::Order;
+use crate::ports::{Completion, ProviderError, ProviderInfo, Request};
+use crate::record::Durability;
+use crate::transcript_writer::Transcript;
+
+/// Tokens of one request that no model has had; what claims more is not believed.
+const PLAUSIBLE_MAX: u64 = 10_000_000;
+
+/// A reply of a model whose longest is not known, where it has to be bounded.
+const UNKNOWN_OUTPUT_MAX: u64 = 8192;
+
+/// Under a budget, a reply with room for fewer tokens is not asked for.
+const OUTPUT_MIN: u64 = 4096;
+
+/// What one request is counted with.
+pub(crate) struct MeterArgs {
+    pub(crate) purse: Purse,
+    pub(crate) transcript: Transcript,
+    pub(crate) origin: Arc<Origin>,
+    /// Which reply of its invocation it is for.
+    pub(crate) turn: u32,
+    /// Which attempt at that it is, from 1.
+    pub(crate) attempt: u32,
+    pub(crate) info: ProviderInfo,
+    pub(crate) price: Option<Price>,
+    pub(crate) gauge: Gauge,
+}
+
+/// Counts one request. Whoever holds it can end it, and the first end counts.
+#[derive(Clone)]
+pub(crate) struct Meter(Arc<Counter>);
+
+struct Counter {
+    args: MeterArgs,
+    number: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    stage: Stage,
+    permit: Option<Permit>,
+    /// The reply is shorter than it could be, for the budget's sake.
+    lowered: bool,
+    /// What the provider has reported so far.
+    seen: Option<Usage>,
+    /// The end of the history that was sent.
+    sent: Option<(usize, Arc<Message>)>,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// Nothing was sent yet.
+    #[default]
+    Waiting,
+    Asked,
+    /// In the accounts, and not yet in the journal.
+    Counted(Box<Event>),
+    Over,
+}
+
+/// A reply with its line for the journal.
+pub(crate) struct Answered {
+    pub(crate) completion: Completion,
+    pub(crate) receipt: Receipt,
+}
+
+impl std::fmt::Debug for Answered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Answered").field(&self.completion).finish()
+    }
+}
+
+/// The line of a reply. Dropped because nobody hears the reply, it is filed all the same: it has
+/// cost what it cost.
+pub(crate) struct Receipt(Meter);
+
+impl Receipt {
+    /// Records it, after what it is for.
+    pub(crate) fn file(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        let counter = &self.0.0;
+        counter.file(&mut counter.lock());
+    }
+}
+
+impl Meter {
+    pub(crate) fn new(args: MeterArgs) -> Meter {
+        let number = args.purse.number();
+        Meter(Arc::new(Counter { args, number, state: Mutex::default() }))
+    }
+
+    /// Lets `request` be made: at once, unless there is a budget. Then its worst case is held
+    /// first, and that is in the journal before anything is sent.
+    pub(crate) async fn admit(&self, mut request: Request) -> Result<Request, ProviderError> {
+        let Counter { args, number, .. } = &*self.0;
+        let budget = args.purse.budget();
+        if !budget.is_limited() {
+            self.lock().stage = Stage::Asked;
+            return Ok(request);
+        }
+        let need = self.need(&request, budget)?;
+        let permit = match args.purse.permit(*number, need).await {
+            Some(Ok(permit)) => permit,
+            Some(Err(refused)) => {
+                let source = Box::new(refused);
+                return Err(ProviderError::Unasked { class: ProviderError::BUDGET, source });
+            }
+            None => return Err(nobody_asks()),
+        };
+        let (output, amount) = (permit.output, permit.amount);
+        {
+            let mut state = self.lock();
+            if !matches!(state.stage, Stage::Waiting) {
+                return Err(nobody_asks());
+            }
+            state.permit = Some(permit);
+            state.lowered = output < need.output;
+            state.sent =
+                request.messages.last().map(|last| (request.messages.len(), Arc::clone(last)));
+        }
+        let reserved = Event::BudgetReserved {
+            request: *number,
+            nano_usd: amount.nano_usd,
+            tokens: amount.tokens,
+        };
+        let recorded = args.transcript.record(Some(&args.origin), reserved, Durability::Written);
+        if let Err(unrecorded) = recorded.await {
+            return Err(no_journal(unrecorded.cause.into()));
+        }
+        request.tokens_max = Some(output);
+        let mut state = self.lock();
+        if !matches!(state.stage, Stage::Waiting) {
+            return Err(nobody_asks());
+        }
+        state.stage = Stage::Asked;
+        Ok(request)
+    }
+
+    fn need(&self, request: &Request, budget: Budget) -> Result<Need, ProviderError> {
+        let args = &self.0.args;
+        let unknown = Tariff::default();
+        let tariff = args.price.as_ref().map_or(&unknown, Price::tariff);
+        let rates = tariff.rates.as_ref();
+        if budget.nano_usd.is_some() && rates.is_none() {
+            let what =
+                format!("no price is known for {} of {}", args.info.model, args.info.profile);
+            let source = what.into();
+            return Err(ProviderError::Unasked { class: ProviderError::BUDGET, source });
+        }
+        let known = tariff.output_max.unwrap_or(UNKNOWN_OUTPUT_MAX);
+        Ok(Need {
+            input: args.gauge.tokens_max(&args.info, request),
+            input_price: rates.map_or(0, Rates::input_max),
+            output_price: rates.map_or(0, |rates| rates.output),
+            output: request.tokens_max.map_or(known, |wanted| wanted.min(known)),
+            output_min: OUTPUT_MIN,
+        })
+    }
+
+    /// Looks the price up, while there is time.
+    pub(crate) fn warm(&self) {
+        if let Some(price) = &self.0.args.price {
+            price.tariff();
+        }
+    }
+
+    /// The provider has reported this of a reply that is still arriving.
+    pub(crate) fn saw(&self, usage: Usage) {
+        self.lock().seen = Some(usage);
+    }
+
+    /// There is a reply.
+    pub(crate) fn answered(self, mut completion: Completion) -> Answered {
+        let Counter { args, .. } = &*self.0;
+        let (usage, counted, claimed) = read(&completion);
+        if claimed.is_some() {
+            completion.usage = None;
+        }
+        let mut state = self.lock();
+        // Whoever asked was stopped a moment ago: that is how it ended.
+        if !matches!(state.stage, Stage::Asked) {
+            drop(state);
+            return Answered { completion, receipt: Receipt(self) };
+        }
+        if counted == Counted::Reported
+            && let Some((messages, last)) = state.sent.take()
+        {
+            let tokens = usage.input_tokens.unwrap_or_default();
+            args.gauge.counted(&args.info, messages, last, tokens);
+        }
+        if state.lowered && completion.stop_reason == StopReason::MaxTokens {
+            let message = "the reply is cut off where the budget ends".to_owned();
+            args.transcript.note(Some(&args.origin), Event::Warning { message });
+        }
+        let answered_by = completion.model.clone().filter(|model| *model != args.info.model);
+        let billing = Billing { answered_by, claimed, ..self.0.billing("answered", counted) };
+        self.0.count(&mut state, usage, billing);
+        drop(state);
+        Answered { completion, receipt: Receipt(self) }
+    }
+
+    /// There is none.
+    pub(crate) fn failed(&self, error: &ProviderError) {
+        let works = matches!(
+            error,
+            ProviderError::Cut { .. }
+                | ProviderError::Broken { .. }
+                | ProviderError::Filtered { .. }
+        );
+        if works || self.lock().seen.is_some() {
+            self.0.cut(error.class());
+        } else {
+            self.0.release();
+        }
+    }
+
+    /// It ends here, with whatever was heard of it.
+    pub(crate) fn cut(&self, outcome: &str) {
+        self.0.cut(outcome);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+}
+
+impl Counter {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut(&self, outcome: &str) {
+        let mut state = self.lock();
+        match state.stage {
+            Stage::Asked => {
+                let (usage, counted) = match state.seen {
+                    Some(usage) => (usage, Counted::Partly),
+                    None => (Usage::default(), Counted::Unknown),
+                };
+                let billing = self.billing(outcome, counted);
+                self.count(&mut state, usage, billing);
+            }
+            Stage::Waiting => self.give_back(&mut state),
+            Stage::Counted(_) | Stage::Over => {}
+        }
+        self.file(&mut state);
+    }
+
+    /// Nothing was done for it.
+    fn release(&self) {
+        let mut state = self.lock();
+        if matches!(state.stage, Stage::Waiting | Stage::Asked) {
+            self.give_back(&mut state);
+        }
+    }
+
+    fn give_back(&self, state: &mut State) {
+        state.stage = Stage::Over;
+        if state.permit.take().is_some() {
+            let released = Event::BudgetReleased { request: self.number };
+            self.args.transcript.note(Some(&self.args.origin), released);
+        }
+    }
+
+    fn billing(&self, outcome: &str, counted: Counted) -> Billing {
+        Billing {
+            request: self.number,
+            provider: self.args.info.profile.clone(),
+            model: self.args.info.model.clone(),
+            answered_by: None,
+            attempt: self.args.attempt,
+            outcome: outcome.to_owned(),
+            counted,
+            claimed: None,
+            prices: None,
+            cost_nano_usd: None,
+            charged: None,
+        }
+    }
+
+    /// Puts it into the accounts.
+    fn count(&self, state: &mut State, usage: Usage, mut billing: Billing) {
+        let args = &self.args;
+        let rates = args.price.as_ref().and_then(|price| price.tariff().rates.as_ref());
+        billing.cost_nano_usd = rates.and_then(|rates| rates.cost(&usage));
+        billing.prices = rates.map(|rates| rates.version.clone());
+        if let Some(permit) = state.permit.take() {
+            if billing.counted != Counted::Reported {
+                let (nano_usd, tokens) = (permit.amount.nano_usd, permit.amount.tokens);
+                billing.charged = Some(Charged { nano_usd, tokens });
+            }
+            permit.spend();
+        }
+        let billing = Box::new(billing);
+        let event = Event::ModelUsage { turn: args.turn, usage, billing: Some(billing.clone()) };
+        state.stage = Stage::Counted(Box::new(event));
+        let origin = Arc::clone(&args.origin);
+        args.purse.tell(Order::Line { origin, usage, billing });
+    }
+
+    /// Puts it into the journal.
+    fn file(&self, state: &mut State) {
+        if let Stage::Counted(_) = state.stage
+            && let Stage::Counted(event) = std::mem::replace(&mut state.stage, Stage::Over)
+        {
+            self.args.transcript.note(Some(&self.args.origin), *event);
+        }
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        // Nobody is left who could say how it ended.
+        self.cut("dropped");
+    }
+}
+
+/// What a reply has cost, and whether that can be believed.
+fn read(completion: &Completion) -> (Usage, Counted, Option<Usage>) {
+    let Some(usage) = completion.usage else { return (Usage::default(), Counted::Unknown, None) };
+    let said = completion.message.content.as_deref().is_some_and(|text| !text.is_empty())
+        || !completion.message.tool_calls.is_empty();
+    let is_much = |tokens: Option<u64>| tokens.is_some_and(|tokens| tokens > PLAUSIBLE_MAX);
+    let is_nothing = usage.input_tokens == Some(0) && usage.output_tokens == Some(0) && said;
+    if is_nothing || is_much(usage.input_tokens) || is_much(usage.output_tokens) {
+        return (Usage::default(), Counted::Doubtful, Some(usage));
+    }
+    let counted = match (usage.input_tokens, usage.output_tokens) {
+        (Some(_), Some(_)) => Counted::Reported,
+        (None, None) => Counted::Unknown,
+        _ => Counted::Partly,
+    };
+    (usage, counted, None)
+}
+
+/// Whoever asked was stopped, or the session has ended: nobody hears this.
+fn nobody_asks() -> ProviderError {
+    no_journal("nobody asks any more".into())
+}
+
+fn no_journal(source: crate::ports::BoxError) -> ProviderError {
+    ProviderError::Unasked { class: ProviderError::JOURNAL, source }
+}

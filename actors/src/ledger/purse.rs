@@ -1,0 +1,91 @@
+//! How a request asks for its part of the budget, and gives back what it did not use.
+//!
+//! One actor keeps the ledger; many invocations ask. What is granted is given back when it is
+//! dropped, so nobody's crash keeps it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::oneshot;
+
+use crate::ledger::book::{Amount, Budget, Need, Refused};
+use crate::ledger::till::Order;
+
+type Line = dyn Fn(Order) + Send + Sync;
+
+/// The way to the ledger. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Purse {
+    line: Arc<Line>,
+    budget: Budget,
+    last: Arc<AtomicU64>,
+}
+
+impl Purse {
+    /// `last`: the highest number that a request has had.
+    pub(crate) fn new(
+        budget: Budget,
+        last: u64,
+        line: impl Fn(Order) + Send + Sync + 'static,
+    ) -> Purse {
+        Purse { line: Arc::new(line), budget, last: Arc::new(AtomicU64::new(last)) }
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
+        self.budget
+    }
+
+    /// A number that no request of the session has had.
+    pub(crate) fn number(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn tell(&self, order: Order) {
+        (self.line)(order);
+    }
+
+    /// Asks for `need`. Waits while only requests that are out stand in the way, each of which ends
+    /// within its own time limits. `None`: there is no session any more.
+    pub(crate) async fn permit(&self, number: u64, need: Need) -> Option<Result<Permit, Refused>> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Order::Reserve { number, need, reply });
+        answer.await.ok()
+    }
+}
+
+impl fmt::Debug for Purse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Purse").field("budget", &self.budget).finish_non_exhaustive()
+    }
+}
+
+/// A part of the budget that is held for one request. Dropped, it is free again.
+pub(crate) struct Permit {
+    purse: Purse,
+    number: u64,
+    /// Tokens that the reply may have.
+    pub(crate) output: u64,
+    /// What is held.
+    pub(crate) amount: Amount,
+    spent: bool,
+}
+
+impl Permit {
+    pub(crate) fn new(purse: &Purse, number: u64, output: u64, amount: Amount) -> Permit {
+        Permit { purse: purse.clone(), number, output, amount, spent: false }
+    }
+
+    /// The line of the accounts that follows settles it.
+    pub(crate) fn spend(mut self) {
+        self.spent = true;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.spent {
+            self.purse.tell(Order::Release { number: self.number });
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Accounts as a table for people, and as JSON for programs. Pure.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::ledger::accounts::{Account, Accounts};
+use crate::ledger::price::dollars;
+
+const HEAD: [&str; 8] =
+    ["", "REQUESTS", "READ", "CACHED", "WRITTEN", "THINKING", "RETRIES", "COST"];
+
+impl Account {
+    /// What it cost in words: never less than is known, and never nothing where it is not known.
+    pub fn cost_text(&self) -> String {
+        let Account { requests, nano_usd, unpriced, .. } = *self;
+        let requests_text = if unpriced == 1 { "request" } else { "requests" };
+        match (requests, unpriced) {
+            (0, _) => "nothing".to_owned(),
+            (_, 0) => dollars(nano_usd),
+            _ if nano_usd == 0 => {
+                format!("unknown ({unpriced} {requests_text} without a known price)")
+            }
+            _ => format!(
+                "at least {} ({unpriced} {requests_text} without a known price)",
+                dollars(nano_usd)
+            ),
+        }
+    }
+
+    fn row(&self, name: String) -> [String; 8] {
+        let count = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
+        [
+            name,
+            self.requests.to_string(),
+            count(self.usage.input_tokens),
+            count(self.usage.cached_input_tokens),
+            count(self.usage.output_tokens),
+            count(self.usage.reasoning_tokens),
+            self.retries.to_string(),
+            self.cost_text(),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        value["costUsd"] = self.cost().map_or(Value::Null, |nano| json!(crate::ledger::usd(nano)));
+        value
+    }
+}
+
+impl Accounts {
+    /// Everything, by model and by agent. `clean` makes a name fit for a terminal.
+    pub fn table(&self, clean: impl Fn(&str) -> String) -> String {
+        let mut rows = vec![HEAD.map(str::to_owned)];
+        for ((provider, model), account) in &self.models {
+            rows.push(account.row(clean(&format!("{provider}/{model}"))));
+        }
+        let agents = self.agents.iter();
+        for (path, account) in agents.filter(|_| self.agents.len() > 1) {
+            rows.push(account.row(clean(&format!("agent {path}"))));
+        }
+        if self.models.len() != 1 {
+            rows.push(self.total.row("all".to_owned()));
+        }
+        aligned(&rows)
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        let models: Vec<Value> = self
+            .models
+            .iter()
+            .map(|((provider, model), account)| {
+                let mut value = account.json();
+                value["provider"] = json!(provider);
+                value["model"] = json!(model);
+                value
+            })
+            .collect();
+        let agents: Vec<Value> = self
+            .agents
+            .iter()
+            .map(|(path, account)| {
+                let mut value = account.json();
+                value["agentPath"] = json!(path);
+                value
+            })
+            .collect();
+        json!({ "total": self.total.json(), "models": models, "agents": agents })
+    }
+}
+
+/// Rows of cells as lines: names begin where names above them begin, figures end where figures
+/// above them end.
+pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = match column {
+                0 => write!(line, "{cell:<width$}  "),
+                last if last + 1 == N => write!(line, "{cell}"),
+                _ => write!(line, "{cell:>width$}  "),
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unknown_is_never_nothing() {
+        let account = |requests, nano_usd, unpriced| Account {
+            requests,
+            nano_usd,
+            unpriced,
+            ..Account::default()
+        };
+        let table = [
+            (account(0, 0, 0), "nothing"),
+            (account(1, 0, 0), "$0.00"),
+            (account(2, 0, 1), "unknown (1 request without a known price)"),
+            (account(9, 20_000_000, 2), "at least $0.02 (2 requests without a known price)"),
+            (account(9, 20_000_000, 0), "$0.02"),
+        ];
+        for (account, expected) in table {
+            assert_eq!(account.cost_text(), expected);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `posse sessions show ID --cost`: what a session has cost, read from its records alone.
+
+use std::io::{self, Write};
+
+use posse_actors::event::{Event, StoredRecord};
+use posse_actors::ledger::{Accounts, Counted, aligned, dollars};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure, printable};
+use crate::journal::commands::{View, damaged, ended, unreadable};
+use crate::journal::read::{self, ReadError};
+use crate::journal::scan::parse;
+use crate::journal::state::{StateDir, Within};
+
+const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
+
+/// Shows what session `id` has cost; with `each`, every request.
+pub fn show(
+    state: &StateDir,
+    id: &str,
+    each: bool,
+    view: &View,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let found = state.find(Within::Everywhere, id)?;
+    let mut accounts = Accounts::default();
+    let mut requests: Vec<StoredRecord> = Vec::new();
+    let problem = read::records(&found, &mut |line, head| {
+        let record = parse(line, head, &found.id);
+        accounts.push(&record);
+        if each && matches!(record.event, Event::ModelUsage { .. }) {
+            requests.push(record);
+        }
+        Ok(())
+    });
+    let problem = match problem {
+        Ok(problem) => problem,
+        Err(ReadError::Out(error) | ReadError::Journal(error)) => {
+            return Err(unreadable(&found, &error));
+        }
+    };
+    let written = if view.json {
+        let mut value = accounts.json();
+        value["sessionId"] = json!(found.id);
+        if each {
+            value["requests"] = requests.iter().map(to_json).collect();
+        }
+        write_json(&value, out)
+    } else {
+        write_text(&accounts, &requests, out)
+    };
+    match problem {
+        None => ended(written, out, Exit::Done),
+        Some(problem) => {
+            Err(damaged(&found, problem)
+                .because("what is above is all that the journal still proves"))
+        }
+    }
+}
+
+fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
+}
+
+fn write_text(
+    accounts: &Accounts,
+    requests: &[StoredRecord],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if accounts.total.requests == 0 {
+        return writeln!(out, "no model was asked for anything");
+    }
+    if !requests.is_empty() {
+        let rows: Vec<[String; 8]> =
+            [HEAD.map(str::to_owned)].into_iter().chain(requests.iter().filter_map(row)).collect();
+        writeln!(out, "{}", aligned(&rows))?;
+    }
+    out.write_all(accounts.table(printable).as_bytes())?;
+    writeln!(out, "\ncost: {}", accounts.total.cost_text())
+}
+
+/// The event as it is stored, with its place and its agent.
+fn to_json(record: &StoredRecord) -> Value {
+    let mut value = serde_json::to_value(&record.event).unwrap_or_default();
+    value["record"] = json!(record.record);
+    value["ts"] = json!(record.ts);
+    value["agentPath"] = json!(record.origin.as_ref().map(|origin| &origin.agent_path));
+    value
+}
+
+fn row(record: &StoredRecord) -> Option<[String; 8]> {
+    let Event::ModelUsage { turn, usage, billing } = &record.event else { return None };
+    let count = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
+    let figures = [usage.input_tokens, usage.cached_input_tokens, usage.output_tokens].map(count);
+    let [read, cached, written] = figures;
+    let Some(billing) = billing else {
+        let unknown = || "?".to_owned();
+        let turn = turn.to_string();
+        return Some([unknown(), unknown(), turn, read, cached, written, unknown(), unknown()]);
+    };
+    let mut how = billing.outcome.clone();
+    if billing.attempt > 1 {
+        how = format!("{how}, attempt {}", billing.attempt);
+    }
+    match billing.counted {
+        Counted::Reported => (),
+        Counted::Partly => how.push_str(", counted in part"),
+        Counted::Unknown => how.push_str(", not counted"),
+        Counted::Doubtful => how.push_str(", figures make no sense"),
+    }
+    Some([
+        printable(&format!("{}/{}", billing.provider, billing.model)),
+        billing.request.to_string(),
+        turn.to_string(),
+        read,
+        cached,
+        written,
+        printable(&how),
+        billing.cost_nano_usd.map_or("?".to_owned(), dollars),
+    ])
+}
