@@ -21,6 +21,7 @@ mod openai_responses;
 mod pictures;
 mod tame;
 mod tls;
+mod watch;
 
 #[cfg(test)]
 mod testing;

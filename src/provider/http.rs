@@ -17,6 +17,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure};
+use crate::provider::decode::Patience;
 use crate::provider::openai_compatible::classify;
 use crate::provider::profile::{Auth, Profile, Protocol, Timeouts};
 use crate::provider::tls;
@@ -98,15 +99,12 @@ impl Endpoint {
         format!("{} {:02x?}", self.url.origin().ascii_serialization(), &hash.finalize()[..8])
     }
 
-    /// How long a reply may bring nothing at all. One that is not streamed comes at its end.
-    pub(crate) fn silence(&self, stream: bool) -> Duration {
+    /// How long a reply may be quiet. One that is not streamed comes at its end.
+    pub(crate) fn patience(&self, stream: bool) -> Patience {
         let Timeouts { silence_ms, idle_ms, .. } = self.timeouts;
-        Duration::from_millis(if stream { silence_ms } else { silence_ms.max(idle_ms) })
-    }
-
-    /// How long the content of a reply may pause.
-    pub(crate) fn idle(&self) -> Duration {
-        self.timeouts.idle()
+        let silence =
+            Duration::from_millis(if stream { silence_ms } else { silence_ms.max(idle_ms) });
+        Patience { silence, idle: self.timeouts.idle() }
     }
 
     /// Sends `body`, and returns when the server has begun to answer, whatever it answers.

@@ -44,18 +44,23 @@ use posse_actors::ports::{
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
-use crate::provider::decode::{self, Source};
+use crate::provider::decode::{self, Patience, Source};
 use crate::provider::http::Origin;
 use crate::provider::openai_compatible::classify;
 use crate::provider::openai_compatible::reply::Reply;
 use crate::provider::replay::key::Key;
 use crate::provider::replay::recorder::Recorder;
+use crate::provider::watch::Brought;
 
 /// What stands for the path of the workspace.
 pub const WORKSPACE: &str = "${WORKSPACE}";
 
 /// Bytes that a cassette may have.
 const CASSETTE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// A tape is never silent.
+const PATIENCE: Patience =
+    Patience { silence: Duration::from_mins(1), idle: Duration::from_mins(1) };
 
 /// The version of the format that is written.
 const VERSION: u32 = 1;
@@ -185,7 +190,7 @@ impl Provider for Replay {
         Box::pin(async move {
             let mut tape = Tape(shared.find(&request)?);
             let wanted = request.stream.then_some(&deltas);
-            decode::read::<Reply>(&mut tape, &shared.origin, Duration::from_mins(1), wanted).await
+            decode::read::<Reply>(&mut tape, &shared.origin, PATIENCE, wanted).await
         })
     }
 }
@@ -222,7 +227,7 @@ impl Shared {
 struct Tape(VecDeque<Bytes>);
 
 impl Source for Tape {
-    async fn next(&mut self) -> Result<Option<Bytes>, String> {
+    async fn next(&mut self) -> Brought {
         // Recorded chunks arrive one by one, as those of a connection do.
         tokio::task::yield_now().await;
         Ok(self.0.pop_front())

@@ -222,8 +222,8 @@ impl Assembly for Reply {
         if self.has_choice { Ok(()) } else { Err(Fault::Senseless("the reply has no choices")) }
     }
 
-    fn take_deltas(&mut self) -> Vec<Delta> {
-        std::mem::take(&mut self.deltas)
+    fn deltas(&mut self) -> &mut Vec<Delta> {
+        &mut self.deltas
     }
 
     fn is_finished(&self) -> bool {
