@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use posse_actors::conversation::{Reasoning, Usage};
 use posse_actors::ports::{
     Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
 };
@@ -76,6 +77,26 @@ struct Header {
 struct Exchange {
     request: Key,
     reply: RecordedReply,
+    /// What a stream of Chat Completions cannot say. Cassettes written by hand have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept: Option<Kept>,
+}
+
+/// What a reply had in its own dialect: signed and encrypted thinking, and all of its figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reasoning: Option<Reasoning>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+}
+
+impl Kept {
+    /// With `from` in its texts written as `to`.
+    fn with(&self, from: &str, to: &str) -> Option<Kept> {
+        let json = serde_json::to_string(self).ok()?;
+        serde_json::from_str(&json.replace(from, to)).ok()
+    }
 }
 
 /// A reply as it arrived.
@@ -188,15 +209,21 @@ impl Provider for Replay {
     ) -> PortFuture<Result<Completion, ProviderError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let mut tape = Tape(shared.find(&request)?);
+            let (chunks, kept) = shared.find(&request)?;
+            let mut tape = Tape(chunks);
             let wanted = request.stream.then_some(&deltas);
-            decode::read::<Reply>(&mut tape, &shared.origin, PATIENCE, wanted).await
+            let reply = decode::read::<Reply>(&mut tape, &shared.origin, PATIENCE, wanted).await;
+            let mut reply = reply?;
+            if let Some(Kept { reasoning, usage }) = kept {
+                (reply.message.reasoning, reply.usage) = (reasoning, usage);
+            }
+            Ok(reply)
         })
     }
 }
 
 impl Shared {
-    fn find(&self, request: &Request) -> Result<VecDeque<Bytes>, ProviderError> {
+    fn find(&self, request: &Request) -> Result<(VecDeque<Bytes>, Option<Kept>), ProviderError> {
         let key = Key::of(request, &self.workspace);
         let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |exchange: &Exchange| exchange.request.fits(&key);
@@ -216,10 +243,12 @@ impl Shared {
         let (exchange, used) = &mut exchanges[at];
         *used = true;
         let localised = |text: &str| Bytes::from(text.replace(WORKSPACE, &self.workspace));
-        Ok(match &exchange.reply {
+        let chunks = match &exchange.reply {
             RecordedReply::Sse(chunks) => chunks.iter().map(|chunk| localised(chunk)).collect(),
             RecordedReply::Json(object) => [localised(object.get())].into(),
-        })
+        };
+        let kept = exchange.kept.as_ref().and_then(|kept| kept.with(WORKSPACE, &self.workspace));
+        Ok((chunks, kept))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::provider::http::Origin;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible;
 use crate::provider::openai_responses;
-use crate::provider::profile::{Profile, Quirks, Sight};
+use crate::provider::profile::Profile;
 use crate::provider::testing::strict::{self, assert_valid};
 use crate::provider::watch::Brought;
 
@@ -164,13 +164,14 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
 
 #[tokio::test]
 async fn chat_completions_cut_at_every_byte() {
-    let encoder =
-        openai_compatible::encode::Encoder::new("m", Quirks::default(), Sight::default(), None);
+    let owner = Owner::new(openai_compatible::PROTOCOL, "mine", "m");
+    let profile = Profile::new("mine", "https://h.example/v1", "m", None);
+    let encoder = openai_compatible::Encoder::new(&profile, owner.clone());
     let dialect = Dialect {
         stream: CHAT,
         check: strict::chat,
         encode: Box::new(move |request| encoder.encode(request, true).unwrap().bytes),
-        owner: Owner::new("none", "mine", "m"),
+        owner,
     };
     cut_everywhere::<openai_compatible::reply::Reply>(&dialect).await;
 }
@@ -180,7 +181,7 @@ async fn anthropic_messages_cut_at_every_byte() {
     let mut profile = Profile::new("mine", "https://h.example/v1", "m", None);
     profile.quirks.thinking_budget = Some(2048);
     let owner = Owner::new(anthropic::PROTOCOL, "mine", "m");
-    let encoder = anthropic::encode::Encoder::new(&profile, owner.clone());
+    let encoder = anthropic::Encoder::new(&profile, owner.clone());
     let dialect = Dialect {
         stream: MESSAGES,
         check: strict::messages,
@@ -194,7 +195,7 @@ async fn anthropic_messages_cut_at_every_byte() {
 async fn openai_responses_cut_at_every_byte() {
     let profile = Profile::new("mine", "https://h.example/v1", "m", None);
     let owner = Owner::new(openai_responses::PROTOCOL, "mine", "m");
-    let encoder = openai_responses::encode::Encoder::new(&profile, owner.clone());
+    let encoder = openai_responses::Encoder::new(&profile, owner.clone());
     let dialect = Dialect {
         stream: RESPONSES,
         check: strict::responses,
