@@ -65,7 +65,8 @@ struct Shared<D> {
 impl<D: Dialect> Adapter<D> {
     /// Checks the profile. Opens nothing.
     pub(crate) fn new(mut profile: Profile) -> Result<Adapter<D>, Failure> {
-        profile.base_url = profile.base().to_owned();
+        let base = profile.base().to_owned();
+        profile.base_url = base;
         let path = profile.protocol.call_path(&profile.base_url);
         let owner = Owner::new(D::PROTOCOL, &profile.name, &profile.model);
         let counting = D::COUNTING.map(|rest| Endpoint::new(&profile, &format!("{path}{rest}")));

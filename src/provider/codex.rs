@@ -1,4 +1,4 @@
-//! The ChatGPT login that the Codex program keeps on this machine, used to reach its models.
+//! The `ChatGPT` login that the Codex program keeps on this machine, used to reach its models.
 //!
 //! Codex is a source of models and nothing else: its program is never started. The login is read
 //! from its folder and renewed when it runs out: by one request at a time in this process, and by
@@ -96,8 +96,9 @@ struct State {
 }
 
 /// Logins by their folder and address: a second profile, or a fallback, shares the first's.
-static LOGINS: LazyLock<Mutex<HashMap<(PathBuf, String), Weak<Login>>>> =
-    LazyLock::new(Mutex::default);
+static LOGINS: LazyLock<Mutex<Logins>> = LazyLock::new(Mutex::default);
+
+type Logins = HashMap<(PathBuf, String), Weak<Login>>;
 
 impl Login {
     /// The login that `environment` leads to. Reads nothing yet.

@@ -173,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_shorter_patience_counts_at_once_and_reading_late_is_no_silence() {
-        let mut watch = Watch::new(ms(50), Duration::from_secs(3600));
+        let mut watch = Watch::new(ms(50), Duration::from_hours(1));
         let mut source = Slow([0].into());
         sleep(ms(80)).await;
         assert!(watch.next(&mut source).await.is_ok());

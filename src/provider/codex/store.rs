@@ -159,10 +159,9 @@ impl Drop for Place {
 
 impl Found {
     pub(super) fn parse(text: &str) -> Result<Found, String> {
-        let json = match serde_json::from_str(text) {
-            Ok(Value::Object(json)) => json,
-            // What the parser says could quote the file.
-            Ok(_) | Err(_) => return Err(format!("is not a login: {LOG_IN}")),
+        // What the parser says could quote the file.
+        let Ok(Value::Object(json)) = serde_json::from_str(text) else {
+            return Err(format!("is not a login: {LOG_IN}"));
         };
         let found = Found { json };
         if found.token("access_token").is_some() {

@@ -335,11 +335,12 @@ async fn says_what_is_wrong_with_a_login_and_asks_once() {
             assert!(error.chain().contains("`codex login`"), "{}", error.chain());
             assert_eq!(world.renewals(), 1, "what is spent is not sent again");
             // The user logs in, and goes on.
-            let mut vendor = world.vendor.lock().unwrap();
-            vendor.refuses = None;
-            vendor.access = token("access", 70, HOUR);
-            let access = vendor.access.clone();
-            drop(vendor);
+            let access = token("access", 70, HOUR);
+            {
+                let mut vendor = world.vendor.lock().unwrap();
+                vendor.refuses = None;
+                vendor.access.clone_from(&access);
+            }
             world.write(&login(&access, "refresh-of-the-new-login"));
             ask(&*provider, request("hi")).await.0.unwrap();
         } else {

@@ -100,7 +100,7 @@ impl Shared {
         let chunks = stream_of(deltas, completion);
         let chunks = chunks.iter().map(|chunk| neutral(chunk, &self.workspace)).collect();
         let Completion { message, usage, .. } = completion;
-        let kept = Kept { reasoning: message.reasoning.clone(), usage: usage.clone() };
+        let kept = Kept { reasoning: message.reasoning.clone(), usage: *usage };
         let kept = match self.workspace.as_str() {
             workspace if workspace.len() > 1 => kept.with(workspace, WORKSPACE),
             _ => Some(kept),

@@ -164,8 +164,8 @@ async fn plays_back_every_dialect_with_what_only_its_server_understands() {
         let live = crate::provider::live(profile(&server, protocol)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("c.jsonl");
-        let recorder = recording(live, &file, Path::new("/tmp/w1"), Box::new(|_| {})).unwrap();
-        let recorded = ask(&*recorder, request("go")).await.0.unwrap();
+        let tape = recording(live, &file, Path::new("/tmp/w1"), Box::new(|_| {})).unwrap();
+        let recorded = ask(&*tape, request("go")).await.0.unwrap();
         let kept = serde_json::to_string(&recorded.message.reasoning).unwrap();
         assert!(kept.contains(secret), "{protocol:?} {kept}");
         let player = open(&file, Path::new("/tmp/w1")).unwrap();

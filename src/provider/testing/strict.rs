@@ -245,7 +245,7 @@ pub(crate) fn responses(request: &Value) -> Verdict {
     ensure(calls.values().all(|answered| *answered), "a call has no result", request)
 }
 
-/// Codex: Responses, as the server behind a ChatGPT login takes them.
+/// Codex: Responses, as the server behind a `ChatGPT` login takes them.
 pub(crate) fn codex(request: &Value) -> Verdict {
     responses(request)?;
     ensure(request["stream"] == true, "it is not streamed", request)?;

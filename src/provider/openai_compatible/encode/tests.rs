@@ -54,15 +54,15 @@ fn request(messages: &[Arc<Message>]) -> Request {
 }
 
 fn encoder(quirks: Quirks) -> Encoder {
-    of(Profile { quirks, ..profile() })
+    of(&Profile { quirks, ..profile() })
 }
 
 fn profile() -> Profile {
     Profile::new("mine", "https://h.example/v1", "m", None)
 }
 
-fn of(profile: Profile) -> Encoder {
-    Encoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
+fn of(profile: &Profile) -> Encoder {
+    Encoder::new(profile, Owner::new(PROTOCOL, "mine", "m"))
 }
 
 fn messages_with(quirks: Quirks, messages: &[Arc<Message>]) -> Value {
@@ -90,7 +90,7 @@ fn puts_what_changes_least_first() {
         ..request(&[user("hi")])
     };
     let body = |quirks: Quirks| {
-        let encoder = of(Profile { quirks, max_tokens: Some(9), ..profile() });
+        let encoder = of(&Profile { quirks, max_tokens: Some(9), ..profile() });
         String::from_utf8(encoder.encode(&full, true).unwrap().bytes).unwrap()
     };
     insta::assert_snapshot!(body(Quirks::default()), @r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"bash","description":"Runs.","parameters":{"type":"object"}}}],"tool_choice":"auto","temperature":0.5,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
@@ -208,14 +208,14 @@ fn a_model_that_sees_nothing_is_shown_nothing() {
     let why = encoder(blind()).encode(&request(&shown), false).unwrap_err();
     assert!(why.contains("noVision"), "{why}");
     let sight = Sight::new(|| Some("m takes none; n does".to_owned()));
-    let encoder = of(Profile { sight, ..profile() });
+    let encoder = of(&Profile { sight, ..profile() });
     assert_eq!(encoder.encode(&request(&shown), false).unwrap_err(), "m takes none; n does");
 }
 
 #[test]
 fn whether_a_model_sees_is_asked_when_there_is_an_image() {
     let sight = Sight::new(|| panic!("nobody showed anything"));
-    let encoder = of(Profile { sight, ..profile() });
+    let encoder = of(&Profile { sight, ..profile() });
     encoder.encode(&request(&[user("hi")]), false).unwrap();
 }
 
