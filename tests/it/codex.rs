@@ -1,4 +1,4 @@
-//! The ChatGPT login of this machine: the program against a vendor on loopback that spends every
+//! The `ChatGPT` login of this machine: the program against a vendor on loopback that spends every
 //! token once.
 
 use std::fs::{self, Permissions};
