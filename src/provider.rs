@@ -9,8 +9,10 @@ pub mod reach;
 pub mod replay;
 pub mod sse;
 
+mod adapter;
 mod anthropic;
 mod attempt;
+pub mod codex;
 mod decode;
 mod histories;
 mod http;
@@ -21,6 +23,7 @@ mod openai_responses;
 mod pictures;
 mod tame;
 mod tls;
+mod watch;
 
 #[cfg(test)]
 mod testing;
@@ -30,9 +33,7 @@ use std::sync::Arc;
 use posse_actors::ports::Provider;
 
 use crate::failure::Failure;
-use crate::provider::anthropic::Anthropic;
-use crate::provider::openai_compatible::OpenAiCompatible;
-use crate::provider::openai_responses::OpenAiResponses;
+use crate::provider::adapter::Adapter;
 use crate::provider::profile::{Profile, Protocol};
 
 /// A provider that speaks to the server of `profile` in its protocol.
@@ -41,8 +42,10 @@ use crate::provider::profile::{Profile, Protocol};
 /// certificates begin to load beside whatever the caller does next.
 pub fn live(profile: Profile) -> Result<Arc<dyn Provider>, Failure> {
     Ok(match profile.protocol {
-        Protocol::ChatCompletions => Arc::new(OpenAiCompatible::new(profile)?),
-        Protocol::Responses => Arc::new(OpenAiResponses::new(profile)?),
-        Protocol::Messages => Arc::new(Anthropic::new(profile)?),
+        Protocol::ChatCompletions => Arc::new(Adapter::<openai_compatible::Encoder>::new(profile)?),
+        Protocol::Responses | Protocol::Codex => {
+            Arc::new(Adapter::<openai_responses::Encoder>::new(profile)?)
+        }
+        Protocol::Messages => Arc::new(Adapter::<anthropic::Encoder>::new(profile)?),
     })
 }

@@ -7,7 +7,8 @@
 pub(crate) mod mask;
 
 /// Folders whose whole content is secret.
-const SECRET_FOLDERS: [&str; 6] = [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"];
+const SECRET_FOLDERS: [&str; 7] =
+    [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store", ".posse-login"];
 /// Files that hold credentials.
 const SECRET_FILES: [&str; 16] = [
     ".netrc",
@@ -31,7 +32,8 @@ const SECRET_FILES: [&str; 16] = [
 const SECRET_ENDINGS: [&str; 8] =
     [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
 /// What is secret in one folder only.
-const SECRET_PAIRS: [(&str, &str); 8] = [
+const SECRET_PAIRS: [(&str, &str); 9] = [
+    (".codex", "auth.json"),
     (".docker", "config.json"),
     ("gh", "hosts.yml"),
     (".config", "gcloud"),
@@ -108,7 +110,8 @@ pub const HOME_STORES: [&str; 72] = [
     ".config/vivaldi",
     ".config/opera",
     "snap/firefox",
-    ".codex/auth.json",
+    // All of it: a login that is renewed is another file, which no mount over the old one hides.
+    ".codex",
     ".claude/.credentials.json",
     ".claude.json",
     ".gemini/oauth_creds.json",
@@ -179,6 +182,8 @@ mod tests {
             ".docker/config.json",
             ".cargo/credentials.toml",
             ".npmrc",
+            "/h/.codex/auth.json",
+            "x/.posse-login/auth.json",
             "/h/.config/gcloud/a/b",
         ];
         let open = [
@@ -197,6 +202,7 @@ mod tests {
             "infra/gcloud/main.tf",
             "credentials.toml",
             "gh/x",
+            ".codex/config.toml",
             ".",
             "",
         ];

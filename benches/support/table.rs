@@ -19,6 +19,7 @@ pub(crate) fn at_most(name: &str, value: f64, wanted: f64, unit: &str) -> bool {
 }
 
 /// Prints a figure that nothing is promised about.
+#[allow(dead_code, reason = "not every bench has such a figure")]
 pub(crate) fn fact(name: &str, value: f64, unit: &str) {
     line(name, value, unit, "", true);
 }

@@ -93,12 +93,18 @@ pub struct Dirs {
     pub cache: PathBuf,
     /// The home folder, if there is one.
     pub home: Option<PathBuf>,
+    /// The folder with the login of the Codex program, where it is not the usual one, which
+    /// everybody knows for a secret by its name.
+    pub login: Option<PathBuf>,
 }
 
 impl Dirs {
     /// Finds the folders: `POSSE_HOME`, else the XDG variables, else below `HOME`.
     pub fn from_environment(environment: &Environment) -> Result<Dirs, Failure> {
         let home = environment.home();
+        let usual = home.as_ref().map(|home| home.join(".codex"));
+        let login = environment.path("CODEX_HOME");
+        let login = login.filter(|path| path.is_absolute() && Some(path) != usual.as_ref());
         if let Some(all) = environment.path("POSSE_HOME") {
             if !all.is_absolute() {
                 let what = format!("POSSE_HOME is not an absolute path: {}", all.display());
@@ -112,6 +118,7 @@ impl Dirs {
                 state: below("state"),
                 cache: below("cache"),
                 home,
+                login,
             });
         }
         let place = |variable: &str, default: &str| {
@@ -133,6 +140,7 @@ impl Dirs {
             state: place("XDG_STATE_HOME", ".local/state")?,
             cache: place("XDG_CACHE_HOME", ".cache")?,
             home: home.clone(),
+            login,
         })
     }
 
@@ -148,10 +156,11 @@ impl Dirs {
         self.check(folder, "name the folder of a project with --add-dir DIR")
     }
 
-    /// Our own folders as they are named and, where links lead elsewhere, as they really are.
+    /// Our own folders, and that of a login, as they are named and, where links lead elsewhere, as
+    /// they really are.
     pub fn own(&self) -> Vec<PathBuf> {
-        let named = [&self.config, &self.state, &self.cache];
-        let mut own = Vec::with_capacity(2 * named.len());
+        let named = [&self.config, &self.state, &self.cache].into_iter().chain(&self.login);
+        let mut own = Vec::with_capacity(8);
         for folder in named {
             let real = resolved(folder);
             if real != *folder {
@@ -269,6 +278,18 @@ mod tests {
         for below in ["config", "state", "cache"] {
             assert!(own.contains(&real.join("link").join(below)), "{own:?}");
             assert!(own.contains(&real.join("there").join(below)), "{own:?}");
+        }
+    }
+
+    #[test]
+    fn a_login_in_an_unusual_place_is_closed_like_its_own_folders() {
+        let own = |home: &'static str| {
+            let variables = [("HOME", "/h"), ("POSSE_HOME", "/p"), ("CODEX_HOME", home)];
+            Dirs::from_environment(&variables.into_iter().collect()).unwrap().own()
+        };
+        assert!(own("/elsewhere/codex").contains(&PathBuf::from("/elsewhere/codex")));
+        for other in ["/h/.codex", "relative", ""] {
+            assert_eq!(own(other).len(), 3, "{other}");
         }
     }
 }

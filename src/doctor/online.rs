@@ -23,7 +23,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
         .providers
         .values()
         .filter(|profile| {
-            let asks = ["openai-compatible", "openai-responses", "anthropic"];
+            let asks = ["openai-compatible", "openai-responses", "anthropic", "codex"];
             profile.kind.as_deref().is_none_or(|kind| asks.contains(&kind))
         })
         .map(|profile| profile.name.as_str())
@@ -73,8 +73,10 @@ async fn ask(name: &str, profile: &Profile, main: bool) -> Check {
         Ok(Reached::Listed(None) | Reached::WithoutList) => {
             check(Status::Good, "answers; it has no list of models".to_owned())
         }
+        Ok(Reached::LoggedIn) => check(Status::Good, "there is a login, and it is good".to_owned()),
         Ok(Reached::Failed { class, cause }) => {
             let fix = match class {
+                "unauthorized" if profile.login.is_some() => "run `codex login`".to_owned(),
                 "unauthorized" => {
                     format!("renew the key of {name}, and check which variable has it")
                 }

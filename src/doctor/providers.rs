@@ -2,7 +2,9 @@
 
 use crate::config::{Environment, Loaded, ProviderSettings};
 use crate::doctor::{Check, Examined, Status};
+use crate::provider::codex::Login;
 use crate::provider::presets::{self, Preset};
+use crate::provider::profile::Protocol;
 use crate::wiring;
 
 const AREA: &str = "providers";
@@ -53,6 +55,9 @@ fn key_of(profile: &ProviderSettings, environment: &Environment) -> String {
         profile.api_key_env.as_deref().or_else(|| preset.and_then(|preset| preset.key_variable));
     match (variable, file) {
         _ if profile.kind.as_deref() == Some("replay") => "a cassette; no key".to_owned(),
+        _ if has_login(profile.kind.as_deref(), preset) => {
+            format!("configured; {}", login(&profile.name, environment))
+        }
         _ if profile.auth.as_deref() == Some("none") => "configured; no key is sent".to_owned(),
         (Some(variable), "") => format!("configured; {}", presence(variable, environment)),
         (Some(variable), file) if environment.get(variable).is_none() => {
@@ -64,7 +69,29 @@ fn key_of(profile: &ProviderSettings, environment: &Environment) -> String {
     }
 }
 
+fn has_login(kind: Option<&str>, preset: Option<&Preset>) -> bool {
+    match kind {
+        Some(kind) => kind == "codex",
+        None => preset.is_some_and(|preset| preset.protocol == Protocol::Codex),
+    }
+}
+
+/// Whether there is a login of the Codex program, without asking anybody.
+fn login(name: &str, environment: &Environment) -> String {
+    let login = Login::of(name, |variable| environment.get(variable).map(str::to_owned));
+    match login.and_then(|login| login.check()) {
+        Ok(()) => "a ChatGPT login is there; used only if it is named".to_owned(),
+        Err(failure) => match failure.why {
+            Some(why) => format!("no ChatGPT login: {why}"),
+            None => failure.what,
+        },
+    }
+}
+
 fn key_of_preset(preset: &Preset, environment: &Environment) -> String {
+    if preset.protocol == Protocol::Codex {
+        return login(preset.name, environment);
+    }
     match (preset.key_variable, preset.placeholder_key) {
         (Some(variable), _) => presence(variable, environment),
         (None, Some(_)) => "needs no key".to_owned(),

@@ -206,7 +206,12 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             "PRV003",
             Exit::Configuration,
             "the provider does not accept the credentials",
-            "check the key of this provider; `posse config show --origin` says where it comes from",
+            // The cause has the words of whoever knows of logins.
+            if cause.contains("`codex login`") {
+                "log in with `codex login`, then go on with `posse resume`"
+            } else {
+                "check the key of this provider; `posse config show --origin` says where it comes from"
+            },
         ),
         "rejected" => (
             "PRV004",

@@ -2,21 +2,18 @@
 //!
 //! The same for every protocol; what differs is how a reply is put together.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use posse_actors::ports::{Completion, Delta, DeltaSender, ProviderError};
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::provider::decode::{self, Assembly, Source};
 use crate::provider::http::Endpoint;
 use crate::provider::openai_compatible::classify;
+use crate::provider::watch::Brought;
 
 /// Bytes of an error that are read.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -61,9 +58,10 @@ pub(crate) async fn attempt<A: Assembly>(
     if kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html")) {
         return Err(classify::not_the_provider(origin));
     }
-    let mut source = Live::new(response, endpoint.silence(stream));
+    let mut source = Live(response);
     let wanted = wanted.then_some(deltas);
-    let completion = decode::read::<A>(&mut source, origin, endpoint.idle(), wanted).await?;
+    let patience = endpoint.patience(stream);
+    let completion = decode::read::<A>(&mut source, origin, patience, wanted).await?;
     timeout(DRAIN_WAIT, async { while let Ok(Some(_)) = source.next().await {} }).await.ok();
     Ok(completion)
 }
@@ -79,7 +77,7 @@ pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> Provider
 /// The first bytes of a body: as many as there are, or as arrive in time.
 pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Duration) -> Vec<u8> {
     let mut body = Vec::new();
-    let mut source = Live::new(response, limit);
+    let mut source = Live(response);
     timeout(limit, async {
         while let Ok(Some(chunk)) = source.next().await {
             let room = bytes_max - body.len();
@@ -95,41 +93,11 @@ pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Durati
     body
 }
 
-/// A reply, and how long it may bring nothing at all.
-struct Live {
-    response: Response,
-    silence: Duration,
-    /// One timer for the whole reply, which is moved when it goes off: to set one for each piece
-    /// costs as much as the piece.
-    alarm: Pin<Box<Sleep>>,
-}
-
-impl Live {
-    fn new(response: Response, silence: Duration) -> Live {
-        Live { response, silence, alarm: Box::pin(sleep(silence)) }
-    }
-}
+/// A reply that is on its way.
+struct Live(Response);
 
 impl Source for Live {
-    async fn next(&mut self) -> Result<Option<Bytes>, String> {
-        let Live { response, silence, alarm } = self;
-        // From now on: a slow reader is not a silent server.
-        let deadline = Instant::now() + *silence;
-        let mut chunk = pin!(response.chunk());
-        poll_fn(|context| {
-            if let Poll::Ready(chunk) = chunk.as_mut().poll(context) {
-                let chunk = chunk.map_err(|error| classify::chain(&error.without_url()));
-                return Poll::Ready(chunk);
-            }
-            while alarm.as_mut().poll(context).is_ready() {
-                if deadline <= Instant::now() {
-                    let what = format!("not a byte for {} s", silence.as_secs_f64());
-                    return Poll::Ready(Err(what));
-                }
-                alarm.as_mut().reset(deadline);
-            }
-            Poll::Pending
-        })
-        .await
+    async fn next(&mut self) -> Brought {
+        self.0.chunk().await.map_err(|error| classify::chain(&error.without_url()))
     }
 }

@@ -5,15 +5,15 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::FutureExt;
 use posse_actors::ports::{Completion, Delta, DeltaSender, ProviderError};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::Instant;
 
 use crate::failure::printable;
 use crate::provider::http::Origin;
 use crate::provider::openai_compatible::classify::{self, Cause, bounded};
 use crate::provider::sse::{SseEvent, SseParser};
+use crate::provider::watch::{Brought, Quiet, Watch, at_hand};
 
 /// Bytes of a reply that is one JSON object.
 const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -30,7 +30,7 @@ const PULSE: Duration = Duration::from_secs(1);
 /// Brings the bytes of a reply, in chunks of any size.
 pub(crate) trait Source: Send {
     /// The next chunk, or `None` at the end, or why there is none.
-    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, String>> + Send;
+    fn next(&mut self) -> impl Future<Output = Brought> + Send;
 }
 
 /// Puts a reply together from its events, in the way of one protocol.
@@ -39,8 +39,8 @@ pub(crate) trait Assembly: Default + Send {
     fn event(&mut self, name: &str, data: &str) -> Result<Step, Fault>;
     /// Adds a reply that came as one JSON object.
     fn whole(&mut self, json: &str) -> Result<(), Fault>;
-    /// The deltas since the last time.
-    fn take_deltas(&mut self) -> Vec<Delta>;
+    /// The deltas since they were last taken out.
+    fn deltas(&mut self) -> &mut Vec<Delta>;
     /// Whether the server has said why it stopped: nothing but figures can follow.
     fn is_finished(&self) -> bool;
     /// Whether there is anything that would be lost.
@@ -84,11 +84,20 @@ enum Shape {
     Stream { parser: Box<SseParser>, skipped: u64 },
 }
 
+/// How long a reply may be quiet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// Without a single byte.
+    pub(crate) silence: Duration,
+    /// Without content.
+    pub(crate) idle: Duration,
+}
+
 /// Reads the reply that `source` brings. Deltas go out as they come, one per chunk and kind.
 pub(crate) async fn read<A: Assembly>(
     source: &mut impl Source,
     origin: &Origin,
-    idle: Duration,
+    patience: Patience,
     deltas: Option<&DeltaSender>,
 ) -> Result<Completion, ProviderError> {
     let mut reader = Reader {
@@ -98,22 +107,25 @@ pub(crate) async fn read<A: Assembly>(
         done: false,
         without_content: 0,
     };
-    let mut deadline = Instant::now() + idle;
+    let Patience { silence, idle } = patience;
+    let mut watch = Watch::new(silence, idle);
     let mut early = None;
     let mut pulse = Pulse::default();
     loop {
         let next = match early.take() {
             Some(next) => Ok(next),
-            None => timeout_at(deadline, source.next()).await,
+            None => watch.next(source).await,
         };
         let chunk = match next {
             Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => return reader.end(deltas).await,
             Ok(Err(_)) | Err(_) if reader.reply.is_finished() => break,
             Ok(Err(what)) => return Err(reader.cut(&what)),
-            Err(_) => {
-                let what = format!("no content for {} s", idle.as_secs_f64());
-                return Err(reader.cut(&what));
+            Err(Quiet::Bytes(silence)) => {
+                return Err(reader.cut(&format!("not a byte for {} s", silence.as_secs_f64())));
+            }
+            Err(Quiet::Content(idle)) => {
+                return Err(reader.cut(&format!("no content for {} s", idle.as_secs_f64())));
             }
         };
         let mut has_content = match reader.take(&chunk) {
@@ -122,7 +134,7 @@ pub(crate) async fn read<A: Assembly>(
         };
         // Servers send an event a chunk. What has arrived already goes out as one delta.
         for _ in 0..CHUNKS_JOINED_MAX {
-            match source.next().now_or_never() {
+            match at_hand(source).await {
                 Some(Ok(Some(chunk))) if !reader.done => match reader.take(&chunk) {
                     Ok(content) => has_content |= content,
                     Err(error) => return Err(counted(&mut reader.reply, deltas, error).await),
@@ -141,9 +153,7 @@ pub(crate) async fn read<A: Assembly>(
             break;
         }
         if has_content {
-            // After sending: a slow reader of deltas is not a silent server.
-            let patience = if reader.reply.is_finished() { idle.min(EPILOGUE) } else { idle };
-            deadline = Instant::now() + patience;
+            watch.heard(if reader.reply.is_finished() { idle.min(EPILOGUE) } else { idle });
         }
     }
     reader.complete()
@@ -155,7 +165,7 @@ async fn counted(
     deltas: Option<&DeltaSender>,
     error: ProviderError,
 ) -> ProviderError {
-    for delta in reply.take_deltas() {
+    for delta in reply.deltas().drain(..) {
         if let (Delta::Usage(_), Some(deltas)) = (&delta, deltas) {
             deltas.send(delta).await.ok();
         }
@@ -166,10 +176,11 @@ async fn counted(
 /// Returns whether there was anything to show.
 async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     let mut shown = false;
-    for delta in reply.take_deltas() {
+    for delta in reply.deltas().drain(..) {
         shown |= !matches!(delta, Delta::Usage(_));
-        if let Some(deltas) = deltas {
-            // Nobody listens any more: the reply is still wanted.
+        let Some(deltas) = deltas else { continue };
+        // Most of the time there is room. Nobody listens any more: the reply is still wanted.
+        if let Err(TrySendError::Full(delta)) = deltas.try_send(delta) {
             deltas.send(delta).await.ok();
         }
     }

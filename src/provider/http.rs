@@ -6,17 +6,19 @@
 //! bodies mean.
 
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use posse_actors::ports::ProviderError;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Method, Response, Url, redirect};
+use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure};
+use crate::provider::codex::{Access, Login, Trouble};
+use crate::provider::decode::Patience;
 use crate::provider::openai_compatible::classify;
 use crate::provider::profile::{Auth, Profile, Protocol, Timeouts};
 use crate::provider::tls;
@@ -38,12 +40,13 @@ pub(crate) struct Origin {
     /// The address, without anything that could be secret.
     pub(crate) address: String,
     secrets: Vec<SecretString>,
+    login: Option<Arc<Login>>,
 }
 
 impl Origin {
     /// An origin without secrets.
     pub(crate) fn new(profile: &str, address: String) -> Origin {
-        Origin { profile: profile.to_owned(), address, secrets: Vec::new() }
+        Origin { profile: profile.to_owned(), address, secrets: Vec::new(), login: None }
     }
 
     /// `text` without this origin's secrets.
@@ -54,7 +57,10 @@ impl Origin {
                 text = text.replace(secret, "[secret]");
             }
         }
-        text
+        match &self.login {
+            Some(login) => login.masked(text),
+            None => text,
+        }
     }
 }
 
@@ -85,6 +91,7 @@ impl Endpoint {
             .filter(|secret| secret.len() >= SECRET_BYTES_MIN)
             .map(SecretString::from)
             .collect();
+        origin.login.clone_from(&profile.login);
         Ok(Endpoint { origin, url, headers, timeouts: profile.timeouts, client: OnceLock::new() })
     }
 
@@ -95,18 +102,18 @@ impl Endpoint {
             hash.update(name.as_str());
             hash.update(value.as_bytes());
         }
+        if let Some(login) = &self.origin.login {
+            hash.update(login.file().as_os_str().as_encoded_bytes());
+        }
         format!("{} {:02x?}", self.url.origin().ascii_serialization(), &hash.finalize()[..8])
     }
 
-    /// How long a reply may bring nothing at all. One that is not streamed comes at its end.
-    pub(crate) fn silence(&self, stream: bool) -> Duration {
+    /// How long a reply may be quiet. One that is not streamed comes at its end.
+    pub(crate) fn patience(&self, stream: bool) -> Patience {
         let Timeouts { silence_ms, idle_ms, .. } = self.timeouts;
-        Duration::from_millis(if stream { silence_ms } else { silence_ms.max(idle_ms) })
-    }
-
-    /// How long the content of a reply may pause.
-    pub(crate) fn idle(&self) -> Duration {
-        self.timeouts.idle()
+        let silence =
+            Duration::from_millis(if stream { silence_ms } else { silence_ms.max(idle_ms) });
+        Patience { silence, idle: self.timeouts.idle() }
     }
 
     /// Sends `body`, and returns when the server has begun to answer, whatever it answers.
@@ -126,6 +133,8 @@ impl Endpoint {
         self.send(Method::GET, None, accept, self.timeouts.header()).await
     }
 
+    /// With a login, once more if the server does not take what was sent: a token may have run
+    /// out, or been renewed elsewhere.
     async fn send(
         &self,
         method: Method,
@@ -133,9 +142,35 @@ impl Endpoint {
         accept: &'static str,
         limit: Duration,
     ) -> Result<Response, ProviderError> {
+        let Some(login) = &self.origin.login else {
+            return self.exchange(method, body, accept, limit, None).await;
+        };
+        let explain = |trouble: Trouble| trouble.explain(&self.origin);
+        let access = login.access(None).await.map_err(explain)?;
+        let asked = self.exchange(method.clone(), body.clone(), accept, limit, Some(&access));
+        let response = asked.await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        let access = login.access(Some(&access)).await.map_err(explain)?;
+        self.exchange(method, body, accept, limit, Some(&access)).await
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        body: Option<Bytes>,
+        accept: &'static str,
+        limit: Duration,
+        access: Option<&Access>,
+    ) -> Result<Response, ProviderError> {
         let client = self.client().map_err(|reason| classify::rejected(&self.origin, reason))?;
         let mut headers = self.headers.clone();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if let Some(access) = access {
+            add_access(&mut headers, access)
+                .map_err(|what| classify::rejected(&self.origin, what))?;
+        }
         let mut request = client.request(method, self.url.clone()).headers(headers);
         if let Some(body) = body {
             request = request.body(body);
@@ -167,6 +202,23 @@ impl Endpoint {
         }
         builder.build().map_err(|error| classify::chain(&error))
     }
+}
+
+/// What says whose request it is.
+fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static str> {
+    let odd = "the login has characters that no header can carry";
+    let bearer = format!("Bearer {}", access.token.expose_secret());
+    let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| odd)?;
+    bearer.set_sensitive(true);
+    headers.insert(AUTHORIZATION, bearer);
+    if let Some(account) = &access.account {
+        let account = HeaderValue::from_str(account).map_err(|_| odd)?;
+        headers.insert("chatgpt-account-id", account);
+    }
+    if access.fedramp {
+        headers.insert("x-openai-fedramp", HeaderValue::from_static("true"));
+    }
+    Ok(())
 }
 
 fn parse_url(profile: &Profile, path: &str) -> Result<Url, Failure> {

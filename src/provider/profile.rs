@@ -12,6 +12,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::failure::{Exit, Failure};
+use crate::provider::codex::{self, Login};
 use crate::provider::presets;
 
 /// What a server speaks.
@@ -28,6 +29,8 @@ pub enum Protocol {
     /// Anthropic Messages.
     #[serde(rename = "anthropic")]
     Messages,
+    /// Responses with the login of the Codex program.
+    Codex,
 }
 
 impl Protocol {
@@ -35,7 +38,7 @@ impl Protocol {
     pub(crate) fn call_path(self, base: &str) -> &'static str {
         match self {
             Protocol::ChatCompletions => "/chat/completions",
-            Protocol::Responses => "/responses",
+            Protocol::Responses | Protocol::Codex => "/responses",
             Protocol::Messages if ends_with_version(base) => "/messages",
             Protocol::Messages => "/v1/messages",
         }
@@ -45,7 +48,10 @@ impl Protocol {
     pub(crate) fn list_path(self, base: &str) -> &'static str {
         match self {
             Protocol::Messages if !ends_with_version(base) => "/v1/models",
-            Protocol::ChatCompletions | Protocol::Responses | Protocol::Messages => "/models",
+            Protocol::ChatCompletions
+            | Protocol::Responses
+            | Protocol::Codex
+            | Protocol::Messages => "/models",
         }
     }
 }
@@ -85,6 +91,8 @@ pub struct Profile {
     pub timeouts: Timeouts,
     /// Whether the model takes images, as far as that is known.
     pub sight: Sight,
+    /// The login that requests are sent with, instead of a key.
+    pub login: Option<Arc<Login>>,
 }
 
 /// Whether a model takes images: found out when there is one.
@@ -169,6 +177,8 @@ pub struct Quirks {
     pub reasoning_summary: Option<String>,
     /// The model does not think, and its server does not like to be asked about it.
     pub no_reasoning: bool,
+    /// Ask the model for one call at a time.
+    pub one_call_at_a_time: bool,
 }
 
 /// How long silence is borne. A reply as a whole may take as long as it likes.
@@ -256,7 +266,14 @@ impl Profile {
             stream: true,
             timeouts: Timeouts::default(),
             sight: Sight::default(),
+            login: None,
         }
+    }
+
+    /// Whether a reply is streamed. `wanted`: whether anybody wants its deltas.
+    pub(crate) fn streams(&self, wanted: bool) -> bool {
+        // Its server knows nothing else.
+        self.login.is_some() || (wanted && self.stream)
     }
 
     /// The address without the path of a call: some people give the address of the one call
@@ -283,6 +300,10 @@ impl Profile {
             })?),
             None => presets::preset(name),
         };
+        let protocol = settings.protocol.or(preset.map(|preset| preset.protocol));
+        if protocol == Some(Protocol::Codex) {
+            return Profile::with_login(name, settings, environment);
+        }
         let Some(base_url) =
             settings.base_url.or_else(|| preset.and_then(|p| p.base_url).map(str::to_owned))
         else {
@@ -308,7 +329,6 @@ impl Profile {
             )
             .fix(format!("set {variable}, or providers.{name}.apiKey in your own configuration")));
         }
-        let protocol = settings.protocol.or(preset.map(|preset| preset.protocol));
         Ok(Profile {
             name: name.to_owned(),
             protocol: protocol.unwrap_or_default(),
@@ -324,7 +344,48 @@ impl Profile {
             stream: settings.stream.unwrap_or(true),
             timeouts: settings.timeouts.unwrap_or_default(),
             sight: Sight::default(),
+            login: None,
         })
+    }
+
+    /// The login goes to its own servers: no configuration leads it elsewhere, and no key takes
+    /// its place.
+    fn with_login(
+        name: &str,
+        settings: Settings,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Profile, Failure> {
+        let odd = [
+            ("baseURL", settings.base_url.is_some(), "the login is sent to its own server only"),
+            ("apiKey", settings.api_key.is_some(), "a key is billed differently from the login"),
+            ("apiKeyEnv", settings.api_key_env.is_some(), "a key is billed differently"),
+            ("auth", settings.auth.is_some(), "the login has its own way"),
+        ];
+        if let Some((key, _, why)) = odd.into_iter().find(|(_, is_set, _)| *is_set) {
+            let what = format!("provider \"{name}\" uses the ChatGPT login, and has {key}");
+            return Err(Failure::new("CFG033", Exit::Configuration, what)
+                .at(format!("providers.{name}.{key}"))
+                .because(why)
+                .fix("remove it; for a key, use the type openai-responses"));
+        }
+        let login = Login::of(name, environment)?;
+        let preset = presets::preset("codex");
+        let model = settings.model.or_else(|| preset.and_then(|p| p.model).map(str::to_owned));
+        let Some(model) = model else {
+            return Err(missing(name, "model", "the name of a model of that server"));
+        };
+        let mut profile = Profile::new(name, login.base_url(), &model, None);
+        profile.protocol = Protocol::Codex;
+        profile.auth = Some(Auth::None);
+        let own = settings.headers.into_iter();
+        let given = codex::headers(&login).map(|(name, value)| (name.to_owned(), value.into()));
+        profile.headers = own.chain(given).collect();
+        profile.quirks =
+            settings.quirks.or_else(|| preset.map(presets::Preset::quirks)).unwrap_or_default();
+        profile.max_tokens = settings.max_tokens;
+        profile.timeouts = settings.timeouts.unwrap_or_default();
+        profile.login = Some(login);
+        Ok(profile)
     }
 }
 

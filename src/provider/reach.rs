@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::failure::Failure;
-use crate::provider::anthropic::Anthropic;
 use crate::provider::http::Endpoint;
+use crate::provider::live;
 use crate::provider::openai_compatible::classify;
 use crate::provider::profile::{Profile, Protocol};
 
@@ -29,6 +29,8 @@ pub enum Reached {
     Listed(Option<bool>),
     /// It answers, but has no list of models.
     WithoutList,
+    /// There is a login, and it is good; its server was asked for nothing.
+    LoggedIn,
     /// It answers with an error, or nobody answers.
     Failed {
         /// The class of the error, as a run would name it.
@@ -44,6 +46,11 @@ pub async fn reach(profile: &Profile, limit: Duration) -> Result<Reached, Failur
     profile.base_url = profile.base().to_owned();
     let endpoint = Endpoint::new(&profile, profile.protocol.list_path(&profile.base_url))?;
     let asked = timeout(limit, async {
+        if let Some(login) = &profile.login {
+            let Err(trouble) = login.access(None).await else { return Ok(Reached::LoggedIn) };
+            let error = trouble.explain(&endpoint.origin);
+            return Ok(Reached::Failed { class: error.class(), cause: error.chain() });
+        }
         if profile.protocol == Protocol::Messages
             && let Some(answer) = count(&profile).await?
         {
@@ -61,7 +68,7 @@ pub async fn reach(profile: &Profile, limit: Duration) -> Result<Reached, Failur
 /// Lets the server count the tokens of a greeting: it costs nothing, and its list of models comes
 /// in pages. `None`: it does not count, or not for this model.
 async fn count(profile: &Profile) -> Result<Option<Reached>, Failure> {
-    let provider = Anthropic::new(profile.clone())?;
+    let provider = live(profile.clone())?;
     let greeting = Message::User { content: vec![ContentPart::text("Hello")] };
     let tools: [ToolSpec; 0] = [];
     let request = Request {
@@ -71,7 +78,7 @@ async fn count(profile: &Profile) -> Result<Option<Reached>, Failure> {
         tokens_max: None,
         temperature: None,
     };
-    Ok(match provider.count_tokens(&request).await {
+    Ok(match provider.count_tokens(request).await {
         Ok(_) => Some(Reached::Listed(Some(true))),
         Err(ProviderError::Rejected { .. } | ProviderError::Broken { .. }) => None,
         Err(error) => Some(Reached::Failed { class: error.class(), cause: error.chain() }),
@@ -165,7 +172,9 @@ mod tests {
                 .collect();
             let all = match protocol {
                 Protocol::Messages => vec!["/v1/messages/count_tokens", "/v1/models"],
-                Protocol::ChatCompletions | Protocol::Responses => vec!["/v1/models"],
+                Protocol::ChatCompletions | Protocol::Responses | Protocol::Codex => {
+                    vec!["/v1/models"]
+                }
             };
             assert_eq!(paths, all[..count]);
         }

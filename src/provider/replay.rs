@@ -38,24 +38,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use posse_actors::conversation::{Reasoning, Usage};
 use posse_actors::ports::{
     Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
-use crate::provider::decode::{self, Source};
+use crate::provider::decode::{self, Patience, Source};
 use crate::provider::http::Origin;
 use crate::provider::openai_compatible::classify;
 use crate::provider::openai_compatible::reply::Reply;
 use crate::provider::replay::key::Key;
 use crate::provider::replay::recorder::Recorder;
+use crate::provider::watch::Brought;
 
 /// What stands for the path of the workspace.
 pub const WORKSPACE: &str = "${WORKSPACE}";
 
 /// Bytes that a cassette may have.
 const CASSETTE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// A tape is never silent.
+const PATIENCE: Patience =
+    Patience { silence: Duration::from_mins(1), idle: Duration::from_mins(1) };
 
 /// The version of the format that is written.
 const VERSION: u32 = 1;
@@ -71,6 +77,26 @@ struct Header {
 struct Exchange {
     request: Key,
     reply: RecordedReply,
+    /// What a stream of Chat Completions cannot say. Cassettes written by hand have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept: Option<Kept>,
+}
+
+/// What a reply had in its own dialect: signed and encrypted thinking, and all of its figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reasoning: Option<Reasoning>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+}
+
+impl Kept {
+    /// With `from` in its texts written as `to`.
+    fn with(&self, from: &str, to: &str) -> Option<Kept> {
+        let json = serde_json::to_string(self).ok()?;
+        serde_json::from_str(&json.replace(from, to)).ok()
+    }
 }
 
 /// A reply as it arrived.
@@ -183,15 +209,21 @@ impl Provider for Replay {
     ) -> PortFuture<Result<Completion, ProviderError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let mut tape = Tape(shared.find(&request)?);
+            let (chunks, kept) = shared.find(&request)?;
+            let mut tape = Tape(chunks);
             let wanted = request.stream.then_some(&deltas);
-            decode::read::<Reply>(&mut tape, &shared.origin, Duration::from_mins(1), wanted).await
+            let reply = decode::read::<Reply>(&mut tape, &shared.origin, PATIENCE, wanted).await;
+            let mut reply = reply?;
+            if let Some(Kept { reasoning, usage }) = kept {
+                (reply.message.reasoning, reply.usage) = (reasoning, usage);
+            }
+            Ok(reply)
         })
     }
 }
 
 impl Shared {
-    fn find(&self, request: &Request) -> Result<VecDeque<Bytes>, ProviderError> {
+    fn find(&self, request: &Request) -> Result<(VecDeque<Bytes>, Option<Kept>), ProviderError> {
         let key = Key::of(request, &self.workspace);
         let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |exchange: &Exchange| exchange.request.fits(&key);
@@ -211,10 +243,12 @@ impl Shared {
         let (exchange, used) = &mut exchanges[at];
         *used = true;
         let localised = |text: &str| Bytes::from(text.replace(WORKSPACE, &self.workspace));
-        Ok(match &exchange.reply {
+        let chunks = match &exchange.reply {
             RecordedReply::Sse(chunks) => chunks.iter().map(|chunk| localised(chunk)).collect(),
             RecordedReply::Json(object) => [localised(object.get())].into(),
-        })
+        };
+        let kept = exchange.kept.as_ref().and_then(|kept| kept.with(WORKSPACE, &self.workspace));
+        Ok((chunks, kept))
     }
 }
 
@@ -222,7 +256,7 @@ impl Shared {
 struct Tape(VecDeque<Bytes>);
 
 impl Source for Tape {
-    async fn next(&mut self) -> Result<Option<Bytes>, String> {
+    async fn next(&mut self) -> Brought {
         // Recorded chunks arrive one by one, as those of a connection do.
         tokio::task::yield_now().await;
         Ok(self.0.pop_front())

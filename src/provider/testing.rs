@@ -1,6 +1,7 @@
 //! A server on loopback that says exactly these bytes, and a way to ask it.
 
 pub(crate) mod histories;
+pub(crate) mod replies;
 pub(crate) mod strict;
 
 mod cuts;
@@ -55,18 +56,29 @@ impl Drop for Server {
     }
 }
 
+/// What is done with a request; `None`: its connection ends.
+type Answers = Arc<Mutex<dyn FnMut(&Seen) -> Option<Vec<Step>> + Send>>;
+
 impl Server {
     pub(crate) async fn start(scripts: impl IntoIterator<Item = Vec<Step>>) -> Server {
+        let mut scripts = scripts.into_iter().collect::<VecDeque<_>>();
+        Server::answering(move |_| scripts.pop_front()).await
+    }
+
+    /// A server that looks at a request before it answers.
+    pub(crate) async fn answering(
+        answers: impl FnMut(&Seen) -> Option<Vec<Step>> + Send + 'static,
+    ) -> Server {
+        let answers: Answers = Arc::new(Mutex::new(answers));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let scripts = Arc::new(Mutex::new(scripts.into_iter().collect::<VecDeque<_>>()));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(Mutex::new(0));
         let (all, count) = (Arc::clone(&seen), Arc::clone(&connections));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 *count.lock().unwrap() += 1;
-                tokio::spawn(serve(stream, Arc::clone(&scripts), Arc::clone(&all)));
+                tokio::spawn(serve(stream, Arc::clone(&answers), Arc::clone(&all)));
             }
         });
         Server { address, seen, connections, task }
@@ -89,14 +101,10 @@ impl Server {
     }
 }
 
-async fn serve(
-    mut stream: TcpStream,
-    scripts: Arc<Mutex<VecDeque<Vec<Step>>>>,
-    seen: Arc<Mutex<Vec<Seen>>>,
-) {
+async fn serve(mut stream: TcpStream, answers: Answers, seen: Arc<Mutex<Vec<Seen>>>) {
     while let Some(request) = read_request(&mut stream).await {
-        seen.lock().unwrap().push(request);
-        let Some(script) = scripts.lock().unwrap().pop_front() else { return };
+        seen.lock().unwrap().push(request.clone());
+        let Some(script) = (answers.lock().unwrap())(&request) else { return };
         for step in script {
             match step {
                 Step::Send(bytes) => {

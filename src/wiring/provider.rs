@@ -30,15 +30,18 @@ pub(crate) fn choose(
     let kind = configured.and_then(|profile| profile.kind.as_deref());
     match kind {
         Some("replay") => replayed(name, configured, workspace),
-        None | Some("openai-compatible" | "openai-responses" | "anthropic") => {
+        None | Some("openai-compatible" | "openai-responses" | "anthropic" | "codex") => {
             let mut profile = profile(name, settings, environment)?;
             profile.sight = sight(settings, name, &profile.model);
+            if let Some(login) = &profile.login {
+                login.check()?;
+            }
             live(profile)
         }
         Some(other) => {
             let what = format!("providers.{name}.type \"{other}\" is not available yet");
             Err(Failure::new("CFG022", Exit::Configuration, what)
-                .fix("use \"openai-compatible\", \"openai-responses\" or \"anthropic\""))
+                .fix("use \"openai-compatible\", \"openai-responses\", \"anthropic\" or \"codex\""))
         }
     }
 }
@@ -115,7 +118,7 @@ pub(crate) fn profile(
 fn adapt(profile: &mut Profile, settings: &Settings) {
     let vendor = match profile.protocol {
         Protocol::ChatCompletions => return,
-        Protocol::Responses => "openai",
+        Protocol::Responses | Protocol::Codex => "openai",
         Protocol::Messages => "anthropic",
     };
     let models = Catalog::new(&settings.models);

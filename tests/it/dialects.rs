@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::posse::{Machine, side_by_side};
 
 #[path = "../../src/provider/testing/strict.rs"]
-mod strict;
+pub(crate) mod strict;
 
 const MESSAGES: &str = include_str!("../../src/provider/anthropic/fixtures/thinking_and_calls.sse");
 const RESPONSES: &str =

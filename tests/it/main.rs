@@ -26,6 +26,8 @@ mod hostile;
 mod arguments;
 // Whole tasks in the other protocols.
 mod dialects;
+// The login of another program.
+mod codex;
 // Images, odd names, second names.
 mod files;
 // Servers that fail, lie or send rubbish.

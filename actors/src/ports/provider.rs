@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::conversation::{AssistantMessage, Message, StopReason, Usage};
+use crate::conversation::{AssistantMessage, ContentPart, Message, StopReason, Usage};
 use crate::ledger::Price;
 use crate::ports::tool::ToolSpec;
 use crate::ports::{BoxError, PortFuture};
@@ -28,6 +28,67 @@ pub trait Provider: Send + Sync + 'static {
         request: Request,
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>>;
+
+    /// How many tokens `request` has: as the server counts them, where it does that for nothing,
+    /// or as good as can be told without asking anybody. Errors are the server's.
+    fn count_tokens(&self, request: Request) -> PortFuture<Result<TokenCount, ProviderError>> {
+        let counted = TokenCount::estimate(&request);
+        Box::pin(std::future::ready(Ok(counted)))
+    }
+}
+
+/// How large a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenCount {
+    /// Tokens.
+    pub tokens: u64,
+    /// Whether somebody counted them.
+    pub is_exact: bool,
+}
+
+impl TokenCount {
+    /// Bytes of English text or code in a token, as vendors tell their users.
+    const BYTES_PER_TOKEN: usize = 4;
+    /// Tokens of an image: what the largest that is taken in one piece costs.
+    const TOKENS_PER_IMAGE: u64 = 1600;
+    /// Tokens around a message.
+    const TOKENS_PER_MESSAGE: u64 = 4;
+
+    /// A guess from the lengths of what `request` says.
+    pub fn estimate(request: &Request) -> TokenCount {
+        let mut bytes = 0;
+        let mut tokens = 0;
+        let mut parts = |parts: &[ContentPart], bytes: &mut usize| {
+            for part in parts {
+                match part {
+                    ContentPart::Text { text } => *bytes += text.len(),
+                    ContentPart::ImageUrl { .. } => tokens += TokenCount::TOKENS_PER_IMAGE,
+                }
+            }
+        };
+        for message in &request.messages {
+            match &**message {
+                Message::System { content } => bytes += content.len(),
+                Message::User { content } => parts(content, &mut bytes),
+                Message::Assistant(said) => {
+                    bytes += said.content.as_ref().map_or(0, String::len);
+                    let calls = said.tool_calls.iter();
+                    bytes +=
+                        calls.map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
+                }
+                Message::Tool { name, content, .. } => {
+                    bytes += name.len();
+                    parts(content, &mut bytes);
+                }
+            }
+        }
+        for tool in request.tools.iter() {
+            bytes += tool.name.len() + tool.description.len() + tool.parameters.to_string().len();
+        }
+        let counted = bytes.div_ceil(TokenCount::BYTES_PER_TOKEN) as u64;
+        let around = TokenCount::TOKENS_PER_MESSAGE * request.messages.len() as u64;
+        TokenCount { tokens: tokens + counted + around, is_exact: false }
+    }
 }
 
 /// Who a provider is.
@@ -266,5 +327,34 @@ impl ProviderError {
             source = error.source();
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_grows_with_what_is_said_and_never_claims_to_be_exact() {
+        let image = ContentPart::ImageUrl { url: "data:,".to_owned(), detail: None };
+        let said = |content: Vec<ContentPart>| Arc::new(Message::User { content });
+        let table = [
+            (vec![], 0),
+            (vec![said(vec![ContentPart::text("12345678")])], 6),
+            (vec![said(vec![ContentPart::text("123456789")])], 7),
+            (vec![said(vec![image.clone()]), said(vec![ContentPart::text("1234")])], 1609),
+        ];
+        for (messages, expected) in table {
+            let tools: [ToolSpec; 0] = [];
+            let request = Request {
+                messages,
+                tools: Arc::new(tools),
+                stream: false,
+                tokens_max: None,
+                temperature: None,
+            };
+            let counted = TokenCount::estimate(&request);
+            assert_eq!(counted, TokenCount { tokens: expected, is_exact: false });
+        }
     }
 }

@@ -121,8 +121,8 @@ impl Assembly for Reply {
         Ok(())
     }
 
-    fn take_deltas(&mut self) -> Vec<Delta> {
-        std::mem::take(&mut self.deltas)
+    fn deltas(&mut self) -> &mut Vec<Delta> {
+        &mut self.deltas
     }
 
     fn is_finished(&self) -> bool {

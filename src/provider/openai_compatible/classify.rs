@@ -78,7 +78,66 @@ pub(crate) fn transport(origin: &Origin, error: reqwest::Error) -> ProviderError
     if lower.contains("proxy auth") || lower.contains("407") {
         return rejected(origin, format!("the proxy wants credentials: {text}"));
     }
-    ProviderError::Unreachable { source: Cause::boxed(origin, text) }
+    let known = sentence(&error, &lower, &origin.address);
+    // What has no sentence of its own is told by who saw it first.
+    let innermost = || text.rsplit(": ").next().unwrap_or(&text).to_owned();
+    let what = known
+        .unwrap_or_else(|| format!("the connection to {} failed: {}", origin.address, innermost()));
+    ProviderError::Unreachable { source: Cause::boxed(origin, what) }
+}
+
+/// Why nobody was reached, and what to do about it, in one sentence. `lower`: the chain of
+/// `error` in lower case, as names that are not known have no kind of their own.
+fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String> {
+    use std::io::ErrorKind as Kind;
+    if lower.contains("dns error") || lower.contains("failed to lookup") {
+        return Some(format!(
+            "the host of {address} is not known here: check the network, or correct baseURL"
+        ));
+    }
+    let kind = io_kind(error);
+    Some(match kind {
+        Some(Kind::ConnectionRefused) => format!(
+            "nothing listens at {address} (connection refused): start the server, or correct \
+             baseURL"
+        ),
+        Some(Kind::NetworkUnreachable | Kind::HostUnreachable | Kind::NetworkDown) => {
+            format!("there is no way to {address} from here: check the network")
+        }
+        Some(Kind::TimedOut) => not_in_time(address),
+        _ if error.is_timeout() => not_in_time(address),
+        Some(
+            Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::BrokenPipe
+            | Kind::UnexpectedEof,
+        ) => format!("{address} closed the connection without an answer"),
+        _ if lower.contains("connection closed before") => {
+            format!("{address} closed the connection without an answer")
+        }
+        _ => return None,
+    })
+}
+
+fn not_in_time(address: &str) -> String {
+    format!("no connection to {address} in time: check the network, a firewall, or the proxy")
+}
+
+/// What the system said, wherever in the chain it stands.
+fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
+    let mut source = Some(error);
+    let mut kind = None;
+    while let Some(error) = source {
+        source = match error.downcast_ref::<std::io::Error>() {
+            Some(io) => {
+                kind = Some(io.kind());
+                // The source of an I/O error is the source of what it wraps.
+                io.get_ref().map(|inner| inner as &(dyn Error + 'static))
+            }
+            None => error.source(),
+        };
+    }
+    kind
 }
 
 /// The whole chain of an error in one line.
@@ -248,7 +307,9 @@ fn read_report(body: &[u8]) -> Report {
         }
     }
     report.status = report.status.filter(|status| (400..600).contains(status));
-    report.retry_after = wording::wait_in(&text);
+    let told = error.get("resets_in_seconds").and_then(serde_json::Value::as_f64);
+    let told = told.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).filter(is_sane);
+    report.retry_after = told.or_else(|| wording::wait_in(&text));
     report
 }
 

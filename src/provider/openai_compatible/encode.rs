@@ -14,9 +14,10 @@ use serde::Serialize;
 
 use crate::provider::attempt::Body;
 use crate::provider::histories::{Before, Grouping, Histories, History};
+use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible::encode::message::write_group;
 use crate::provider::pictures::{Shown, View};
-use crate::provider::profile::{Quirks, Sight};
+use crate::provider::profile::{Profile, Quirks, Sight};
 use crate::provider::tame::{write_json, write_marked};
 
 /// Writes the requests of one profile.
@@ -26,6 +27,7 @@ pub(crate) struct Encoder {
     quirks: Quirks,
     sight: Sight,
     max_tokens: Option<u64>,
+    owner: Owner,
     kept: Mutex<Kept>,
 }
 
@@ -37,13 +39,15 @@ struct Kept {
 
 impl Encoder {
     /// An encoder that has seen nothing.
-    pub(crate) fn new(
-        model: &str,
-        quirks: Quirks,
-        sight: Sight,
-        max_tokens: Option<u64>,
-    ) -> Encoder {
-        Encoder { model: model.to_owned(), quirks, sight, max_tokens, kept: Mutex::default() }
+    pub(crate) fn new(profile: &Profile, owner: Owner) -> Encoder {
+        Encoder {
+            model: profile.model.clone(),
+            quirks: profile.quirks.clone(),
+            sight: profile.sight.clone(),
+            max_tokens: profile.max_tokens,
+            owner,
+            kept: Mutex::default(),
+        }
     }
 
     /// The body of `request`; or why there is none, if the user shows images to a model that
@@ -53,7 +57,7 @@ impl Encoder {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = &mut *kept;
         let tools = tools_json(&mut kept.tools, &request.tools);
-        let groups = Groups { quirks: &self.quirks, blind: shown.blind };
+        let groups = Groups { quirks: &self.quirks, owner: &self.owner, blind: shown.blind };
         let history = kept.histories.of(&request.messages, &mut shown, &groups);
         let mut body = Vec::with_capacity(history.json.len() + tools.len() + 512);
         self.write_head(&mut body, request, stream, tools);
@@ -125,6 +129,7 @@ fn write_with_marks(body: &mut Vec<u8>, history: &History) {
 /// One message, or an assistant's message with the results behind it.
 struct Groups<'q> {
     quirks: &'q Quirks,
+    owner: &'q Owner,
     blind: bool,
 }
 
@@ -134,7 +139,8 @@ impl Grouping for Groups<'_> {
     }
 
     fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool {
-        write_group(json, group, &View::new(self.quirks, self.blind, before.left_out));
+        let view = View::new(self.quirks, self.blind, before.left_out);
+        write_group(json, group, self.owner, &view);
         false
     }
 }

@@ -7,6 +7,7 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
 };
 use posse_actors::ports::{Completion, Delta};
+use serde_json::Value;
 
 use crate::provider::decode::{Assembly, Fault, Step};
 use crate::provider::lenient::{mended, parse, within};
@@ -30,6 +31,10 @@ const WITHHELD: &[&str] = &[
     "spii",
     "recitation",
 ];
+
+/// How Gemini says that a call of the reply was none.
+const NO_CALL: &[&str] =
+    &["function_call_filter", "malformed_function_call", "unexpected_tool_call"];
 
 /// How pieces are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +69,8 @@ struct CallInPieces {
     id: String,
     name: String,
     arguments: String,
+    /// What the server wants to see again beside it.
+    extra: Option<Value>,
 }
 
 impl Reply {
@@ -93,6 +100,13 @@ impl Reply {
         }
         if self.model.is_none() && !chunk.model.as_str().is_empty() {
             self.model = Some(chunk.model.as_str().to_owned());
+        }
+        if let Some(feedback) = chunk.prompt_feedback.0
+            && !feedback.block_reason.as_str().is_empty()
+        {
+            self.finish = Some(format!("content_filter: {}", feedback.block_reason.as_str()));
+            self.has_choice = true;
+            has_content = true;
         }
         let Some(choice) = choice else { return Ok(has_content) };
         let piece = match mode {
@@ -183,7 +197,9 @@ impl Reply {
             }),
         };
         let known = known.filter(|at| self.calls[*at].is_continued_by(id, name));
-        self.arguments_bytes += arguments.len();
+        let extra = piece.extra_content.map_or("", |raw| raw.get());
+        self.arguments_bytes += arguments.len() + extra.len();
+        let extra = serde_json::from_str(extra).ok().filter(Value::is_object);
         match known {
             Some(at) => {
                 let call = &mut self.calls[at];
@@ -194,6 +210,7 @@ impl Reply {
                     name.clone_into(&mut call.name);
                 }
                 call.arguments.push_str(&arguments);
+                call.extra = extra.or(call.extra.take());
             }
             None if self.calls.len() >= CALLS_MAX => {
                 return Err(Fault::TooLarge("the reply has more than 1024 calls"));
@@ -203,6 +220,7 @@ impl Reply {
                 id: id.to_owned(),
                 name: name.to_owned(),
                 arguments: arguments.into_owned(),
+                extra,
             }),
         }
         Ok(())
@@ -222,8 +240,8 @@ impl Assembly for Reply {
         if self.has_choice { Ok(()) } else { Err(Fault::Senseless("the reply has no choices")) }
     }
 
-    fn take_deltas(&mut self) -> Vec<Delta> {
-        std::mem::take(&mut self.deltas)
+    fn deltas(&mut self) -> &mut Vec<Delta> {
+        &mut self.deltas
     }
 
     fn is_finished(&self) -> bool {
@@ -250,6 +268,7 @@ impl Assembly for Reply {
                 StopReason::ContentFilter
             }
             "error" => StopReason::Error,
+            odd if NO_CALL.iter().any(|word| odd.starts_with(word)) => StopReason::Error,
             _ if !self.calls.is_empty() => StopReason::ToolUse,
             _ if self.text.is_empty() && !self.refusal.is_empty() => StopReason::ContentFilter,
             "tool_calls" | "function_call" if self.text.is_empty() => StopReason::Error,
@@ -263,10 +282,14 @@ impl Assembly for Reply {
             | StopReason::Error => Vec::new(),
         };
         let text = if self.text.is_empty() { self.refusal } else { self.text };
-        let reasoning = (!self.thinking.is_empty()).then(|| Reasoning {
+        // One for each call, so that each finds its own again.
+        let extras: Vec<Value> =
+            calls.iter().map(|call| call.extra.clone().unwrap_or_default()).collect();
+        let opaque = extras.iter().any(Value::is_object).then_some(Value::Array(extras));
+        let reasoning = (!self.thinking.is_empty() || opaque.is_some()).then(|| Reasoning {
             text: self.thinking,
             field: self.thinking_field.map(str::to_owned),
-            opaque: None,
+            opaque,
         });
         Ok(Completion {
             message: AssistantMessage {

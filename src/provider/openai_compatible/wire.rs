@@ -17,6 +17,16 @@ pub(crate) struct Chunk<'a> {
     pub(crate) usage: Object<UsageWire>,
     #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
+    /// Gemini's, where it says nothing to a prompt.
+    #[serde(borrow, rename = "promptFeedback", alias = "prompt_feedback")]
+    pub(crate) prompt_feedback: Object<Feedback<'a>>,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct Feedback<'a> {
+    #[serde(borrow, rename = "blockReason", alias = "block_reason")]
+    pub(crate) block_reason: Text<'a>,
 }
 
 /// The first of the alternatives is the only one that is asked for.
@@ -71,6 +81,9 @@ pub(crate) struct CallPiece<'a> {
     pub(crate) id: Text<'a>,
     #[serde(borrow)]
     pub(crate) function: Object<FunctionPiece<'a>>,
+    /// What the server wants to see again beside the call, such as Gemini's signed thinking.
+    #[serde(borrow)]
+    pub(crate) extra_content: Option<&'a RawValue>,
 }
 
 /// A piece of what is called.

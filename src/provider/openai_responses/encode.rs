@@ -27,6 +27,9 @@ const REPLY_TOKENS_MIN: u64 = 16;
 const GO_ON: &[u8] =
     br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Go on."}]}"#;
 
+/// What a model is told where nobody told it anything and its server insists.
+const NO_INSTRUCTIONS: &str = "Follow the conversation.";
+
 /// Writes the requests of one profile.
 #[derive(Debug)]
 pub(crate) struct Encoder {
@@ -35,6 +38,8 @@ pub(crate) struct Encoder {
     sight: Sight,
     max_tokens: Option<u64>,
     owner: Owner,
+    /// Which installation asks, where requests go with a login.
+    installation: Option<String>,
     kept: Mutex<Kept>,
 }
 
@@ -53,6 +58,7 @@ impl Encoder {
             sight: profile.sight.clone(),
             max_tokens: profile.max_tokens,
             owner,
+            installation: profile.login.as_ref().map(|login| login.installation_id()),
             kept: Mutex::default(),
         }
     }
@@ -91,10 +97,23 @@ impl Encoder {
             if !self.quirks.omit_tool_choice {
                 body.extend_from_slice(b",\"tool_choice\":\"auto\"");
             }
+            if self.quirks.one_call_at_a_time {
+                body.extend_from_slice(b",\"parallel_tool_calls\":false");
+            }
         }
+        if let Some(installation) = &self.installation {
+            body.extend_from_slice(b",\"client_metadata\":{\"x-codex-installation-id\":");
+            write_json(&mut body, installation);
+            body.push(b'}');
+        }
+        let instructions = match &self.installation {
+            // This server insists.
+            Some(_) if instructions.is_empty() => NO_INSTRUCTIONS,
+            Some(_) | None => instructions.as_str(),
+        };
         if !instructions.is_empty() {
             body.extend_from_slice(b",\"instructions\":");
-            write_json(&mut body, &instructions);
+            write_json(&mut body, instructions);
         }
         body.extend_from_slice(b",\"input\":[");
         let is_empty = history.json.is_empty();

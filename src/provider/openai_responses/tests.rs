@@ -1,17 +1,19 @@
 //! The adapter against a server that says exact bytes: replies as they were recorded, and what is
 //! made of them.
 
-use std::fmt::Write as _;
+use std::sync::Arc;
 
 use posse_actors::conversation::{Message, StopReason};
-use posse_actors::ports::{Delta, ProviderError};
+use posse_actors::ports::ProviderError;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::decode::Assembly;
 use crate::provider::live;
 use crate::provider::profile::{Protocol, Settings};
+use crate::provider::testing::replies::{
+    self, Asked, class_and_cause, edited, edits, joined, put_together, recorded, shown,
+};
 use crate::provider::testing::{Server, Step, answer, ask, request, stream, stream_head};
 
 macro_rules! fixture {
@@ -23,45 +25,12 @@ macro_rules! fixture {
 const CALLS: &str = include_str!("fixtures/thinking_and_calls.sse");
 
 fn profile(server: &Server) -> Profile {
-    Profile { protocol: Protocol::Responses, ..server.profile() }
+    replies::profile(server, Protocol::Responses)
 }
 
 /// Asks a server that plays `script` once.
-async fn once(script: Vec<Step>) -> (Result<Completion, ProviderError>, Vec<Delta>) {
-    let server = Server::start([script]).await;
-    let provider = OpenAiResponses::new(profile(&server)).unwrap();
-    ask(&provider, request("hi")).await
-}
-
-fn shown(reply: &Result<Completion, ProviderError>) -> String {
-    match reply {
-        Ok(reply) => {
-            let mut text = String::new();
-            let Completion { message, stop_reason, usage, model } = reply;
-            writeln!(text, "{stop_reason:?} {model:?}").unwrap();
-            writeln!(text, "{}", serde_json::to_string_pretty(message).unwrap()).unwrap();
-            writeln!(text, "{}", serde_json::to_string(usage).unwrap()).unwrap();
-            text
-        }
-        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => {
-            format!("{source} ({partial:?})\n")
-        }
-        Err(error) => format!("{}: {}\n", error.class(), error.chain()),
-    }
-}
-
-/// How deltas are cut depends on how bytes arrive; what is in them does not.
-fn joined(deltas: &[Delta]) -> String {
-    let (mut thinking, mut text) = (String::new(), String::new());
-    for delta in deltas {
-        match delta {
-            Delta::Text(piece) => text.push_str(piece),
-            Delta::Thinking(piece) => thinking.push_str(piece),
-            Delta::Notice(notice) => panic!("{notice}"),
-            Delta::Usage(_) | Delta::Alive => {}
-        }
-    }
-    format!("thinking {thinking:?}, text {text:?}")
+async fn once(script: Vec<Step>) -> Asked {
+    replies::once(Protocol::Responses, script).await
 }
 
 #[tokio::test]
@@ -80,11 +49,7 @@ async fn reads_what_was_recorded() {
         fixture!("open_thinking"),
         fixture!("empty"),
     ];
-    let mut all = String::new();
-    for (name, bytes) in fixtures {
-        let (reply, deltas) = once(stream(bytes)).await;
-        writeln!(all, "== {name}\n{}\n{}", joined(&deltas), shown(&reply)).unwrap();
-    }
+    let all = recorded(Protocol::Responses, &fixtures).await;
     let streamed = once(stream(CALLS)).await;
     for (name, script) in [
         ("whole", answer("200 OK", "", include_str!("fixtures/whole.json"))),
@@ -100,13 +65,13 @@ async fn reads_what_was_recorded() {
 #[tokio::test]
 async fn sends_what_a_server_expects() {
     let server = Server::start([stream(CALLS)]).await;
-    let provider = OpenAiResponses::new(profile(&server)).unwrap();
-    ask(&provider, request("hi")).await.0.unwrap();
+    let provider = live(profile(&server)).unwrap();
+    ask(&*provider, request("hi")).await.0.unwrap();
     let seen = server.seen().remove(0);
     assert!(seen.head.starts_with("POST /v1/responses HTTP/1.1\r\n"), "{}", seen.head);
     assert!(seen.head.contains("authorization: Bearer sk-test-0123456789\r\n"), "{}", seen.head);
     insta::assert_snapshot!(seen.body, @r#"{"model":"some-model","store":false,"stream":true,"include":["reasoning.encrypted_content"],"prompt_cache_key":"posse-c1a7ba0ed4791cca","input":[{"content":[{"text":"hi","type":"input_text"}],"role":"user","type":"message"}]}"#);
-    let shown = format!("{provider:?} {:?}", provider.info());
+    let shown = format!("{:?} {}", provider.info(), provider.account());
     assert!(!shown.contains("0123456789"), "{shown}");
 }
 
@@ -129,16 +94,16 @@ async fn goes_where_the_configuration_says() {
 #[tokio::test]
 async fn sends_thinking_back_as_it_came() {
     let server = Server::start([stream(CALLS), stream(CALLS), stream(CALLS), stream(CALLS)]).await;
-    let provider = OpenAiResponses::new(profile(&server)).unwrap();
+    let provider = live(profile(&server)).unwrap();
     let mut wanted = request("hi");
-    let mut message = ask(&provider, wanted.clone()).await.0.unwrap().message;
+    let mut message = ask(&*provider, wanted.clone()).await.0.unwrap().message;
     for (nth, call) in message.tool_calls.iter_mut().enumerate() {
         call.id = posse_actors::conversation::CallId::new(format!("c{nth}"));
     }
     // As a journal keeps it.
     let kept = serde_json::to_string(&Message::Assistant(message)).unwrap();
     wanted.messages.push(Arc::new(serde_json::from_str(&kept).unwrap()));
-    ask(&provider, wanted.clone()).await.0.unwrap();
+    ask(&*provider, wanted.clone()).await.0.unwrap();
     let said = |nth: usize| {
         let body: Value = serde_json::from_str(&server.seen()[nth].body).unwrap();
         body["input"].clone()
@@ -165,8 +130,8 @@ async fn sends_thinking_back_as_it_came() {
         Profile { model: "other".to_owned(), ..profile(&server) },
     ] {
         let nth = server.seen().len();
-        let other = OpenAiResponses::new(other).unwrap();
-        ask(&other, wanted.clone()).await.0.unwrap();
+        let other = live(other).unwrap();
+        ask(&*other, wanted.clone()).await.0.unwrap();
         assert_eq!(kinds(&said(nth))[1..], rest);
     }
 }
@@ -246,9 +211,7 @@ async fn ends_garbage_with_one_error() {
     ];
     for (script, expected) in table {
         let error = once(script).await.0.unwrap_err();
-        let source = std::error::Error::source(&error).unwrap().to_string();
-        let source = source.strip_prefix("mock: ").expect("names the provider");
-        let shown = format!("{}: {source}", error.class());
+        let shown = class_and_cause(&error);
         assert!(shown.starts_with(expected), "{shown}\n{expected}");
     }
     // A server that forgets to end items whose arguments have an end.
@@ -271,29 +234,10 @@ async fn gives_the_same_reply_however_it_is_cut() {
 
 proptest! {
     #[test]
-    fn survives_events_that_are_almost_right(
-        edits in prop::collection::vec((any::<prop::sample::Index>(), edit()), 1..6),
-    ) {
-        let mut text = CALLS.to_owned();
-        for (at, edit) in edits {
-            let at = text.floor_char_boundary(at.index(text.len()));
-            let end = at + text[at..].chars().next().map_or(0, char::len_utf8);
-            text.replace_range(at..end, edit);
-        }
-        let mut reply = Reply::default();
-        for line in text.lines() {
-            let Some(data) = line.strip_prefix("data: ") else { continue };
-            reply.event("", data).ok();
-        }
-        if let Ok(done) = reply.complete() {
+    fn survives_events_that_are_almost_right(edits in edits()) {
+        if let Some(done) = put_together::<reply::Reply>(&edited(CALLS, edits)) {
             let wants_tools = done.stop_reason == StopReason::ToolUse;
             prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
         }
     }
-}
-
-fn edit() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec![
-        "", "\"", "\\", "{", "}", "[", "]", "null", "7", ",", ":", "\\ud800", "\n", "é", "-1.5e9",
-    ])
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
 use crate::provider::replay::key::{Key, neutral};
-use crate::provider::replay::{Conceal, Exchange, Header, RecordedReply, VERSION};
+use crate::provider::replay::{Conceal, Exchange, Header, Kept, RecordedReply, VERSION, WORKSPACE};
 
 /// Deltas on their way from the provider to whoever wanted them.
 const DELTAS_MAX: usize = 64;
@@ -99,7 +99,13 @@ impl Shared {
     fn write(&self, request: Key, deltas: &[Delta], completion: &Completion) {
         let chunks = stream_of(deltas, completion);
         let chunks = chunks.iter().map(|chunk| neutral(chunk, &self.workspace)).collect();
-        let exchange = Exchange { request, reply: RecordedReply::Sse(chunks) };
+        let Completion { message, usage, .. } = completion;
+        let kept = Kept { reasoning: message.reasoning.clone(), usage: *usage };
+        let kept = match self.workspace.as_str() {
+            workspace if workspace.len() > 1 => kept.with(workspace, WORKSPACE),
+            _ => Some(kept),
+        };
+        let exchange = Exchange { request, reply: RecordedReply::Sse(chunks), kept };
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let line = serde_json::to_value(&exchange).map(|mut exchange| {
             (self.conceal)(&mut exchange);

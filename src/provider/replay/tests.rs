@@ -136,3 +136,39 @@ async fn plays_back_what_it_recorded() {
     let again = recording(provider, &file, Path::new("/tmp/w1"), Box::new(|_| {})).err().unwrap();
     assert_eq!(again.code, "CFG032");
 }
+
+/// What only its server understands comes back as it came, and so do all of the figures.
+#[tokio::test]
+async fn plays_back_every_dialect_with_what_only_its_server_understands() {
+    use crate::provider::profile::Protocol;
+    use crate::provider::testing::replies::profile;
+    let dialects = [
+        (
+            Protocol::Messages,
+            include_str!("../anthropic/fixtures/thinking_and_calls.sse"),
+            "EqoBCkgIARABGAIiQL2UpcVRUvlu==",
+        ),
+        (
+            Protocol::Responses,
+            include_str!("../openai_responses/fixtures/thinking_and_calls.sse"),
+            "gAAAAABpZW5jcnlwdGVk==",
+        ),
+        (
+            Protocol::ChatCompletions,
+            include_str!("../openai_compatible/fixtures/gemini_signed_calls.sse"),
+            "CiQBc2lnbmVk+/==",
+        ),
+    ];
+    for (protocol, events, secret) in dialects {
+        let server = Server::start([stream(events)]).await;
+        let live = crate::provider::live(profile(&server, protocol)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.jsonl");
+        let tape = recording(live, &file, Path::new("/tmp/w1"), Box::new(|_| {})).unwrap();
+        let recorded = ask(&*tape, request("go")).await.0.unwrap();
+        let kept = serde_json::to_string(&recorded.message.reasoning).unwrap();
+        assert!(kept.contains(secret), "{protocol:?} {kept}");
+        let player = open(&file, Path::new("/tmp/w1")).unwrap();
+        assert_eq!(ask(&*player, request("go")).await.0.unwrap(), recorded, "{protocol:?}");
+    }
+}

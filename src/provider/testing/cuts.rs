@@ -17,13 +17,14 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::provider::anthropic;
-use crate::provider::decode::{self, Assembly, Source};
+use crate::provider::decode::{self, Assembly, Patience, Source};
 use crate::provider::http::Origin;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible;
 use crate::provider::openai_responses;
-use crate::provider::profile::{Profile, Quirks, Sight};
+use crate::provider::profile::Profile;
 use crate::provider::testing::strict::{self, assert_valid};
+use crate::provider::watch::Brought;
 
 const TEXT: &str = "I will look at “both”.";
 const THOUGHT: &str = "Two files; I read both.";
@@ -38,7 +39,7 @@ const MESSAGES: &str = include_str!("../anthropic/fixtures/thinking_and_calls.ss
 struct Cut(VecDeque<Bytes>, Result<(), String>);
 
 impl Source for Cut {
-    async fn next(&mut self) -> Result<Option<Bytes>, String> {
+    async fn next(&mut self) -> Brought {
         match self.0.pop_front() {
             Some(chunk) => Ok(Some(chunk)),
             None => self.1.clone().map(|()| None),
@@ -64,7 +65,8 @@ async fn read<A: Assembly>(stream: &str, at: usize, end: Result<(), String>) -> 
     let chunks = stream.as_bytes()[..at].chunks(700).map(Bytes::copy_from_slice).collect();
     let origin = Origin::new("mine", String::new());
     let mut source = Cut(chunks, end);
-    let reply = decode::read::<A>(&mut source, &origin, Duration::from_mins(1), Some(&tx)).await;
+    let patience = Patience { silence: Duration::from_mins(1), idle: Duration::from_mins(1) };
+    let reply = decode::read::<A>(&mut source, &origin, patience, Some(&tx)).await;
     drop(tx);
     let mut said = String::new();
     while let Some(delta) = rx.recv().await {
@@ -162,13 +164,14 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
 
 #[tokio::test]
 async fn chat_completions_cut_at_every_byte() {
-    let encoder =
-        openai_compatible::encode::Encoder::new("m", Quirks::default(), Sight::default(), None);
+    let owner = Owner::new(openai_compatible::PROTOCOL, "mine", "m");
+    let profile = Profile::new("mine", "https://h.example/v1", "m", None);
+    let encoder = openai_compatible::Encoder::new(&profile, owner.clone());
     let dialect = Dialect {
         stream: CHAT,
         check: strict::chat,
         encode: Box::new(move |request| encoder.encode(request, true).unwrap().bytes),
-        owner: Owner::new("none", "mine", "m"),
+        owner,
     };
     cut_everywhere::<openai_compatible::reply::Reply>(&dialect).await;
 }
@@ -178,7 +181,7 @@ async fn anthropic_messages_cut_at_every_byte() {
     let mut profile = Profile::new("mine", "https://h.example/v1", "m", None);
     profile.quirks.thinking_budget = Some(2048);
     let owner = Owner::new(anthropic::PROTOCOL, "mine", "m");
-    let encoder = anthropic::encode::Encoder::new(&profile, owner.clone());
+    let encoder = anthropic::Encoder::new(&profile, owner.clone());
     let dialect = Dialect {
         stream: MESSAGES,
         check: strict::messages,
@@ -192,7 +195,7 @@ async fn anthropic_messages_cut_at_every_byte() {
 async fn openai_responses_cut_at_every_byte() {
     let profile = Profile::new("mine", "https://h.example/v1", "m", None);
     let owner = Owner::new(openai_responses::PROTOCOL, "mine", "m");
-    let encoder = openai_responses::encode::Encoder::new(&profile, owner.clone());
+    let encoder = openai_responses::Encoder::new(&profile, owner.clone());
     let dialect = Dialect {
         stream: RESPONSES,
         check: strict::responses,

@@ -245,6 +245,25 @@ pub(crate) fn responses(request: &Value) -> Verdict {
     ensure(calls.values().all(|answered| *answered), "a call has no result", request)
 }
 
+/// Codex: Responses, as the server behind a `ChatGPT` login takes them.
+pub(crate) fn codex(request: &Value) -> Verdict {
+    responses(request)?;
+    ensure(request["stream"] == true, "it is not streamed", request)?;
+    let instructions = text(request, "instructions")?;
+    ensure(!instructions.trim().is_empty(), "no instructions", request)?;
+    for key in ["max_output_tokens", "temperature", "previous_response_id", "top_p"] {
+        ensure(request[key].is_null(), "a setting that it does not know", request)?;
+    }
+    let tools = request["tools"].as_array().map_or(&[][..], Vec::as_slice);
+    ensure(tools.iter().all(|tool| tool["strict"] == false), "a strict tool", request)?;
+    let one_by_one = request["parallel_tool_calls"] == false;
+    ensure(tools.is_empty() || one_by_one, "calls side by side", request)?;
+    let reads_thinking = request["include"].to_string().contains("reasoning.encrypted_content");
+    ensure(reads_thinking, "thinking that cannot come back", request)?;
+    let installation = text(&request["client_metadata"], "x-codex-installation-id")?;
+    ensure(installation.len() == 36, "an odd installation", request)
+}
+
 fn message_item(item: &Value) -> Verdict {
     let role = text(item, "role")?;
     let kind = match role {

@@ -11,6 +11,7 @@ pub(crate) const QUOTA_CODES: &[&str] = &[
     "insufficient_credits",
     "credit_limit",
     "usage_limit_reached",
+    "usage_not_included",
     "billing_error",
 ];
 

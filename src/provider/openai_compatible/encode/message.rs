@@ -8,7 +8,9 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, ToolCall, text_of,
 };
 use serde::Serialize;
+use serde_json::Value;
 
+use crate::provider::opaque::Owner;
 use crate::provider::pictures::View;
 use crate::provider::profile::Quirks;
 use crate::provider::tame::{NO_OUTPUT, NO_RESULT, arguments, tool_name, write_json};
@@ -55,6 +57,9 @@ struct WireCall<'m> {
     id: &'m str,
     r#type: &'static str,
     function: WireFunction<'m>,
+    /// What came beside the call and only the server understands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<&'m Value>,
 }
 
 #[derive(Serialize)]
@@ -77,7 +82,12 @@ impl<'m> Wire<'m> {
 
 /// Appends a group: one message, or an assistant's message with the results behind it. Results
 /// that nobody asked for are left out, so a group may come to nothing.
-pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], view: &View<'_>) {
+pub(crate) fn write_group(
+    json: &mut Vec<u8>,
+    group: &[Arc<Message>],
+    owner: &Owner,
+    view: &View<'_>,
+) {
     let Some((first, rest)) = group.split_first() else { return };
     match &**first {
         Message::System { content } => {
@@ -86,7 +96,9 @@ pub(crate) fn write_group(json: &mut Vec<u8>, group: &[Arc<Message>], view: &Vie
         Message::User { content } => {
             write(json, &Wire::new("user", markable(user_content(content, view), view.quirks)));
         }
-        Message::Assistant(message) => write_turn(json, message, rest, view),
+        Message::Assistant(message) => {
+            write_turn(json, message, rest, owner.items(message), view);
+        }
         Message::Tool { .. } => {}
     }
 }
@@ -95,10 +107,11 @@ fn write_turn(
     json: &mut Vec<u8>,
     message: &AssistantMessage,
     results: &[Arc<Message>],
+    extras: &[Value],
     view: &View<'_>,
 ) {
     let ids = wire_ids(&message.tool_calls);
-    write_assistant(json, message, &ids, view);
+    write_assistant(json, message, &ids, extras, view);
     let mut answers: HashMap<&CallId, Answer<'_>> = HashMap::with_capacity(results.len());
     for result in results {
         if let Message::Tool { tool_call_id, name, content, .. } = &**result {
@@ -124,7 +137,15 @@ fn write_turn(
     }
 }
 
-fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, ids: &[&str], view: &View<'_>) {
+fn write_assistant(
+    json: &mut Vec<u8>,
+    message: &AssistantMessage,
+    ids: &[&str],
+    extras: &[Value],
+    view: &View<'_>,
+) {
+    // What stands beside one call says nothing beside another.
+    let extras = if extras.len() == message.tool_calls.len() { extras } else { &[] };
     let content = match &message.content {
         Some(text) => Content::Text(text.into()),
         None if message.tool_calls.is_empty() => Content::Text("".into()),
@@ -135,13 +156,15 @@ fn write_assistant(json: &mut Vec<u8>, message: &AssistantMessage, ids: &[&str],
         .tool_calls
         .iter()
         .zip(ids)
-        .map(|(call, id)| WireCall {
+        .enumerate()
+        .map(|(at, (call, id))| WireCall {
             id,
             r#type: "function",
             function: WireFunction {
                 name: tool_name(&call.name),
                 arguments: arguments(&call.arguments),
             },
+            extra_content: extras.get(at).filter(|extra| extra.is_object()),
         })
         .collect();
     write(json, &wire);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::provider::histories::HISTORIES_MAX;
+use crate::provider::openai_compatible::PROTOCOL;
 use crate::provider::testing::histories::any_history;
 use crate::provider::testing::strict::{self, assert_valid};
 
@@ -53,7 +54,15 @@ fn request(messages: &[Arc<Message>]) -> Request {
 }
 
 fn encoder(quirks: Quirks) -> Encoder {
-    Encoder::new("m", quirks, Sight::default(), None)
+    of(&Profile { quirks, ..profile() })
+}
+
+fn profile() -> Profile {
+    Profile::new("mine", "https://h.example/v1", "m", None)
+}
+
+fn of(profile: &Profile) -> Encoder {
+    Encoder::new(profile, Owner::new(PROTOCOL, "mine", "m"))
 }
 
 fn messages_with(quirks: Quirks, messages: &[Arc<Message>]) -> Value {
@@ -81,7 +90,7 @@ fn puts_what_changes_least_first() {
         ..request(&[user("hi")])
     };
     let body = |quirks: Quirks| {
-        let encoder = Encoder::new("m", quirks, Sight::default(), Some(9));
+        let encoder = of(&Profile { quirks, max_tokens: Some(9), ..profile() });
         String::from_utf8(encoder.encode(&full, true).unwrap().bytes).unwrap()
     };
     insta::assert_snapshot!(body(Quirks::default()), @r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"bash","description":"Runs.","parameters":{"type":"object"}}}],"tool_choice":"auto","temperature":0.5,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
@@ -199,14 +208,14 @@ fn a_model_that_sees_nothing_is_shown_nothing() {
     let why = encoder(blind()).encode(&request(&shown), false).unwrap_err();
     assert!(why.contains("noVision"), "{why}");
     let sight = Sight::new(|| Some("m takes none; n does".to_owned()));
-    let encoder = Encoder::new("m", Quirks::default(), sight, None);
+    let encoder = of(&Profile { sight, ..profile() });
     assert_eq!(encoder.encode(&request(&shown), false).unwrap_err(), "m takes none; n does");
 }
 
 #[test]
 fn whether_a_model_sees_is_asked_when_there_is_an_image() {
     let sight = Sight::new(|| panic!("nobody showed anything"));
-    let encoder = Encoder::new("m", Quirks::default(), sight, None);
+    let encoder = of(&Profile { sight, ..profile() });
     encoder.encode(&request(&[user("hi")]), false).unwrap();
 }
 

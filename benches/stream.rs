@@ -1,0 +1,76 @@
+//! What a small piece of a reply costs between the bytes and the delta: twenty thousand of them,
+//! each arriving alone, from memory.
+//!
+//! `cargo bench --bench stream`. Under `valgrind --tool=callgrind` it counts instructions: twice
+//! with different `PIECES`, so that what a start costs falls out of the difference.
+
+#![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
+
+#[path = "support/table.rs"]
+mod table;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posse::provider::replay;
+use posse_actors::conversation::{ContentPart, Message};
+use posse_actors::ports::{Request, ToolSpec};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+/// Pieces of a reply, unless `PIECES` says otherwise.
+const PIECES: u32 = 20_000;
+/// Microseconds that a piece may take: a network brings none faster than every 20.
+const MICROSECONDS_MAX: f64 = 5.0;
+
+fn main() -> ExitCode {
+    let pieces = std::env::var("PIECES").ok().and_then(|pieces| pieces.parse().ok());
+    let pieces = pieces.unwrap_or(PIECES);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let took = runtime.block_on(read(pieces));
+    let per_piece = took.as_secs_f64() * 1e6 / f64::from(pieces);
+    let good = table::at_most("a piece of a reply", per_piece, MICROSECONDS_MAX, "us");
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Reads a reply of so many pieces, and takes its deltas.
+async fn read(pieces: u32) -> Duration {
+    let event = |delta: serde_json::Value, end: Option<&str>| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": end});
+        format!("data: {}\n\n", json!({"id": "x", "model": "m", "choices": [choice]}))
+    };
+    let mut chunks: Vec<String> =
+        (0..pieces).map(|nth| event(json!({"content": format!("word {nth} ")}), None)).collect();
+    chunks.push(event(json!({}), Some("stop")));
+    chunks.push("data: [DONE]\n\n".to_owned());
+    let request = json!({"tools": [], "messages": [{"user": "go"}]});
+    let exchange = json!({"request": request, "reply": {"sse": chunks}});
+    let cassette = format!("{}\n{exchange}\n", json!({"cassette": 1, "model": "m"}));
+    let model = replay::from_text("bench", &cassette, Path::new("/w")).unwrap();
+    let tools: [ToolSpec; 0] = [];
+    let request = Request {
+        messages: vec![Arc::new(Message::User { content: vec![ContentPart::text("go")] })],
+        tools: Arc::new(tools),
+        stream: true,
+        tokens_max: None,
+        temperature: None,
+    };
+    let (deltas, mut heard) = mpsc::channel(64);
+    let start = Instant::now();
+    let listener = async {
+        let mut count = 0;
+        while heard.recv().await.is_some() {
+            count += 1;
+        }
+        count
+    };
+    let (reply, count) =
+        futures_util::future::join(model.complete(request, deltas), listener).await;
+    let took = start.elapsed();
+    assert!(reply.unwrap().message.content.unwrap().ends_with(&format!("word {} ", pieces - 1)));
+    // The end has nothing to show, and is a sign of life.
+    assert_eq!(count, pieces + 1, "each arrives alone");
+    took
+}

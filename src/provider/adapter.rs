@@ -1,0 +1,148 @@
+//! The frame of every adapter: what a protocol has to say for itself is its [`Dialect`].
+//!
+//! Makes one attempt per call. Dropping the future of an attempt closes its connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::ports::{
+    Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request, TokenCount,
+};
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::provider::attempt::{Body, attempt, bytes_of, refusal};
+use crate::provider::decode::Assembly;
+use crate::provider::http::Endpoint;
+use crate::provider::opaque::Owner;
+use crate::provider::openai_compatible::classify::{self, Cause};
+use crate::provider::profile::Profile;
+
+/// Bytes of an answer that is one number.
+const COUNT_BYTES_MAX: usize = 64 * 1024;
+
+/// How long the body of such an answer may take to arrive.
+const COUNT_WAIT: Duration = Duration::from_secs(5);
+
+/// Writes the requests of one protocol, and knows how its replies are put together.
+pub(crate) trait Dialect: Send + Sync + Sized + 'static {
+    /// The protocol's name in what is kept of a reply for its server alone.
+    const PROTOCOL: &'static str;
+
+    /// Puts a reply together.
+    type Reply: Assembly;
+
+    /// For one profile; `owner`: whose thinking is sent back.
+    fn new(profile: &Profile, owner: Owner) -> Self;
+
+    /// The body of `request`; or why there is none, if the user shows images to a model that
+    /// takes none.
+    fn encode(&self, request: &Request, stream: bool) -> Result<Body, String>;
+
+    /// What stands behind the path of a call where tokens are counted, if they are.
+    const COUNTING: Option<&'static str> = None;
+
+    /// The body that asks how large `request` is, where that can be asked.
+    fn encode_for_counting(&self, request: &Request) -> Result<Body, String> {
+        self.encode(request, false)
+    }
+}
+
+/// One profile's server, reached in one dialect.
+#[derive(Debug)]
+pub(crate) struct Adapter<D>(Arc<Shared<D>>);
+
+/// What the attempts of one adapter share.
+#[derive(Debug)]
+struct Shared<D> {
+    endpoint: Endpoint,
+    counting: Option<Endpoint>,
+    dialect: D,
+    profile: Profile,
+    owner: Owner,
+}
+
+impl<D: Dialect> Adapter<D> {
+    /// Checks the profile. Opens nothing.
+    pub(crate) fn new(mut profile: Profile) -> Result<Adapter<D>, Failure> {
+        let base = profile.base().to_owned();
+        profile.base_url = base;
+        let path = profile.protocol.call_path(&profile.base_url);
+        let owner = Owner::new(D::PROTOCOL, &profile.name, &profile.model);
+        let counting = D::COUNTING.map(|rest| Endpoint::new(&profile, &format!("{path}{rest}")));
+        Ok(Adapter(Arc::new(Shared {
+            endpoint: Endpoint::new(&profile, path)?,
+            counting: counting.transpose()?,
+            dialect: D::new(&profile, owner.clone()),
+            profile,
+            owner,
+        })))
+    }
+}
+
+impl<D: Dialect> Provider for Adapter<D> {
+    fn info(&self) -> ProviderInfo {
+        ProviderInfo {
+            profile: self.0.endpoint.origin.profile.clone(),
+            model: self.0.profile.model.clone(),
+            endpoint: self.0.endpoint.origin.address.clone(),
+        }
+    }
+
+    fn account(&self) -> String {
+        self.0.endpoint.account()
+    }
+
+    fn complete(
+        &self,
+        request: Request,
+        deltas: DeltaSender,
+    ) -> PortFuture<Result<Completion, ProviderError>> {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move { shared.attempt(&request, &deltas).await })
+    }
+
+    fn count_tokens(&self, request: Request) -> PortFuture<Result<TokenCount, ProviderError>> {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            match &shared.counting {
+                Some(counting) => {
+                    let tokens = shared.count(counting, &request).await?;
+                    Ok(TokenCount { tokens, is_exact: true })
+                }
+                None => Ok(TokenCount::estimate(&request)),
+            }
+        })
+    }
+}
+
+impl<D: Dialect> Shared<D> {
+    async fn attempt(
+        &self,
+        request: &Request,
+        deltas: &DeltaSender,
+    ) -> Result<Completion, ProviderError> {
+        let stream = self.profile.streams(request.stream);
+        let body = self.dialect.encode(request, stream);
+        let mut completion =
+            attempt::<D::Reply>(&self.endpoint, body, stream, request.stream, deltas).await?;
+        self.owner.sign(&mut completion.message);
+        Ok(completion)
+    }
+
+    async fn count(&self, counting: &Endpoint, request: &Request) -> Result<u64, ProviderError> {
+        let origin = &counting.origin;
+        let body = self.dialect.encode_for_counting(request);
+        let body = body.map_err(|why| classify::rejected(origin, why))?;
+        let response = counting.post(body.bytes.into(), "application/json", true).await?;
+        if !response.status().is_success() {
+            return Err(refusal(counting, response).await);
+        }
+        let body = bytes_of(response, COUNT_BYTES_MAX, COUNT_WAIT).await;
+        let counted: Value = serde_json::from_slice(&body).unwrap_or_default();
+        counted.get("input_tokens").and_then(Value::as_u64).ok_or_else(|| {
+            let source = Cause::boxed(origin, "the reply is not a number of tokens");
+            ProviderError::Broken { partial: String::new(), source }
+        })
+    }
+}

@@ -1,0 +1,333 @@
+//! The `ChatGPT` login that the Codex program keeps on this machine, used to reach its models.
+//!
+//! Codex is a source of models and nothing else: its program is never started. The login is read
+//! from its folder and renewed when it runs out: by one request at a time in this process, and by
+//! one process at a time on this machine. Tokens go to one address, are masked in what it says,
+//! and are written nowhere but where they came from.
+
+mod claims;
+mod renewal;
+mod store;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use jiff::Timestamp;
+use posse_actors::ports::{PortFuture, ProviderError};
+use reqwest::Url;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::{Mutex as Queue, OwnedMutexGuard};
+
+use crate::failure::{Exit, Failure};
+use crate::provider::codex::renewal::{Issuer, Refused, Renewal};
+use crate::provider::codex::store::{Found, Store};
+use crate::provider::http::Origin;
+use crate::provider::openai_compatible::classify::Cause;
+
+/// Where its models are. Fixed: the login is not sent anywhere else.
+pub const BASE_URL: &str = "https://chatgpt.com/backend-api/codex";
+
+/// Where a login is renewed.
+const ISSUER_URL: &str = "https://auth.openai.com";
+
+/// Stands in for both, for tests. Taken only if it is an address of this machine.
+pub const LOOPBACK_VARIABLE: &str = "POSSE_CODEX_LOOPBACK";
+
+/// Where the Codex program keeps its files, if not below the home folder.
+pub const HOME_VARIABLE: &str = "CODEX_HOME";
+
+/// What the user does about a login that is of no use.
+const LOG_IN: &str = "log in again with `codex login`";
+
+/// Seconds before its end at which a token is renewed.
+const MARGIN: i64 = 300;
+
+/// Tokens that are remembered so that they can be masked.
+const SECRETS_MAX: usize = 32;
+
+/// What a request is sent with.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    pub(crate) token: SecretString,
+    pub(crate) account: Option<String>,
+    pub(crate) fedramp: bool,
+    /// Seconds since 1970, if it says so.
+    expires: Option<i64>,
+}
+
+/// Why there is no access.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The user has to do something: what.
+    User(String),
+    /// The login could not be renewed now.
+    Away(ProviderError),
+}
+
+impl Trouble {
+    /// In the terms of what happens next.
+    pub(crate) fn explain(self, origin: &Origin) -> ProviderError {
+        match self {
+            Trouble::User(what) => {
+                ProviderError::Unauthorized { source: Cause::boxed(origin, what) }
+            }
+            Trouble::Away(error) => error,
+        }
+    }
+}
+
+/// One login of this machine. Everybody in the process who uses it has the same.
+#[derive(Debug)]
+pub struct Login {
+    store: Store,
+    base_url: String,
+    issuer: Issuer,
+    /// Whoever has it is the only one who renews.
+    state: Arc<Queue<State>>,
+    secrets: Mutex<Vec<SecretString>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    access: Option<Access>,
+    /// A token that renews nothing any more, and what was said about it.
+    spent: Option<(SecretString, Refused)>,
+}
+
+/// Logins by their folder and address: a second profile, or a fallback, shares the first's.
+static LOGINS: LazyLock<Mutex<Logins>> = LazyLock::new(Mutex::default);
+
+type Logins = HashMap<(PathBuf, String), Weak<Login>>;
+
+impl Login {
+    /// The login that `environment` leads to. Reads nothing yet.
+    pub fn of(
+        profile: &str,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Arc<Login>, Failure> {
+        let home = home(&environment).ok_or_else(|| {
+            let what = format!("provider \"{profile}\": nobody knows where the login is");
+            Failure::new("CFG033", Exit::Configuration, what)
+                .because("neither HOME nor CODEX_HOME is an absolute path")
+                .fix("set CODEX_HOME to the folder that has auth.json")
+        })?;
+        let (base_url, issuer_url) = match environment(LOOPBACK_VARIABLE) {
+            Some(address) => {
+                let address = loopback(&address)?;
+                (format!("{address}/backend-api/codex"), address)
+            }
+            None => (BASE_URL.to_owned(), ISSUER_URL.to_owned()),
+        };
+        let key = (home.clone(), base_url.clone());
+        let mut known = LOGINS.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, login| login.strong_count() > 0);
+        if let Some(login) = known.get(&key).and_then(Weak::upgrade) {
+            return Ok(login);
+        }
+        let login = Arc::new(Login {
+            store: Store::new(home),
+            base_url,
+            issuer: Issuer::new(&issuer_url)?,
+            state: Arc::default(),
+            secrets: Mutex::default(),
+        });
+        known.insert(key, Arc::downgrade(&login));
+        Ok(login)
+    }
+
+    /// Where its models are.
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// The file with the tokens.
+    pub fn file(&self) -> PathBuf {
+        self.store.file()
+    }
+
+    /// Which installation this is, in a form that tells nothing about it.
+    pub fn installation_id(&self) -> String {
+        self.store.installation_id()
+    }
+
+    /// Whether there is a login, without asking anybody.
+    pub fn check(&self) -> Result<(), Failure> {
+        self.store.read().map(|_| ()).map_err(|what| {
+            Failure::new("CFG020", Exit::Configuration, "there is no ChatGPT login to use")
+                .at(self.file().display().to_string())
+                .because(what)
+                .fix("run `codex login`, or choose another provider")
+        })
+    }
+
+    /// `text` without any token that was seen.
+    pub(crate) fn masked(&self, mut text: String) -> String {
+        for secret in self.secrets.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let secret = secret.expose_secret();
+            if text.contains(secret) {
+                text = text.replace(secret, "[secret]");
+            }
+        }
+        text
+    }
+
+    /// What to send a request with. `refused`: what the server did not take.
+    ///
+    /// Who renews goes on even if nobody waits any more: a token that was spent for another must
+    /// not be lost.
+    pub(crate) async fn access(
+        self: &Arc<Self>,
+        refused: Option<&Access>,
+    ) -> Result<Access, Trouble> {
+        let mut state = Arc::clone(&self.state).lock_owned().await;
+        if state.access.is_none() {
+            let found = self.store.read().map_err(Trouble::User)?;
+            self.adopt(&mut state, &found);
+        }
+        if let Some(access) = state.access.clone().filter(|known| serves(known, refused)) {
+            return Ok(access);
+        }
+        let flight = Arc::clone(self).flight(state, refused.cloned());
+        match tokio::spawn(flight).await {
+            Ok(renewed) => renewed,
+            Err(_) => Err(Trouble::User(format!("the login could not be renewed: {LOG_IN}"))),
+        }
+    }
+
+    /// Boxed, as asking the issuer goes the way of every request.
+    fn flight(
+        self: Arc<Self>,
+        state: OwnedMutexGuard<State>,
+        refused: Option<Access>,
+    ) -> PortFuture<Result<Access, Trouble>> {
+        Box::pin(async move { self.renew(state, refused).await })
+    }
+
+    async fn renew(
+        &self,
+        mut state: OwnedMutexGuard<State>,
+        refused: Option<Access>,
+    ) -> Result<Access, Trouble> {
+        let old = state.access.clone();
+        let held = match self.store.lock().await {
+            Ok(held) => held,
+            Err(what) => return still_good(old, refused.as_ref()).ok_or(Trouble::User(what)),
+        };
+        let mut found = self.store.read().map_err(Trouble::User)?;
+        let mut is_second = false;
+        loop {
+            let access = self.adopt(&mut state, &found);
+            // Another process was faster, or the user logged in anew.
+            let is_new = old.as_ref().is_none_or(|old| !same(&old.token, &access.token));
+            if is_new && serves(&access, refused.as_ref()) {
+                return Ok(access);
+            }
+            let sent = found.refresh().map_err(Trouble::User)?;
+            if let Some((spent, why)) = &state.spent
+                && same(spent, &sent)
+            {
+                return Err(Trouble::User(why.sentence()));
+            }
+            // First the place for the new tokens, then the old ones are spent.
+            let place = held.place().map_err(Trouble::User)?;
+            match self.issuer.renew(&sent).await {
+                Renewal::Renewed(tokens) => {
+                    let json = found.renewed(&tokens, Timestamp::now());
+                    if let Err(error) = place.replace(&json) {
+                        tracing::warn!("the renewed login could not be written: {error}");
+                    }
+                    let found = Found::parse(&json).map_err(Trouble::User)?;
+                    state.spent = None;
+                    let mut access = self.adopt(&mut state, &found);
+                    if !serves(&access, None) {
+                        // It is new: that it has run out is what our clock says, which is wrong.
+                        access.expires = None;
+                        state.access = Some(access.clone());
+                    }
+                    return Ok(access);
+                }
+                Renewal::Refused(why) => {
+                    // Somebody who does not know the lock may have spent it.
+                    let now = self.store.read().map_err(Trouble::User)?;
+                    let is_other = now.refresh().is_ok_and(|token| !same(&token, &sent));
+                    if is_other && !is_second {
+                        (found, is_second) = (now, true);
+                        continue;
+                    }
+                    let sentence = why.sentence();
+                    state.spent = Some((sent, why));
+                    return Err(Trouble::User(sentence));
+                }
+                Renewal::Failed(error) => {
+                    return still_good(old, refused.as_ref()).ok_or(Trouble::Away(error));
+                }
+            }
+        }
+    }
+
+    fn adopt(&self, state: &mut State, found: &Found) -> Access {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        for secret in found.secrets() {
+            if !secrets.iter().any(|known| same(known, &secret)) {
+                secrets.push(secret);
+            }
+        }
+        let surplus = secrets.len().saturating_sub(SECRETS_MAX);
+        secrets.drain(..surplus);
+        let access = found.access();
+        state.access = Some(access.clone());
+        access
+    }
+}
+
+/// The folder of the Codex program.
+fn home(environment: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let given = |name: &str| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    given(HOME_VARIABLE).or_else(|| given("HOME").map(|home| home.join(".codex")))
+}
+
+/// Adds what a login asks for to a profile's headers.
+pub(crate) fn headers(login: &Login) -> [(&'static str, String); 2] {
+    [("originator", "posse".to_owned()), ("x-codex-installation-id", login.installation_id())]
+}
+
+fn same(a: &SecretString, b: &SecretString) -> bool {
+    a.expose_secret() == b.expose_secret()
+}
+
+/// Whether a request can go out with it.
+fn serves(access: &Access, refused: Option<&Access>) -> bool {
+    if let Some(refused) = refused {
+        // The clocks of the two sides may differ: what the server says counts.
+        return !same(&access.token, &refused.token);
+    }
+    let now = Timestamp::now().as_second();
+    access.expires.is_none_or(|expires| now < expires.saturating_sub(MARGIN))
+}
+
+/// What was there before, if it can still be used: renewing early may fail.
+fn still_good(access: Option<Access>, refused: Option<&Access>) -> Option<Access> {
+    let now = Timestamp::now().as_second();
+    let lives = |access: &Access| access.expires.is_none_or(|expires| now < expires);
+    access.filter(|access| refused.is_none() && lives(access))
+}
+
+/// An address of this machine, without a slash at its end.
+fn loopback(address: &str) -> Result<String, Failure> {
+    let parsed = Url::parse(address.trim()).ok();
+    let is_here = parsed.as_ref().is_some_and(|url| {
+        let host = url.host_str().unwrap_or_default();
+        url.scheme() == "http" && matches!(host, "127.0.0.1" | "[::1]" | "localhost")
+    });
+    if is_here {
+        return Ok(address.trim().trim_end_matches('/').to_owned());
+    }
+    let what = format!("{LOOPBACK_VARIABLE} is not an address of this machine");
+    Err(Failure::new("CFG033", Exit::Configuration, what)
+        .because("the login is sent to its own servers and, in tests, to this machine")
+        .fix(format!("unset {LOOPBACK_VARIABLE}")))
+}
+
+#[cfg(test)]
+mod tests;

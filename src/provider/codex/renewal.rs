@@ -1,0 +1,170 @@
+//! Asks the issuer for new tokens, and sorts its answers by who has to do something.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use posse_actors::ports::ProviderError;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::provider::attempt::bytes_of;
+use crate::provider::codex::LOG_IN;
+use crate::provider::http::Endpoint;
+use crate::provider::openai_compatible::classify::{self, Cause};
+use crate::provider::profile::{Auth, Profile};
+
+/// The public identity of the Codex program, whose login it is.
+const CLIENT_ID: &str = "app_EMoamEEZ73f0CkXaXp7hrann";
+
+/// Where tokens are renewed, below the issuer's address.
+const PATH: &str = "/oauth/token";
+
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
+
+/// How long the body of an answer may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+
+/// How long an answer may take to begin, in milliseconds.
+const BEGIN_MS: u64 = 30_000;
+
+/// Who renews logins.
+#[derive(Debug)]
+pub(super) struct Issuer(Endpoint);
+
+/// New tokens. Whatever is missing stays as it was.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    pub(super) access: SecretString,
+    pub(super) id: Option<SecretString>,
+    pub(super) refresh: Option<SecretString>,
+}
+
+/// Why a token renews nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It is too old.
+    Expired,
+    /// Somebody used it already.
+    Reused,
+    /// The user, or the issuer, took it back.
+    Revoked,
+    /// Something else, in the issuer's words.
+    Other(String),
+}
+
+impl Refused {
+    /// For the user.
+    pub(super) fn sentence(&self) -> String {
+        match self {
+            Refused::Expired => format!("the ChatGPT login has expired: {LOG_IN}"),
+            Refused::Reused => {
+                format!("the ChatGPT login was renewed elsewhere and is of no use here: {LOG_IN}")
+            }
+            Refused::Revoked => format!("the ChatGPT login was revoked: {LOG_IN}"),
+            Refused::Other(what) => format!("the ChatGPT login was not renewed ({what}): {LOG_IN}"),
+        }
+    }
+}
+
+/// What came of asking.
+#[derive(Debug)]
+pub(super) enum Renewal {
+    Renewed(Tokens),
+    Refused(Refused),
+    /// Not now.
+    Failed(ProviderError),
+}
+
+/// A place of the issuer, without credentials of its own.
+fn endpoint(base_url: &str, path: &str) -> Result<Endpoint, Failure> {
+    let mut profile = Profile::new("codex login", base_url, "", None);
+    profile.auth = Some(Auth::None);
+    profile.timeouts.header_ms = BEGIN_MS;
+    Endpoint::new(&profile, path)
+}
+
+impl Issuer {
+    pub(super) fn new(base_url: &str) -> Result<Issuer, Failure> {
+        endpoint(base_url, PATH).map(Issuer)
+    }
+
+    /// Spends `refresh` for new tokens.
+    pub(super) async fn renew(&self, refresh: &SecretString) -> Renewal {
+        let origin = &self.0.origin;
+        let body = json!({
+            "client_id": CLIENT_ID,
+            "grant_type": "refresh_token",
+            "refresh_token": refresh.expose_secret(),
+            "scope": "openid profile email",
+        });
+        let answer = self.0.post(body.to_string().into(), "application/json", true).await;
+        let response = match answer {
+            Ok(response) => response,
+            Err(error) => return Renewal::Failed(error),
+        };
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = bytes_of(response, ANSWER_BYTES_MAX, ANSWER_WAIT).await;
+        let json: Option<Value> = serde_json::from_slice(&body).ok();
+        if status.is_success() {
+            return match json.as_ref().and_then(tokens) {
+                Some(tokens) => Renewal::Renewed(tokens),
+                None if body.trim_ascii_start().starts_with(b"<") => {
+                    Renewal::Failed(classify::not_the_provider(origin))
+                }
+                None => {
+                    let source = Cause::boxed(origin, "the answer has no new token");
+                    Renewal::Failed(ProviderError::Broken { partial: String::new(), source })
+                }
+            };
+        }
+        if matches!(status.as_u16(), 400 | 401 | 403)
+            && let Some(json) = json
+        {
+            return Renewal::Refused(refused(status.as_u16(), &json));
+        }
+        let mut text = String::from_utf8_lossy(&body).into_owned();
+        text = text.replace(refresh.expose_secret(), "[secret]");
+        let now = Timestamp::now();
+        Renewal::Failed(classify::status(origin, status, &headers, text.as_bytes(), now))
+    }
+}
+
+fn tokens(json: &Value) -> Option<Tokens> {
+    let text = |key: &str| {
+        let text = json.get(key)?.as_str()?.trim();
+        // What no header can carry is no token.
+        let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_token.then(|| SecretString::from(text))
+    };
+    Some(Tokens {
+        access: text("access_token")?,
+        id: text("id_token"),
+        refresh: text("refresh_token"),
+    })
+}
+
+/// The issuer's codes, wherever they stand in its answer.
+fn refused(status: u16, json: &Value) -> Refused {
+    let error = json.get("error");
+    let code = [error.and_then(|error| error.get("code")), json.get("code"), error]
+        .into_iter()
+        .flatten()
+        .find_map(Value::as_str)
+        .unwrap_or_default();
+    match code {
+        "refresh_token_expired" => Refused::Expired,
+        "refresh_token_reused" => Refused::Reused,
+        "refresh_token_invalidated" | "invalid_grant" => Refused::Revoked,
+        _ => {
+            let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+            let code: String = code.chars().filter(|c| known(*c)).take(64).collect();
+            Refused::Other(if code.is_empty() {
+                format!("answered {status}")
+            } else {
+                format!("answered {status}: {code}")
+            })
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The file with the login: read only if nobody else can have written it, and replaced as a whole.
+//!
+//! Beside it lies a folder of our own with the lock and the successor: commands see neither, as
+//! both names are secret.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nix::libc;
+use nix::unistd::geteuid;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::provider::codex::claims::claims;
+use crate::provider::codex::renewal::Tokens;
+use crate::provider::codex::{Access, LOG_IN};
+
+/// Bytes of the file.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Our own folder in that of the Codex program.
+const FOLDER: &str = ".posse-login";
+
+/// How long another process may take to renew.
+const LOCK_WAIT: Duration = Duration::from_secs(45);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// The folder of the Codex program.
+#[derive(Debug)]
+pub(super) struct Store {
+    home: PathBuf,
+}
+
+/// The lock. Whoever has it may renew.
+#[derive(Debug)]
+pub(super) struct Held {
+    home: PathBuf,
+    _lock: File,
+}
+
+/// An empty file that becomes the next login.
+#[derive(Debug)]
+pub(super) struct Place {
+    home: PathBuf,
+    file: File,
+}
+
+/// A login as it stands in the file.
+#[derive(Debug)]
+pub(super) struct Found {
+    json: Map<String, Value>,
+}
+
+impl Store {
+    pub(super) fn new(home: PathBuf) -> Store {
+        Store { home }
+    }
+
+    pub(super) fn file(&self) -> PathBuf {
+        self.home.join("auth.json")
+    }
+
+    /// Reads the login, or says why it is of no use and what to do.
+    pub(super) fn read(&self) -> Result<Found, String> {
+        let path = self.file();
+        let bytes = read_own(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!(
+                    "there is no {} (a login in a keyring is not read): {LOG_IN}",
+                    path.display()
+                )
+            }
+            _ => format!("{}: {error}", path.display()),
+        })?;
+        let text = String::from_utf8(bytes).unwrap_or_default();
+        Found::parse(&text).map_err(|what| format!("{}: {what}", path.display()))
+    }
+
+    /// Waits until nobody else renews.
+    pub(super) async fn lock(&self) -> Result<Held, String> {
+        let folder = self.home.join(FOLDER);
+        let wrong =
+            |error: io::Error| format!("cannot renew the login: {}: {error}", folder.display());
+        let lock = open_lock(&folder).map_err(wrong)?;
+        let began = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Held { home: self.home.clone(), _lock: lock }),
+                Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_WAIT => {
+                    tokio::time::sleep(LOCK_PAUSE).await;
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(
+                        "another process has been renewing the login for too long".to_owned()
+                    );
+                }
+                Err(TryLockError::Error(error)) => return Err(wrong(error)),
+            }
+        }
+    }
+
+    /// The Codex program's own, or one that is always the same for this folder and user.
+    pub(super) fn installation_id(&self) -> String {
+        let own = read_own(&self.home.join("installation_id")).unwrap_or_default();
+        let own = String::from_utf8_lossy(&own).trim().to_owned();
+        let is_id = |text: &str| {
+            text.len() == 36 && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
+        };
+        if is_id(&own) {
+            return own;
+        }
+        let mut hash = Sha256::new();
+        hash.update(b"posse installation\0");
+        hash.update(self.home.as_os_str().as_encoded_bytes());
+        hash.update(nix::unistd::gethostname().unwrap_or_default().as_encoded_bytes());
+        hash.update(geteuid().as_raw().to_le_bytes());
+        let digest = hash.finalize();
+        let hex = digest[..16].iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+        // The form of a random UUID (RFC 9562, version 4).
+        format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
+    }
+}
+
+impl Held {
+    /// Makes the place for the next login.
+    pub(super) fn place(&self) -> Result<Place, String> {
+        let path = self.home.join(FOLDER).join("auth.json");
+        // What a process left that was killed: nobody else is here.
+        fs::remove_file(&path).ok();
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        match opened {
+            Ok(file) => Ok(Place { home: self.home.clone(), file }),
+            Err(error) => Err(format!("cannot renew the login: {}: {error}", path.display())),
+        }
+    }
+}
+
+impl Place {
+    /// Puts `json` in the place of the login, whole or not at all.
+    pub(super) fn replace(mut self, json: &str) -> io::Result<()> {
+        self.file.write_all(json.as_bytes())?;
+        self.file.sync_all()?;
+        fs::rename(self.home.join(FOLDER).join("auth.json"), self.home.join("auth.json"))?;
+        File::open(&self.home)?.sync_all()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It is not there any more if it took its place.
+        fs::remove_file(self.home.join(FOLDER).join("auth.json")).ok();
+    }
+}
+
+impl Found {
+    pub(super) fn parse(text: &str) -> Result<Found, String> {
+        // What the parser says could quote the file.
+        let Ok(Value::Object(json)) = serde_json::from_str(text) else {
+            return Err(format!("is not a login: {LOG_IN}"));
+        };
+        let found = Found { json };
+        if found.token("access_token").is_some() {
+            return Ok(found);
+        }
+        let key = found.json.get("OPENAI_API_KEY").and_then(Value::as_str);
+        Err(if key.is_some_and(|key| !key.is_empty()) {
+            "has an API key and no ChatGPT login, which are billed differently: log in with `codex \
+             login`, or use the provider openai-responses"
+                .to_owned()
+        } else {
+            format!("has no token: {LOG_IN}")
+        })
+    }
+
+    fn tokens(&self) -> Option<&Map<String, Value>> {
+        self.json.get("tokens").and_then(Value::as_object)
+    }
+
+    fn token(&self, name: &str) -> Option<SecretString> {
+        let text = self.tokens()?.get(name)?.as_str()?.trim();
+        let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_token.then(|| SecretString::from(text))
+    }
+
+    pub(super) fn refresh(&self) -> Result<SecretString, String> {
+        let missing = || format!("the ChatGPT login cannot be renewed: {LOG_IN}");
+        self.token("refresh_token").ok_or_else(missing)
+    }
+
+    pub(super) fn secrets(&self) -> Vec<SecretString> {
+        ["access_token", "refresh_token", "id_token"]
+            .into_iter()
+            .filter_map(|name| self.token(name))
+            .collect()
+    }
+
+    pub(super) fn access(&self) -> Access {
+        let token = self.token("access_token").unwrap_or_default();
+        let own = claims(token.expose_secret());
+        let id = self.token("id_token").map(|id| claims(id.expose_secret())).unwrap_or_default();
+        let given = self.tokens().and_then(|tokens| tokens.get("account_id"));
+        let given = given.and_then(Value::as_str).filter(|account| !account.is_empty());
+        Access {
+            token,
+            account: given.map(str::to_owned).or(id.account).or(own.account),
+            fedramp: id.fedramp || own.fedramp,
+            expires: own.expires,
+        }
+    }
+
+    /// The file with new tokens, and everything else as it was.
+    pub(super) fn renewed(&self, new: &Tokens, now: Timestamp) -> String {
+        let mut json = self.json.clone();
+        let mut tokens = self.tokens().cloned().unwrap_or_default();
+        let mut set = |name: &str, token: Option<&SecretString>| {
+            if let Some(token) = token {
+                tokens.insert(name.to_owned(), token.expose_secret().into());
+            }
+        };
+        set("access_token", Some(&new.access));
+        set("refresh_token", new.refresh.as_ref());
+        set("id_token", new.id.as_ref());
+        json.insert("tokens".to_owned(), Value::Object(tokens));
+        json.insert("last_refresh".to_owned(), now.to_string().into());
+        serde_json::to_string_pretty(&Value::Object(json)).unwrap_or_default()
+    }
+}
+
+/// Reads a file that only this user can have written.
+fn read_own(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other(
+            "is a link, and a link may lead anywhere: set CODEX_HOME to the folder it leads to",
+        ),
+        _ => error,
+    })?;
+    let metadata = file.metadata()?;
+    if let Some(what) = distrust(&metadata, geteuid().as_raw()) {
+        return Err(io::Error::other(what));
+    }
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(io::Error::other("is larger than 1 MB, which no login is"));
+    }
+    Ok(bytes)
+}
+
+fn distrust(file: &Metadata, user: u32) -> Option<String> {
+    if !file.is_file() {
+        return Some("is not a file".to_owned());
+    }
+    if file.uid() != user {
+        return Some(format!("belongs to another user ({}), not to you ({user})", file.uid()));
+    }
+    let mode = file.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Some(format!(
+            "others can read or change it (mode {mode:04o}): run `chmod 600` on it"
+        ));
+    }
+    None
+}
+
+fn open_lock(folder: &Path) -> io::Result<File> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let metadata = fs::symlink_metadata(folder)?;
+    if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
+        return Err(io::Error::other("is not a folder of yours alone: remove it"));
+    }
+    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o600).custom_flags(flags);
+    options.open(folder.join("lock"))
+}

@@ -1,0 +1,59 @@
+//! What Gemini says through its compatible endpoint and nobody else does: signed thinking beside
+//! calls, reasons to withhold a reply, and calls that are none.
+
+use posse_actors::conversation::Message;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::provider::testing::strict::{self, assert_valid};
+
+const CALLS: &str = include_str!("../fixtures/gemini_signed_calls.sse");
+const BLOCKED: &str = include_str!("../fixtures/gemini_blocked_prompt.sse");
+const FILTERED: &str = include_str!("../fixtures/gemini_safety.sse");
+const NO_CALL: &str = include_str!("../fixtures/gemini_malformed_call.sse");
+
+#[tokio::test]
+async fn reads_what_was_recorded() {
+    let all = replies::recorded(
+        Protocol::ChatCompletions,
+        &[
+            ("signed calls", CALLS),
+            ("blocked prompt", BLOCKED),
+            ("safety", FILTERED),
+            ("malformed call", NO_CALL),
+        ],
+    );
+    insta::assert_snapshot!(all.await);
+}
+
+#[tokio::test]
+async fn signatures_come_back_beside_their_calls_and_go_to_nobody_else() {
+    let server = Server::start(std::iter::repeat_n(stream(CALLS), 4)).await;
+    let provider = live(server.profile()).unwrap();
+    let mut wanted = request("hi");
+    let mut message = ask(&*provider, wanted.clone()).await.0.unwrap().message;
+    for (nth, call) in message.tool_calls.iter_mut().enumerate() {
+        call.id = CallId::new(format!("c{nth}"));
+    }
+    // As a journal keeps it.
+    let kept = serde_json::to_string(&Message::Assistant(message)).unwrap();
+    wanted.messages.push(Arc::new(serde_json::from_str(&kept).unwrap()));
+    ask(&*provider, wanted.clone()).await.0.unwrap();
+    let calls = |nth: usize| -> Vec<Value> {
+        let body = server.seen()[nth].body.clone();
+        assert_valid(strict::chat, body.as_bytes());
+        let body: Value = serde_json::from_str(&body).unwrap();
+        body["messages"][1]["tool_calls"].as_array().unwrap().clone()
+    };
+    let signed = json!({"google": {"thought_signature": "CiQBc2lnbmVk+/=="}});
+    assert_eq!(calls(1)[0]["extra_content"], signed);
+    assert_eq!(calls(1)[1].get("extra_content"), None);
+    for other in [
+        Profile { name: "other".to_owned(), ..server.profile() },
+        Profile { model: "other".to_owned(), ..server.profile() },
+    ] {
+        let nth = server.seen().len();
+        ask(&*live(other).unwrap(), wanted.clone()).await.0.unwrap();
+        assert!(calls(nth).iter().all(|call| call.get("extra_content").is_none()));
+    }
+}

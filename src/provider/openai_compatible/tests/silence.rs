@@ -1,0 +1,104 @@
+//! Servers that say nothing for too long, and users who do not wait.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// An event stream that begins with `text`, in one piece with its head.
+fn begun(text: &str, then: Step) -> Vec<Step> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    vec![Step::Send(format!("{head}{text}").into()), then]
+}
+
+#[tokio::test]
+async fn measures_silence_between_content() {
+    let text = sse(&[r#"{"choices":[{"delta":{"content":"abc"}}]}"#]);
+    let again = |bytes: &str| Step::Repeat(bytes.into(), Duration::from_millis(5));
+    let scripts = [
+        begun("", Step::Stall),
+        begun("", again("d")),
+        begun("", again("\n")),
+        begun(&text, Step::Stall),
+        begun(&text, again(": ping\n\n")),
+        begun(&text, again("data: {\"type\":\"ping\"}\n\n")),
+    ];
+    let server = Server::start(scripts).await;
+    let mut profile = server.profile();
+    profile.timeouts.idle_ms = 100;
+    let provider = live(profile).unwrap();
+    for expected in [None, None, None, Some("abc"), Some("abc"), Some("abc")] {
+        let began = Instant::now();
+        let error = ask(&*provider, request("hi")).await.0.unwrap_err();
+        assert!(began.elapsed() >= Duration::from_millis(95));
+        assert!(error.chain().ends_with("no content for 0.1 s"), "{}", error.chain());
+        match (error, expected) {
+            (ProviderError::Unreachable { .. }, None) => {}
+            (ProviderError::Cut { partial, .. }, Some(text)) => assert_eq!(partial, text),
+            (error, _) => panic!("{}", error.chain()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn tells_silence_from_pings() {
+    let text = sse(&[r#"{"choices":[{"delta":{"content":"abc"}}]}"#]);
+    let pings = Step::Repeat(": ping\n\n".into(), Duration::from_millis(5));
+    let server = Server::start([begun(&text, Step::Stall), begun(&text, pings)]).await;
+    let mut profile = server.profile();
+    (profile.timeouts.silence_ms, profile.timeouts.idle_ms) = (500, 1000);
+    let provider = live(profile).unwrap();
+    for expected in ["not a byte for 0.5 s", "no content for 1 s"] {
+        let error = ask(&*provider, request("hi")).await.0.unwrap_err();
+        assert!(error.chain().ends_with(expected), "{}", error.chain());
+        assert_eq!(error.class(), "cut");
+    }
+}
+
+#[tokio::test]
+async fn waits_only_so_long_for_an_answer_to_begin() {
+    let server = Server::start([vec![Step::Stall]]).await;
+    let mut profile = server.profile();
+    profile.timeouts.header_ms = 50;
+    let provider = live(profile).unwrap();
+    let error = ask(&*provider, request("hi")).await.0.unwrap_err();
+    assert_eq!(error.class(), "unreachable");
+    assert!(error.chain().ends_with("no answer within 0.05 s"), "{}", error.chain());
+}
+
+#[tokio::test]
+async fn does_not_wait_for_an_end_that_does_not_come() {
+    let done = sse(HELLO);
+    let finished = sse(&HELLO[..8]);
+    let scripts = [done, finished].map(|body| begun(&body, Step::Stall));
+    let server = Server::start(scripts).await;
+    let mut profile = server.profile();
+    profile.timeouts.idle_ms = 200;
+    let provider = live(profile).unwrap();
+    for _ in 0..2 {
+        let reply = ask(&*provider, request("hi")).await.0.unwrap();
+        assert_eq!(reply.stop_reason, StopReason::ToolUse);
+    }
+}
+
+#[tokio::test]
+async fn closes_the_connection_when_nobody_waits_any_more() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/v1", listener.local_addr().unwrap());
+    let provider = live(Profile::new("mock", &address, "m", None)).unwrap();
+    let (deltas, mut heard) = tokio::sync::mpsc::channel(8);
+    let attempt = tokio::spawn(provider.complete(request("hi"), deltas));
+    let (mut connection, _) = listener.accept().await.unwrap();
+    let body = sse(&HELLO[..4]);
+    let start = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    connection.write_all(format!("{start}{body}").as_bytes()).await.unwrap();
+    assert!(heard.recv().await.is_some());
+    attempt.abort();
+    assert!(attempt.await.unwrap_err().is_cancelled());
+    let mut rest = Vec::new();
+    // Ends when the client has left.
+    connection.read_to_end(&mut rest).await.ok();
+    assert!(String::from_utf8_lossy(&rest).starts_with("POST "));
+}

@@ -1,0 +1,102 @@
+//! What the tests of every dialect do with a reply: ask for it once, and show it.
+
+use std::fmt::Write as _;
+
+use posse_actors::ports::{Completion, Delta, ProviderError};
+use proptest::prelude::*;
+
+use crate::provider::decode::Assembly;
+use crate::provider::live;
+use crate::provider::profile::{Profile, Protocol};
+use crate::provider::testing::{Server, Step, ask, request, stream};
+
+/// What came of one attempt.
+pub(crate) type Asked = (Result<Completion, ProviderError>, Vec<Delta>);
+
+/// A profile for `server` that speaks `protocol`.
+pub(crate) fn profile(server: &Server, protocol: Protocol) -> Profile {
+    Profile { protocol, ..server.profile() }
+}
+
+/// Asks a server that plays `script` once.
+pub(crate) async fn once(protocol: Protocol, script: Vec<Step>) -> Asked {
+    let server = Server::start([script]).await;
+    ask(&*live(profile(&server, protocol)).unwrap(), request("hi")).await
+}
+
+/// Everything that is in a reply, or its error.
+pub(crate) fn shown(reply: &Result<Completion, ProviderError>) -> String {
+    match reply {
+        Ok(reply) => {
+            let mut text = String::new();
+            let Completion { message, stop_reason, usage, model } = reply;
+            writeln!(text, "{stop_reason:?} {model:?}").unwrap();
+            writeln!(text, "{}", serde_json::to_string_pretty(message).unwrap()).unwrap();
+            writeln!(text, "{}", serde_json::to_string(usage).unwrap()).unwrap();
+            text
+        }
+        Err(ProviderError::Cut { partial, source } | ProviderError::Broken { partial, source }) => {
+            format!("{source} ({partial:?})\n")
+        }
+        Err(error) => format!("{}: {}\n", error.class(), error.chain()),
+    }
+}
+
+/// How deltas are cut depends on how bytes arrive; what is in them does not.
+pub(crate) fn joined(deltas: &[Delta]) -> String {
+    let (mut thinking, mut text) = (String::new(), String::new());
+    for delta in deltas {
+        match delta {
+            Delta::Text(piece) => text.push_str(piece),
+            Delta::Thinking(piece) => thinking.push_str(piece),
+            Delta::Notice(notice) => panic!("{notice}"),
+            Delta::Usage(_) | Delta::Alive => {}
+        }
+    }
+    format!("thinking {thinking:?}, text {text:?}")
+}
+
+/// What is made of streams as they were recorded, each under its name.
+pub(crate) async fn recorded(protocol: Protocol, fixtures: &[(&str, &str)]) -> String {
+    let mut all = String::new();
+    for (name, bytes) in fixtures {
+        let (reply, deltas) = once(protocol, stream(bytes)).await;
+        writeln!(all, "== {name}\n{}\n{}", joined(&deltas), shown(&reply)).unwrap();
+    }
+    all
+}
+
+/// The class of an error, and what is said of it by the provider that is named first.
+pub(crate) fn class_and_cause(error: &ProviderError) -> String {
+    let source = std::error::Error::source(error).unwrap().to_string();
+    let source = source.strip_prefix("mock: ").expect("names the provider");
+    format!("{}: {source}", error.class())
+}
+
+/// Changes to a text at any places.
+pub(crate) fn edits() -> impl Strategy<Value = Vec<(prop::sample::Index, &'static str)>> {
+    let edit = prop::sample::select(vec![
+        "", "\"", "\\", "{", "}", "[", "]", "null", "7", ",", ":", "\\ud800", "\n", "é", "-1.5e9",
+    ]);
+    prop::collection::vec((any::<prop::sample::Index>(), edit), 1..6)
+}
+
+/// `text` with these changes.
+pub(crate) fn edited(text: &str, edits: Vec<(prop::sample::Index, &'static str)>) -> String {
+    let mut text = text.to_owned();
+    for (at, edit) in edits {
+        let at = text.floor_char_boundary(at.index(text.len()));
+        let end = at + text[at..].chars().next().map_or(0, char::len_utf8);
+        text.replace_range(at..end, edit);
+    }
+    text
+}
+
+/// What an `A` makes of a stream, event by event.
+pub(crate) fn put_together<A: Assembly>(stream: &str) -> Option<Completion> {
+    let mut reply = A::default();
+    for data in stream.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        reply.event("", data).ok();
+    }
+    reply.complete().ok()
+}

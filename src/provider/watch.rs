@@ -1,0 +1,183 @@
+//! Watches a reply for silence: of its bytes, and of its content.
+//!
+//! One timer serves the whole reply. It is set to the earlier of the two moments and moved only
+//! when it goes off: to set one for each piece would cost as much as the piece.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::provider::decode::Source;
+
+/// What a source brings: a chunk, its end, or why there is neither.
+pub(crate) type Brought = Result<Option<Bytes>, String>;
+
+/// How long it was quiet, and of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quiet {
+    /// Nothing at all came.
+    Bytes(Duration),
+    /// What came says nothing.
+    Content(Duration),
+}
+
+/// The two silences of one reply.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    alarm: Pin<Box<Sleep>>,
+    /// How long nothing at all may come while somebody waits for it.
+    silence: Duration,
+    /// How long content may pause.
+    idle: Duration,
+    /// When there was too little content, unless more has come since.
+    content_by: Instant,
+    /// Content came since the last wait.
+    heard: bool,
+}
+
+impl Watch {
+    /// Begins to watch.
+    pub(crate) fn new(silence: Duration, idle: Duration) -> Watch {
+        let content_by = later(Instant::now(), idle);
+        let first = content_by.min(later(Instant::now(), silence));
+        let alarm = Box::pin(sleep_until(first));
+        Watch { alarm, silence, idle, content_by, heard: false }
+    }
+
+    /// Content came. From the next wait on it may pause for `idle`.
+    pub(crate) fn heard(&mut self, idle: Duration) {
+        self.heard = true;
+        self.idle = idle;
+    }
+
+    /// What `source` brings next, or which silence was too long. Time passes only while somebody
+    /// waits here: a slow reader is not a silent server.
+    pub(crate) async fn next(&mut self, source: &mut impl Source) -> Result<Brought, Quiet> {
+        let mut chunk = pin!(source.next());
+        let mut silent_at = None;
+        poll_fn(|context| {
+            if let Poll::Ready(chunk) = chunk.as_mut().poll(context) {
+                return Poll::Ready(Ok(chunk));
+            }
+            // The clock is asked once a wait, and not at all if nobody has to wait.
+            let silent_at = *silent_at.get_or_insert_with(|| self.begin_wait());
+            self.poll_alarm(context, silent_at).map(Err)
+        })
+        .await
+    }
+
+    fn begin_wait(&mut self) -> Instant {
+        let now = Instant::now();
+        if std::mem::take(&mut self.heard) {
+            self.content_by = later(now, self.idle);
+        }
+        later(now, self.silence)
+    }
+
+    fn poll_alarm(&mut self, context: &mut Context<'_>, silent_at: Instant) -> Poll<Quiet> {
+        let due = self.content_by.min(silent_at);
+        if due < self.alarm.deadline() {
+            self.alarm.as_mut().reset(due);
+        }
+        while self.alarm.as_mut().poll(context).is_ready() {
+            let now = Instant::now();
+            if self.content_by <= now {
+                return Poll::Ready(Quiet::Content(self.idle));
+            }
+            if silent_at <= now {
+                return Poll::Ready(Quiet::Bytes(self.silence));
+            }
+            self.alarm.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+}
+
+/// `now` and `wait`, or as good as never.
+fn later(now: Instant, wait: Duration) -> Instant {
+    const NEVER: Duration = Duration::from_hours(24 * 365);
+    now + wait.min(NEVER)
+}
+
+/// What `source` has brought already, if it has: nobody waits.
+pub(crate) async fn at_hand(source: &mut impl Source) -> Option<Brought> {
+    // With the waker of whoever will wait next: the source need not take another then.
+    poll_fn(|context| {
+        Poll::Ready(match pin!(source.next()).poll(context) {
+            Poll::Ready(brought) => Some(brought),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Brings a chunk after each of these many milliseconds, and then nothing.
+    struct Slow(VecDeque<u64>);
+
+    impl Source for Slow {
+        async fn next(&mut self) -> Brought {
+            match self.0.front() {
+                Some(wait) => {
+                    sleep(Duration::from_millis(*wait)).await;
+                    self.0.pop_front();
+                    Ok(Some(Bytes::new()))
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[tokio::test]
+    async fn a_silence_ends_the_wait_that_it_began_in() {
+        let mut watch = Watch::new(ms(400), Duration::MAX);
+        let mut source = Slow([180, 180, 180].into());
+        let began = Instant::now();
+        for _ in 0..3 {
+            assert!(watch.next(&mut source).await.is_ok());
+        }
+        assert_eq!(watch.next(&mut source).await.unwrap_err(), Quiet::Bytes(ms(400)));
+        assert!(began.elapsed() >= ms(940), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn pieces_without_content_do_not_put_off_the_other() {
+        let mut watch = Watch::new(Duration::MAX, ms(100));
+        let mut source = Slow([30; 20].into());
+        watch.next(&mut source).await.unwrap().unwrap();
+        watch.heard(ms(100));
+        let began = Instant::now();
+        let quiet = loop {
+            if let Err(quiet) = watch.next(&mut source).await {
+                break quiet;
+            }
+        };
+        assert_eq!(quiet, Quiet::Content(ms(100)));
+        assert!(began.elapsed() >= ms(100) && !source.0.is_empty(), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_shorter_patience_counts_at_once_and_reading_late_is_no_silence() {
+        let mut watch = Watch::new(ms(50), Duration::from_hours(1));
+        let mut source = Slow([0].into());
+        sleep(ms(80)).await;
+        assert!(watch.next(&mut source).await.is_ok());
+        watch.heard(ms(20));
+        assert_eq!(watch.next(&mut source).await.unwrap_err(), Quiet::Content(ms(20)));
+    }
+}
