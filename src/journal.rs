@@ -15,6 +15,7 @@ mod memory;
 mod read;
 mod scan;
 mod segments;
+mod standing;
 mod store;
 mod summary;
 mod transcript;

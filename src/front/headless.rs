@@ -4,8 +4,9 @@
 mod driven;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{Prompt, Usage};
 use posse_actors::event::{Announcement, Event, Subscription};
 use posse_actors::ledger::dollars;
@@ -13,6 +14,7 @@ use posse_actors::root_session::{PromptError, Running, SessionEnding, SessionHan
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, lines};
+use crate::front::again::Again;
 use crate::front::outcome::{Advised, Verdict, judge, unwritten};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
@@ -52,7 +54,7 @@ pub enum Format {
 }
 
 /// How a run is shown, and whether a person can be asked.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Manner {
     /// What standard output gets.
@@ -67,8 +69,8 @@ pub struct Manner {
     pub yes: bool,
     /// Whether tools only say what they would do.
     pub dry_run: bool,
-    /// Whether the session is kept and can go on.
-    pub kept: bool,
+    /// How the session can go on later, if it is kept.
+    pub again: Option<Again>,
 }
 
 /// What is to be done.
@@ -81,7 +83,8 @@ pub enum Task {
 }
 
 impl Task {
-    async fn begin(self, session: &SessionHandle) -> Result<Running, PromptError> {
+    /// Begins it.
+    pub(crate) async fn begin(self, session: &SessionHandle) -> Result<Running, PromptError> {
         match self {
             Task::Prompt(prompt) => session.prompt(prompt).await,
             Task::GoOn => session.go_on().await,
@@ -347,9 +350,9 @@ impl Front {
         let failures: Vec<_> = verdict.failure.iter().collect();
         let shown = format!("{}{}", self.progress.finish_line(), lines(&failures));
         self.stderr.write(shown.into_bytes()).await;
-        if self.manner.kept {
-            let id = self.session.id();
-            self.stderr.write(format!("session {id} · posse resume {id}\n").into_bytes()).await;
+        if let Some(again) = &self.manner.again {
+            let text = farewell(again, outcome);
+            self.stderr.write(text.into_bytes()).await;
         }
         match self.manner.format {
             Format::StreamJson => (),
@@ -418,6 +421,24 @@ impl Front {
         line.push(b'\n');
         line
     }
+}
+
+/// How the session goes on, for whoever wants it to; and for one that is parked, how it does so
+/// by itself.
+fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
+    let mut text = format!("session {} · {}\n", again.session, again.command());
+    let parked = outcome.and_then(|outcome| match outcome.ending {
+        Ending::Parked { next_try_ms, .. } => next_try_ms,
+        _ => None,
+    });
+    if let Some(at) = parked {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wait = Duration::from_millis(at).saturating_sub(now);
+        if let Some(line) = again.later(wait) {
+            text.extend(["by itself then: ", &line, "\n"]);
+        }
+    }
+    text
 }
 
 async fn answer(questions: &mut Option<Questions>) -> Answered {

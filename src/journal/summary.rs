@@ -56,6 +56,9 @@ pub struct SessionSummary {
     pub model: Option<String>,
     /// The beginning of the first prompt.
     pub prompt: Option<String>,
+    /// Replies of the main agent, if it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
     /// What is known of its cost, in billionths of a dollar; known where it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_nano_usd: Option<u64>,
@@ -113,6 +116,7 @@ impl SessionSummary {
             agent: None,
             model: None,
             prompt: None,
+            turns: None,
             cost_nano_usd: None,
             unpriced_requests: 0,
         };
@@ -145,7 +149,8 @@ impl SessionSummary {
                 self.records = last.record;
                 self.last_ms = Some(last.ts);
                 self.state = match last.event {
-                    Event::SessionEnded { reason, cost_nano_usd, unpriced_requests, .. } => {
+                    Event::SessionEnded { reason, turns, cost_nano_usd, unpriced_requests, .. } => {
+                        self.turns = Some(turns);
                         self.cost_nano_usd = cost_nano_usd;
                         self.unpriced_requests = unpriced_requests;
                         SessionState::Ended(reason)

@@ -26,7 +26,7 @@ use crate::posse::Machine;
 const STUCK: Duration = Duration::from_secs(30);
 
 /// A terminal with the program in it.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: Option<File>,
     /// Stops reading the screen, and the thread that does.
@@ -42,6 +42,11 @@ struct Terminal {
 
 impl Terminal {
     fn open(machine: &Machine, args: &[&str]) -> Terminal {
+        Terminal::run(machine, &[&["plain"], args].concat(), "xterm")
+    }
+
+    /// A terminal of this kind, with the program and these arguments.
+    pub(crate) fn run(machine: &Machine, args: &[&str], kind: &str) -> Terminal {
         let OpenptyResult { master, slave } = openpty(None, None).unwrap();
         // A program that holds the other side would never see it vanish.
         for side in [&master, &slave] {
@@ -50,8 +55,8 @@ impl Terminal {
         // It makes the terminal the controlling one, and then becomes the program.
         let program = machine.command(&["plain"]);
         let mut command = Command::new("setsid");
-        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_posse")).arg("plain").args(args);
-        command.current_dir(machine.path("work")).env_clear().env("TERM", "xterm");
+        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_posse")).args(args);
+        command.current_dir(machine.path("work")).env_clear().env("TERM", kind);
         command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let end = || Stdio::from(slave.try_clone().unwrap());
         command.stdin(end()).stdout(end()).stderr(end());
@@ -88,13 +93,13 @@ impl Terminal {
         drop(self.keys.take());
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until this is shown after what was looked at before, and returns what is in between.
     #[track_caller]
-    fn see(&mut self, text: &str) -> String {
+    pub(crate) fn see(&mut self, text: &str) -> String {
         let started = Instant::now();
         loop {
             if let Some(at) = self.shown[self.looked..].find(text) {
@@ -116,7 +121,7 @@ impl Terminal {
     }
 
     /// Waits for the end of the program: its exit code.
-    fn end(&mut self) -> Option<i32> {
+    pub(crate) fn end(&mut self) -> Option<i32> {
         let started = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
             match self.pieces.recv_timeout(Duration::from_millis(20)) {
@@ -130,7 +135,7 @@ impl Terminal {
     }
 
     /// Whether lines are edited by the terminal itself, as a shell expects it afterwards.
-    fn is_cooked(&self) -> bool {
+    pub(crate) fn is_cooked(&self) -> bool {
         let flags = tcgetattr(&self.slave).unwrap().local_flags;
         flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }
