@@ -152,6 +152,8 @@ pub fn ask_all() -> Arc<dyn Policy> {
 pub struct Bench {
     /// The model.
     pub model: Arc<ScriptedModel>,
+    /// Who is asked instead of it.
+    pub provider: Option<Arc<dyn crate::ports::Provider>>,
     /// Who is asked when it is away.
     pub fallbacks: Vec<crate::ports::Fallback>,
     /// The journal.
@@ -181,6 +183,7 @@ impl Bench {
     pub fn new(steps: Vec<Step>) -> Bench {
         Bench {
             model: Arc::new(ScriptedModel::new(steps)),
+            provider: None,
             fallbacks: Vec::new(),
             journal: Arc::default(),
             tools: Toolbox::default(),
@@ -224,8 +227,9 @@ impl Bench {
             noted: Vec::new(),
             fail: self.fail.clone(),
         };
+        let model = || Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>;
         let ports = Ports {
-            provider: Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>,
+            provider: self.provider.clone().unwrap_or_else(model),
             fallbacks: self.fallbacks.clone(),
             tools: Arc::new(self.tools.clone()),
             hooks: Arc::clone(&self.hooks),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::posse::{Machine, side_by_side};
 
 #[path = "../../src/provider/testing/strict.rs"]
-mod strict;
+pub(crate) mod strict;
 
 const MESSAGES: &str = include_str!("../../src/provider/anthropic/fixtures/thinking_and_calls.sse");
 const RESPONSES: &str =
@@ -75,7 +75,7 @@ fn sse(events: &[Value]) -> String {
     events.iter().map(event).collect()
 }
 
-fn messages_reply(text: &str, stop_reason: &str) -> String {
+pub(crate) fn messages_reply(text: &str, stop_reason: &str) -> String {
     sse(&[
         json!({"type": "message_start", "message": {"model": "m-1", "usage": {
             "input_tokens": 3, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 5}}}),
@@ -89,7 +89,7 @@ fn messages_reply(text: &str, stop_reason: &str) -> String {
     ])
 }
 
-fn responses_reply(text: &str, end: &Value) -> String {
+pub(crate) fn responses_reply(text: &str, end: &Value) -> String {
     let mut response = json!({"model": "m-1", "usage": {
         "input_tokens": 48, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 7}});
     for (key, value) in end.as_object().unwrap() {

@@ -11,6 +11,8 @@
 // A model server with a script, and the program on a machine of its own.
 mod model_server;
 mod posse;
+// A server whose every byte has a script, and replies that break at any of them.
+mod byte_server;
 
 // Whole tasks over a real connection.
 mod turns;

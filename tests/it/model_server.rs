@@ -297,7 +297,7 @@ impl Shared {
 const JSON: &str = "content-type: application/json";
 
 /// Reads one request; `None` when the client closes.
-fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
     let mut bytes = 0;
     let mut line = String::new();
     loop {
