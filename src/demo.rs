@@ -14,7 +14,7 @@ use posse_actors::ports::Asking;
 use crate::cli::{DemoArgs, OutputFormat};
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{Exit, Failure};
-use crate::front::headless::{Format, Manner};
+use crate::front::headless::{Farewell, Format, HangUp, Manner};
 use crate::journal::verify_session;
 use crate::provider::replay;
 use crate::wiring::{self, Setup};
@@ -74,6 +74,8 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         quiet: false,
         yes: false,
         dry_run: false,
+        hang_up: HangUp::Ends,
+        farewell: Farewell::Nothing,
     };
     let exit = wiring::perform(assembled, Prompt::text(PROMPT), manner).map_err(one)?;
     conclude(&session_dir, id.as_str());

@@ -2,23 +2,28 @@
 //! on standard error.
 
 mod driven;
+mod leaving;
+mod losing;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::conversation::{Prompt, Usage};
 use posse_actors::event::{Announcement, Event, Subscription};
-use posse_actors::root_session::{SessionEnding, SessionHandle, TurnOutcome};
+use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure, lines};
-use crate::front::outcome::{Advised, Verdict, judge, unwritten};
+use crate::failure::{Exit, Failure};
+use crate::front::outcome::{Advised, Verdict, judge};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::{self, Answered, Questions};
 use crate::front::signals::Signals;
 
 pub use driven::drive;
+
+use losing::Told;
 
 /// Whether a person sees questions and can answer them, wherever standard input comes from.
 pub fn can_ask() -> bool {
@@ -33,11 +38,10 @@ const fn far_away() -> Duration {
     Duration::from_hours(365 * 24)
 }
 
-/// How long the end of a session may take.
-const PATIENT_END: Duration = Duration::from_secs(30);
-
-/// The same, for somebody who wants out.
-const HURRIED_END: Duration = Duration::from_millis(500);
+/// When a run that is told to stop now has to have done so.
+fn wind_down() -> tokio::time::Instant {
+    tokio::time::Instant::now() + WIND_DOWN
+}
 
 /// What standard output gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +54,30 @@ pub enum Format {
     StreamJson,
 }
 
+/// What a run does when its terminal goes away.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum HangUp {
+    /// It ends.
+    #[default]
+    Ends,
+    /// It goes on, and writes to the end of this file what it would have shown. `None`: nowhere.
+    GoesOn(Option<PathBuf>),
+}
+
+/// What is said of a session at its end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Farewell {
+    /// Nothing: it was never somebody's.
+    #[default]
+    Nothing,
+    /// Its id.
+    Forgotten,
+    /// Its id, and how to go on with it.
+    Kept,
+}
+
 /// How a run is shown, and whether a person can be asked.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Manner {
     /// What standard output gets.
@@ -66,6 +92,10 @@ pub struct Manner {
     pub yes: bool,
     /// Whether tools only say what they would do.
     pub dry_run: bool,
+    /// What happens when the terminal goes away.
+    pub hang_up: HangUp,
+    /// What is said of the session at its end.
+    pub farewell: Farewell,
 }
 
 /// Works on `prompt`, shows it as `manner` says, and ends the session.
@@ -88,6 +118,8 @@ struct Front {
     stopped: Option<Exit>,
     /// It was told twice, or did not stop in time.
     hurried: bool,
+    /// It goes on without its terminal.
+    detached: bool,
     denials: Vec<Denial>,
     /// What it cost, once that is known.
     cost_usd: Option<f64>,
@@ -151,6 +183,7 @@ impl Front {
             manner,
             stopped: None,
             hurried: false,
+            detached: false,
             denials: Vec::new(),
             cost_usd: None,
         }
@@ -163,37 +196,25 @@ impl Front {
         loop {
             tokio::select! {
                 biased;
-                signal = self.signals.next() => {
-                    if self.stopped.replace(signal).is_some() {
-                        self.hurried = true;
-                        return None;
-                    }
-                    self.interrupt().await;
-                    deadline.as_mut().reset(tokio::time::Instant::now() + WIND_DOWN);
-                }
+                signal = self.signals.next() => match self.told(signal).await {
+                    Told::GoOn => (),
+                    Told::Stop => deadline.as_mut().reset(wind_down()),
+                    Told::Leave => return None,
+                },
                 () = &mut deadline, if self.stopped.is_some() => {
                     self.hurried = true;
                     return None;
                 }
-                announcement = self.events.next() => self.follow(&announcement?).await,
+                announcement = next_when_read(&mut self.events, &self.stdout, &self.stderr) => {
+                    self.follow(&announcement?).await;
+                }
                 answered = answer(&mut self.questions) => self.answered(answered).await,
                 outcome = &mut outcome => return outcome,
             }
-            if self.stdout.is_broken() && self.stopped.is_none() {
-                // Nobody reads the answer any more.
-                self.stopped = Some(Exit::Failed);
-                self.session.interrupt();
+            if self.look_who_reads().await == Told::Stop {
+                deadline.as_mut().reset(wind_down());
             }
         }
-    }
-
-    /// Winds the run down, because somebody said so.
-    async fn interrupt(&mut self) {
-        self.session.interrupt();
-        // What stands there, a question or the `^C` of the terminal, is no whole line.
-        let mid_line = !self.progress.finish_line().is_empty();
-        let start = if mid_line || self.stderr.is_terminal() { "\n" } else { "" };
-        self.stderr.write(format!("{start}! interrupted\n").into_bytes()).await;
     }
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
@@ -207,6 +228,9 @@ impl Front {
         }
         if self.manner.format == Format::StreamJson {
             self.stdout.write(line_of(announcement)).await;
+            if self.look_again().await {
+                self.stdout.write(line_of(announcement)).await;
+            }
         } else if !self.manner.quiet {
             let text = self.progress.show(event);
             self.stderr.write(text.into_bytes()).await;
@@ -249,38 +273,6 @@ impl Front {
         self.leave(verdict, None).await
     }
 
-    async fn leave(mut self, mut verdict: Verdict, outcome: Option<TurnOutcome>) -> Exit {
-        let ending = SessionEnding {
-            reason: verdict.reason.to_owned(),
-            exit_code: i32::from(verdict.exit as u8),
-            result: verdict.result.clone(),
-        };
-        // A second signal, or a disk that hangs, must not keep anybody here.
-        let limit = if self.hurried { HURRIED_END } else { PATIENT_END };
-        let ended = tokio::select! {
-            ended = tokio::time::timeout(limit, self.session.end(ending)) => ended.is_ok(),
-            _ = self.signals.next() => false,
-        };
-        while let Some(announcement) =
-            if ended { self.events.next().await } else { self.events.try_next() }
-        {
-            self.follow(&announcement).await;
-        }
-        if outcome.is_some() {
-            // Advice depends on what was shown, of which the last came just now.
-            verdict = self.verdict(outcome.as_ref());
-        }
-        self.print(&verdict, outcome.as_ref()).await;
-        let Front { stdout, mut stderr, .. } = self;
-        let written = stdout.finish().await;
-        if let Err(cause) = &written {
-            stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
-        }
-        // Where standard error cannot be written, there is nobody to tell.
-        stderr.finish().await.ok();
-        if written.is_err() && verdict.exit == Exit::Done { Exit::Failed } else { verdict.exit }
-    }
-
     fn verdict(&self, outcome: Option<&TurnOutcome>) -> Verdict {
         match (outcome, self.stopped) {
             (None, Some(signal)) => {
@@ -297,9 +289,6 @@ impl Front {
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {
-        let failures: Vec<_> = verdict.failure.iter().collect();
-        let shown = format!("{}{}", self.progress.finish_line(), lines(&failures));
-        self.stderr.write(shown.into_bytes()).await;
         match self.manner.format {
             Format::StreamJson => (),
             Format::Json => {
@@ -344,6 +333,18 @@ impl Front {
         line.push(b'\n');
         line
     }
+}
+
+/// The next event, when there is room for what it says: a reader that does not read keeps nobody
+/// from hearing a signal.
+async fn next_when_read(
+    events: &mut Subscription,
+    stdout: &Output,
+    stderr: &Output,
+) -> Option<Arc<Announcement>> {
+    stdout.room().await;
+    stderr.room().await;
+    events.next().await
 }
 
 async fn answer(questions: &mut Option<Questions>) -> Answered {

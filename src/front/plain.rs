@@ -126,6 +126,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         current,
         terminal,
         interactive: options.interactive,
+        forgotten: options.forgotten,
         yes: options.yes,
         rule_shown: false,
         progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
@@ -153,6 +154,8 @@ struct Plain<'a> {
     current: Current,
     terminal: Terminal,
     interactive: bool,
+    /// Sessions are not kept.
+    forgotten: bool,
     yes: bool,
     /// A rule that would have allowed what was denied was shown, in this task.
     rule_shown: bool,
@@ -450,6 +453,14 @@ impl Plain<'_> {
         self.say(&text).await;
     }
 
+    /// The last line that a person sees.
+    fn farewell(&self) -> String {
+        let id = printable(self.current.session.id().as_str());
+        let goes_on = format!(" · posse resume {id} goes on with it");
+        let text = format!("session {id}{}", if self.forgotten { "" } else { &goes_on });
+        format!("{}\n", self.progress.dim(&text))
+    }
+
     async fn leave(mut self) -> Exit {
         self.terminal.restore();
         let exit = self.leaving.unwrap_or(Exit::Done);
@@ -458,6 +469,8 @@ impl Plain<'_> {
             if signal { ("interrupted", HURRIED_END) } else { ("completed", PATIENT_END) };
         let line = self.progress.finish_line();
         self.stderr.write(line.into()).await;
+        let farewell = self.farewell();
+        self.stderr.write(farewell.into_bytes()).await;
         let Plain { current, mut signals, stdout, mut stderr, .. } = self;
         tokio::select! {
             () = current.end(reason, exit, limit) => (),

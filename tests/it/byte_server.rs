@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 use posse::provider::profile::Protocol;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::dialects::{messages_reply, responses_reply, strict};
 use crate::model_server::read_request;
@@ -51,9 +51,7 @@ pub(crate) const DIALECTS: [Dialect; 3] = [
         name: "chat completions",
         protocol: Protocol::ChatCompletions,
         check: strict::chat,
-        calls: include_str!(
-            "../../src/provider/openai_compatible/fixtures/thinking_and_calls.sse"
-        ),
+        calls: include_str!("../../src/provider/openai_compatible/fixtures/thinking_and_calls.sse"),
         result_mark: r#""role":"tool""#,
         says: chat_reply,
     },
@@ -71,7 +69,7 @@ pub(crate) const DIALECTS: [Dialect; 3] = [
         check: strict::responses,
         calls: include_str!("../../src/provider/openai_responses/fixtures/thinking_and_calls.sse"),
         result_mark: r#""function_call_output""#,
-        says: |text| responses_reply(text, &serde_json::json!({"status": "completed"})),
+        says: |text| responses_reply(text, &json!({"status": "completed"})),
     },
 ];
 
@@ -83,8 +81,8 @@ impl Dialect {
 }
 
 fn chat_reply(text: &str) -> String {
-    let delta = serde_json::json!({"choices": [{"index": 0, "delta": {"content": text}}]});
-    let end = serde_json::json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let delta = json!({"choices": [{"index": 0, "delta": {"content": text}}]});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
     format!("data: {delta}\n\ndata: {end}\n\ndata: [DONE]\n\n")
 }
 
@@ -157,6 +155,20 @@ impl ByteServer {
     /// Where the API begins.
     pub(crate) fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
+    }
+
+    /// The configuration of a user whose only provider this is.
+    pub(crate) fn config(&self, more: &Value) -> Value {
+        let mut config = json!({
+            "defaultProvider": "local", "patience": "5s", "providers": {"local": {
+                "type": "openai-compatible", "baseURL": self.base_url(), "model": "scripted-1",
+                "auth": "none",
+            }},
+        });
+        for (key, value) in more.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        config
     }
 
     /// From now on the moves are those of another script, and no request was seen yet.

@@ -36,6 +36,10 @@ mod provider_faults;
 mod journal;
 // Stopping from outside.
 mod signals;
+// Every other way in which a run ends, or does not although its terminal is gone.
+mod endings;
+// Killed again and again, and resumed.
+mod kill_loop;
 
 // What the command line and the configuration refuse.
 mod cli;

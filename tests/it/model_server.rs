@@ -319,7 +319,7 @@ pub(crate) fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<
 }
 
 /// The whole response, keeping the connection.
-fn reply(text: &str, calls: &[Value], finish: &str, streamed: bool) -> Vec<u8> {
+pub(crate) fn reply(text: &str, calls: &[Value], finish: &str, streamed: bool) -> Vec<u8> {
     let usage = json!({"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110});
     let (kind, body) = if streamed {
         let mut body = String::new();

@@ -26,7 +26,7 @@ use crate::posse::Machine;
 const STUCK: Duration = Duration::from_secs(30);
 
 /// A terminal with the program in it.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: Option<File>,
     /// Stops reading the screen, and the thread that does.
@@ -42,15 +42,20 @@ struct Terminal {
 
 impl Terminal {
     fn open(machine: &Machine, args: &[&str]) -> Terminal {
+        Terminal::run(machine, &[&["plain"], args].concat())
+    }
+
+    /// The program with these arguments.
+    pub(crate) fn run(machine: &Machine, args: &[&str]) -> Terminal {
         let OpenptyResult { master, slave } = openpty(None, None).unwrap();
         // A program that holds the other side would never see it vanish.
         for side in [&master, &slave] {
             fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         }
         // It makes the terminal the controlling one, and then becomes the program.
-        let program = machine.command(&["plain"]);
+        let program = machine.command::<&str>(&[]);
         let mut command = Command::new("setsid");
-        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_posse")).arg("plain").args(args);
+        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_posse")).args(args);
         command.current_dir(machine.path("work")).env_clear().env("TERM", "xterm");
         command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let end = || Stdio::from(slave.try_clone().unwrap());
@@ -81,20 +86,20 @@ impl Terminal {
     }
 
     /// Closes the side of the keys and the screen, as a terminal window does.
-    fn vanish(&mut self) {
+    pub(crate) fn vanish(&mut self) {
         let (stop, reader) = self.sides.take().unwrap();
         drop(stop);
         reader.join().unwrap();
         drop(self.keys.take());
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until this is shown after what was looked at before, and returns what is in between.
     #[track_caller]
-    fn see(&mut self, text: &str) -> String {
+    pub(crate) fn see(&mut self, text: &str) -> String {
         let started = Instant::now();
         loop {
             if let Some(at) = self.shown[self.looked..].find(text) {
@@ -111,12 +116,12 @@ impl Terminal {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
     /// Waits for the end of the program: its exit code.
-    fn end(&mut self) -> Option<i32> {
+    pub(crate) fn end(&mut self) -> Option<i32> {
         let started = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
             match self.pieces.recv_timeout(Duration::from_millis(20)) {

@@ -63,7 +63,12 @@ impl Fault {
                 damaged[at] ^= 1 << (at % 7);
                 // In two pieces, as a network would.
                 let rest = damaged.split_off(at);
-                vec![Move::Send(damaged), Move::Pause(Duration::ZERO), Move::Send(rest), Move::Close]
+                vec![
+                    Move::Send(damaged),
+                    Move::Pause(Duration::ZERO),
+                    Move::Send(rest),
+                    Move::Close,
+                ]
             }
         }
     }
@@ -81,11 +86,7 @@ impl Tool for Noting {
         &self.spec
     }
 
-    fn prepare(
-        &self,
-        arguments: Value,
-        _: CallContext,
-    ) -> PortFuture<Result<Prepared, ToolError>> {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
         let text = arguments[self.key].as_str().unwrap_or_default().to_owned();
         let operation = Operation::Execute { command: text.clone(), cwd: "/".to_owned() };
         let action = Action {
@@ -168,7 +169,7 @@ async fn session(line: &Line) -> Left {
     bench.limits.backoff_first = Duration::from_millis(1);
     bench.limits.backoff_max = Duration::from_millis(1);
     bench.limits.delta_interval = Duration::ZERO;
-    let mut stage = bench.start().await;
+    let stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let ending = running.outcome().await.unwrap().ending;
     let events = stage.end().await.iter().map(|seen| seen.event().clone()).collect();
