@@ -178,6 +178,8 @@ async fn noted(dir: &Path) -> Duration {
         tier: "none".to_owned(),
         limits: Limits::default(),
         history: Vec::new(),
+        resumption: None,
+        instructions: String::new(),
         price: None,
         noted: Vec::new(),
         fail: FailPoints::default(),

@@ -69,6 +69,8 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         tier: "none".to_owned(),
         limits: Limits { turns_max: TURNS + 1, ..Limits::default() },
         history: Vec::new(),
+        resumption: None,
+        instructions: String::new(),
         price: None,
         noted: Vec::new(),
         fail: FailPoints::default(),

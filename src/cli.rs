@@ -27,6 +27,8 @@ use crate::failure::{Exit, Failure};
 pub enum Invocation {
     /// `posse run`, `posse exec`, `posse -p`.
     Run(Box<RunArgs>),
+    /// `posse resume`, `posse -c`.
+    Resume(Box<RunArgs>),
     /// `posse demo`.
     Demo(DemoArgs),
     /// `posse sessions …`.
@@ -105,8 +107,32 @@ pub struct RunArgs {
     pub agent_mode: Option<String>,
     /// `-v`, counted.
     pub verbose: u8,
+    /// The stored session that goes on; `None`: a new one begins.
+    pub resume: Option<Resume>,
     /// Where the configuration comes from.
     pub place: PlaceArgs,
+}
+
+/// A stored session that goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resume {
+    /// Which one.
+    pub which: Which,
+    /// `--fork`: in a new session that begins with what that one says.
+    pub fork: bool,
+    /// Something was asked for that only a run without a conversation has.
+    pub headless: bool,
+}
+
+/// Which stored session is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// The one with this id, or with the only id that begins like this.
+    Id(String),
+    /// The newest of the project.
+    Last,
+    /// Nobody said.
+    Unsaid,
 }
 
 /// Where a task comes from.
@@ -373,8 +399,11 @@ pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Inv
     if args.len() == 2 && matches!(first, "--version" | "-V") {
         return Err(CliExit { text: version(), stderr: false, code: Exit::Done as u8 });
     }
+    // `posse -c` is `posse resume --last`.
+    if matches!(first, "-c" | "--continue") {
+        args.splice(1..2, ["resume".into(), "--last".into()]);
     // `posse -p PROMPT` is `posse run -p PROMPT`, so that the flags of `run` exist once.
-    if first.starts_with('-') && !matches!(first, "-h" | "--help" | "-V" | "--version") {
+    } else if first.starts_with('-') && !matches!(first, "-h" | "--help" | "-V" | "--version") {
         args.insert(1, "run".into());
     }
     match args::Cli::try_parse_from(&args) {

@@ -14,7 +14,7 @@ use posse_actors::ports::Asking;
 use crate::cli::{DemoArgs, OutputFormat};
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{Exit, Failure};
-use crate::front::headless::{Farewell, Format, HangUp, Manner};
+use crate::front::headless::{Format, HangUp, Manner, Task};
 use crate::journal::verify_session;
 use crate::provider::replay;
 use crate::wiring::{self, Setup};
@@ -74,10 +74,11 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         quiet: false,
         yes: false,
         dry_run: false,
+        kept: false,
         hang_up: HangUp::Ends,
-        farewell: Farewell::Nothing,
     };
-    let exit = wiring::perform(assembled, Prompt::text(PROMPT), manner).map_err(one)?;
+    let exit =
+        wiring::perform(assembled, Task::Prompt(Prompt::text(PROMPT)), manner).map_err(one)?;
     conclude(&session_dir, id.as_str());
     Ok(exit)
 }

@@ -21,7 +21,7 @@ mod verify;
 mod writer;
 
 pub use memory::MemoryJournal;
-pub use read::whole_session;
+pub use read::{replayed, whole_session};
 pub use state::{StateDir, new_session_id};
 pub use store::FileJournal;
 pub use summary::{SessionState, SessionSummary};

@@ -213,6 +213,8 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
             ..Limits::default()
         },
         history: Vec::new(),
+        resumption: None,
+        instructions: String::new(),
         price: None,
         noted: Vec::new(),
         fail: FailPoints::default(),

@@ -9,6 +9,7 @@ mod judging;
 mod model_price;
 mod plain;
 mod provider;
+mod resuming;
 mod run;
 mod toolbox;
 mod trusting;
@@ -57,7 +58,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let environment = Environment::read();
     let ended: Result<Exit, Vec<Failure>> = match invocation {
-        Invocation::Run(args) => run::run(&args, &environment),
+        Invocation::Run(args) | Invocation::Resume(args) => run::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),

@@ -106,6 +106,8 @@ fn settings() -> SessionSettings {
         tier: "none".to_owned(),
         limits: Limits::default(),
         history: Vec::new(),
+        resumption: None,
+        instructions: String::new(),
         price: None,
         noted: Vec::new(),
         fail: FailPoints::default(),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::task::JoinError;
 
-use crate::conversation::{CallId, Message, ToolCall, Usage};
+use crate::conversation::{CallId, Message, QuestionId, ToolCall, Usage};
 use crate::event::{Event, Origin};
 use crate::hooking::Hooked;
 use crate::mailbox::{Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell};
@@ -45,8 +45,11 @@ pub(crate) struct Args {
     pub(crate) contacts: Contacts,
     pub(crate) options: RequestOptions,
     pub(crate) tools: Arc<[ToolSpec]>,
-    /// Valid, and ending with what the model is to answer.
+    /// Valid, and ending with what the model is to answer, or with the reply whose calls are
+    /// `pending`.
     pub(crate) history: Vec<Arc<Message>>,
+    /// The calls of the last reply, if an earlier incarnation did not get all of them done.
+    pub(crate) pending: Vec<Pending>,
     /// Messages that wait already.
     pub(crate) queued: Vec<Queued>,
     /// Replies that an earlier incarnation had.
@@ -57,6 +60,18 @@ pub(crate) struct Args {
     pub(crate) time_left: Option<Duration>,
     pub(crate) presence: Presence,
     pub(crate) report: Report<Outcome>,
+}
+
+/// A call of a reply that an earlier incarnation did not get done.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pending {
+    pub(crate) call: ToolCall,
+    /// Its result, if it has one. If not, nothing has happened yet.
+    pub(crate) output: Option<ToolOutput>,
+    /// Whether observers know of it.
+    pub(crate) requested: bool,
+    /// The question about it that is open in front of the user.
+    pub(crate) question: Option<QuestionId>,
 }
 
 /// How the model is asked.
@@ -134,6 +149,8 @@ pub(crate) struct AgentInvocation {
 pub(crate) struct State {
     agent_loop: AgentLoop,
     calls: HashMap<CallId, Running>,
+    /// Questions about calls that did not start yet, from an earlier incarnation.
+    asked: HashMap<CallId, QuestionId>,
     report: Option<Report<Outcome>>,
     clearing: Option<Beside>,
     asking: Option<Asking>,
@@ -146,6 +163,7 @@ pub(crate) struct State {
 /// The part of the arguments that becomes state.
 pub(crate) struct Work {
     agent_loop: AgentLoop,
+    asked: HashMap<CallId, QuestionId>,
     report: Report<Outcome>,
     time_left: Option<Duration>,
 }
@@ -162,6 +180,7 @@ impl AgentInvocation {
             options,
             tools,
             history,
+            pending,
             queued,
             turns,
             usage,
@@ -178,8 +197,10 @@ impl AgentInvocation {
             queued_messages_max: limits.queued_messages_max,
             settles: services.hooks.hears(HookEvent::Stop, None),
         };
+        let (pending, asked) = calls::take_up(pending, &tools, &services.transcript, &origin);
         let work = Work {
-            agent_loop: AgentLoop::new(bounds, Start { history, queued, turns, usage }),
+            agent_loop: AgentLoop::new(bounds, Start { history, pending, queued, turns, usage }),
+            asked,
             report,
             time_left,
         };
@@ -197,11 +218,12 @@ impl Actor for AgentInvocation {
     type Arguments = Work;
 
     async fn pre_start(&self, me: ActorRef<Msg>, work: Work) -> Started<State> {
-        let Work { agent_loop, report, time_left } = work;
+        let Work { agent_loop, asked, report, time_left } = work;
         let limit = |duration| beside(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
         let mut state = State {
             agent_loop,
             calls: HashMap::new(),
+            asked,
             report: Some(report),
             clearing: None,
             asking: None,
@@ -263,7 +285,7 @@ impl AgentInvocation {
             match effect {
                 Effect::AskModel => self.clear_way(me, state),
                 Effect::Start(call) => self.start_call(me, call, state).await?,
-                Effect::Skip(call, output) => self.skip(&call, &output),
+                Effect::Skip(call, output) => self.skip(&call, &output, state),
                 Effect::Deliver(queued) => {
                     queued.note_delivered(&self.services.transcript, &self.origin);
                 }
@@ -275,7 +297,12 @@ impl AgentInvocation {
         Ok(())
     }
 
-    fn skip(&self, call: &ToolCall, output: &ToolOutput) {
+    fn skip(&self, call: &ToolCall, output: &ToolOutput, state: &mut State) {
+        if let Some(request_id) = state.asked.remove(&call.id) {
+            let reason = "the call that asked was skipped".to_owned();
+            let event = Event::PermissionWithdrawn { request_id, reason };
+            self.services.transcript.note(Some(&self.origin), event);
+        }
         let event = failed_event(call, output, "skipped");
         self.services.transcript.note(Some(&self.origin), event);
     }
@@ -337,3 +364,6 @@ impl AgentInvocation {
         Ending::Limited { limit: "timeout", value: seconds, said: None }
     }
 }
+
+#[cfg(test)]
+mod fleet;

@@ -226,6 +226,21 @@ impl Usage {
         self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
         self.cache_write_tokens = sum(self.cache_write_tokens, other.cache_write_tokens);
     }
+
+    /// What came on top of `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Usage) -> Usage {
+        fn rest(now: Option<u64>, earlier: Option<u64>) -> Option<u64> {
+            Some(now?.saturating_sub(earlier.unwrap_or_default()))
+        }
+        Usage {
+            input_tokens: rest(self.input_tokens, earlier.input_tokens),
+            output_tokens: rest(self.output_tokens, earlier.output_tokens),
+            cached_input_tokens: rest(self.cached_input_tokens, earlier.cached_input_tokens),
+            reasoning_tokens: rest(self.reasoning_tokens, earlier.reasoning_tokens),
+            cache_write_tokens: rest(self.cache_write_tokens, earlier.cache_write_tokens),
+        }
+    }
 }
 
 /// What a user asks for.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::conversation::{
-    AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId,
+    AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, SessionId,
     StopReason, Usage,
 };
 use crate::ports::HookEvent;
@@ -44,12 +44,37 @@ pub enum Event {
         model: String,
         /// `single-agent` or `multi-agent`.
         mode: String,
+        /// What confines processes: `none`, `reduced` or `full`.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        tier: String,
+        /// Hash of what the agent is told besides the state of the world.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        instructions: String,
+        /// Where it branched off from another session, if it did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        forked_from: Option<Branch>,
+    },
+    /// What a session that branched off takes with it.
+    #[serde(rename = "session.forked")]
+    SessionForked {
+        /// The session that it branched off.
+        parent: SessionId,
+        /// The last record of it that counts.
+        parent_record: u64,
+        /// The whole history until then, without system messages.
+        history: Vec<Arc<Message>>,
     },
     /// A stored session goes on.
     #[serde(rename = "session.resumed")]
     SessionResumed {
         /// How many records there were.
         records: u64,
+        /// With what it goes on. `None` in the records of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        with: Option<Box<GoesOnWith>>,
+        /// What is not as it was, in words.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        changed: Vec<String>,
     },
     /// The session stopped itself and waits for the user.
     #[serde(rename = "session.parked")]
@@ -552,6 +577,38 @@ impl Event {
                 | Event::ProviderSilent { .. }
         )
     }
+}
+
+/// A place in another session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Branch {
+    /// The session.
+    pub session: SessionId,
+    /// The last record of it that counts.
+    pub record: u64,
+}
+
+/// What a session goes on with: the world may not be as it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GoesOnWith {
+    /// Version of posse.
+    pub posse: String,
+    /// The working directory.
+    pub cwd: String,
+    /// The agent of the main invocation.
+    pub agent: String,
+    /// The provider profile.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// What confines processes: `none`, `reduced` or `full`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tier: String,
+    /// Hash of what the agent is told besides the state of the world.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub instructions: String,
 }
 
 /// What a hook wants.

@@ -22,9 +22,9 @@ use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
 pub(crate) use binding::Binding;
-pub(crate) use book::GrantBook;
+pub(crate) use book::{GrantBook, Shown};
 
-use book::{Ended, Shown};
+use book::Ended;
 
 /// Why a question is withdrawn whose asker is gone.
 const GONE: &str = "the call that asked is gone";

@@ -10,9 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::event::{Event, Origin};
 
+pub(crate) use replay::awaits_answer;
 pub use replay::{
-    CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, OpenQuestion, QueuedMessage, Replay, Replayed,
-    StartedWith, replay,
+    CUT_OFF, LastInvocation, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, OpenQuestion, Parked,
+    QueuedMessage, Replay, Replayed, StartedWith, replay,
 };
 
 /// Identifies a record before it has a number. Whoever asks for it twice gets it stored once.

@@ -7,6 +7,8 @@ mod admission;
 mod clients;
 mod handle;
 mod price;
+mod resuming;
+mod settings;
 mod supervised;
 
 use std::sync::Arc;
@@ -16,20 +18,17 @@ use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{
-    self, AgentInvocation, Contacts, Ending, Outcome, Queued, RequestOptions,
-};
+use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued};
 use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
-use crate::event::{Event, Fact, Feed, Origin};
+use crate::event::{Branch, Event, Fact, Feed, Origin};
 use crate::hooking::Hooked;
-use crate::limits::Limits;
 use crate::mailbox::{
     Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
 };
 use crate::permission_coordinator as permission;
 use crate::ports::{JournalError, Ports, ProviderInfo, ToolSpec};
-use crate::record::{Durability, Replayed};
+use crate::record::{Durability, Replayed, awaits_answer};
 use crate::restarts::RestartBudget;
 use crate::tool_call::Services;
 use crate::transcript_writer::{self, Outbox, Transcript};
@@ -37,72 +36,20 @@ use crate::transcript_writer::{self, Outbox, Transcript};
 pub use crate::testing_seam::FailPoints;
 pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
 pub use price::Price;
+pub use resuming::Resumption;
+pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 
-use admission::{Admitting, Opening};
+use admission::{Admitting, Opening, Task};
 use clients::Clients;
+use resuming::Unfinished;
 use supervised::Supervised;
-
-/// What a session is, besides what it needs of the world.
-#[derive(Debug, Clone)]
-pub struct SessionSettings {
-    /// Its id.
-    pub session_id: crate::conversation::SessionId,
-    /// Version of posse, for the record.
-    pub posse: String,
-    /// The working directory, for the record.
-    pub cwd: String,
-    /// The main agent.
-    pub agent: String,
-    /// Its instructions.
-    pub system_prompt: String,
-    /// Names of the tools it sees.
-    pub tools: Vec<String>,
-    /// How the model is asked.
-    pub options: RequestOptions,
-    /// Who answers questions.
-    pub asking: crate::ports::Asking,
-    /// What confines processes: `none`, `reduced` or `full`.
-    pub tier: String,
-    /// Every bound.
-    pub limits: Limits,
-    /// What was said before, valid and without system messages.
-    pub history: Vec<Arc<Message>>,
-    /// What tokens cost, if that is known.
-    pub price: Option<Price>,
-    /// What was found before it started and belongs into its journal.
-    pub noted: Vec<Event>,
-    /// Where tests make actors panic.
-    pub fail: FailPoints,
-}
-
-/// How the session ends, in the words of its last record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionEnding {
-    /// `completed`, `failed`, `interrupted`, `limit`, `parked`, `provider`, `permission`.
-    pub reason: String,
-    /// The exit code of a headless run.
-    pub exit_code: i32,
-    /// The last answer.
-    pub result: Option<String>,
-}
-
-/// How one prompt ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TurnOutcome {
-    /// How.
-    pub ending: Ending,
-    /// Model replies.
-    pub turns: u32,
-    /// Tokens.
-    pub usage: Usage,
-    /// Questions that nobody could be asked, in the whole session.
-    pub unanswered: u32,
-}
 
 type Admission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 
 enum Msg {
     Prompt(Prompt, RpcReplyPort<Admission>),
+    /// Go on with what broke off.
+    GoOn(RpcReplyPort<Admission>),
     /// Hooks have been asked about the session.
     Opened(Result<Hooked, JoinError>),
     /// Hooks have been asked about the prompt.
@@ -125,6 +72,7 @@ impl Msg {
     fn kind(&self) -> &'static str {
         match self {
             Msg::Prompt(..) => "Prompt",
+            Msg::GoOn(_) => "GoOn",
             Msg::Opened(_) => "Opened",
             Msg::Admitted(..) => "Admitted",
             Msg::Deliver(..) => "Deliver",
@@ -163,6 +111,8 @@ struct State {
     /// Messages that were queued and not delivered before their run ended.
     queued: Vec<Queued>,
     main: Option<Main>,
+    /// What an earlier process began and did not end.
+    unfinished: Option<Unfinished>,
     total: Usage,
     turns: u32,
     ending: Option<(SessionEnding, Vec<Report<()>>)>,
@@ -199,6 +149,8 @@ impl Drop for Observed {
 /// What an earlier incarnation of an invocation left.
 #[derive(Default)]
 struct Resumed {
+    /// The calls of the last reply, if not all of them are done; their results end the history.
+    pending: Vec<Pending>,
     queued: Vec<Queued>,
     turns: u32,
     usage: Usage,
@@ -217,6 +169,8 @@ struct Main {
     stopping: Option<Ending>,
     /// How much of the history was there before it.
     base: usize,
+    /// Replies and tokens that the session has counted already.
+    counted: (u32, Usage),
     /// When it began (monotonic). A crash does not give it more time.
     began: Duration,
     /// Complete when nothing of its last incarnation is left.
@@ -243,6 +197,7 @@ impl Actor for RootSession {
             history: self.settings.history.clone(),
             queued: Vec::new(),
             main: None,
+            unfinished: None,
             total: Usage::default(),
             turns: 0,
             ending: None,
@@ -258,7 +213,7 @@ impl Actor for RootSession {
         self.start_writer(&me, &mut state).await?;
         self.start_coordinator(&me, &mut state).await?;
         self.start_clients(&me, &mut state).await?;
-        self.transcript.note(None, self.started());
+        self.begin_or_resume(&mut state);
         for event in self.settings.noted.iter().cloned() {
             self.transcript.note(None, event);
         }
@@ -271,6 +226,10 @@ impl Actor for RootSession {
         match msg {
             Msg::Prompt(prompt, reply) => {
                 let admission = self.prompt(&me, prompt, state).await?;
+                answer(reply, admission);
+            }
+            Msg::GoOn(reply) => {
+                let admission = self.go_on(&me, state).await?;
                 answer(reply, admission);
             }
             Msg::Opened(hooked) => self.opened(&me, hooked, state).await?,
@@ -308,7 +267,7 @@ impl Actor for RootSession {
 }
 
 impl RootSession {
-    fn started(&self) -> Event {
+    fn started(&self, forked_from: Option<Branch>) -> Event {
         Event::SessionStarted {
             posse: self.settings.posse.clone(),
             cwd: self.settings.cwd.clone(),
@@ -316,6 +275,9 @@ impl RootSession {
             provider: self.provider_info.profile.clone(),
             model: self.provider_info.model.clone(),
             mode: "single-agent".to_owned(),
+            tier: self.settings.tier.clone(),
+            instructions: self.settings.instructions.clone(),
+            forked_from,
         }
     }
 
@@ -325,36 +287,11 @@ impl RootSession {
         prompt: Prompt,
         state: &mut State,
     ) -> Result<Admission, SpawnErr> {
-        if state.ending.is_some() {
-            return Ok(Err(PromptError::Ended));
+        if let Err(error) = state.may_begin() {
+            return Ok(Err(error));
         }
-        if let Some(cause) = &state.parked {
-            return Ok(Err(PromptError::Parked(cause.clone())));
-        }
-        if state.main.is_some() {
-            return Ok(Err(PromptError::Busy));
-        }
-        let origin = Arc::new(Origin {
-            invocation_id: self.ports.ids.invocation(),
-            parent_invocation_id: None,
-            agent: self.settings.agent.clone(),
-            agent_path: self.settings.agent.clone(),
-        });
-        let (outcome, receiver) = oneshot::channel();
-        let id = origin.invocation_id.clone();
-        let main = Main {
-            origin,
-            actor: None,
-            admitting: None,
-            outcome,
-            rereading: None,
-            stopping: None,
-            base: state.history.len(),
-            began: self.ports.clock.monotonic(),
-            absence: None,
-        };
-        self.admit(me, main, prompt, state).await?;
-        Ok(Ok((id, receiver)))
+        let base = state.history.len();
+        self.admit_as(me, self.new_origin(), base, Task::Prompt(prompt), state).await
     }
 
     /// Makes the history shorter, between prompts.
@@ -367,6 +304,7 @@ impl RootSession {
         }
         let compacted = compaction::compact(&state.history, Goal::quarter(&state.history));
         if let Some(compacted) = &compacted {
+            self.drop_unfinished(state);
             let Compacted { history, bytes_before, bytes_after, turns_removed, outputs_removed } =
                 compacted.clone();
             state.history.clone_from(&history);
@@ -403,6 +341,7 @@ impl RootSession {
         let mut history = Vec::with_capacity(state.history.len() + 64);
         history.push(Arc::new(system));
         history.extend(state.history.iter().cloned());
+        history.truncate(history.len() - resumed.pending.len());
         let id = main.origin.invocation_id.clone();
         let (presence, absence) = Presence::new();
         let spent = self.ports.clock.monotonic().saturating_sub(main.began);
@@ -414,6 +353,7 @@ impl RootSession {
             options: self.settings.options.clone(),
             tools: Arc::clone(&self.specs),
             history,
+            pending: resumed.pending,
             queued: resumed.queued,
             turns: resumed.turns,
             usage: resumed.usage,
@@ -456,8 +396,9 @@ impl RootSession {
         usage: Usage,
         state: &mut State,
     ) {
-        state.total.add(&usage);
-        state.turns += turns;
+        let (new_turns, new_usage) = main.uncounted(turns, &usage);
+        state.total.add(&new_usage);
+        state.turns += new_turns;
         let unanswered = self.services.book.unanswered();
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered }).ok();
         if state.ending.is_some() {
@@ -521,6 +462,27 @@ impl RootSession {
             }
         }
         me.stop(None);
+    }
+}
+
+impl State {
+    /// Whether a run may begin now.
+    fn may_begin(&self) -> Result<(), PromptError> {
+        if self.ending.is_some() {
+            return Err(PromptError::Ended);
+        }
+        if let Some(cause) = &self.parked {
+            return Err(PromptError::Parked(cause.clone()));
+        }
+        if self.main.is_some() {
+            return Err(PromptError::Busy);
+        }
+        Ok(())
+    }
+
+    /// Whether the model has something to say without being told anything new.
+    fn awaits_model(&self) -> bool {
+        !self.queued.is_empty() || self.history.last().is_some_and(|last| awaits_answer(last))
     }
 }
 

@@ -33,12 +33,31 @@ pub use tools::{
 };
 
 /// Ids that count up, so that snapshots are stable.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct CountedIds {
+    process: u32,
     next: AtomicU32,
 }
 
+impl Default for CountedIds {
+    fn default() -> CountedIds {
+        CountedIds::of(1)
+    }
+}
+
 impl CountedIds {
+    /// Those of one of several processes that work on the same journal, one after another.
+    pub fn of(process: u32) -> CountedIds {
+        CountedIds { process, next: AtomicU32::new(0) }
+    }
+
+    fn name(&self, what: &str) -> String {
+        match (self.process, self.count()) {
+            (1, count) => format!("{what}-{count}"),
+            (process, count) => format!("{what}-{process}-{count}"),
+        }
+    }
+
     fn count(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -46,23 +65,23 @@ impl CountedIds {
 
 impl Ids for CountedIds {
     fn call(&self) -> CallId {
-        CallId::new(format!("call-{}", self.count()))
+        CallId::new(self.name("call"))
     }
 
     fn invocation(&self) -> InvocationId {
-        InvocationId::new(format!("inv-{}", self.count()))
+        InvocationId::new(self.name("inv"))
     }
 
     fn question(&self) -> QuestionId {
-        QuestionId::new(format!("question-{}", self.count()))
+        QuestionId::new(self.name("question"))
     }
 
     fn message(&self) -> MessageId {
-        MessageId::new(format!("message-{}", self.count()))
+        MessageId::new(self.name("message"))
     }
 
     fn record(&self) -> RecordId {
-        RecordId { process: 1, count: self.count() }
+        RecordId { process: self.process, count: self.count() }
     }
 }
 
@@ -174,6 +193,12 @@ pub struct Bench {
     pub clock: Arc<dyn crate::ports::Clock>,
     /// What tokens cost.
     pub price: Option<crate::root_session::Price>,
+    /// What the session goes on from.
+    pub resumption: Option<crate::root_session::Resumption>,
+    /// The working directory.
+    pub cwd: String,
+    /// Different in each process that works on the same journal.
+    pub process: u32,
     /// Where actors panic.
     pub fail: FailPoints,
 }
@@ -194,6 +219,9 @@ impl Bench {
             limits: Limits::default(),
             clock: Arc::new(TokioClock::default()),
             price: None,
+            resumption: None,
+            cwd: "/project".to_owned(),
+            process: 1,
             fail: FailPoints::default(),
         }
         .tool(EchoTool::new())
@@ -214,7 +242,7 @@ impl Bench {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),
             posse: "test".to_owned(),
-            cwd: "/project".to_owned(),
+            cwd: self.cwd.clone(),
             agent: "build".to_owned(),
             system_prompt: "You are a test.".to_owned(),
             tools: self.tools.iter().map(|tool| tool.spec().name.clone()).collect(),
@@ -223,6 +251,8 @@ impl Bench {
             tier: "none".to_owned(),
             limits: self.limits.clone(),
             history: Vec::new(),
+            resumption: self.resumption.clone().map(Box::new),
+            instructions: String::new(),
             price: self.price.clone(),
             noted: Vec::new(),
             fail: self.fail.clone(),
@@ -237,7 +267,7 @@ impl Bench {
             grants: Arc::clone(&self.grants),
             journal: Arc::clone(&self.journal) as Arc<dyn crate::ports::JournalStore>,
             clock: Arc::clone(&self.clock),
-            ids: Arc::new(CountedIds::default()),
+            ids: Arc::new(CountedIds::of(self.process)),
         };
         #[expect(clippy::expect_used, reason = "a test that cannot start has failed")]
         let session = SessionHandle::start(ports, settings).await.expect("the session starts");

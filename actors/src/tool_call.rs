@@ -2,6 +2,7 @@
 //! tool that panics costs one call, and a cancelled one dies at once with its processes.
 
 pub mod arguments;
+mod asked;
 mod pipeline;
 mod review;
 
@@ -13,7 +14,7 @@ use ractor::{Actor, ActorRef};
 use serde_json::Value;
 use tokio::task::JoinError;
 
-use crate::conversation::ToolCall;
+use crate::conversation::{QuestionId, ToolCall};
 use crate::event::{Event, Origin};
 use crate::mailbox::{
     Beside, Handled, Presence, Report, SharedReport, Started, beside, panic_text,
@@ -25,6 +26,7 @@ pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
 
+use asked::Asked;
 use pipeline::{Ended, Pipeline};
 
 /// How far a call got: what its invocation asks if the call's actor dies.
@@ -50,6 +52,8 @@ impl Progress {
 
 pub(crate) struct Args {
     pub(crate) call: ToolCall,
+    /// The question about it that is open in front of the user, from before the session broke off.
+    pub(crate) question: Option<QuestionId>,
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     pub(crate) visible: Arc<[String]>,
@@ -100,9 +104,11 @@ impl Actor for ToolCallRun {
     type Arguments = Args;
 
     async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> Started<State> {
-        let Args { call, origin, services, visible, progress, presence, report } = args;
+        let Args { call, question, origin, services, visible, progress, presence, report } = args;
         let report = SharedReport::new(report);
+        let asked = Asked::before(question, &services, &origin);
         let pipeline = Pipeline {
+            asked,
             services: Arc::clone(&services),
             origin: Arc::clone(&origin),
             call: call.clone(),

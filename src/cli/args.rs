@@ -13,7 +13,7 @@ use crate::cli::{
     SessionsAction, SessionsArgs, Shell, usage,
 };
 use crate::failure::{Exit, Failure};
-use flags::{Place, Plain, RUN_EXITS, Run};
+use flags::{Place, Plain, RUN_EXITS, ResumeCommand, Run};
 
 /// A local coding-agent runtime: a posse of agents under one authority.
 #[derive(Debug, Parser)]
@@ -41,6 +41,14 @@ pub(crate) enum Command {
     /// output; progress and questions go to standard error.
     #[command(visible_alias = "exec", after_help = RUN_EXITS)]
     Run(Box<Run>),
+    /// Goes on with a stored session
+    ///
+    /// Without a task, what broke off goes on where it was: calls that had not started run, one
+    /// that had started does not run again. Agent, provider and model are those of the session
+    /// unless a flag says otherwise; permissions and the sandbox are those of now. On a terminal,
+    /// and without a task, it is a conversation as in `posse plain`.
+    #[command(after_help = RUN_EXITS)]
+    Resume(Box<ResumeCommand>),
     /// Holds a conversation, line by line
     ///
     /// Answers go to standard output, everything else to standard error. `/help` lists what can
@@ -285,6 +293,7 @@ impl Command {
     pub(crate) fn into_invocation(self) -> Result<Invocation, CliExit> {
         Ok(match self {
             Command::Run(run) => Invocation::Run(Box::new(run.into_args()?)),
+            Command::Resume(resume) => Invocation::Resume(Box::new(resume.into_args()?)),
             Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args()?)),
             Command::Demo(Demo { output_format, verbose }) => {
                 Invocation::Demo(DemoArgs { output_format, verbose })

@@ -9,31 +9,17 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::args::Cli;
 use crate::failure::{Exit, Failure, nearest};
 
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 6] = [
     "--budget",
     "--main-max-context-tokens",
     "--main-compact-at",
     "--sub-max-context-tokens",
     "--sub-compact-at",
     "--thinking",
-    "--last",
-    "--fork",
-    "--continue",
-    "-c",
 ];
 
-const COMMANDS: [&str; 10] = [
-    "resume",
-    "attach",
-    "skills",
-    "mcp",
-    "serve",
-    "acp",
-    "mcp-serve",
-    "worker",
-    "list-agents",
-    "list-tools",
-];
+const COMMANDS: [&str; 9] =
+    ["attach", "skills", "mcp", "serve", "acp", "mcp-serve", "worker", "list-agents", "list-tools"];
 
 /// The error for something planned.
 pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {

@@ -46,6 +46,7 @@ fn reads_every_flag_of_run() {
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
         --no-persistent-grants --mode single --trust-project -vv go";
     let expected = RunArgs {
+        resume: None,
         prompt: Some(PromptArg::Text("go".into())),
         agent: Some("plan".into()),
         provider: Some("p".into()),
@@ -110,7 +111,7 @@ fn never_sends_a_mistyped_subcommand_to_a_model() {
 
 #[test]
 fn says_what_is_not_available_yet() {
-    for line in ["resume --last", "attach", "run --budget 3 x", "run --thinking=high x", "-c"] {
+    for line in ["attach", "run --budget 3 x", "run --thinking=high x"] {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
     assert!(refused("run --multi-agent x").contains("--multi-agent is not available yet"));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use posse_actors::conversation::{Prompt, Usage};
 use posse_actors::event::{Announcement, Event, Subscription};
-use posse_actors::root_session::{SessionHandle, TurnOutcome};
+use posse_actors::root_session::{PromptError, Running, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
@@ -64,18 +64,6 @@ pub enum HangUp {
     GoesOn(Option<PathBuf>),
 }
 
-/// What is said of a session at its end.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Farewell {
-    /// Nothing: it was never somebody's.
-    #[default]
-    Nothing,
-    /// Its id.
-    Forgotten,
-    /// Its id, and how to go on with it.
-    Kept,
-}
-
 /// How a run is shown, and whether a person can be asked.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
@@ -92,16 +80,34 @@ pub struct Manner {
     pub yes: bool,
     /// Whether tools only say what they would do.
     pub dry_run: bool,
+    /// Whether the session is kept and can go on.
+    pub kept: bool,
     /// What happens when the terminal goes away.
     pub hang_up: HangUp,
-    /// What is said of the session at its end.
-    pub farewell: Farewell,
 }
 
-/// Works on `prompt`, shows it as `manner` says, and ends the session.
-pub async fn run(session: SessionHandle, prompt: Prompt, manner: Manner) -> Exit {
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// What the user asks for.
+    Prompt(Prompt),
+    /// What broke off, or what the model was not asked yet.
+    GoOn,
+}
+
+impl Task {
+    async fn begin(self, session: &SessionHandle) -> Result<Running, PromptError> {
+        match self {
+            Task::Prompt(prompt) => session.prompt(prompt).await,
+            Task::GoOn => session.go_on().await,
+        }
+    }
+}
+
+/// Works on `task`, shows it as `manner` says, and ends the session.
+pub async fn run(session: SessionHandle, task: Task, manner: Manner) -> Exit {
     let mut front = Front::new(session, manner);
-    let outcome = front.work(prompt).await;
+    let outcome = front.work(task).await;
     front.conclude(outcome).await
 }
 
@@ -189,8 +195,8 @@ impl Front {
         }
     }
 
-    async fn work(&mut self, prompt: Prompt) -> Option<TurnOutcome> {
-        let running = self.session.prompt(prompt).await.ok()?;
+    async fn work(&mut self, task: Task) -> Option<TurnOutcome> {
+        let running = task.begin(&self.session).await.ok()?;
         let mut outcome = std::pin::pin!(running.outcome());
         let mut deadline = std::pin::pin!(tokio::time::sleep(far_away()));
         loop {

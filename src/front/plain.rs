@@ -455,10 +455,11 @@ impl Plain<'_> {
 
     /// The last line that a person sees.
     fn farewell(&self) -> String {
+        if self.forgotten {
+            return String::new();
+        }
         let id = printable(self.current.session.id().as_str());
-        let goes_on = format!(" · posse resume {id} goes on with it");
-        let text = format!("session {id}{}", if self.forgotten { "" } else { &goes_on });
-        format!("{}\n", self.progress.dim(&text))
+        format!("{}\n", self.progress.dim(&format!("session {id} · posse resume {id}")))
     }
 
     async fn leave(mut self) -> Exit {

@@ -3,6 +3,7 @@
 use std::io;
 
 use posse_actors::event::StoredRecord;
+use posse_actors::record::{Replay, Replayed};
 
 use crate::failure::Failure;
 use crate::journal::commands::{damaged, unreadable};
@@ -58,6 +59,20 @@ pub(crate) fn records(
         (chain, expected) = (scanner.chain(), scanner.expected());
     }
     Ok(None)
+}
+
+/// What the records of a session say, up to the last that the chain proves; and what stops the
+/// reading before the end of the journal, if something does.
+pub fn replayed(found: &Found) -> Result<(Replayed, Option<String>), Failure> {
+    let mut replay = Replay::new(None);
+    let read = records(found, &mut |line, head| {
+        replay.push(&parse(line, head, &found.id));
+        Ok(())
+    });
+    match read {
+        Ok(problem) => Ok((replay.finish(), problem)),
+        Err(ReadError::Out(error) | ReadError::Journal(error)) => Err(unreadable(found, &error)),
+    }
 }
 
 /// Every record of session `id`, for a reader that needs them all. Damage is an error.

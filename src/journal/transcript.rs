@@ -127,7 +127,7 @@ fn describe_session(event: &Event) -> Option<(Tone, &'static str, String)> {
             "started",
             format!("{agent} with {model} ({provider}) in {cwd}, posse {posse}"),
         ),
-        Event::SessionResumed { records } => {
+        Event::SessionResumed { records, .. } => {
             (Tone::Quiet, "resumed", format!("after {records} records"))
         }
         Event::SessionParked { cause, .. } => (Tone::Bad, "parked", cause.clone()),

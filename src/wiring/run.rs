@@ -17,7 +17,7 @@ use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines, printable};
-use crate::front::headless::{self, Farewell, Format, HangUp, Manner};
+use crate::front::headless::{self, Format, HangUp, Manner, Task};
 use crate::front::prompt::{self, Images, Wanted};
 use crate::hooks::{self, Masking};
 use crate::journal::{FileJournal, MemoryJournal, StateDir};
@@ -28,6 +28,7 @@ use crate::tools::workspace::Workspace;
 use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::hooking::hook_settings;
 use crate::wiring::model_price::price;
+use crate::wiring::resuming::Resuming;
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
     Place, authority, colors, fallback, notices, place, provider, session_id, toolbox,
@@ -79,7 +80,10 @@ const LOG: &str = "run.log";
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
-    let Place { cwd, dirs, loaded } = place(&args.place, args.overrides(), environment)?;
+    let resuming = Resuming::of(args, environment).map_err(one)?;
+    let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
+    let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
+    let Place { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
     notices(&loaded);
     dirs.check_workspace(&cwd).map_err(one)?;
     let settings = &loaded.settings;
@@ -102,6 +106,13 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         return Err(one(failure));
     }
     let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
+    if let Some(resuming) = &resuming
+        && prompt.is_none()
+        && !driven
+        && !resuming.is_unfinished()
+    {
+        return Err(one(resuming.nothing_to_do()));
+    }
     let is_there = driven || (headless::can_ask() && !args.unattended);
     let asking = match (args.yes, is_there) {
         (true, _) => Asking::Yes,
@@ -118,7 +129,11 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         dry_run: args.dry_run,
         keep: !args.no_transcript,
     };
-    let mut assembled = assemble(&setup, model)?;
+    let goes_on = resuming.as_ref().is_some_and(Resuming::is_unfinished);
+    let mut assembled = match resuming {
+        Some(resuming) => resuming.assemble(&setup, model)?,
+        None => assemble(&setup, model)?,
+    };
     assembled.settings.noted = authority::ignored(&loaded);
     introduce(&assembled, args, &loaded);
     let manner = Manner {
@@ -132,26 +147,27 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         quiet: false,
         yes: args.yes,
         dry_run: args.dry_run,
+        kept: !args.no_transcript,
         hang_up: hang_up(args, &assembled),
-        farewell: if args.no_transcript { Farewell::Forgotten } else { Farewell::Kept },
     };
-    let ended = if driven {
-        hold(assembled, async |session| headless::drive(session, prompt, manner).await)
-    } else {
-        // Without a driver there is a prompt, or there was an error.
-        let prompt = prompt.unwrap_or_else(|| Prompt { content: Vec::new() });
-        perform(assembled, prompt, manner)
+    let task = match prompt {
+        Some(prompt) => Some(Task::Prompt(prompt)),
+        None => goes_on.then_some(Task::GoOn),
+    };
+    let ended = match task {
+        task if driven => {
+            hold(assembled, async |session| headless::drive(session, task, manner).await)
+        }
+        Some(task) => perform(assembled, task, manner),
+        // Without a driver there is something to do, or there was an error.
+        None => Ok(Exit::Usage),
     };
     ended.map_err(one)
 }
 
 /// Runs an assembled session to its end.
-pub(crate) fn perform(
-    assembled: Assembled,
-    prompt: Prompt,
-    manner: Manner,
-) -> Result<Exit, Failure> {
-    hold(assembled, async |session| headless::run(session, prompt, manner).await)
+pub(crate) fn perform(assembled: Assembled, task: Task, manner: Manner) -> Result<Exit, Failure> {
+    hold(assembled, async |session| headless::run(session, task, manner).await)
 }
 
 /// What sessions and front ends run on.
@@ -261,6 +277,8 @@ pub(crate) fn assemble_in(
         tier,
         limits: limits(settings),
         history: Vec::new(),
+        resumption: None,
+        instructions: String::new(),
         price: Some(price),
         noted: Vec::new(),
         fail: posse_actors::root_session::FailPoints::none(),
@@ -287,6 +305,21 @@ fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str)
 }
 
 impl Kept {
+    /// The place of a session that was there before.
+    pub(crate) fn again(id: SessionId, journal: FileJournal, dir: PathBuf) -> Kept {
+        Kept { id, journal: Arc::new(journal), dir, scratch: None }
+    }
+
+    /// Where its outputs lie.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What has to live as long as the session.
+    pub(crate) fn into_scratch(self) -> Option<TempDir> {
+        self.scratch
+    }
+
     /// A new place: in the state directory, or in memory if the session is not to be kept.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<Kept, Failure> {
         let id = session_id();
@@ -422,6 +455,8 @@ fn read_prompt(
         detail: &settings.image_detail,
     };
     match wanted {
+        // Whoever says nothing wants it to go on; a pipe that is there by chance says nothing.
+        Wanted::Nothing if args.resume.is_some() && args.images.is_empty() => Ok(None),
         Wanted::Text(text) if driven => prompt::of_text(text, &images).map(Some),
         Wanted::Nothing | Wanted::Stdin if driven && args.images.is_empty() => Ok(None),
         Wanted::Nothing | Wanted::Stdin if driven => {

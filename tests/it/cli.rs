@@ -47,7 +47,7 @@ fn refuses_what_makes_no_sense() {
         (&["run", "--image", "a-file", "x"], "IMG004"),
         (&["run", ""], "empty"),
         (&["run", " \n "], "empty"),
-        (&["resume"], "not available yet"),
+        (&["attach"], "not available yet"),
         (&["sessions"], "Usage"),
         (&["sessions", "lst"], "did you mean \"list\"?"),
         (&["sessions", "show"], "ID"),

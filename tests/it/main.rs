@@ -34,6 +34,8 @@ mod files;
 mod provider_faults;
 // What is kept of a run that does not come to its end.
 mod journal;
+// Sessions that go on.
+mod resume;
 // Stopping from outside.
 mod signals;
 // Every other way in which a run ends, or does not although its terminal is gone.

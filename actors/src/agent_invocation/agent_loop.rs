@@ -27,8 +27,10 @@ pub(crate) struct Bounds {
 /// Where a loop begins: empty-handed, or where an earlier one broke off.
 #[derive(Debug, Default)]
 pub(crate) struct Start {
-    /// Valid.
+    /// Valid, but for the results of the calls in `pending`.
     pub(crate) history: Vec<Arc<Message>>,
+    /// The calls of the last reply, if not all of them have ended; those that have with a result.
+    pub(crate) pending: Vec<(Wanted, Option<ToolOutput>)>,
     /// Messages that wait already.
     pub(crate) queued: Vec<Queued>,
     /// Replies so far.
@@ -151,6 +153,8 @@ pub(crate) struct AgentLoop {
     bounds: Bounds,
     history: Vec<Arc<Message>>,
     phase: Phase,
+    /// Calls of a reply that an earlier loop did not get done.
+    pending: Vec<Slot>,
     queue: VecDeque<Queued>,
     turns: u32,
     usage: Usage,
@@ -160,11 +164,16 @@ pub(crate) struct AgentLoop {
 
 impl AgentLoop {
     pub(crate) fn new(bounds: Bounds, start: Start) -> AgentLoop {
-        let Start { history, queued, turns, usage } = start;
+        let Start { history, pending, queued, turns, usage } = start;
+        let slot = |(wanted, output): (Wanted, Option<ToolOutput>)| Slot {
+            wanted,
+            progress: output.map_or(Progress::Unstarted, Progress::Ended),
+        };
         AgentLoop {
             bounds,
             history,
             phase: Phase::Waiting,
+            pending: pending.into_iter().map(slot).collect(),
             queue: queued.into(),
             turns,
             usage,
@@ -211,9 +220,14 @@ impl AgentLoop {
         }
     }
 
-    /// Messages that waited are delivered, except follow-ups to an answer that is yet to come. If
-    /// the history ends with an answer, an earlier loop broke off just before it finished.
+    /// Calls that an earlier loop did not get done come first. Messages that waited are delivered,
+    /// except follow-ups to an answer that is yet to come. If the history ends with an answer, an
+    /// earlier loop broke off just before it finished.
     fn begin(&mut self) -> Vec<Effect> {
+        if !self.pending.is_empty() {
+            self.phase = Phase::Calling(std::mem::take(&mut self.pending), None);
+            return self.advance();
+        }
         let answer = match self.history.last().map(|last| &**last) {
             Some(Message::Assistant(said)) if said.tool_calls.is_empty() => said.content.clone(),
             _ => None,

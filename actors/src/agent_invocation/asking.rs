@@ -10,10 +10,10 @@ use crate::agent_invocation::agent_loop::Input;
 use crate::agent_invocation::ending::{hooked, unwritable};
 use crate::agent_invocation::walking::Inquiry;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
-use crate::conversation::StopReason;
+use crate::conversation::{StopReason, ToolCall};
 use crate::event::{Event, Origin};
 use crate::mailbox::{Beside, beside, panic_text};
-use crate::ports::{Completion, HookEvent, Moment, Request, SideEffect};
+use crate::ports::{Completion, HookEvent, Moment, Request, SideEffect, ToolSpec};
 use crate::provider_client::{Draft, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
@@ -157,20 +157,24 @@ impl AgentInvocation {
         if stop_reason == StopReason::ContentFilter {
             note(Event::ContentFilter { turn });
         }
-        for call in &message.tool_calls {
-            note(Event::ToolRequested {
-                call_id: call.id.clone(),
-                name: call.name.clone(),
-                arguments: call.arguments.clone(),
-            });
-        }
-        let alone = message.tool_calls.iter().map(|call| self.runs_alone(&call.name)).collect();
+        message.tool_calls.iter().for_each(|call| note(requested_event(call)));
+        let runs_alone = |call: &ToolCall| runs_alone(&self.tools, &call.name);
+        let alone = message.tool_calls.iter().map(runs_alone).collect();
         Input::Replied { message, alone, stop: stop_reason, usage }
     }
+}
 
-    fn runs_alone(&self, tool: &str) -> bool {
-        let effect = self.tools.iter().find(|spec| spec.name == tool);
-        effect.is_some_and(|spec| spec.side_effect != SideEffect::None)
+/// What has effects runs beside nothing else.
+pub(super) fn runs_alone(tools: &[ToolSpec], tool: &str) -> bool {
+    let effect = tools.iter().find(|spec| spec.name == tool);
+    effect.is_some_and(|spec| spec.side_effect != SideEffect::None)
+}
+
+pub(super) fn requested_event(call: &ToolCall) -> Event {
+    Event::ToolRequested {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
     }
 }
 

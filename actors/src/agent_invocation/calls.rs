@@ -1,17 +1,21 @@
 //! Calls in flight: each is a child of the invocation, and ends exactly once, whatever becomes of
 //! the child.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ractor::{Actor, ActorId, ActorRef, SpawnErr};
 
-use crate::agent_invocation::agent_loop::Input;
+use crate::agent_invocation::agent_loop::{Input, Wanted};
+use crate::agent_invocation::asking::{requested_event, runs_alone};
 use crate::agent_invocation::ending::failed_event;
-use crate::agent_invocation::{AgentInvocation, Msg, State};
-use crate::conversation::{CallId, ToolCall};
+use crate::agent_invocation::{AgentInvocation, Msg, Pending, State};
+use crate::conversation::{CallId, QuestionId, ToolCall};
+use crate::event::Origin;
 use crate::mailbox::{Handled, Lost, Report, tell};
-use crate::ports::ToolOutput;
+use crate::ports::{ToolOutput, ToolSpec};
 use crate::tool_call::{self, Progress, ToolCallRun, outcome_unknown, unknown_event};
+use crate::transcript_writer::Transcript;
 
 /// A call in flight.
 pub(super) struct Running {
@@ -22,6 +26,27 @@ pub(super) struct Running {
     died: bool,
     /// Everything that worked for it is gone.
     lost: bool,
+}
+
+/// What an earlier incarnation left of the calls of its last reply: what the loop is to do about
+/// them, and the questions that are open about them.
+pub(super) fn take_up(
+    pending: Vec<Pending>,
+    tools: &[ToolSpec],
+    transcript: &Transcript,
+    origin: &Arc<Origin>,
+) -> (Vec<(Wanted, Option<ToolOutput>)>, HashMap<CallId, QuestionId>) {
+    let mut asked = HashMap::new();
+    let mut calls = Vec::with_capacity(pending.len());
+    for Pending { call, output, requested, question } in pending {
+        if !requested {
+            transcript.note(Some(origin), requested_event(&call));
+        }
+        asked.extend(question.map(|question| (call.id.clone(), question)));
+        let alone = runs_alone(tools, &call.name);
+        calls.push((Wanted { call, alone }, output));
+    }
+    (calls, asked)
 }
 
 /// Notes that the actor of a call is dead. The call has ended when its work is gone too.
@@ -47,6 +72,7 @@ impl AgentInvocation {
         let id = call.id.clone();
         let args = tool_call::Args {
             call: call.clone(),
+            question: state.asked.remove(&id),
             origin: Arc::clone(&self.origin),
             services: Arc::clone(&self.services),
             visible: Arc::clone(&self.visible),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
-use crate::event::{Event, Grant, MessageKind, Origin, Scope, StoredRecord};
+use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin, Scope, StoredRecord};
 use crate::record::RecordId;
 
 use history::History;
@@ -47,11 +47,43 @@ pub struct Replayed {
     pub last_record: u64,
     /// Why the session ended, if it did and did not go on.
     pub ended: Option<String>,
-    /// How the session was started, if its first record is there.
+    /// With what the session went on last, if its first record is there.
     pub started: Option<StartedWith>,
+    /// Where it branched off from another session, if it did.
+    pub forked_from: Option<Branch>,
+    /// The main invocation that began last.
+    pub last: Option<LastInvocation>,
+    /// Why the session waits for its user or for a better time, if it does.
+    pub parked: Option<Parked>,
 }
 
-/// What a session was started with.
+/// The main invocation that began last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LastInvocation {
+    /// Which.
+    pub origin: Arc<Origin>,
+    /// How many messages there were before it.
+    pub base: usize,
+    /// Its replies.
+    pub turns: u32,
+    /// Their tokens.
+    pub usage: Usage,
+    /// Names of the tools it sees. `None`: it was not recorded to have begun.
+    pub tools: Option<Vec<String>>,
+    /// How it ended: `completed`, `cancelled`, or the class of its failure. `None`: it did not.
+    pub ended: Option<String>,
+}
+
+/// Why a session waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parked {
+    /// What happened.
+    pub cause: String,
+    /// When it is worth trying again, in milliseconds since 1970, if that is known.
+    pub next_try_ms: Option<u64>,
+}
+
+/// What a session was started with, or went on with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartedWith {
     /// The agent of the main invocation.
@@ -64,6 +96,10 @@ pub struct StartedWith {
     pub mode: String,
     /// The working directory.
     pub cwd: String,
+    /// What confined processes; empty if that was not recorded.
+    pub tier: String,
+    /// Hash of what the agent was told; empty if that was not recorded.
+    pub instructions: String,
 }
 
 /// A call without a recorded end.
@@ -71,6 +107,8 @@ pub struct StartedWith {
 pub struct OpenCall {
     /// The call, as the model wrote it.
     pub call: ToolCall,
+    /// Whether it was announced.
+    pub requested: bool,
     /// Whether its intent was recorded. If not, nothing has happened yet.
     pub started: bool,
     /// Whether it changes anything outside posse; known once it has started.
@@ -113,6 +151,37 @@ pub struct QueuedMessage {
     pub kind: MessageKind,
     /// Text and images.
     pub content: Vec<ContentPart>,
+}
+
+impl StartedWith {
+    fn goes_on(&mut self, with: &GoesOnWith) {
+        let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions } = with;
+        self.cwd.clone_from(cwd);
+        self.agent.clone_from(agent);
+        self.provider.clone_from(provider);
+        self.model.clone_from(model);
+        self.tier.clone_from(tier);
+        self.instructions.clone_from(instructions);
+    }
+}
+
+impl Replayed {
+    /// Whether there is something to go on with that nobody needs to say anything for: a run that
+    /// broke off, a model that has not answered, or a message that waits.
+    pub fn is_unfinished(&self) -> bool {
+        let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
+        let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
+        (broke_off && !self.messages.is_empty()) || waits || !self.queued.is_empty()
+    }
+}
+
+/// Whether a model says something after `message`.
+pub(crate) fn awaits_answer(message: &Message) -> bool {
+    match message {
+        Message::User { .. } | Message::Tool { .. } => true,
+        Message::Assistant(said) => !said.tool_calls.is_empty(),
+        Message::System { .. } => false,
+    }
 }
 
 /// Folds `records`, oldest first, into the history of `invocation`; of the main one if it is
@@ -161,8 +230,36 @@ impl Replay {
             self.replayed.usage.add(usage);
         }
         if ours {
+            if let Some(origin) = &record.origin {
+                self.track(origin, &record.event);
+            }
             self.message(&record.event);
             self.call(&record.event);
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only beginnings and ends matter")]
+    fn track(&mut self, origin: &Arc<Origin>, event: &Event) {
+        let same = |last: &LastInvocation| last.origin.invocation_id == origin.invocation_id;
+        if !self.replayed.last.as_ref().is_some_and(same) {
+            self.replayed.last = Some(LastInvocation {
+                origin: Arc::clone(origin),
+                base: self.history.len(),
+                turns: 0,
+                usage: Usage::default(),
+                tools: None,
+                ended: None,
+            });
+        }
+        let Some(last) = &mut self.replayed.last else { return };
+        match event {
+            Event::InvocationStarted { tools, .. } => last.tools = Some(tools.clone()),
+            Event::ModelReply { .. } => last.turns = last.turns.saturating_add(1),
+            Event::ModelUsage { usage, .. } => last.usage.add(usage),
+            Event::InvocationCompleted { .. } => last.ended = Some("completed".to_owned()),
+            Event::InvocationFailed { class, .. } => last.ended = Some(class.clone()),
+            Event::InvocationCancelled { .. } => last.ended = Some("cancelled".to_owned()),
+            _ => (),
         }
     }
 
@@ -185,19 +282,47 @@ impl Replay {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only the session's own events matter")]
     fn session(&mut self, event: &Event) {
         match event {
-            Event::SessionStarted { agent, provider, model, mode, cwd, .. } => {
-                self.replayed.started.get_or_insert_with(|| StartedWith {
+            Event::SessionStarted {
+                agent,
+                provider,
+                model,
+                mode,
+                cwd,
+                tier,
+                instructions,
+                forked_from,
+                ..
+            } => {
+                if self.replayed.started.is_none() {
+                    self.replayed.forked_from.clone_from(forked_from);
+                }
+                self.replayed.started = Some(StartedWith {
                     agent: agent.clone(),
                     provider: provider.clone(),
                     model: model.clone(),
                     mode: mode.clone(),
                     cwd: cwd.clone(),
+                    tier: tier.clone(),
+                    instructions: instructions.clone(),
                 });
+                self.replayed.ended = None;
             }
             Event::SessionEnded { reason, .. } => self.replayed.ended = Some(reason.clone()),
-            Event::SessionResumed { .. }
-            | Event::UserMessage { .. }
-            | Event::InvocationStarted { .. } => self.replayed.ended = None,
+            Event::SessionParked { cause, next_try_ms, .. } => {
+                let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
+                self.replayed.parked = Some(Parked { cause, next_try_ms });
+            }
+            Event::SessionResumed { with, .. } => {
+                self.replayed.ended = None;
+                if let (Some(with), Some(started)) = (with, &mut self.replayed.started) {
+                    started.goes_on(with);
+                }
+            }
+            Event::UserMessage { .. } | Event::InvocationStarted { .. } => {
+                self.replayed.ended = None;
+                self.replayed.parked = None;
+            }
+            Event::ModelReply { .. } => self.replayed.parked = None,
             _ => (),
         }
     }
@@ -289,7 +414,12 @@ impl Replay {
                     self.history.user(queued.content);
                 }
             }
-            Event::ContextCompacted { history, .. } => self.history.replace(history),
+            Event::ContextCompacted { history, .. } | Event::SessionForked { history, .. } => {
+                self.history.replace(history);
+                if let Some(last) = &mut self.replayed.last {
+                    last.base = 0;
+                }
+            }
             Event::ModelReply { message, .. } => {
                 self.replayed.turns = self.replayed.turns.saturating_add(1);
                 self.history.reply(message.clone());
@@ -307,6 +437,7 @@ impl Replay {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only calls matter")]
     fn call(&mut self, event: &Event) {
         match event {
+            Event::ToolRequested { call_id, .. } => self.history.request(call_id),
             Event::ToolStarted { call_id, effect, .. } => self.history.start(call_id, *effect),
             Event::ToolCompleted { call_id, content, .. } => {
                 self.history.end(call_id, content.clone(), false);

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use ractor::{ActorRef, SpawnErr};
+use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{Ending, hooked as blocked_ending};
 use crate::conversation::Usage;
 use crate::conversation::{InvocationId, Message, Prompt};
-use crate::event::Event;
+use crate::event::{Event, Origin};
 use crate::hooking::{self, Hooked};
 use crate::mailbox::{Beside, Handled, beside};
 use crate::ports::{HookEvent, Moment, Occasion};
-use crate::root_session::{Main, Msg, Resumed, RootSession, State, stop_main};
+use crate::root_session::{Admission, Main, Msg, Resumed, RootSession, State, stop_main};
 
 /// What hooks said of the session.
 pub(super) enum Opening {
@@ -24,9 +25,17 @@ pub(super) enum Opening {
     Blocked(String),
 }
 
-/// A prompt that waits for hooks.
+/// What a run is to do.
+pub(super) enum Task {
+    /// What the user asks for.
+    Prompt(Prompt),
+    /// What was not done yet.
+    GoOn,
+}
+
+/// A task that waits for hooks.
 pub(super) struct Admitting {
-    prompt: Prompt,
+    task: Task,
     /// `None` as long as the session itself is asked about.
     _work: Option<Beside>,
 }
@@ -52,20 +61,47 @@ impl RootSession {
         };
         let waits = |main: &mut Main| main.admitting.is_some();
         if let Some(mut main) = state.main.take_if(waits)
-            && let Some(Admitting { prompt, .. }) = main.admitting.take()
+            && let Some(Admitting { task, .. }) = main.admitting.take()
         {
-            self.admit(me, main, prompt, state).await?;
+            self.admit(me, main, task, state).await?;
         }
         Ok(())
     }
 
-    /// Takes `prompt` one step further: to the hooks about the session, to those about prompts, or
+    /// Admits `task` as the invocation of `origin`, whose history begins after `base` messages.
+    pub(super) async fn admit_as(
+        &self,
+        me: &ActorRef<Msg>,
+        origin: Arc<Origin>,
+        base: usize,
+        task: Task,
+        state: &mut State,
+    ) -> Result<Admission, SpawnErr> {
+        let (outcome, receiver) = oneshot::channel();
+        let id = origin.invocation_id.clone();
+        let main = Main {
+            origin,
+            actor: None,
+            admitting: None,
+            outcome,
+            rereading: None,
+            stopping: None,
+            base,
+            counted: (0, Usage::default()),
+            began: self.ports.clock.monotonic(),
+            absence: None,
+        };
+        self.admit(me, main, task, state).await?;
+        Ok(Ok((id, receiver)))
+    }
+
+    /// Takes `task` one step further: to the hooks about the session, to those about prompts, or
     /// to work.
-    pub(super) async fn admit(
+    async fn admit(
         &self,
         me: &ActorRef<Msg>,
         mut main: Main,
-        prompt: Prompt,
+        task: Task,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         match &state.opening {
@@ -76,19 +112,22 @@ impl RootSession {
                 return Ok(());
             }
             Opening::Asking(_) => {
-                main.admitting = Some(Admitting { prompt, _work: None });
+                main.admitting = Some(Admitting { task, _work: None });
                 state.main = Some(main);
                 return Ok(());
             }
         }
-        if !self.ports.hooks.hears(HookEvent::UserPromptSubmit, None) {
-            return self.begin(me, main, prompt, state).await;
+        // What was said before was heard by hooks before.
+        let heard = self.ports.hooks.hears(HookEvent::UserPromptSubmit, None);
+        let Task::Prompt(prompt) = task else { return self.begin(me, main, task, state).await };
+        if !heard {
+            return self.begin(me, main, Task::Prompt(prompt), state).await;
         }
         let moment = Moment::UserPromptSubmit { content: prompt.content.clone() };
         let id = main.origin.invocation_id.clone();
         let fired = self.fire(Some(&main), moment);
         let work = beside(me, fired, move |hooked| Msg::Admitted(id, hooked));
-        main.admitting = Some(Admitting { prompt, _work: Some(work) });
+        main.admitting = Some(Admitting { task: Task::Prompt(prompt), _work: Some(work) });
         state.main = Some(main);
         Ok(())
     }
@@ -102,22 +141,39 @@ impl RootSession {
     ) -> Handled {
         let theirs = |main: &mut Main| main.origin.invocation_id == *id && main.admitting.is_some();
         let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
-        let Some(Admitting { prompt, .. }) = main.admitting.take() else { return Ok(()) };
+        let Some(Admitting { task, .. }) = main.admitting.take() else { return Ok(()) };
         match why_not(hooked) {
-            None => self.begin(me, main, prompt, state).await?,
+            None => self.begin(me, main, task, state).await?,
             Some(why) => self.refuse(me, main, blocked_ending(why), state),
         }
         Ok(())
     }
 
-    /// Puts the prompt into the history, and starts to work on it.
+    /// Starts to work.
     async fn begin(
         &self,
         me: &ActorRef<Msg>,
         mut main: Main,
+        task: Task,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        match task {
+            Task::Prompt(prompt) => self.begin_with(me, &mut main, prompt, state).await?,
+            Task::GoOn => self.go_on_now(me, &mut main, state).await?,
+        }
+        state.main = Some(main);
+        Ok(())
+    }
+
+    /// Puts the prompt into the history, and starts to work on it.
+    async fn begin_with(
+        &self,
+        me: &ActorRef<Msg>,
+        main: &mut Main,
         prompt: Prompt,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
+        self.drop_unfinished(state);
         let origin = Arc::clone(&main.origin);
         // What was said to the run before, and came too late for it, was said before this.
         for queued in std::mem::take(&mut state.queued) {
@@ -128,9 +184,7 @@ impl RootSession {
         self.transcript.note(Some(&origin), event);
         self.transcript.note(Some(&origin), self.invocation_started());
         state.history.push(Arc::new(Message::User { content: prompt.content }));
-        self.start_invocation(me, &mut main, Resumed::default(), state).await?;
-        state.main = Some(main);
-        Ok(())
+        self.start_invocation(me, main, Resumed::default(), state).await
     }
 
     /// Concludes an invocation that never began: its prompt is in no history.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ractor::{Actor, ActorRef};
+use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::{oneshot, watch};
 
 use crate::agent_invocation::Queued;
@@ -14,7 +14,9 @@ use crate::event::{Feed, MessageKind, Subscription};
 use crate::mailbox::{Line, Report, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
 use crate::ports::{Ids, JournalStore, Ports};
-use crate::root_session::{Msg, RootSession, SessionEnding, SessionSettings, TurnOutcome};
+use crate::root_session::{
+    Admission, Msg, RootSession, SessionEnding, SessionSettings, TurnOutcome,
+};
 use crate::tool_call::Services;
 use crate::transcript_writer::{self, Outbox, Transcript};
 
@@ -47,6 +49,9 @@ pub enum PromptError {
     /// Something crashed too often, and the session waits for its user.
     #[error("the session is parked: {0}")]
     Parked(String),
+    /// There is nothing to go on with.
+    #[error("there is nothing unfinished to go on with: say what to do next")]
+    NothingUnfinished,
     /// It has ended.
     #[error("the session has ended")]
     Ended,
@@ -160,11 +165,25 @@ impl SessionHandle {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts work on `prompt`, and returns as soon as it runs.
+    /// Starts work on `prompt`, and returns as soon as it runs. A run that broke off before does
+    /// not go on after it.
     pub async fn prompt(&self, prompt: Prompt) -> Result<Running, PromptError> {
+        self.begin(|reply| Msg::Prompt(prompt, reply)).await
+    }
+
+    /// Goes on without a new prompt: where a run broke off, or with what the model was not asked
+    /// yet. Calls that had not started run; one that had started does not run again.
+    pub async fn go_on(&self) -> Result<Running, PromptError> {
+        self.begin(Msg::GoOn).await
+    }
+
+    async fn begin(
+        &self,
+        message: impl FnOnce(RpcReplyPort<Admission>) -> Msg,
+    ) -> Result<Running, PromptError> {
         // Whoever did not ask by now does not want to know how it began.
         drop(self.first().take());
-        let admission = ask(&self.session, self.ask_timeout, |reply| Msg::Prompt(prompt, reply));
+        let admission = ask(&self.session, self.ask_timeout, message);
         let (invocation, outcome) = admission.await.unwrap_or(Err(PromptError::Ended))?;
         Ok(Running { invocation, outcome })
     }
@@ -239,8 +258,10 @@ fn services(
     transcript: Transcript,
     permissions: Line<permission::Msg>,
 ) -> Services {
+    let resumption = settings.resumption.as_ref();
+    let grants = resumption.map(|from| from.grants(&settings.cwd, &settings.tier));
     let book = GrantBook::new(
-        Vec::new(),
+        grants.unwrap_or_default(),
         Arc::clone(&ports.grants),
         Arc::clone(&ports.clock),
         transcript.clone(),

@@ -6,15 +6,16 @@ use ractor::{Actor, ActorId, ActorRef};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{Ending, Queued, ended_event};
-use crate::conversation::{InvocationId, Message};
-use crate::event::{Event, Fact};
+use crate::agent_invocation::{Ending, ended_event};
+use crate::conversation::InvocationId;
+use crate::event::{Event, Fact, Origin};
 use crate::mailbox::{Handled, Line, Started, beside, panic_text};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
-use crate::record::{QueuedMessage, Replay, Replayed};
+use crate::record::{OpenQuestion, Replay, Replayed};
 use crate::restarts::RestartBudget;
+use crate::root_session::resuming::{self, closed_event};
 use crate::root_session::{Main, Msg, Resumed, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
@@ -173,7 +174,7 @@ impl RootSession {
         resumed: Resumed,
         state: &mut State,
     ) {
-        let Resumed { queued, turns, usage } = resumed;
+        let Resumed { queued, turns, usage, .. } = resumed;
         let event = ended_event(&ending, turns, usage);
         self.transcript.note(Some(&main.origin), event);
         state.queued.extend(queued);
@@ -231,11 +232,8 @@ impl RootSession {
         let Replayed { messages, queued, turns, usage, .. } = replayed;
         state.history.truncate(main.base);
         state.history.extend(messages);
-        let queued = queued.into_iter().map(|queued| {
-            let QueuedMessage { id, kind, content } = queued;
-            Queued { id, kind, content }
-        });
-        let resumed = Resumed { queued: queued.collect(), turns, usage };
+        let queued = queued.iter().map(resuming::queued).collect();
+        let resumed = Resumed { pending: Vec::new(), queued, turns, usage };
         if let Some(ending) = main.stopping.take() {
             self.conclude_for(me, main, ending, resumed, state);
             return Ok(());
@@ -248,20 +246,14 @@ impl RootSession {
     /// What the crash left open is closed in the journal as it was closed in the history.
     fn account_for_open_calls(&self, main: &Main, replayed: &Replayed) {
         for open in &replayed.open_calls {
-            let content = match replayed.messages.get(open.message).map(|message| &**message) {
-                Some(Message::Tool { content, .. }) => content.clone(),
-                _ => Vec::new(),
-            };
-            let (call_id, name) = (open.call.id.clone(), open.call.name.clone());
-            let event = if open.effect {
-                Event::ToolOutcomeUnknown { call_id, name, content }
-            } else {
-                let class = if open.started { "crashed" } else { "skipped" }.to_owned();
-                let (metadata, duration_ms) = (serde_json::Value::Null, 0);
-                Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
-            };
-            self.transcript.note(Some(&main.origin), event);
+            self.transcript.note(Some(&main.origin), closed_event(open, &replayed.messages));
         }
+        // Those that were shown are withdrawn by who showed them.
+        let ours = |asked: &&OpenQuestion| {
+            let id = |origin: &Arc<Origin>| origin.invocation_id == main.origin.invocation_id;
+            asked.origin.as_ref().is_some_and(id) && !self.services.book.is_shown(&asked.request_id)
+        };
+        self.withdraw(replayed.open_questions.iter().filter(ours).cloned().collect());
     }
 }
 

@@ -29,6 +29,13 @@ struct Shared {
 type Held = (u64, JournalBatch);
 
 impl MemoryStore {
+    /// A journal that an earlier process left.
+    pub fn of(records: Vec<StoredRecord>) -> MemoryStore {
+        let store = MemoryStore::default();
+        store.shared.lock().extend(records.into_iter().map(Arc::new));
+        store
+    }
+
     /// What is stored.
     pub fn records(&self) -> Vec<StoredRecord> {
         self.shared.lock().iter().map(|record| StoredRecord::clone(record)).collect()

@@ -239,13 +239,18 @@ impl Tool for ChangingTool {
 /// What a [`GuardedTool`] asks of each call that runs.
 type Guard = Arc<dyn Fn(&CallId) + Send + Sync>;
 
-/// Read-only: tells somebody which call runs, the moment it does.
+/// Tells somebody which call runs, the moment it does.
 pub struct GuardedTool(ToolSpec, Guard);
 
 impl GuardedTool {
-    /// The tool `guarded`, telling `guard`.
+    /// The read-only tool `guarded`, telling `guard`.
     pub fn new(guard: impl Fn(&CallId) + Send + Sync + 'static) -> GuardedTool {
         GuardedTool(spec("guarded", SideEffect::None), Arc::new(guard))
+    }
+
+    /// The tool `guarded`, with a side effect.
+    pub fn with_effect(guard: impl Fn(&CallId) + Send + Sync + 'static) -> GuardedTool {
+        GuardedTool(spec("guarded", SideEffect::Workspace), Arc::new(guard))
     }
 }
 

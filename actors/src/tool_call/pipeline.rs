@@ -15,7 +15,9 @@ use crate::event::{Event, Grant, Origin};
 use crate::hooking::{self, Hooked};
 use crate::limits::Limits;
 use crate::mailbox::Line;
-use crate::permission_coordinator::{self as permission, Answer, Ask, Asker, Binding, GrantBook};
+use crate::permission_coordinator::{
+    self as permission, Answer, Ask, Asker, Binding, GrantBook, Shown,
+};
 use crate::ports::{
     Action, Asking, CallContext, Clock, Hook, HookEvent, Ids, Moment, Occasion, OutputDelta,
     Policy, Prepared, Question, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput,
@@ -25,6 +27,7 @@ use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 use crate::tool_call::Progress;
 use crate::tool_call::arguments::{Arguments, validate};
+use crate::tool_call::asked::Asked;
 use crate::tool_call::review::{PermittedCall, Review, review};
 use crate::transcript_writer::Transcript;
 
@@ -82,6 +85,8 @@ pub(crate) struct Pipeline {
     /// Names the agent sees; anything else does not exist for it.
     pub(crate) visible: Arc<[String]>,
     pub(crate) progress: Arc<Progress>,
+    /// What was asked about it before the session broke off.
+    pub(super) asked: Asked,
 }
 
 type Refusal = Ended;
@@ -96,7 +101,10 @@ struct Accepted {
 
 impl Pipeline {
     pub(crate) async fn run(self) -> Ended {
-        match self.permit().await {
+        let permitted = self.permit().await;
+        // Before its intent: what is over by then is no open question.
+        self.asked.withdraw();
+        match permitted {
             Ok((tool, permitted, accepted)) => {
                 let effect = tool.spec().side_effect != SideEffect::None;
                 let intent = self.intent(effect, &permitted, accepted.coerced);
@@ -255,8 +263,13 @@ impl Pipeline {
         action: Action,
         question: Question,
     ) -> Result<Option<Binding>, Refusal> {
-        let id = self.services.ids.question();
+        let before = self.asked.take();
+        let id = before.clone().unwrap_or_else(|| self.services.ids.question());
         let asker = Asker::new(id.clone(), self.services.permissions.clone());
+        if before.is_some() {
+            let shown = Shown { origin: Arc::clone(&self.origin), asker: asker.watch() };
+            self.services.book.show(id.clone(), shown);
+        }
         let ask = |reply| {
             permission::Msg::Ask(Box::new(Ask {
                 id: id.clone(),

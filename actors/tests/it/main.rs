@@ -22,6 +22,8 @@ mod permissions;
 mod provider;
 /// What this design relies on in ractor.
 mod ractor_facts;
+/// Sessions that go on from their journal.
+mod resuming;
 /// Messages that arrive during a run.
 mod steering;
 /// Providers that are away: waiting, parking, and others that take over.

@@ -145,7 +145,7 @@ pub(crate) fn check(bench: &Bench, seen: &[Arc<Announcement>]) {
 }
 
 /// Everything that began in the journal ended once.
-fn check_pairs(records: &[StoredRecord]) {
+pub(crate) fn check_pairs(records: &[StoredRecord]) {
     let mut open: BTreeMap<String, i32> = BTreeMap::new();
     let mut count = |key: String, by: i32| *open.entry(key).or_default() += by;
     let mut asked = BTreeSet::new();

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{CliExit, InputFormat, OutputFormat, PlaceArgs, PromptArg, RunArgs, usage};
+use crate::cli::{
+    CliExit, InputFormat, OutputFormat, PlaceArgs, PromptArg, Resume, RunArgs, Which, usage,
+};
 use crate::failure::{Exit, Failure};
 
 pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, \
@@ -21,34 +23,67 @@ pub(crate) struct Run {
     #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
 
+    /// Goes on with the newest session of this project
+    #[arg(short, long = "continue", help_heading = "Session")]
+    continues: bool,
+    /// Goes on in a new session; the old one stays as it is
+    #[arg(long, requires = "continues", help_heading = "Session")]
+    fork: bool,
+
     #[command(flatten)]
     agent: Agent,
-
-    /// How results are printed
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORMAT",
-        default_value = "text",
-        help_heading = "Output"
-    )]
-    output_format: OutputFormat,
-    /// What standard input is
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORMAT",
-        default_value = "text",
-        help_heading = "Output"
-    )]
-    input_format: InputFormat,
-
+    #[command(flatten)]
+    formats: Formats,
     #[command(flatten)]
     place: Place,
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ResumeCommand {
+    /// The session, or an unambiguous beginning of its id
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+    /// What to do next; `-` reads it from standard input
+    #[arg(value_name = "PROMPT", conflicts_with = "prompt")]
+    words: Vec<String>,
+    /// What to do next, as one value
+    #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
+    prompt: Option<String>,
+    /// The newest session of this project; there is no ID then
+    #[arg(long, help_heading = "Session")]
+    last: bool,
+    /// Goes on in a new session; the old one stays as it is
+    #[arg(long, help_heading = "Session")]
+    fork: bool,
+
+    #[command(flatten)]
+    agent: Agent,
+    #[command(flatten)]
+    formats: Formats,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What goes in and out.
+#[derive(Debug, Args)]
+struct Formats {
+    /// How results are printed [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    output_format: Option<OutputFormat>,
+    /// What standard input is [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    input_format: Option<InputFormat>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Plain {
+    /// Goes on with this session: its id, or an unambiguous beginning of it
+    #[arg(long, value_name = "ID", conflicts_with = "continues", help_heading = "Session")]
+    resume: Option<String>,
+    /// Goes on with the newest session of this project
+    #[arg(short, long = "continue", help_heading = "Session")]
+    continues: bool,
+
     #[command(flatten)]
     agent: Agent,
     #[command(flatten)]
@@ -174,7 +209,49 @@ enum Network {
 impl Run {
     pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
         let prompt = prompt(self.prompt, &self.words)?;
-        if self.input_format == InputFormat::StreamJson && prompt == Some(PromptArg::Stdin) {
+        let resume = self.continues.then_some(Resume {
+            which: Which::Last,
+            fork: self.fork,
+            headless: true,
+        });
+        let args = self.formats.into_args(prompt, self.agent.into_args(self.place)?)?;
+        Ok(RunArgs { resume, ..args })
+    }
+}
+
+impl ResumeCommand {
+    pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
+        let ResumeCommand { id, mut words, prompt: flag, last, fork, agent, formats, place } = self;
+        let which = match (last, id) {
+            (true, first) => {
+                // There is no id: the first word is one of the task.
+                words.splice(0..0, first);
+                if flag.is_some() && !words.is_empty() {
+                    let what = "with --last there is no ID, and the task was given twice";
+                    return Err(usage(
+                        &Failure::new("CLI009", Exit::Usage, what).fix("leave out one of them"),
+                    ));
+                }
+                Which::Last
+            }
+            (false, Some(id)) => Which::Id(id),
+            (false, None) => Which::Unsaid,
+        };
+        let prompt = prompt(flag, &words)?;
+        let headless = prompt.is_some()
+            || formats.output_format.is_some()
+            || formats.input_format.is_some()
+            || agent.unattended;
+        let args = formats.into_args(prompt, agent.into_args(place)?)?;
+        Ok(RunArgs { resume: Some(Resume { which, fork, headless }), ..args })
+    }
+}
+
+impl Formats {
+    fn into_args(self, prompt: Option<PromptArg>, args: RunArgs) -> Result<RunArgs, CliExit> {
+        let output_format = self.output_format.unwrap_or_default();
+        let input_format = self.input_format.unwrap_or_default();
+        if input_format == InputFormat::StreamJson && prompt == Some(PromptArg::Stdin) {
             let what =
                 "standard input cannot be both the prompt `-` and `--input-format stream-json`";
             return Err(usage(
@@ -182,18 +259,19 @@ impl Run {
                     .fix("leave out `-`, and send {\"type\":\"message\",\"content\":\"...\"}"),
             ));
         }
-        Ok(RunArgs {
-            prompt,
-            output_format: self.output_format,
-            input_format: self.input_format,
-            ..self.agent.into_args(self.place)?
-        })
+        Ok(RunArgs { prompt, output_format, input_format, ..args })
     }
 }
 
 impl Plain {
     pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
-        self.agent.into_args(self.place)
+        let which = match (self.resume, self.continues) {
+            (Some(id), _) => Some(Which::Id(id)),
+            (None, true) => Some(Which::Last),
+            (None, false) => None,
+        };
+        let resume = which.map(|which| Resume { which, fork: false, headless: false });
+        Ok(RunArgs { resume, ..self.agent.into_args(self.place)? })
     }
 }
 

@@ -13,7 +13,7 @@ use posse_actors::root_session::{DeliverError, Running, SessionHandle, TurnOutco
 use crate::failure::Exit;
 use crate::front::driver::{Driver, Instruction, Numbered};
 use crate::front::headless::losing::Told;
-use crate::front::headless::{Front, Manner, far_away, next_when_read, wind_down};
+use crate::front::headless::{Front, Manner, Task, far_away, next_when_read, wind_down};
 
 /// Complaints about lines that are answered; a program that is wrong this often does not listen.
 const COMPLAINTS_MAX: u32 = 1000;
@@ -23,8 +23,8 @@ const NOBODY: &str = "nobody can be asked any more: standard input is at its end
 
 type Work = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
 
-/// Follows what standard input says, beginning with `prompt` if there is one.
-pub async fn drive(session: SessionHandle, prompt: Option<Prompt>, manner: Manner) -> Exit {
+/// Follows what standard input says, beginning with `task` if there is one.
+pub async fn drive(session: SessionHandle, task: Option<Task>, manner: Manner) -> Exit {
     let mut driven = Driven {
         front: Front::new(session, manner),
         driver: Some(Driver::start()),
@@ -35,8 +35,8 @@ pub async fn drive(session: SessionHandle, prompt: Option<Prompt>, manner: Manne
         last: None,
         began: false,
     };
-    if let Some(prompt) = prompt {
-        driven.begin(prompt).await;
+    if let Some(task) = task {
+        driven.begin(task).await;
     }
     let finished = driven.work().await;
     let Driven { front, last, unanswered, began, .. } = driven;
@@ -180,7 +180,7 @@ impl Driven {
                 return answered.map_err(|error| refused(&error));
             }
         };
-        self.begin(Prompt { content }).await;
+        self.begin(Task::Prompt(Prompt { content })).await;
         Ok(())
     }
 
@@ -203,9 +203,9 @@ impl Driven {
         }
     }
 
-    async fn begin(&mut self, prompt: Prompt) {
+    async fn begin(&mut self, task: Task) {
         self.began = true;
-        match self.front.session.prompt(prompt).await {
+        match task.begin(&self.front.session).await {
             Ok(running) => self.running = Some(Box::pin(Running::outcome(running))),
             Err(error) => self.front.session.warn(error.to_string()),
         }

@@ -6,7 +6,7 @@ use posse_actors::root_session::{SessionEnding, TurnOutcome};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::failure::{Exit, lines, printable};
-use crate::front::headless::{Farewell, Front, WIND_DOWN, far_away};
+use crate::front::headless::{Front, WIND_DOWN, far_away};
 use crate::front::outcome::{Verdict, unwritten};
 use crate::front::signals::Signals;
 
@@ -110,15 +110,11 @@ impl Front {
 
     /// The last line that a person sees.
     fn farewell(&self) -> String {
-        let id = printable(self.session.id().as_str());
-        match self.manner.farewell {
-            Farewell::Nothing => String::new(),
-            Farewell::Forgotten => format!("session {id}\n"),
-            Farewell::Kept => {
-                let text = format!("session {id} · posse resume {id} goes on with it");
-                format!("{}\n", self.progress.dim(&text))
-            }
+        if !self.manner.kept {
+            return String::new();
         }
+        let id = printable(self.session.id().as_str());
+        format!("{}\n", self.progress.dim(&format!("session {id} · posse resume {id}")))
     }
 }
 

@@ -34,6 +34,9 @@ fn events() -> Vec<Event> {
             provider: "openai".to_owned(),
             model: "m".to_owned(),
             mode: "single-agent".to_owned(),
+            tier: String::new(),
+            instructions: String::new(),
+            forked_from: None,
         },
         Event::UserMessage {
             content: vec![ContentPart::text("fix the \u{1b}[2Jtest")],

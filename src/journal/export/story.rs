@@ -140,7 +140,7 @@ impl Story {
             Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
                 self.started.get_or_insert(Started { ts, posse, cwd, agent, provider, model });
             }
-            Event::SessionResumed { records } => {
+            Event::SessionResumed { records, .. } => {
                 self.note(ts, false, "resumed", format!("after {records} records"));
             }
             Event::SessionParked { cause, .. } => self.note(ts, true, "parked", cause),

@@ -187,7 +187,8 @@ fn begins_where_an_earlier_loop_broke_off() {
         ..AssistantMessage::default()
     }));
     let begin = |history: Vec<Arc<Message>>, queued: Vec<Queued>| {
-        let start = Start { history, queued, turns: 1, usage: Usage::default() };
+        let (pending, usage) = (Vec::new(), Usage::default());
+        let start = Start { history, pending, queued, turns: 1, usage };
         AgentLoop::new(bounds(), start).step(Input::Begin)
     };
     let (steer, follow) = (queued("s", MessageKind::Steer), queued("f", MessageKind::FollowUp));

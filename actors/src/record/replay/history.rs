@@ -26,6 +26,7 @@ enum Entry {
 #[derive(Debug)]
 struct Call {
     asked: ToolCall,
+    requested: bool,
     /// Whether it changes anything, once it has started.
     started: Option<bool>,
     approved: Option<String>,
@@ -33,6 +34,11 @@ struct Call {
 }
 
 impl History {
+    /// Messages so far.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(super) fn user(&mut self, content: Vec<ContentPart>) {
         self.last_results = None;
         self.entries.push(Entry::Said(Arc::new(Message::User { content })));
@@ -56,7 +62,8 @@ impl History {
         self.last_results = Some(self.entries.len());
         for call in new {
             self.places.insert(call.id.clone(), self.entries.len());
-            let call = Call { asked: call, started: None, approved: None, end: None };
+            let call =
+                Call { asked: call, requested: false, started: None, approved: None, end: None };
             self.entries.push(Entry::Result(Box::new(call)));
         }
     }
@@ -66,6 +73,12 @@ impl History {
         self.last_results = None;
         self.places.clear();
         self.entries = messages.iter().cloned().map(Entry::Said).collect();
+    }
+
+    pub(super) fn request(&mut self, id: &CallId) {
+        if let Some(call) = self.call(id) {
+            call.requested = true;
+        }
     }
 
     pub(super) fn start(&mut self, id: &CallId, effect: bool) {
@@ -110,6 +123,7 @@ impl History {
                     if call.end.is_none() && self.last_results.is_some_and(|first| place >= first) {
                         replayed.open_calls.push(OpenCall {
                             call: call.asked.clone(),
+                            requested: call.requested,
                             started: call.started.is_some(),
                             effect: call.started == Some(true),
                             approved: call.approved.clone(),

@@ -290,6 +290,9 @@ fn tells_invocations_apart() {
                 provider: "openai".to_owned(),
                 model: "m".to_owned(),
                 mode: "multi-agent".to_owned(),
+                tier: String::new(),
+                instructions: String::new(),
+                forked_from: None,
             },
         )
         .add(user("fix it"))
@@ -322,7 +325,7 @@ fn knows_whether_the_session_ended() {
     let mut session = Session::default();
     session.add(user("fix it")).add_from(None, ended);
     assert_eq!(session.replay().ended.as_deref(), Some("interrupted"));
-    session.add_from(None, Event::SessionResumed { records: 2 });
+    session.add_from(None, Event::SessionResumed { records: 2, with: None, changed: Vec::new() });
     assert_eq!(session.replay().ended, None);
 }
 

@@ -1,0 +1,281 @@
+//! A session that goes on from its journal: what broke off is accounted for, what had not begun
+//! runs, and what was asked is asked again.
+//!
+//! A journal is data. What may run is decided by the settings and the policy of now; only what the
+//! user allowed until the session ends is taken from it, and only in the same place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{ActorRef, SpawnErr};
+
+use crate::agent_invocation::{Pending, Queued};
+use crate::conversation::{Message, Usage};
+use crate::event::{Branch, Event, GoesOnWith, Grant, Origin};
+use crate::ports::ToolOutput;
+use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
+use crate::root_session::admission::Task;
+use crate::root_session::{
+    Admission, Main, Msg, PromptError, Resumed, RootSession, SessionSettings, State,
+};
+
+/// Why a question is withdrawn whose call does not run again.
+const BROKE_OFF: &str = "the session broke off";
+
+/// What a session goes on from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Resumption {
+    /// What the journal says.
+    pub replayed: Replayed,
+    /// The place in another session from which this one branches off. `None`: it is the session of
+    /// that journal.
+    pub branch: Option<Branch>,
+    /// What is not as it was, in words.
+    pub changed: Vec<String>,
+    /// What is wrong with the journal, in one line.
+    pub damage: Option<String>,
+}
+
+impl Resumption {
+    /// Whether there is something to go on with that nobody needs to say anything for.
+    pub fn is_unfinished(&self) -> bool {
+        self.replayed.is_unfinished()
+    }
+
+    /// What the user allowed until the session ends. It counts where it was given, and confined as
+    /// it was then: neither elsewhere nor in another session.
+    pub fn grants(&self, cwd: &str, tier: &str) -> Vec<Grant> {
+        let same = |then: &crate::record::StartedWith| then.cwd == cwd && then.tier == tier;
+        if self.branch.is_some() || !self.replayed.started.as_ref().is_some_and(same) {
+            return Vec::new();
+        }
+        self.replayed.grants.clone()
+    }
+}
+
+/// A run that broke off and can go on where it was.
+pub(super) struct Unfinished {
+    last: LastInvocation,
+    /// Calls that had not started.
+    waiting: Vec<OpenCall>,
+    /// What was asked about them.
+    questions: Vec<OpenQuestion>,
+}
+
+impl RootSession {
+    /// The first records of this process: what the session is, or what it goes on with.
+    pub(super) fn begin_or_resume(&self, state: &mut State) {
+        let Some(resumption) = &self.settings.resumption else {
+            return self.transcript.note(None, self.started(None));
+        };
+        let replayed = &resumption.replayed;
+        state.history.clone_from(&replayed.messages);
+        state.queued = replayed.queued.iter().map(queued).collect();
+        match &resumption.branch {
+            Some(branch) => self.branch_off(branch, state),
+            None => {
+                let records = replayed.last_record;
+                let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
+                let event = Event::SessionResumed { records, with, changed };
+                self.transcript.note(None, event);
+                state.total = replayed.usage;
+                state.turns = replayed.turns;
+                state.unfinished = self.take_up(replayed);
+            }
+        }
+        if let Some(message) = resumption.damage.clone() {
+            self.transcript.note(None, Event::Warning { message });
+        }
+    }
+
+    fn branch_off(&self, branch: &Branch, state: &State) {
+        self.transcript.note(None, self.started(Some(branch.clone())));
+        let forked = Event::SessionForked {
+            parent: branch.session.clone(),
+            parent_record: branch.record,
+            history: state.history.clone(),
+        };
+        self.transcript.note(None, forked);
+        for Queued { id, kind, content } in &state.queued {
+            let (message_id, kind, content) = (id.clone(), *kind, content.clone());
+            self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
+        }
+    }
+
+    fn with(&self) -> GoesOnWith {
+        let SessionSettings { posse, cwd, agent, tier, instructions, .. } = &*self.settings;
+        GoesOnWith {
+            posse: posse.clone(),
+            cwd: cwd.clone(),
+            agent: agent.clone(),
+            provider: self.provider_info.profile.clone(),
+            model: self.provider_info.model.clone(),
+            tier: tier.clone(),
+            instructions: instructions.clone(),
+        }
+    }
+
+    /// Closes in the journal what was under way. What had not begun is kept for when the run goes
+    /// on.
+    fn take_up(&self, replayed: &Replayed) -> Option<Unfinished> {
+        let last = replayed.last.clone()?;
+        let goes_on = last.ended.is_none() && !replayed.messages.is_empty();
+        let mut waiting = Vec::new();
+        for open in &replayed.open_calls {
+            if goes_on && !open.started {
+                waiting.push(open.clone());
+            } else {
+                let event = closed_event(open, &replayed.messages);
+                self.transcript.note(Some(&last.origin), event);
+            }
+        }
+        let (questions, moot) = replayed
+            .open_questions
+            .iter()
+            .cloned()
+            .partition(|asked| waiting.iter().any(|open| open.call.id == asked.call_id));
+        self.withdraw(moot);
+        goes_on.then_some(Unfinished { last, waiting, questions })
+    }
+
+    pub(super) fn withdraw(&self, questions: Vec<OpenQuestion>) {
+        for OpenQuestion { request_id, origin, .. } in questions {
+            let event = Event::PermissionWithdrawn { request_id, reason: BROKE_OFF.to_owned() };
+            self.transcript.note(origin.as_ref(), event);
+        }
+    }
+
+    /// Begins to go on without a new prompt.
+    pub(super) async fn go_on(
+        &self,
+        me: &ActorRef<Msg>,
+        state: &mut State,
+    ) -> Result<Admission, SpawnErr> {
+        if let Err(error) = state.may_begin() {
+            return Ok(Err(error));
+        }
+        let (origin, base) = match &state.unfinished {
+            Some(Unfinished { last, .. }) => (Arc::clone(&last.origin), last.base),
+            None if state.awaits_model() => (self.new_origin(), state.history.len()),
+            None => return Ok(Err(PromptError::NothingUnfinished)),
+        };
+        self.admit_as(me, origin, base, Task::GoOn, state).await
+    }
+
+    /// Goes on where a run broke off; or asks the model what it was not asked.
+    pub(super) async fn go_on_now(
+        &self,
+        me: &ActorRef<Msg>,
+        main: &mut Main,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        let mut resumed =
+            Resumed { queued: std::mem::take(&mut state.queued), ..Resumed::default() };
+        let unfinished = state.unfinished.take();
+        let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
+        if !known {
+            self.transcript.note(Some(&main.origin), self.invocation_started());
+        }
+        if let Some(Unfinished { last, waiting, questions }) = unfinished {
+            (resumed.turns, resumed.usage) = (last.turns, last.usage);
+            main.counted = (last.turns, last.usage);
+            resumed.pending = pending(&state.history, &waiting, &questions);
+        }
+        self.start_invocation(me, main, resumed, state).await
+    }
+
+    /// The user says something else: what broke off does not go on.
+    pub(super) fn drop_unfinished(&self, state: &mut State) {
+        let Some(Unfinished { last, waiting, questions }) = state.unfinished.take() else { return };
+        self.withdraw(questions);
+        for open in &waiting {
+            let event = closed_event(open, &state.history);
+            self.transcript.note(Some(&last.origin), event);
+        }
+        let event = Event::InvocationFailed {
+            class: "broke_off".to_owned(),
+            cause: "the session broke off, and went on with something else".to_owned(),
+            turns: last.turns,
+            usage: last.usage,
+        };
+        if last.tools.is_some() {
+            self.transcript.note(Some(&last.origin), event);
+        }
+    }
+
+    pub(super) fn new_origin(&self) -> Arc<Origin> {
+        Arc::new(Origin {
+            invocation_id: self.ports.ids.invocation(),
+            parent_invocation_id: None,
+            agent: self.settings.agent.clone(),
+            agent_path: self.settings.agent.clone(),
+        })
+    }
+}
+
+impl Main {
+    /// What of the invocation the session has not counted yet.
+    pub(super) fn uncounted(&self, turns: u32, usage: &Usage) -> (u32, Usage) {
+        let (counted_turns, counted_usage) = &self.counted;
+        (turns.saturating_sub(*counted_turns), usage.since(counted_usage))
+    }
+}
+
+pub(super) fn queued(queued: &QueuedMessage) -> Queued {
+    let QueuedMessage { id, kind, content } = queued.clone();
+    Queued { id, kind, content }
+}
+
+/// What is recorded of a call that has no end, in the words of the history that was made without
+/// it.
+pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
+    let content = match messages.get(open.message).map(|message| &**message) {
+        Some(Message::Tool { content, .. }) => content.clone(),
+        _ => Vec::new(),
+    };
+    let (call_id, name) = (open.call.id.clone(), open.call.name.clone());
+    if open.effect {
+        return Event::ToolOutcomeUnknown { call_id, name, content };
+    }
+    let class = if open.started { "crashed" } else { "skipped" }.to_owned();
+    let (metadata, duration_ms) = (serde_json::Value::Null, 0);
+    Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
+}
+
+/// Every call of the reply that `messages` end with, if some of them wait to be started: all of
+/// their results stand at the end, as they are or made up.
+fn pending(
+    messages: &[Arc<Message>],
+    waiting: &[OpenCall],
+    questions: &[OpenQuestion],
+) -> Vec<Pending> {
+    if waiting.is_empty() {
+        return Vec::new();
+    }
+    let results =
+        messages.iter().rev().take_while(|m| matches!(***m, Message::Tool { .. })).count();
+    let (before, results) = messages.split_at(messages.len() - results);
+    let Some(Message::Assistant(said)) = before.last().map(|last| &**last) else {
+        return Vec::new();
+    };
+    let calls = said.tool_calls.iter().zip(results).map(|(call, result)| {
+        let open = waiting.iter().find(|open| open.call.id == call.id);
+        let question = questions.iter().find(|asked| asked.call_id == call.id);
+        let output = match (open, &**result) {
+            (None, Message::Tool { content, is_error, .. }) => Some(ToolOutput {
+                content: content.clone(),
+                is_error: *is_error,
+                metadata: serde_json::Value::Null,
+                duration: Duration::ZERO,
+            }),
+            _ => None,
+        };
+        Pending {
+            call: call.clone(),
+            output,
+            requested: open.is_none_or(|open| open.requested),
+            question: question.map(|asked| asked.request_id.clone()),
+        }
+    });
+    calls.collect()
+}

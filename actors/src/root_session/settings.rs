@@ -1,0 +1,71 @@
+//! What a session is started with, and how it and its prompts end.
+
+use std::sync::Arc;
+
+use crate::agent_invocation::{Ending, RequestOptions};
+use crate::conversation::{Message, SessionId, Usage};
+use crate::event::Event;
+use crate::limits::Limits;
+use crate::ports::Asking;
+use crate::root_session::{FailPoints, Price, Resumption};
+
+/// What a session is, besides what it needs of the world.
+#[derive(Debug, Clone)]
+pub struct SessionSettings {
+    /// Its id.
+    pub session_id: SessionId,
+    /// Version of posse, for the record.
+    pub posse: String,
+    /// The working directory, for the record.
+    pub cwd: String,
+    /// The main agent.
+    pub agent: String,
+    /// Its instructions.
+    pub system_prompt: String,
+    /// Names of the tools it sees.
+    pub tools: Vec<String>,
+    /// How the model is asked.
+    pub options: RequestOptions,
+    /// Who answers questions.
+    pub asking: Asking,
+    /// What confines processes: `none`, `reduced` or `full`.
+    pub tier: String,
+    /// Every bound.
+    pub limits: Limits,
+    /// What was said before, valid and without system messages. Not with a `resumption`.
+    pub history: Vec<Arc<Message>>,
+    /// What its journal says, if it was there before.
+    pub resumption: Option<Box<Resumption>>,
+    /// Hash of what the agent is told besides the state of the world, for the record; may be empty.
+    pub instructions: String,
+    /// What tokens cost, if that is known.
+    pub price: Option<Price>,
+    /// What was found before it started and belongs into its journal.
+    pub noted: Vec<Event>,
+    /// Where tests make actors panic.
+    pub fail: FailPoints,
+}
+
+/// How the session ends, in the words of its last record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionEnding {
+    /// `completed`, `failed`, `interrupted`, `limit`, `parked`, `provider`, `permission`.
+    pub reason: String,
+    /// The exit code of a headless run.
+    pub exit_code: i32,
+    /// The last answer.
+    pub result: Option<String>,
+}
+
+/// How one prompt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnOutcome {
+    /// How.
+    pub ending: Ending,
+    /// Model replies.
+    pub turns: u32,
+    /// Tokens.
+    pub usage: Usage,
+    /// Questions that nobody could be asked, in the whole session.
+    pub unanswered: u32,
+}

@@ -1,0 +1,320 @@
+//! `posse resume` and `-c`: which stored session goes on, where, with what, and what is not as it
+//! was.
+//!
+//! Agent, provider and model come from the record unless a flag says otherwise. What may be done
+//! never does: permissions, sandbox and trust are those of now.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use posse_actors::conversation::SessionId;
+use posse_actors::event::Branch;
+use posse_actors::ports::{JournalError, JournalStore, Provider};
+use posse_actors::record::{Replayed, StartedWith};
+use posse_actors::root_session::{Resumption, SessionSettings};
+use serde_json::{Value, json};
+
+use crate::cli::{self, Resume, RunArgs, Which};
+use crate::config::{Dirs, Environment};
+use crate::failure::{Exit, Failure, printable};
+use crate::journal::state::{Found, Within};
+use crate::journal::{self, FileJournal, SessionState, SessionSummary, StateDir};
+use crate::project;
+use crate::wiring::run::{Assembled, Kept, Setup, assemble_in, runtime};
+
+/// Sessions that an error offers.
+const OFFERED_MAX: usize = 5;
+
+/// A stored session that is about to go on.
+pub(crate) struct Resuming {
+    /// What was asked for, with the place in which the session goes on.
+    pub(crate) args: RunArgs,
+    found: Found,
+    /// `None` for one that branches off.
+    journal: Option<FileJournal>,
+    replayed: Replayed,
+    started: StartedWith,
+    damage: Option<String>,
+    /// What to say before it begins.
+    notes: Vec<String>,
+}
+
+impl Resuming {
+    /// Finds the session that `args` mean, takes its lock, and reads what it says. `None`: they
+    /// mean a new one.
+    pub(crate) fn of(
+        args: &RunArgs,
+        environment: &Environment,
+    ) -> Result<Option<Resuming>, Failure> {
+        let Some(resume) = &args.resume else { return Ok(None) };
+        if args.no_transcript && !resume.fork {
+            let what = "--no-transcript does not go with a session that is kept";
+            return Err(Failure::new("CLI011", Exit::Usage, what)
+                .fix("add --fork: what comes is not kept then, and the session stays as it is"));
+        }
+        let cwd = cli::working_directory(args.place.cwd.as_deref())?;
+        let state = StateDir::new(Dirs::from_environment(environment)?.state);
+        let found = find(resume, &state, &cwd)?;
+        let journal = if resume.fork { None } else { Some(take(&found)?) };
+        let (replayed, mut damage) = journal::replayed(&found)?;
+        if let (Some(journal), Some(_)) = (&journal, &damage) {
+            damage = Some(repaired(journal, &found)?);
+        }
+        let Some(started) = replayed.started.clone() else {
+            let what = format!("session `{}` has nothing to go on with", found.id);
+            return Err(Failure::new("SES012", Exit::Session, what)
+                .because("it broke off before its first record was written")
+                .fix("begin a new one with `posse run`"));
+        };
+        let mut notes = Vec::new();
+        let dir = directory(&started, args, &cwd, &mut notes)?;
+        let mut args = args.clone();
+        args.place.cwd = Some(dir);
+        Ok(Some(Resuming { args, found, journal, replayed, started, damage, notes }))
+    }
+
+    /// Whether there is something to go on with that nobody needs to say anything for.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.replayed.is_unfinished()
+    }
+
+    /// There is nothing to do.
+    pub(crate) fn nothing_to_do(&self) -> Failure {
+        let what = format!("session `{}` has nothing unfinished to go on with", self.found.id);
+        Failure::new("SES013", Exit::Usage, what)
+            .fix(format!("say what to do next: posse resume {} \"...\"", self.found.id))
+    }
+
+    /// What the session was last, where no flag says otherwise: key, value, and who says so.
+    pub(crate) fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
+        const FROM: &str = "the resumed session";
+        let (args, started) = (&self.args, &self.started);
+        let mut overrides = args.overrides();
+        let mut recorded = |key, given: bool, name: &str| {
+            if !given && !name.is_empty() {
+                overrides.push((key, json!(name), FROM));
+            }
+        };
+        recorded("defaultAgent", args.agent.is_some(), &started.agent);
+        recorded("defaultProvider", args.provider.is_some(), &started.provider);
+        // A model belongs to its provider.
+        recorded("model", args.model.is_some() || args.provider.is_some(), &started.model);
+        overrides
+    }
+
+    /// Puts the session together around `model`, and says what is not as it was.
+    pub(crate) fn assemble(
+        self,
+        setup: &Setup<'_>,
+        model: Arc<dyn Provider>,
+    ) -> Result<Assembled, Vec<Failure>> {
+        let one = |error: Failure| vec![error];
+        let Resuming { found, journal, replayed, started, damage, mut notes, .. } = self;
+        let id = SessionId::new(found.id.clone());
+        let (kept, branch) = match journal {
+            Some(journal) => (Kept::again(id, journal, found.dir.clone()), None),
+            None => {
+                let kept = Kept::new(setup).map_err(one)?;
+                copy_outputs(&found.dir, kept.dir())
+                    .map_err(|error| one(uncopied(&found, &error)))?;
+                (kept, Some(Branch { session: id, record: replayed.last_record }))
+            }
+        };
+        let (ports, mut settings) = assemble_in(&kept, setup, model)?;
+        let info = ports.provider.info();
+        let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));
+        notes.extend(changed.iter().cloned());
+        let resumption = Resumption { replayed, branch, changed, damage };
+        if !resumption.replayed.grants.is_empty()
+            && resumption.grants(&settings.cwd, &settings.tier).is_empty()
+        {
+            notes.push("what was allowed until the end of the session is asked again".to_owned());
+        }
+        let records = resumption.replayed.last_record;
+        let head = match &resumption.branch {
+            Some(branch) => format!("branches off session {} at record {records}", branch.session),
+            None => format!("goes on after {records} records"),
+        };
+        let mut text = printable(&head) + "\n";
+        for note in &notes {
+            text.extend(["note: ", &printable(note), "\n"]);
+        }
+        io::stderr().write_all(text.as_bytes()).ok();
+        settings.resumption = Some(Box::new(resumption));
+        let dir = kept.dir().to_owned();
+        Ok(Assembled { ports, settings, dir, scratch: kept.into_scratch() })
+    }
+}
+
+/// The session that `resume` means, seen from `cwd`.
+fn find(resume: &Resume, state: &StateDir, cwd: &Path) -> Result<Found, Failure> {
+    match &resume.which {
+        Which::Id(id) => state.find(Within::Everywhere, id),
+        Which::Last => {
+            let sessions = of_project(state, cwd)?;
+            let newest = sessions.into_iter().next().ok_or_else(none_here)?;
+            state.find(Within::Everywhere, &newest.id)
+        }
+        Which::Unsaid => {
+            let sessions = of_project(state, cwd)?;
+            if sessions.is_empty() {
+                return Err(none_here());
+            }
+            let ids: Vec<String> =
+                sessions.iter().take(OFFERED_MAX).map(|s| format!("`{}`", s.id)).collect();
+            let what = "which session should go on?";
+            Err(Failure::new("CLI012", Exit::Usage, what)
+                .because("without a terminal nobody can choose one")
+                .fix(format!("give one of {}, or --last for the newest", ids.join(", "))))
+        }
+    }
+}
+
+fn none_here() -> Failure {
+    Failure::new("SES014", Exit::Session, "there is no session of this directory or its project")
+        .fix("`posse sessions list --all` shows every session")
+}
+
+/// Sessions with records of the directory, or, if it has none, of its project; newest first.
+pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
+    let has_records = |summary: &SessionSummary| summary.state != SessionState::Empty;
+    let mut here = state.summaries(Within::Project(cwd))?;
+    here.retain(has_records);
+    if !here.is_empty() {
+        return Ok(here);
+    }
+    let root = project::root_of(cwd);
+    let mut all = state.summaries(Within::Everywhere)?;
+    all.retain(|summary| {
+        let within = |cwd: &String| project::root_of(Path::new(cwd)) == root;
+        has_records(summary) && summary.cwd.as_ref().is_some_and(within)
+    });
+    Ok(all)
+}
+
+/// Takes the lock of the session, or says who has it.
+fn take(found: &Found) -> Result<FileJournal, Failure> {
+    FileJournal::lock(&found.dir, SessionId::new(found.id.clone())).map_err(|error| match error {
+        JournalError::Locked { owner } => {
+            let what = format!("session `{}` is open in {owner}", found.id);
+            Failure::new("SES015", Exit::Session, what)
+                .fix("end it there first, or branch off with `--fork`")
+        }
+        error => unusable(found, &error),
+    })
+}
+
+/// Moves what is damaged aside, and says so. A journal that cannot be continued is refused.
+fn repaired(journal: &FileJournal, found: &Found) -> Result<String, Failure> {
+    let opened = runtime()?.block_on(journal.open()).map_err(|error| unusable(found, &error))?;
+    let kept = || format!("the journal is damaged after record {}", opened.last_record);
+    Ok(opened.repaired.clone().unwrap_or_else(kept))
+}
+
+fn unusable(found: &Found, error: &JournalError) -> Failure {
+    let why = std::error::Error::source(error).map(ToString::to_string);
+    let failure = Failure::new("SES016", Exit::Session, error.to_string())
+        .at(found.dir.display().to_string())
+        .fix("`--fork` goes on in a new session with all that is still proved");
+    match why {
+        Some(why) => failure.because(why),
+        None => failure,
+    }
+}
+
+/// Where it goes on: where it was, seen from anywhere in its project; elsewhere only if the user
+/// says so.
+fn directory(
+    started: &StartedWith,
+    args: &RunArgs,
+    cwd: &Path,
+    notes: &mut Vec<String>,
+) -> Result<PathBuf, Failure> {
+    let recorded = PathBuf::from(&started.cwd);
+    if args.place.cwd.is_some() || cwd == recorded {
+        return Ok(cwd.to_owned());
+    }
+    let refused = |why: String| {
+        let what = format!("the session belongs to {}", started.cwd);
+        Failure::new("SES017", Exit::Usage, what)
+            .because(why)
+            .fix("change to that folder, or say where it goes on with --cwd DIR")
+    };
+    let still_there = recorded.canonicalize().is_ok_and(|real| real == recorded);
+    if !still_there {
+        return Err(refused("that folder is not there any more".to_owned()));
+    }
+    if project::root_of(&recorded) != project::root_of(cwd) {
+        return Err(refused(format!("{} is another project", cwd.display())));
+    }
+    notes.push(format!("it goes on in {}", started.cwd));
+    Ok(recorded)
+}
+
+/// What is not as it was, in words.
+fn changed(
+    started: &StartedWith,
+    replayed: &Replayed,
+    now: &SessionSettings,
+    (profile, model): (&str, &str),
+) -> Vec<String> {
+    let mut changed = Vec::new();
+    let mut compare = |what: &str, then: &str, now: &str| {
+        // Earlier versions did not record all of it.
+        if !then.is_empty() && then != now {
+            changed.push(format!("{what} is {now}; it was {then}"));
+        }
+    };
+    compare("the directory", &started.cwd, &now.cwd);
+    compare("the agent", &started.agent, &now.agent);
+    compare("the provider", &started.provider, profile);
+    compare("the model", &started.model, model);
+    compare("the sandbox", &started.tier, &now.tier);
+    if !started.instructions.is_empty() && started.instructions != now.instructions {
+        changed.push("the instructions are not what they were".to_owned());
+    }
+    if let Some(tools) = replayed.last.as_ref().and_then(|last| last.tools.as_ref()) {
+        let less = |a: &[String], b: &[String]| {
+            a.iter().filter(|name| !b.contains(name)).cloned().collect::<Vec<_>>().join(", ")
+        };
+        let (new, gone) = (less(&now.tools, tools), less(tools, &now.tools));
+        if !new.is_empty() {
+            changed.push(format!("there are new tools: {new}"));
+        }
+        if !gone.is_empty() {
+            changed.push(format!("these tools are not there any more: {gone}"));
+        }
+    }
+    changed
+}
+
+/// Gives a session that branches off the spilled outputs that its history speaks of.
+fn copy_outputs(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (from.join("outputs"), to.join("outputs"));
+    let entries = match std::fs::read_dir(&from) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if !entry.file_type()?.is_file() {
+            continue;
+        }
+        std::fs::create_dir_all(&to)?;
+        // They are written once, so two names for one file are as good as two files.
+        let (old, new) = (entry.path(), to.join(entry.file_name()));
+        if std::fs::hard_link(&old, &new).is_err() {
+            std::fs::copy(&old, &new)?;
+        }
+    }
+    Ok(())
+}
+
+fn uncopied(found: &Found, error: &io::Error) -> Failure {
+    let what = format!("the outputs of session `{}` cannot be copied", found.id);
+    Failure::new("SES018", Exit::Session, what)
+        .at(found.dir.join("outputs").display().to_string())
+        .because(error.to_string())
+}

@@ -1,0 +1,263 @@
+//! Sessions that go on: after `kill -9`, after parking, in another branch, and not where they
+//! must not.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::model_server::{
+    Answer, ModelServer, calls, runs, says, status, stream_bytes, text_event,
+};
+use crate::posse::{Ended, Machine, Running};
+
+/// The id of the only session there is.
+fn id(machine: &Machine) -> String {
+    machine.session_dir().file_name().unwrap().to_string_lossy().into_owned()
+}
+
+/// The ids of all sessions, oldest first.
+fn ids(machine: &Machine) -> Vec<String> {
+    let listed = machine.posse(&["sessions", "list", "--all", "--json"]);
+    let mut ids: Vec<String> = serde_json::from_str::<Vec<Value>>(&listed.stdout)
+        .unwrap()
+        .iter()
+        .map(|session| session["id"].as_str().unwrap().to_owned())
+        .collect();
+    ids.sort();
+    ids
+}
+
+fn has(events: &[Value], kind: &str) -> usize {
+    events.iter().filter(|event| event["type"] == kind).count()
+}
+
+/// Contents of the messages of `role` in a request.
+fn contents(request: &Value, role: &str) -> Vec<String> {
+    let messages = request["messages"].as_array().unwrap();
+    let of_role = messages.iter().filter(|message| message["role"] == role);
+    of_role.map(|message| message["content"].to_string()).collect()
+}
+
+/// A session that was killed within a command which had taken effect.
+fn killed_in_a_command(server: &ModelServer, machine: &Machine) {
+    let mut running = machine.start(&["--yes", "--sandbox", "off", "count"]);
+    running.wait_for("tool.started");
+    let begin = Instant::now();
+    while !machine.work("count").exists() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the command does not run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.signal(Signal::SIGKILL);
+    running.wait();
+    server.wait_for_request();
+}
+
+#[test]
+fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
+    let server =
+        ModelServer::start(vec![runs("echo once >> count; sleep 30"), says("It was done.")]);
+    let machine = Machine::with(&server);
+    killed_in_a_command(&server, &machine);
+    let id = id(&machine);
+    let args = ["resume", &id, "--output-format", "stream-json", "--yes", "--sandbox", "off"];
+    let ended = machine.posse(&args);
+    ended.assert_code(0);
+    let events = ended.events();
+    assert_eq!(events[0]["type"], "session.resumed", "{}", events[0]);
+    assert_eq!((has(&events, "tool.outcome_unknown"), has(&events, "tool.started")), (1, 0));
+    let last = events.last().unwrap();
+    assert_eq!((&last["result"], &last["turns"]), (&json!("It was done."), &json!(2)));
+    assert_eq!(machine.read("count"), "once\n");
+    let told = contents(&server.requests()[1], "tool");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("Whether it took effect is not known"), "{told:?}");
+    assert!(ended.stderr.contains(&format!("session {id}")), "{}", ended.stderr);
+    machine.verify();
+    // It has ended now, and nothing is left to go on with.
+    let again = machine.posse(&["resume", &id]);
+    again.assert_code(2);
+    assert!(again.stderr.contains("SES013") && again.stderr.contains(&id), "{}", again.stderr);
+}
+
+#[test]
+fn a_new_task_follows_what_was_said() {
+    let server = ModelServer::start(vec![says("One."), says("Two."), says("Three.")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "first"]).assert_code(0);
+    let id = id(&machine);
+    let ended = machine.posse(&["resume", &id[..15], "and", "second"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "Two.\n");
+    let ended = machine.posse(&["run", "-c", "and third"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "Three.\n");
+    let requests = server.requests();
+    assert_eq!(contents(&requests[2], "user"), [r#""first""#, r#""and second""#, r#""and third""#]);
+    assert_eq!(contents(&requests[2], "assistant"), [r#""One.""#, r#""Two.""#]);
+    assert_eq!(ids(&machine).len(), 1);
+    machine.verify();
+}
+
+#[test]
+fn a_branch_leaves_the_session_as_it_was() {
+    let server = ModelServer::start(vec![says("One."), says("Otherwise.")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "first"]).assert_code(0);
+    let journal = machine.session_dir().join("session.jsonl");
+    let before = fs::read(&journal).unwrap();
+    let ended = machine.posse(&["-c", "--fork", "another way"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "Otherwise.\n");
+    assert_eq!(fs::read(&journal).unwrap(), before);
+    let ids = ids(&machine);
+    assert_eq!(ids.len(), 2);
+    let parent = journal.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+    let child = ids.iter().find(|id| **id != parent).unwrap();
+    let first = machine.posse(&["sessions", "show", child, "--json"]).events().remove(0);
+    assert_eq!(first["forkedFrom"]["session"], json!(parent), "{first}");
+    assert_eq!(contents(&server.requests()[1], "user"), [r#""first""#, r#""another way""#]);
+    machine.verify();
+    // And it can go on itself.
+    let shown = machine.posse(&["resume", child]);
+    assert!(shown.stderr.contains("SES013"), "{}", shown.stderr);
+}
+
+#[test]
+fn a_parked_session_goes_on_with_fresh_patience() {
+    let busy = status("503 Service Unavailable", &[], "{}");
+    let server = ModelServer::start_and_repeat(vec![busy]);
+    let machine = Machine::configured(&server, &json!({"patience": "300ms"}), &json!({}));
+    let parked = machine.posse(&["run", "fix it"]);
+    parked.assert_code(5);
+    let id = id(&machine);
+    assert!(parked.stderr.contains(&format!("posse resume {id}")), "{}", parked.stderr);
+    drop(server);
+    let server = ModelServer::start(vec![says("Fixed.")]);
+    let config = fs::read_to_string(machine.path("posse/config/config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["providers"]["local"]["baseURL"] = json!(server.base_url());
+    machine.write_config(&config.to_string());
+    let ended = machine.posse(&["resume", &id, "--unattended"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "Fixed.\n");
+    assert_eq!(contents(&server.requests()[0], "user"), [r#""fix it""#]);
+    machine.verify();
+}
+
+#[test]
+fn is_refused_while_another_process_has_it() {
+    let held = stream_bytes(text_event("I think").as_bytes());
+    let server = ModelServer::start(vec![Answer::Hold(held), says("Mine.")]);
+    let machine = Machine::with(&server);
+    let mut running = machine.start(&["think"]);
+    running.wait_for("model.text.delta");
+    let id = id(&machine);
+    let refused = machine.posse(&["resume", &id, "and now"]);
+    refused.assert_code(8);
+    let pid = running.pid().to_string();
+    assert!(
+        refused.stderr.contains(&pid) && refused.stderr.contains("SES015"),
+        "{}",
+        refused.stderr
+    );
+    // A branch needs nobody's lock.
+    let branch = machine.posse(&["resume", &id, "--fork", "and now"]);
+    branch.assert_code(0);
+    running.signal(Signal::SIGTERM);
+    running.end().assert_code(143);
+    machine.verify();
+}
+
+#[test]
+fn belongs_to_its_project() {
+    let server = ModelServer::start(vec![says("One."), says("Two."), says("Three.")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "first"]).assert_code(0);
+    let id = id(&machine);
+    fs::create_dir_all(machine.path("work/sub")).unwrap();
+    fs::create_dir_all(machine.path("other/.git")).unwrap();
+    let from = |folder: &str, args: &[&str]| -> Ended {
+        let mut command = machine.command(args);
+        command.current_dir(machine.path(folder));
+        Running::start(command).end()
+    };
+    let refused = from("other", &["resume", &id, "second"]);
+    refused.assert_code(2);
+    assert!(refused.stderr.contains("SES017"), "{}", refused.stderr);
+    let nothing = from("other", &["-c", "second"]);
+    nothing.assert_code(8);
+    assert!(nothing.stderr.contains("SES014"), "{}", nothing.stderr);
+    // From within the project it goes on where it was.
+    let within = from("work/sub", &["-c", "second"]);
+    within.assert_code(0);
+    assert!(within.stderr.contains("it goes on in"), "{}", within.stderr);
+    // Elsewhere only if one says so.
+    let moved = machine.path("other").display().to_string();
+    let moved = from("work", &["resume", &id, "--cwd", &moved, "third"]);
+    moved.assert_code(0);
+    assert!(moved.stderr.contains("the directory is"), "{}", moved.stderr);
+    assert_eq!(ids(&machine).len(), 1);
+}
+
+#[test]
+fn wants_to_know_which_one() {
+    let server = ModelServer::start_and_repeat(vec![says("Well.")]);
+    let machine = Machine::with(&server);
+    let nothing = machine.posse(&["resume"]);
+    nothing.assert_code(8);
+    machine.posse(&["run", "first"]).assert_code(0);
+    machine.posse(&["run", "second"]).assert_code(0);
+    let ids = ids(&machine);
+    let unsaid = machine.posse(&["resume"]);
+    unsaid.assert_code(2);
+    assert!(ids.iter().all(|id| unsaid.stderr.contains(id.as_str())), "{}", unsaid.stderr);
+    let ambiguous = machine.posse(&["resume", "20", "and now"]);
+    ambiguous.assert_code(8);
+    assert!(ambiguous.stderr.contains("means 2 sessions"), "{}", ambiguous.stderr);
+    let unknown = machine.posse(&["resume", "nope", "and now"]);
+    unknown.assert_code(8);
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn goes_on_with_what_it_was_unless_a_flag_says_otherwise() {
+    let server = ModelServer::start_and_repeat(vec![says("Well.")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "--agent", "plan", "--model", "scripted-2", "first"]).assert_code(0);
+    machine.posse(&["run", "-c", "second"]).assert_code(0);
+    let told = machine.posse(&["run", "-c", "--model", "scripted-3", "--agent", "build", "third"]);
+    told.assert_code(0);
+    for words in ["the model is scripted-3; it was scripted-2", "the agent is build", "new tools"] {
+        assert!(told.stderr.contains(words), "{words}: {}", told.stderr);
+    }
+    let models: Vec<Value> = server.requests().iter().map(|r| r["model"].clone()).collect();
+    assert_eq!(models, ["scripted-2", "scripted-2", "scripted-3"]);
+}
+
+#[test]
+fn goes_on_at_the_end_of_what_is_proved() {
+    let server = ModelServer::start(vec![
+        calls(&[("read_file", json!({"path": "a.txt"}))]),
+        says("Read."),
+        says("Again."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("a.txt", "content\n");
+    machine.posse(&["run", "read it"]).assert_code(0);
+    let journal = machine.session_dir().join("session.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    // One byte of the final answer is flipped.
+    let damaged = text.replacen("Read.", "Reed.", 1);
+    assert_ne!(damaged, text);
+    fs::write(&journal, damaged).unwrap();
+    let ended = machine.posse(&["resume", "--last", "--output-format", "json"]);
+    ended.assert_code(0);
+    assert!(ended.stdout.contains("Again."), "{}", ended.stdout);
+    assert!(ended.stderr.contains("damaged-1"), "{}", ended.stderr);
+    assert!(machine.session_dir().join("session.jsonl.damaged-1").exists());
+    // The call had ended, so it does not run again.
+    assert_eq!(contents(&server.requests()[2], "tool").len(), 1);
+    machine.verify();
+}
