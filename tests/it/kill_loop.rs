@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -101,28 +101,28 @@ impl Session {
         Session { seed, dice, server, machine, said: HashMap::new(), kills: 0 }
     }
 
-    /// The session's folder, if it got as far as that.
-    fn id(&self) -> Option<String> {
+    /// The folder of the session, and what is in its journal. One that was killed before its first
+    /// record is no session.
+    fn stored(&self) -> Option<(PathBuf, Vec<Value>)> {
         let projects = fs::read_dir(self.machine.path("posse/state/projects")).ok()?;
         let sessions = projects.flatten().map(|project| project.path().join("sessions"));
-        let mut ids = sessions.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
-        let id = ids.next()?.file_name().into_string().ok()?;
-        assert_eq!(ids.count(), 0, "one session");
-        Some(id)
+        let dirs = sessions.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+        let stored = dirs.map(|dir| (dir.path(), records(&dir.path())));
+        let mut stored: Vec<_> = stored.filter(|(_, records)| !records.is_empty()).collect();
+        assert!(stored.len() <= 1, "{self}: {} sessions", stored.len());
+        stored.pop()
     }
 
     fn journal(&self) -> Vec<Value> {
-        let Some(id) = self.id() else { return Vec::new() };
-        records(&session_dir(&self.machine, &id))
+        self.stored().map(|(_, records)| records).unwrap_or_default()
     }
 
     /// The next process: a new run, or the session goes on.
     fn start(&self) -> Running {
         let common = ["--output-format", "stream-json", "-y", "--max-turns", "999"];
-        let journal = self.journal();
+        let (dir, journal) = self.stored().unwrap_or_default();
         let asked = journal.iter().any(|record| record["type"] == "user.message");
-        let id = self.id().filter(|_| !journal.is_empty());
-        let mut args: Vec<&str> = match &id {
+        let mut args: Vec<&str> = match dir.file_name().and_then(|id| id.to_str()) {
             None => vec!["run"],
             Some(id) => vec!["resume", id],
         };
@@ -260,14 +260,6 @@ impl std::fmt::Display for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "session {} after {} kills", self.seed, self.kills)
     }
-}
-
-fn session_dir(machine: &Machine, id: &str) -> std::path::PathBuf {
-    let projects = fs::read_dir(machine.path("posse/state/projects")).unwrap().flatten();
-    projects
-        .map(|project| project.path().join("sessions").join(id))
-        .find(|dir| dir.exists())
-        .unwrap()
 }
 
 /// The whole lines of a journal: its closed segments, then the active file.

@@ -125,7 +125,7 @@ struct Agent {
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Limits")]
     timeout: Option<Duration>,
 
-    /// Nobody is there: a provider that is away is waited for a day, and nobody is asked
+    /// Nobody is there: waits a day for a provider that is away, asks nobody, outlives its terminal
     #[arg(long, help_heading = "Limits")]
     unattended: bool,
 
