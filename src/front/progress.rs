@@ -130,13 +130,10 @@ impl Progress {
         let Some(reply) = self.reply.take().filter(Live::broke_off) else { return String::new() };
         let start = self.start_line();
         self.shown_live = false;
-        match reply.erased((self.screen)()) {
-            Some(erased) => erased,
-            None => {
-                let text = "! what stands above of the reply does not count";
-                format!("{start}{}\n", self.paint("33", text))
-            }
-        }
+        reply.erased((self.screen)()).unwrap_or_else(|| {
+            let text = "! what stands above of the reply does not count";
+            format!("{start}{}\n", self.paint("33", text))
+        })
     }
 
     /// What is true for a moment, and is drawn over when that has passed.

@@ -136,20 +136,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     };
     assembled.settings.noted = authority::ignored(&loaded);
     introduce(&assembled, args, &loaded);
-    let manner = Manner {
-        format: match args.output_format {
-            OutputFormat::Text => Format::Text,
-            OutputFormat::Json => Format::Json,
-            OutputFormat::StreamJson => Format::StreamJson,
-        },
-        interactive: asking == Asking::Human && !driven,
-        color: colors(io::stderr().is_terminal(), environment),
-        quiet: false,
-        yes: args.yes,
-        dry_run: args.dry_run,
-        kept: !args.no_transcript,
-        hang_up: hang_up(args, &assembled),
-    };
+    let manner = manner(args, &assembled, environment);
     let task = match prompt {
         Some(prompt) => Some(Task::Prompt(prompt)),
         None => goes_on.then_some(Task::GoOn),
@@ -484,11 +471,29 @@ fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     }
     if let HangUp::GoesOn(Some(log)) = hang_up(args, assembled) {
         let log = printable(&log.display().to_string());
-        text.push_str(&format!(
-            "unattended: without its terminal it goes on, and writes to {log}\n"
-        ));
+        let parts = ["unattended: without its terminal it goes on, and writes to ", &log, "\n"];
+        text.extend(parts);
     }
     io::stderr().write_all(text.as_bytes()).ok();
+}
+
+/// How the run is shown.
+fn manner(args: &RunArgs, assembled: &Assembled, environment: &Environment) -> Manner {
+    Manner {
+        format: match args.output_format {
+            OutputFormat::Text => Format::Text,
+            OutputFormat::Json => Format::Json,
+            OutputFormat::StreamJson => Format::StreamJson,
+        },
+        interactive: assembled.settings.asking == Asking::Human
+            && args.input_format != InputFormat::StreamJson,
+        color: colors(io::stderr().is_terminal(), environment),
+        quiet: false,
+        yes: args.yes,
+        dry_run: args.dry_run,
+        kept: !args.no_transcript,
+        hang_up: hang_up(args, assembled),
+    }
 }
 
 /// What happens when the terminal goes away.

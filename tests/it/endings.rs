@@ -377,6 +377,7 @@ fn unanswered() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the figures, for whoever wants them")]
 fn every_wait_is_cancelled_at_once() {
     let table: [(&str, &[&str]); 7] = [
         ("connecting", &["-y"]),

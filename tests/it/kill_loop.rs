@@ -30,8 +30,8 @@ const KILLS: usize = 100;
 /// Lines of a run before it is killed, at most. A call is about nine.
 const LINES_MAX: u64 = 220;
 
-/// The time of a run before it is killed, at most, where its beginning is what matters.
-const MOMENT: Duration = Duration::from_millis(120);
+/// The time of a run before it is killed, in microseconds, at most, where its beginning is what matters.
+const MOMENT_MICROS_MAX: u64 = 120_000;
 
 /// More processes than this for one session: it does not get on.
 const RUNS_MAX: usize = 400;
@@ -139,8 +139,7 @@ impl Session {
     fn live_and_die(&mut self) -> bool {
         let mut running = self.start();
         if self.dice.roll(10) < 3 {
-            let moment = self.dice.roll(MOMENT.as_micros() as u64);
-            thread::sleep(Duration::from_micros(moment));
+            thread::sleep(Duration::from_micros(self.dice.roll(MOMENT_MICROS_MAX)));
         } else {
             for _ in 0..=self.dice.roll(LINES_MAX) {
                 if running.next_line().is_none() {
@@ -299,6 +298,7 @@ fn number(variable: &str) -> Option<usize> {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the long loop says how far it is")]
 fn a_session_that_is_killed_again_and_again_comes_to_its_end() {
     let asked = number("POSSE_KILLS");
     let (from, until) = (number("POSSE_KILLS_FROM").unwrap_or(0), asked.unwrap_or(KILLS));

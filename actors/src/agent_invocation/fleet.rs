@@ -77,7 +77,7 @@ impl Provider for Weather {
         }
         let said = |message: &Arc<Message>| match &**message {
             Message::User { content } => Some(text_of(content)),
-            _ => None,
+            Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
         };
         let who = request.messages.iter().find_map(said).unwrap_or_default();
         let is_result = |message: &&Arc<Message>| matches!(***message, Message::Tool { .. });
@@ -305,7 +305,8 @@ async fn eight_invocations_sit_out_a_storm_and_repeat_nothing() {
         assert_eq!(replies.len(), INVOCATIONS * (CALLS + 1));
         // Those that found out about it were on their way; who comes later is one at a time.
         let probes = &away[INVOCATIONS.min(away.len())..];
-        let rare = probes.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_secs(5));
+        let rare =
+            probes.windows(2).all(|pair| pair[1].saturating_sub(pair[0]) >= Duration::from_secs(5));
         assert!(rare && probes.len() > 20, "seed {seed}: {probes:?}");
         let completed = |event: &Event| matches!(event, Event::ToolCompleted { .. });
         let recorded = fleet.store.events().iter().filter(|event| completed(event)).count();

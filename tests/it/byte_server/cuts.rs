@@ -232,6 +232,7 @@ fn check_damage(line: &Line, whole: &[u8], at: usize) {
 
 /// Tries `check` at offsets of the recorded reply of each protocol: all of them if `POSSE_CUTS` is
 /// `all`, otherwise every so many.
+#[expect(clippy::print_stdout, reason = "how many there were, for whoever asked for all")]
 fn everywhere(faults: &[Fault], stride: usize, check: impl Fn(&Line, Fault, &[u8], usize) + Sync) {
     let all = std::env::var("POSSE_CUTS").is_ok_and(|cuts| cuts == "all");
     let begin = Instant::now();
