@@ -14,7 +14,7 @@ use posse_actors::ports::Asking;
 use crate::cli::{DemoArgs, OutputFormat};
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{Exit, Failure};
-use crate::front::headless::{Format, Manner, Task};
+use crate::front::headless::{Format, HangUp, Manner, Task};
 use crate::journal::verify_session;
 use crate::provider::replay;
 use crate::wiring::{self, Setup};
@@ -75,6 +75,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         yes: false,
         dry_run: false,
         again: None,
+        hang_up: HangUp::Ends,
     };
     let exit =
         wiring::perform(assembled, Task::Prompt(Prompt::text(PROMPT)), manner).map_err(one)?;

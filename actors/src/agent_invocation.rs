@@ -374,3 +374,6 @@ impl AgentInvocation {
         Ending::Limited { limit: "timeout", value: seconds, said: None }
     }
 }
+
+#[cfg(test)]
+mod fleet;

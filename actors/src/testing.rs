@@ -171,6 +171,8 @@ pub fn ask_all() -> Arc<dyn Policy> {
 pub struct Bench {
     /// The model.
     pub model: Arc<ScriptedModel>,
+    /// Who is asked instead of it.
+    pub provider: Option<Arc<dyn crate::ports::Provider>>,
     /// Who is asked when it is away.
     pub fallbacks: Vec<crate::ports::Fallback>,
     /// The journal.
@@ -210,6 +212,7 @@ impl Bench {
     pub fn new(steps: Vec<Step>) -> Bench {
         Bench {
             model: Arc::new(ScriptedModel::new(steps)),
+            provider: None,
             fallbacks: Vec::new(),
             journal: Arc::default(),
             tools: Toolbox::default(),
@@ -271,7 +274,7 @@ impl Bench {
             fail: self.fail.clone(),
         };
         let ports = Ports {
-            provider,
+            provider: self.provider.clone().unwrap_or(provider),
             fallbacks: self.fallbacks.clone(),
             tools: Arc::new(self.tools.clone()),
             hooks: Arc::clone(&self.hooks),

@@ -2,26 +2,30 @@
 //! on standard error.
 
 mod driven;
+mod leaving;
+mod losing;
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{Prompt, Usage};
 use posse_actors::event::{Announcement, Event, Subscription};
 use posse_actors::ledger::dollars;
-use posse_actors::root_session::{PromptError, Running, SessionEnding, SessionHandle, TurnOutcome};
+use posse_actors::root_session::{PromptError, Running, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure, lines};
+use crate::failure::{Exit, Failure};
 use crate::front::again::Again;
-use crate::front::outcome::{Advised, Verdict, judge, unwritten};
+use crate::front::outcome::{Advised, Verdict, judge};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::{self, Answered, Questions};
 use crate::front::signals::Signals;
 
 pub use driven::drive;
+
+use losing::Told;
 
 /// Whether a person sees questions and can answer them, wherever standard input comes from.
 pub fn can_ask() -> bool {
@@ -36,11 +40,10 @@ const fn far_away() -> Duration {
     Duration::from_hours(365 * 24)
 }
 
-/// How long the end of a session may take.
-const PATIENT_END: Duration = Duration::from_secs(30);
-
-/// The same, for somebody who wants out.
-const HURRIED_END: Duration = Duration::from_millis(500);
+/// When a run that is told to stop now has to have done so.
+fn wind_down() -> tokio::time::Instant {
+    tokio::time::Instant::now() + WIND_DOWN
+}
 
 /// What standard output gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +54,16 @@ pub enum Format {
     Json,
     /// One event a line.
     StreamJson,
+}
+
+/// What a run does when its terminal goes away.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum HangUp {
+    /// It ends.
+    #[default]
+    Ends,
+    /// It goes on, and writes to the end of this file what it would have shown. `None`: nowhere.
+    GoesOn(Option<PathBuf>),
 }
 
 /// How a run is shown, and whether a person can be asked.
@@ -71,6 +84,8 @@ pub struct Manner {
     pub dry_run: bool,
     /// How the session can go on later, if it is kept.
     pub again: Option<Again>,
+    /// What happens when the terminal goes away.
+    pub hang_up: HangUp,
 }
 
 /// What is to be done.
@@ -112,6 +127,8 @@ struct Front {
     stopped: Option<Exit>,
     /// It was told twice, or did not stop in time.
     hurried: bool,
+    /// It goes on without its terminal.
+    detached: bool,
     denials: Vec<Denial>,
     /// What the session has cost, once that is known.
     spent: Option<Spent>,
@@ -194,6 +211,7 @@ impl Front {
             manner,
             stopped: None,
             hurried: false,
+            detached: false,
             denials: Vec::new(),
             spent: None,
         }
@@ -206,37 +224,25 @@ impl Front {
         loop {
             tokio::select! {
                 biased;
-                signal = self.signals.next() => {
-                    if self.stopped.replace(signal).is_some() {
-                        self.hurried = true;
-                        return None;
-                    }
-                    self.interrupt().await;
-                    deadline.as_mut().reset(tokio::time::Instant::now() + WIND_DOWN);
-                }
+                signal = self.signals.next() => match self.told(signal).await {
+                    Told::GoOn => (),
+                    Told::Stop => deadline.as_mut().reset(wind_down()),
+                    Told::Leave => return None,
+                },
                 () = &mut deadline, if self.stopped.is_some() => {
                     self.hurried = true;
                     return None;
                 }
-                announcement = self.events.next() => self.follow(&announcement?).await,
+                announcement = next_when_read(&mut self.events, &self.stdout, &self.stderr) => {
+                    self.follow(&announcement?).await;
+                }
                 answered = answer(&mut self.questions) => self.answered(answered).await,
                 outcome = &mut outcome => return outcome,
             }
-            if self.stdout.is_broken() && self.stopped.is_none() {
-                // Nobody reads the answer any more.
-                self.stopped = Some(Exit::Failed);
-                self.session.interrupt();
+            if self.look_who_reads().await == Told::Stop {
+                deadline.as_mut().reset(wind_down());
             }
         }
-    }
-
-    /// Winds the run down, because somebody said so.
-    async fn interrupt(&mut self) {
-        self.session.interrupt();
-        // What stands there, a question or the `^C` of the terminal, is no whole line.
-        let mid_line = !self.progress.finish_line().is_empty();
-        let start = if mid_line || self.stderr.is_terminal() { "\n" } else { "" };
-        self.stderr.write(format!("{start}! interrupted\n").into_bytes()).await;
     }
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
@@ -257,6 +263,9 @@ impl Front {
         }
         if self.manner.format == Format::StreamJson {
             self.stdout.write(line_of(announcement)).await;
+            if self.look_again().await {
+                self.stdout.write(line_of(announcement)).await;
+            }
         } else if !self.manner.quiet {
             let text = self.progress.show(event);
             self.stderr.write(text.into_bytes()).await;
@@ -299,38 +308,6 @@ impl Front {
         self.leave(verdict, None).await
     }
 
-    async fn leave(mut self, mut verdict: Verdict, outcome: Option<TurnOutcome>) -> Exit {
-        let ending = SessionEnding {
-            reason: verdict.reason.to_owned(),
-            exit_code: i32::from(verdict.exit as u8),
-            result: verdict.result.clone(),
-        };
-        // A second signal, or a disk that hangs, must not keep anybody here.
-        let limit = if self.hurried { HURRIED_END } else { PATIENT_END };
-        let ended = tokio::select! {
-            ended = tokio::time::timeout(limit, self.session.end(ending)) => ended.is_ok(),
-            _ = self.signals.next() => false,
-        };
-        while let Some(announcement) =
-            if ended { self.events.next().await } else { self.events.try_next() }
-        {
-            self.follow(&announcement).await;
-        }
-        if outcome.is_some() {
-            // Advice depends on what was shown, of which the last came just now.
-            verdict = self.verdict(outcome.as_ref());
-        }
-        self.print(&verdict, outcome.as_ref()).await;
-        let Front { stdout, mut stderr, .. } = self;
-        let written = stdout.finish().await;
-        if let Err(cause) = &written {
-            stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
-        }
-        // Where standard error cannot be written, there is nobody to tell.
-        stderr.finish().await.ok();
-        if written.is_err() && verdict.exit == Exit::Done { Exit::Failed } else { verdict.exit }
-    }
-
     fn verdict(&self, outcome: Option<&TurnOutcome>) -> Verdict {
         match (outcome, self.stopped) {
             (None, Some(signal)) => {
@@ -347,13 +324,6 @@ impl Front {
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {
-        let failures: Vec<_> = verdict.failure.iter().collect();
-        let shown = format!("{}{}", self.progress.finish_line(), lines(&failures));
-        self.stderr.write(shown.into_bytes()).await;
-        if let Some(again) = &self.manner.again {
-            let text = farewell(again, outcome);
-            self.stderr.write(text.into_bytes()).await;
-        }
         match self.manner.format {
             Format::StreamJson => (),
             Format::Json => {
@@ -423,22 +393,16 @@ impl Front {
     }
 }
 
-/// How the session goes on, for whoever wants it to; and for one that is parked, how it does so
-/// by itself.
-fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
-    let mut text = format!("session {} · {}\n", again.session, again.command());
-    let parked = outcome.and_then(|outcome| match outcome.ending {
-        Ending::Parked { next_try_ms, .. } => next_try_ms,
-        _ => None,
-    });
-    if let Some(at) = parked {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wait = Duration::from_millis(at).saturating_sub(now);
-        if let Some(line) = again.later(wait) {
-            text.extend(["by itself then: ", &line, "\n"]);
-        }
-    }
-    text
+/// The next event, when there is room for what it says: a reader that does not read keeps nobody
+/// from hearing a signal.
+async fn next_when_read(
+    events: &mut Subscription,
+    stdout: &Output,
+    stderr: &Output,
+) -> Option<Arc<Announcement>> {
+    stdout.room().await;
+    stderr.room().await;
+    events.next().await
 }
 
 async fn answer(questions: &mut Option<Questions>) -> Answered {

@@ -5,6 +5,7 @@
 
 mod closed;
 
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
@@ -12,6 +13,7 @@ use std::thread::JoinHandle;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::{dup2_stderr, dup2_stdout};
 use tokio::sync::{mpsc, oneshot};
 
 /// Writes waiting for a slow reader; then the front end waits, and deltas are dropped for it.
@@ -39,6 +41,7 @@ enum Write {
 #[derive(Debug)]
 pub(crate) struct Output {
     target: Target,
+    terminal: bool,
     direct: bool,
     pipe: bool,
     thread: Option<(mpsc::Sender<Write>, JoinHandle<()>)>,
@@ -55,14 +58,28 @@ impl Output {
         let kind = kind.map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT);
         let direct = kind == Ok(SFlag::S_IFREG);
         let pipe = kind == Ok(SFlag::S_IFIFO);
-        Output { target, direct, pipe, thread: None, broken: Arc::default() }
-    }
-
-    /// Whether somebody looks at it.
-    pub(crate) fn is_terminal(&self) -> bool {
-        match self.target {
+        let terminal = match target {
             Target::Stdout => io::stdout().is_terminal(),
             Target::Stderr => io::stderr().is_terminal(),
+        };
+        Output { target, terminal, direct, pipe, thread: None, broken: Arc::default() }
+    }
+
+    /// Whether it was a terminal when it was first looked at. One that has vanished is none any
+    /// more.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// From now on, everything goes to `file`. What waits to be written does so too, and what
+    /// could not be written is lost.
+    pub(crate) fn move_to(&mut self, file: &File) {
+        let moved = match self.target {
+            Target::Stdout => dup2_stdout(file),
+            Target::Stderr => dup2_stderr(file),
+        };
+        if moved.is_ok() {
+            *self = Output::new(self.target);
         }
     }
 
@@ -76,7 +93,7 @@ impl Output {
         if bytes.is_empty() || self.is_broken() {
             return;
         }
-        if self.target == Target::Stdout && closed::is_closed() {
+        if self.target == Target::Stdout && !self.direct && closed::is_closed() {
             self.broken.get_or_init(|| "standard output is closed".to_owned());
             return;
         }
@@ -103,6 +120,14 @@ impl Output {
             (tx, std::thread::spawn(write))
         });
         queue.send(Write::Bytes(bytes)).await.ok();
+    }
+
+    /// Returns when the next write does not have to wait for a reader. Dropping the future loses
+    /// nothing.
+    pub(crate) async fn room(&self) {
+        if let Some((queue, _)) = self.thread.as_ref().filter(|_| !self.is_broken()) {
+            queue.reserve().await.ok();
+        }
     }
 
     /// Returns when everything so far is written.

@@ -127,6 +127,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         current,
         terminal,
         interactive: options.interactive,
+        forgotten: options.forgotten,
         yes: options.yes,
         rule_shown: false,
         kept: !options.forgotten,
@@ -149,12 +150,15 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
     Ok(plain.leave().await)
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 struct Plain<'a> {
     sessions: &'a mut dyn Sessions,
     choice: Choice,
     current: Current,
     terminal: Terminal,
     interactive: bool,
+    /// Sessions are not kept.
+    forgotten: bool,
     yes: bool,
     /// A rule that would have allowed what was denied was shown, in this task.
     rule_shown: bool,
@@ -465,6 +469,15 @@ impl Plain<'_> {
         self.say(&text).await;
     }
 
+    /// The last line that a person sees.
+    fn farewell(&self) -> String {
+        if self.forgotten {
+            return String::new();
+        }
+        let id = printable(self.current.session.id().as_str());
+        format!("{}\n", self.progress.dim(&format!("session {id} · posse resume {id}")))
+    }
+
     async fn leave(mut self) -> Exit {
         self.terminal.restore();
         let exit = self.leaving.unwrap_or(Exit::Done);
@@ -477,6 +490,8 @@ impl Plain<'_> {
             line = format!("{line}session {id} · posse resume {id}\n");
         }
         self.stderr.write(line.into()).await;
+        let farewell = self.farewell();
+        self.stderr.write(farewell.into_bytes()).await;
         let Plain { current, mut signals, stdout, mut stderr, .. } = self;
         tokio::select! {
             () = current.end(reason, exit, limit) => (),

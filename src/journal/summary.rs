@@ -149,7 +149,9 @@ impl SessionSummary {
                 self.records = last.record;
                 self.last_ms = Some(last.ts);
                 self.state = match last.event {
-                    Event::SessionEnded { reason, turns, cost_nano_usd, unpriced_requests, .. } => {
+                    Event::SessionEnded {
+                        reason, turns, cost_nano_usd, unpriced_requests, ..
+                    } => {
                         self.turns = Some(turns);
                         self.cost_nano_usd = cost_nano_usd;
                         self.unpriced_requests = unpriced_requests;

@@ -117,7 +117,8 @@ impl Resuming {
         model: Arc<dyn Provider>,
     ) -> Result<Assembled, Vec<Failure>> {
         let (kept, ports, settings) = self.assemble_kept(setup, model)?;
-        Ok(Assembled { ports, settings, scratch: kept.into_scratch() })
+        let dir = kept.dir().to_owned();
+        Ok(Assembled { ports, settings, dir, scratch: kept.into_scratch() })
     }
 
     /// The same, with where it is kept.

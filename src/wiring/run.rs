@@ -18,8 +18,9 @@ use tokio::runtime::Runtime;
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Loaded, Settings};
-use crate::failure::{Exit, Failure, lines};
-use crate::front::headless::{self, Format, Manner, Task};
+use crate::failure::{Exit, Failure, lines, printable};
+use crate::front::again::Again;
+use crate::front::headless::{self, Format, HangUp, Manner, Task};
 use crate::front::prompt::{self, Images, Wanted};
 use crate::hooks::{self, Masking};
 use crate::journal::{FileJournal, MemoryJournal, StateDir};
@@ -73,9 +74,14 @@ pub struct Assembled {
     pub ports: Ports,
     /// What it is.
     pub settings: SessionSettings,
+    /// Its folder.
+    pub dir: PathBuf,
     /// Where outputs of a session that is not kept lie until it ends.
     pub scratch: Option<TempDir>,
 }
+
+/// Where a run that outlives its terminal writes from then on, in the folder of its session.
+const LOG: &str = "run.log";
 
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
@@ -136,20 +142,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     };
     assembled.settings.noted = authority::ignored(&loaded);
     introduce(&assembled, args, &loaded);
-    let manner = Manner {
-        format: match args.output_format {
-            OutputFormat::Text => Format::Text,
-            OutputFormat::Json => Format::Json,
-            OutputFormat::StreamJson => Format::StreamJson,
-        },
-        interactive: asking == Asking::Human && !driven,
-        color: colors(io::stderr().is_terminal(), environment),
-        quiet: false,
-        yes: args.yes,
-        dry_run: args.dry_run,
-        again: (!args.no_transcript)
-            .then(|| resuming::again(&assembled, args, &loaded, environment)),
-    };
+    let again =
+        (!args.no_transcript).then(|| resuming::again(&assembled, args, &loaded, environment));
+    let manner = manner(args, &assembled, again, environment);
     let task = match prompt {
         Some(prompt) => Some(Task::Prompt(prompt)),
         None => goes_on.then_some(Task::GoOn),
@@ -185,7 +180,7 @@ fn hold(
 ) -> Result<Exit, Failure> {
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
     let runtime = runtime()?;
-    let Assembled { ports, settings, scratch } = assembled;
+    let Assembled { ports, settings, scratch, .. } = assembled;
     let exit = runtime.block_on(async {
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| internal(error.to_string()))?;
@@ -209,7 +204,7 @@ pub(crate) struct Kept {
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
     let kept = Kept::new(setup).map_err(|error| vec![error])?;
     let (ports, settings) = assemble_in(&kept, setup, model)?;
-    Ok(Assembled { ports, settings, scratch: kept.scratch })
+    Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch })
 }
 
 /// Puts a session together that is recorded in `kept`.
@@ -498,7 +493,44 @@ fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     if args.dry_run {
         text.push_str("dry run: nothing is written or run\n");
     }
+    if let HangUp::GoesOn(Some(log)) = hang_up(args, assembled) {
+        let log = printable(&log.display().to_string());
+        let parts = ["unattended: without its terminal it goes on, and writes to ", &log, "\n"];
+        text.extend(parts);
+    }
     io::stderr().write_all(text.as_bytes()).ok();
+}
+
+/// How the run is shown.
+fn manner(
+    args: &RunArgs,
+    assembled: &Assembled,
+    again: Option<Again>,
+    environment: &Environment,
+) -> Manner {
+    Manner {
+        format: match args.output_format {
+            OutputFormat::Text => Format::Text,
+            OutputFormat::Json => Format::Json,
+            OutputFormat::StreamJson => Format::StreamJson,
+        },
+        interactive: assembled.settings.asking == Asking::Human
+            && args.input_format != InputFormat::StreamJson,
+        color: colors(io::stderr().is_terminal(), environment),
+        quiet: false,
+        yes: args.yes,
+        dry_run: args.dry_run,
+        again,
+        hang_up: hang_up(args, assembled),
+    }
+}
+
+/// What happens when the terminal goes away.
+fn hang_up(args: &RunArgs, assembled: &Assembled) -> HangUp {
+    if !args.unattended {
+        return HangUp::Ends;
+    }
+    HangUp::GoesOn((!args.no_transcript).then(|| assembled.dir.join(LOG)))
 }
 
 /// A log on standard error, if `-v` asks for one.

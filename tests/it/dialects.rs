@@ -75,7 +75,7 @@ fn sse(events: &[Value]) -> String {
     events.iter().map(event).collect()
 }
 
-fn messages_reply(text: &str, stop_reason: &str) -> String {
+pub(crate) fn messages_reply(text: &str, stop_reason: &str) -> String {
     sse(&[
         json!({"type": "message_start", "message": {"model": "m-1", "usage": {
             "input_tokens": 3, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 5}}}),
@@ -89,7 +89,7 @@ fn messages_reply(text: &str, stop_reason: &str) -> String {
     ])
 }
 
-fn responses_reply(text: &str, end: &Value) -> String {
+pub(crate) fn responses_reply(text: &str, end: &Value) -> String {
     let mut response = json!({"model": "m-1", "usage": {
         "input_tokens": 48, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 7}});
     for (key, value) in end.as_object().unwrap() {

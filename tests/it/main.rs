@@ -11,6 +11,8 @@
 // A model server with a script, and the program on a machine of its own.
 mod model_server;
 mod posse;
+// A server whose every byte has a script, and replies that break at any of them.
+mod byte_server;
 
 // Whole tasks over a real connection.
 mod turns;
@@ -38,6 +40,10 @@ mod journal;
 mod resume;
 // Stopping from outside.
 mod signals;
+// Every other way in which a run ends, or does not although its terminal is gone.
+mod endings;
+// Killed again and again, and resumed.
+mod kill_loop;
 
 // What the command line and the configuration refuse.
 mod cli;

@@ -297,7 +297,7 @@ impl Shared {
 const JSON: &str = "content-type: application/json";
 
 /// Reads one request; `None` when the client closes.
-fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
     let mut bytes = 0;
     let mut line = String::new();
     loop {
@@ -319,7 +319,7 @@ fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
 }
 
 /// The whole response, keeping the connection.
-fn reply(text: &str, calls: &[Value], finish: &str, streamed: bool) -> Vec<u8> {
+pub(crate) fn reply(text: &str, calls: &[Value], finish: &str, streamed: bool) -> Vec<u8> {
     let usage = json!({"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110});
     let (kind, body) = if streamed {
         let mut body = String::new();

@@ -53,7 +53,7 @@ impl Terminal {
             fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         }
         // It makes the terminal the controlling one, and then becomes the program.
-        let program = machine.command(&["plain"]);
+        let program = machine.command::<&str>(&[]);
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(env!("CARGO_BIN_EXE_posse")).args(args);
         command.current_dir(machine.path("work")).env_clear().env("TERM", kind);
@@ -86,7 +86,7 @@ impl Terminal {
     }
 
     /// Closes the side of the keys and the screen, as a terminal window does.
-    fn vanish(&mut self) {
+    pub(crate) fn vanish(&mut self) {
         let (stop, reader) = self.sides.take().unwrap();
         drop(stop);
         reader.join().unwrap();
@@ -116,7 +116,7 @@ impl Terminal {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 

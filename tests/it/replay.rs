@@ -1,11 +1,16 @@
 //! A stored session runs again without its model, and is the same.
 
 use std::fs;
+use std::io::Write;
+use std::process::Stdio;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{ModelServer, calls, calls_with_text, runs, says};
-use crate::posse::Machine;
+use crate::model_server::{
+    Answer, ModelServer, calls, calls_with_text, runs, says, stream, stream_bytes, text_event,
+};
+use crate::posse::{Machine, Running};
 
 #[test]
 fn a_real_session_is_the_same_again_and_touches_nothing() {
@@ -41,6 +46,82 @@ fn a_real_session_is_the_same_again_and_touches_nothing() {
     assert_eq!(listed.len(), 1, "a replay is no session of its own");
 }
 
+/// What a record says that does not depend on when and where it was made.
+fn essence(record: &Value) -> Option<Value> {
+    let kind = record["type"].as_str()?;
+    let keys: &[&str] = match kind {
+        "user.message" => &["content"],
+        "model.text" => &["turn", "message", "stopReason"],
+        "tool.requested" => &["callId", "name", "arguments"],
+        "tool.completed" | "tool.failed" | "tool.outcome_unknown" => &["callId", "name", "content"],
+        "agent.invocation.completed" => &["result", "turns", "usage"],
+        _ => return None,
+    };
+    let kept = keys.iter().map(|key| ((*key).to_owned(), record[key].clone()));
+    // What nobody knows is a failure to whoever plays it back.
+    let kind = if kind == "tool.outcome_unknown" { "tool.failed" } else { kind };
+    Some(json!({"type": kind, "of": kept.collect::<serde_json::Map<_, _>>()}))
+}
+
+#[test]
+fn what_broke_off_was_asked_and_was_killed_is_the_same_again() {
+    let half = stream(text_event("I will look").as_bytes());
+    let hold = Answer::Hold(stream_bytes(text_event("thinking").as_bytes()));
+    let server = ModelServer::start(vec![
+        calls(&[("list_dir", json!({"path": "."})), ("read_file", json!({"path": "a"}))]),
+        half,
+        calls(&[
+            ("write_file", json!({"path": "b", "content": "one\n"})),
+            ("read_file", json!({"path": "a"})),
+            ("list_dir", json!({})),
+        ]),
+        hold,
+        runs("cat b; exit 3"),
+        says("All of it is done."),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("a", "text\n");
+    let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
+    let mut command = machine.command(&formats);
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let mut stdin = running.take_stdin();
+    let mut send = |line: Value| stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+    send(json!({"type": "message", "content": "work"}));
+    let question = running.wait_for("permission.requested");
+    send(json!({"type": "permission.answer", "requestId": question["requestId"],
+        "decision": "allow"}));
+    while running.wait_for("model.text.delta")["text"] != "thinking" {}
+    running.signal(Signal::SIGKILL);
+    assert_eq!(running.end().code, None);
+    let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
+    let ended = machine.posse(&["resume", &id, "-y"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "All of it is done.\n");
+
+    let journal = fs::read_to_string(machine.session_dir().join("session.jsonl")).unwrap();
+    let recorded: Vec<Value> =
+        journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for kind in ["provider.retry", "model.text.partial", "permission.granted", "session.resumed"] {
+        assert!(recorded.iter().any(|record| record["type"] == kind), "no {kind}: {journal}");
+    }
+    let again = machine.posse(&["replay", &id, "--output-format", "stream-json"]);
+    again.assert_code(0);
+    let replayed = again.events();
+    let essential = |records: &[Value]| {
+        let mut all: Vec<Value> = records.iter().filter_map(essence).collect();
+        // Of calls that run side by side, now one and now the other ends first.
+        let is_outcome = |record: &Value| !record["of"]["content"].is_null();
+        for some in all.chunk_by_mut(|a, b| is_outcome(a) && is_outcome(b)) {
+            some.sort_by_key(|record| record["of"]["callId"].to_string());
+        }
+        all
+    };
+    assert_eq!(essential(&replayed), essential(&recorded));
+    let again = machine.posse(&["replay", &id]);
+    assert_eq!(again.stdout, "identical: 1 prompt, 4 replies, 6 results\n");
+}
+
 #[test]
 fn a_session_without_a_prompt_or_with_damage_says_so() {
     let server = ModelServer::start(vec![says("done")]);
@@ -72,7 +153,7 @@ fn a_cassette_holds_no_secret_whoever_said_it() {
     let prompt = format!("use {key} please");
     let mut command = machine.command(&["run", "--yes", "--record", "tape.jsonl", &prompt]);
     command.env("MINE_KEY", key);
-    crate::posse::Running::start(command).end().assert_code(0);
+    Running::start(command).end().assert_code(0);
     let tape = machine.read("tape.jsonl");
     assert!(!tape.contains(key) && !tape.contains("0123456789abcdef"), "{tape}");
     assert!(tape.contains("use ") && tape.contains(" please"), "{tape}");

@@ -24,14 +24,14 @@ fn endless() -> ModelServer {
 }
 
 /// A number of seconds that no other process sleeps.
-fn marker() -> String {
+pub(crate) fn marker() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let here = std::ptr::from_ref(&now) as usize;
     format!("9{}{}", now.as_nanos() % 1_000_000_000, here % 100_000)
 }
 
 /// Processes that have the marker in their command line.
-fn marked(marker: &str) -> Vec<String> {
+pub(crate) fn marked(marker: &str) -> Vec<String> {
     let own = std::process::id().to_string();
     let pids = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
     pids.filter_map(|pid| {
@@ -93,7 +93,7 @@ fn descriptors(pid: &str) -> Vec<String> {
 /// Waits until `check` holds, and fails if that takes longer than anything of a dead runtime may
 /// live.
 #[track_caller]
-fn eventually(what: &str, check: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, check: impl Fn() -> bool) {
     let begin = Instant::now();
     while !check() {
         assert!(begin.elapsed() < Duration::from_secs(5), "{what} did not happen");

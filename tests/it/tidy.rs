@@ -276,10 +276,8 @@ fn the_map_names_only_what_exists() {
     assert_none(&offences, "docs/ARCHITECTURE.md names paths that do not exist: correct the page.");
 }
 
-#[test]
-fn the_threat_model_names_only_tests_that_exist() {
-    let model = read("docs/THREAT-MODEL.md");
-    let (_, table) = model.split_once("## Published weaknesses").expect("its table");
+/// Names in `page` that look like those of tests, and the ones of them that are none.
+fn named_tests(page: &str) -> (usize, Vec<String>) {
     let sources: String = ["src", "actors", "tests"]
         .iter()
         .flat_map(|folder| rust_files(folder))
@@ -288,9 +286,32 @@ fn the_threat_model_names_only_tests_that_exist() {
     let is_name = |word: &&str| {
         word.contains('_') && word.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
     };
-    let names: Vec<&str> = table.split('`').skip(1).step_by(2).filter(is_name).collect();
-    assert!(names.len() > 20, "the table names tests");
+    let names: Vec<&str> = page.split('`').skip(1).step_by(2).filter(is_name).collect();
     let missing = names.iter().filter(|name| !sources.contains(&format!("fn {name}(")));
-    let missing: Vec<String> = missing.map(|name| (*name).to_owned()).collect();
+    (names.len(), missing.map(|name| (*name).to_owned()).collect())
+}
+
+#[test]
+fn the_threat_model_names_only_tests_that_exist() {
+    let model = read("docs/THREAT-MODEL.md");
+    let (_, table) = model.split_once("## Published weaknesses").expect("its table");
+    let (count, missing) = named_tests(table);
+    assert!(count > 20, "the table names tests");
     assert_none(&missing, "docs/THREAT-MODEL.md names tests that do not exist: correct the page.");
+}
+
+#[test]
+fn every_fault_has_a_test_or_a_reason() {
+    let page = read("docs/FAULTS.md");
+    let (count, missing) = named_tests(&page);
+    assert!(count > 80, "the tables name tests");
+    assert_none(&missing, "docs/FAULTS.md names tests that do not exist: correct the page.");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    let rows: Vec<(usize, &str)> =
+        rows.filter_map(|(number, rest)| Some((number.parse().ok()?, rest))).collect();
+    let numbers: Vec<usize> = rows.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (1..=65).collect::<Vec<_>>(), "docs/FAULTS.md has each number once");
+    let bare = rows.iter().filter(|(_, rest)| !rest.contains('`') && !rest.contains("Not yet"));
+    let bare: Vec<String> = bare.map(|(number, _)| format!("row {number}")).collect();
+    assert_none(&bare, "A row of docs/FAULTS.md names a test, or says why there is none yet.");
 }

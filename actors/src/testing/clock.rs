@@ -14,6 +14,8 @@ pub struct ManualClock(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     now: Duration,
+    /// How far the wall clock is ahead, in milliseconds.
+    ahead_ms: u64,
     /// Of jitter; zero: it is always the most.
     seed: u64,
     sleepers: Vec<(Duration, oneshot::Sender<()>)>,
@@ -28,6 +30,12 @@ impl ManualClock {
         for (_, wake) in inner.sleepers.extract_if(.., |(until, _)| *until <= now) {
             wake.send(()).ok();
         }
+    }
+
+    /// The wall clock says from now on that it is so many milliseconds ahead, and nothing else
+    /// changes.
+    pub fn set_ahead(&self, ms: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ahead_ms = ms;
     }
 
     /// Jitter of this clock is spread, in the same way each time.
@@ -57,7 +65,8 @@ impl Clock for ManualClock {
     }
 
     fn wall_ms(&self) -> u64 {
-        u64::try_from(self.monotonic().as_millis()).unwrap_or(u64::MAX)
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        u64::try_from(inner.now.as_millis()).unwrap_or(u64::MAX).saturating_add(inner.ahead_ms)
     }
 
     fn sleep(&self, duration: Duration) -> PortFuture<()> {

@@ -389,3 +389,46 @@ async fn a_client_that_crashes_each_time_is_passed_over() {
     let seen = end(&bench, stage).await;
     assert_eq!((count(&seen, "session.parked"), switches(&seen).len()), (0, 1));
 }
+
+#[tokio::test]
+async fn no_wait_follows_a_clock_that_jumps() {
+    const YEAR_MS: u64 = 365 * 24 * 3_600_000;
+    let quota = ProviderError::QuotaExhausted {
+        retry_after: Some(3600 * SECOND),
+        source: "the day is over".into(),
+    };
+    let mut bench = Bench::new(vec![
+        busy(Some(60 * SECOND)),
+        Step::call("echo", r#"{"text":"a"}"#),
+        Step::Fail(String::new(), quota),
+    ]);
+    let clock = on_a_clock(&mut bench);
+    clock.set_ahead(50 * YEAR_MS);
+    bench.limits.duration_max = Some(120 * SECOND);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    stage.until(|event| matches!(event, Event::ProviderRetry { .. })).await;
+    // A year ahead, a year back, to 1970, and where it was.
+    for years in [51, 49, 0, 50] {
+        clock.set_ahead(years * YEAR_MS);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(bench.model.requests().len(), 1, "the wait is as long as it was");
+        clock.advance(10 * SECOND);
+    }
+    clock.set_ahead(10 * YEAR_MS);
+    let outcome = outlast(&mut stage, &clock, running.outcome()).await;
+    let Ending::Parked { next_try_ms: Some(next), .. } = outcome.ending else {
+        panic!("{outcome:?}")
+    };
+    let waited = clock.monotonic();
+    assert!((60 * SECOND..100 * SECOND).contains(&waited), "{waited:?}");
+    // When the next try is worth it is said by the clock that the user sees now.
+    let away = next.saturating_sub(clock.wall_ms());
+    assert!((3_600_000..=3_640_000).contains(&away), "{away}");
+    let seen = end(&bench, stage).await;
+    let records: Vec<u64> = bench.journal.records().iter().map(|record| record.record).collect();
+    assert_eq!(records, (1..=records.len() as u64).collect::<Vec<_>>(), "in their order");
+    assert_eq!(count(&seen, "limit.reached"), 0, "the time that passes counts, and no other");
+}

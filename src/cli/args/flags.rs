@@ -129,7 +129,7 @@ struct Agent {
     #[arg(long, value_name = "USD", value_parser = micro_usd, help_heading = "Limits")]
     budget: Option<u64>,
 
-    /// Nobody is there: a provider that is away is waited for a day, and nobody is asked
+    /// Nobody is there: waits a day for a provider that is away, asks nobody, outlives its terminal
     #[arg(long, help_heading = "Limits")]
     unattended: bool,
 

@@ -12,7 +12,8 @@ use posse_actors::root_session::{DeliverError, Running, SessionHandle, TurnOutco
 
 use crate::failure::Exit;
 use crate::front::driver::{Driver, Instruction, Numbered};
-use crate::front::headless::{Front, Manner, Task, WIND_DOWN, far_away};
+use crate::front::headless::losing::Told;
+use crate::front::headless::{Front, Manner, Task, far_away, next_when_read, wind_down};
 
 /// Complaints about lines that are answered; a program that is wrong this often does not listen.
 const COMPLAINTS_MAX: u32 = 1000;
@@ -75,19 +76,16 @@ impl Driven {
             let Driven { front, driver, running, .. } = self;
             tokio::select! {
                 biased;
-                signal = front.signals.next() => {
-                    if front.stopped.replace(signal).is_some() {
-                        front.hurried = true;
-                        return false;
-                    }
-                    front.interrupt().await;
-                    deadline.as_mut().reset(tokio::time::Instant::now() + WIND_DOWN);
-                }
+                signal = front.signals.next() => match front.told(signal).await {
+                    Told::GoOn => (),
+                    Told::Stop => deadline.as_mut().reset(wind_down()),
+                    Told::Leave => return false,
+                },
                 () = &mut deadline, if front.stopped.is_some() => {
                     front.hurried = true;
                     return false;
                 }
-                announcement = front.events.next() => match announcement {
+                announcement = next_when_read(&mut front.events, &front.stdout, &front.stderr) => match announcement {
                     Some(announcement) => self.announce(&announcement).await,
                     None => return false,
                 },
@@ -103,9 +101,8 @@ impl Driven {
                     None => self.nobody_left().await,
                 },
             }
-            if self.front.stdout.is_broken() && self.front.stopped.is_none() {
-                self.front.stopped = Some(Exit::Failed);
-                self.front.session.interrupt();
+            if self.front.look_who_reads().await == Told::Stop {
+                deadline.as_mut().reset(wind_down());
             }
         }
     }

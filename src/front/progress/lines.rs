@@ -1,0 +1,104 @@
+//! Lines of a run, in words: what a hook did, how a command ended, who is asked, how long it takes.
+
+use posse_actors::conversation::{ContentPart, text_of};
+use posse_actors::event::{Event, HookDecision};
+use posse_actors::ports::HookEvent;
+
+use crate::failure::printable;
+
+/// Characters of a line that are shown.
+const RESULT_CHARS_MAX: usize = 160;
+
+/// Lines of a command's output that are shown, the last ones.
+const OUTPUT_LINES_MAX: usize = 5;
+
+/// Lines of a diff that are shown, the first ones.
+pub(super) const DIFF_LINES_MAX: usize = 12;
+
+/// What a person should know of what a hook did. What refuses a call or ends the run is told there.
+pub(super) fn of_hook(event: &Event) -> Option<String> {
+    match event {
+        Event::HookFired { hook, event, tool, decision, message, output, .. } => {
+            let tool = tool.as_deref().unwrap_or_default();
+            let what = match (decision, event) {
+                (HookDecision::Warn, _) => "warns".to_owned(),
+                (HookDecision::Patch, HookEvent::PreToolUse) => {
+                    format!("changed the arguments of {tool}")
+                }
+                (HookDecision::Patch, _) => format!("changed what the model reads of {tool}"),
+                (HookDecision::Block, HookEvent::Stop) => {
+                    "does not accept the answer yet".to_owned()
+                }
+                (HookDecision::Block, _) if output.is_some() => {
+                    format!("withheld the result of {tool}")
+                }
+                _ => return None,
+            };
+            let message = message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
+            Some(format!("! hook {} {}", printable(hook), printable(&format!("{what}{message}"))))
+        }
+        Event::HookFailed { hook, event, code, cause, blocked, .. } => {
+            let counts = if *blocked { "; that counts as a no" } else { "" };
+            let (hook, event, cause) = (printable(hook), event.name(), printable(cause));
+            Some(format!("! hook {hook} failed at {event}: {} {cause}{counts}", printable(code)))
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn first_line(content: &[ContentPart]) -> String {
+    let text = text_of(content);
+    let line = text.lines().next().unwrap_or_default();
+    let is_cut = line.chars().count() > RESULT_CHARS_MAX;
+    let more = if line.len() < text.trim_end().len() && !is_cut { " …" } else { "" };
+    format!("{}{more}", clipped(line))
+}
+
+/// The last lines that a command printed, without the tool's own remarks below them.
+pub(super) fn last_lines(text: &str) -> Vec<String> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
+        lines.pop();
+    }
+    let hidden = lines.len().saturating_sub(OUTPUT_LINES_MAX);
+    let shown = lines[hidden..].iter().map(|line| format!("  │ {}", clipped(line)));
+    let more = (hidden > 0).then(|| format!("  │ … {hidden} lines above"));
+    more.into_iter().chain(shown).collect()
+}
+
+/// A line that cannot draw, cut where it becomes long.
+pub(super) fn clipped(line: &str) -> String {
+    match line.char_indices().nth(RESULT_CHARS_MAX) {
+        Some((end, _)) => format!("{} …", printable(&line[..end])),
+        None => printable(line),
+    }
+}
+
+/// Who is asked from now on, and why.
+pub(super) fn switch(event: &Event, is_back: bool) -> String {
+    let Event::ProviderFailover { from, from_model, to, to_model, cause, skipped, .. } = event
+    else {
+        return String::new();
+    };
+    let (from, to) = (format!("{from_model} via {from}"), format!("{to_model} via {to}"));
+    let (from, to) = (printable(&from), printable(&to));
+    if is_back {
+        return format!("! {to} answers again, and is asked instead of {from}");
+    }
+    let skipped = skipped.iter().map(|why| format!("\n  passed over {}", printable(why)));
+    let skipped: String = skipped.collect();
+    format!("! {to} is asked while {from} is away ({}){skipped}", printable(cause))
+}
+
+/// A time, as exactly as somebody who waits wants to know it.
+pub(super) fn rough(ms: u64) -> String {
+    match ms / 1000 {
+        seconds @ 0..=99 => format!("{seconds} s"),
+        seconds @ 100..=5999 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+pub(super) fn seconds(ms: u64) -> String {
+    format!("{}.{} s", ms / 1000, ms % 1000 / 100)
+}

@@ -1,0 +1,154 @@
+//! What a terminal shows of a reply while it arrives, and how that is taken back when the reply
+//! breaks off.
+//!
+//! Only what is still in view is taken back, and only if nobody else wrote in between: what has
+//! scrolled away stays as it is, and then a line says that it does not count.
+
+use unicode_width::UnicodeWidthChar;
+
+/// Bytes of a reply that are kept to be taken back; no terminal shows that many at once.
+const SHOWN_BYTES_MAX: usize = 64 << 10;
+
+/// Columns between tab stops.
+const TAB: usize = 8;
+
+/// Finds out how large the terminal is: columns and rows.
+pub(super) type Screen = fn() -> Option<(u16, u16)>;
+
+/// The terminal at standard error.
+pub(super) fn screen() -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
+}
+
+/// What was written since a reply began, from the beginning of a line on.
+#[derive(Debug)]
+pub(super) struct Live {
+    text: String,
+    /// The terminal's size at that time.
+    size: Option<(u16, u16)>,
+    broke_off: bool,
+}
+
+impl Live {
+    pub(super) fn new(size: Option<(u16, u16)>) -> Live {
+        Live { text: String::new(), size, broke_off: false }
+    }
+
+    /// This was written.
+    pub(super) fn add(&mut self, text: &str) {
+        if self.text.len() + text.len() > SHOWN_BYTES_MAX {
+            self.settle();
+        }
+        if self.size.is_some() {
+            self.text.push_str(text);
+        }
+    }
+
+    /// It cannot be taken back any more.
+    pub(super) fn settle(&mut self) {
+        (self.size, self.text) = (None, String::new());
+    }
+
+    /// The reply broke off, and this was written about it.
+    pub(super) fn break_off(&mut self, text: &str) {
+        self.add(text);
+        self.broke_off = true;
+    }
+
+    pub(super) fn broke_off(&self) -> bool {
+        self.broke_off
+    }
+
+    /// What erases it on a terminal that has this size now. `None` if not all of it is in view, or
+    /// nobody can know where it is.
+    pub(super) fn erased(&self, size: Option<(u16, u16)>) -> Option<String> {
+        let (columns, rows) = size.filter(|_| size == self.size)?;
+        let up = rows_below_first(&self.text, usize::from(columns));
+        (up < usize::from(rows)).then(|| match up {
+            0 => "\r\u{1b}[J".to_owned(),
+            up => format!("\r\u{1b}[{up}A\u{1b}[J"),
+        })
+    }
+}
+
+/// As much of a line as fits into one row: only that can be drawn over.
+pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
+    let Some((columns, _)) = size else { return line };
+    let mut left = usize::from(columns);
+    let too_much = line.char_indices().find(|(_, c)| {
+        let width = c.width().unwrap_or_default();
+        let fits = width <= left;
+        left = left.saturating_sub(width);
+        !fits
+    });
+    too_much.map_or(line, |(end, _)| &line[..end])
+}
+
+/// How many rows below its first one the cursor stands after `text`, on a terminal that is this
+/// wide. Beside text there are only our own colours, and line feeds, tabs and carriage returns.
+fn rows_below_first(text: &str, columns: usize) -> usize {
+    let (mut row, mut column) = (0, 0);
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\n' => (row, column) = (row + 1, 0),
+            '\r' => column = 0,
+            '\t' => column = ((column / TAB + 1) * TAB).min(columns - 1),
+            // `[`, numbers, and a letter.
+            '\u{1b}' => drop(chars.by_ref().find(char::is_ascii_alphabetic)),
+            c => {
+                let width = c.width().unwrap_or_default();
+                // The cursor stays behind the last column until something else is written.
+                if column + width > columns {
+                    (row, column) = (row + 1, 0);
+                }
+                column += width;
+            }
+        }
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_counted_as_a_terminal_does() {
+        let table = [
+            ("", 0),
+            ("abc", 0),
+            // Exactly as wide as the terminal: the cursor waits at the end of the row.
+            ("0123456789", 0),
+            ("0123456789a", 1),
+            ("0123456789\n", 1),
+            ("a\nb\nc", 2),
+            ("日本語日本", 0),
+            ("日本語日本語", 1),
+            ("123456789日", 1),
+            ("e\u{301}23456789a", 0),
+            ("\ta", 0),
+            ("\t\tab", 1),
+            ("\u{1b}[2m0123456789\u{1b}[0m", 0),
+            ("abc\n\u{1b}[2m… waits\u{1b}[0m\r\u{1b}[Kmore", 1),
+        ];
+        for (text, rows) in table {
+            assert_eq!(rows_below_first(text, 10), rows, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_view_or_moved_is_left_alone() {
+        let mut live = Live::new(Some((10, 4)));
+        live.break_off("a\nb\nc\n");
+        assert_eq!(live.erased(Some((10, 4))).unwrap(), "\r\u{1b}[3A\u{1b}[J");
+        assert_eq!(live.erased(Some((11, 4))), None, "its lines may be broken elsewhere now");
+        assert_eq!(live.erased(None), None);
+        live.add("d\n");
+        assert_eq!(live.erased(Some((10, 4))), None, "its first line has scrolled away");
+        let mut live = Live::new(Some((10, 4)));
+        live.add(&"x".repeat(SHOWN_BYTES_MAX + 1));
+        assert_eq!(live.erased(Some((10, 4))), None);
+    }
+}
