@@ -70,9 +70,12 @@ impl Sandbox {
         // Dropped after the process, which must not be at work when it is looked at.
         let guard = self.guard(&mut plan, &spawn.scratch).await?;
         let shape = Shape::of(&plan);
+        // Where there are mounts, most of what takes long has to be done with them in place.
+        let expected = matches!(shape, Shape::Reduced { .. }).then(|| plan.clone());
         let mut running = self.start(spawn, &scratch, &directory, plan)?;
         drop(directory);
-        running.attend(&mut watch, &|| self.keep(shape)).await.map_err(start_error)?;
+        let meanwhile = || self.keep(shape, expected.clone());
+        running.attend(&mut watch, &meanwhile).await.map_err(start_error)?;
         let mut ended = running.end(&mut watch).await;
         let findings = match guard {
             Some(guard) => guard.settle().await,
