@@ -574,6 +574,29 @@ mod program {
     }
 
     #[test]
+    fn the_doctor_says_whether_all_of_a_workspace_can_be_looked_after() {
+        let machine = Machine::with(&ModelServer::start(Vec::new()));
+        for number in 0..30 {
+            machine.write(&format!("d{number}/f.txt"), "x");
+        }
+        for (folders, status, says) in [
+            ("1000", "good", "all of the workspace is looked after"),
+            ("20", "warning", "every command is asked about, also with --yes"),
+        ] {
+            let mut command = machine.command(&["doctor", "--json"]);
+            command.env("POSSE_SANDBOX_SURVEY", folders);
+            let report: serde_json::Value =
+                serde_json::from_str(&Running::start(command).end().stdout).unwrap();
+            let checks = report["checks"].as_array().unwrap();
+            let check = checks.iter().find(|check| check["name"] == "protected files").unwrap();
+            assert_eq!(check["status"], status, "{check}");
+            assert!(check["detail"].as_str().unwrap().contains(says), "{check}");
+            let fix = check["fix"].as_str().unwrap_or_default();
+            assert_eq!(fix.contains("a folder below"), status == "warning", "{check}");
+        }
+    }
+
+    #[test]
     fn says_and_records_what_confines_a_session() {
         for (backend, tier) in [
             ("namespaces", "full"),
