@@ -205,7 +205,7 @@ fn prepare(
         .map_err(|errno| ToolError::new("FIL002", format!("{}: {errno}", place.shown())))?;
     let cwd = place.absolute().display().to_string();
     let mut operations = vec![Operation::Execute { command: command.clone(), cwd: cwd.clone() }];
-    let mut hashed = unprotected.iter().map(|place| place.absolute()).collect::<Vec<_>>();
+    let mut hashed = unprotected.iter().map(Located::absolute).collect::<Vec<_>>();
     hashed.sort();
     operations.extend(unprotected.iter().map(Located::write));
     if has_lost_sight {

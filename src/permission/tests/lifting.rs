@@ -106,7 +106,7 @@ fn nobody_can_agree_to_what_is_denied() {
         (read_only, "build", "ls", write(".git/config"), "sandbox.mode: read-only"),
     ] {
         let situation = situation(agent, &[], Asking::Human);
-        match with(settings).judge(&free(command, &[besides.clone()]), &situation) {
+        match with(settings).judge(&free(command, std::slice::from_ref(&besides)), &situation) {
             Verdict::Deny { rule: by, .. } => assert!(by.starts_with(rule), "{besides:?}: {by}"),
             other => panic!("{besides:?}: {other:?}"),
         }
