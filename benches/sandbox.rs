@@ -1,6 +1,6 @@
 //! What a sandbox costs around a command that does nothing, from a process with 300 MB in memory.
 //!
-//! `cargo bench --bench sandbox`. A plain spawn and bubblewrap alone are floors of the same run.
+//! `cargo bench --bench sandbox`, with `-- landlock` after it for one way alone. A plain spawn and bubblewrap alone are floors of the same run.
 //! Ends with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use posse::sandbox::{Backend, Directory, Exit, Sandbox, Spawn, Surroundings, Wanted};
+use posse::sandbox::{Backend, Directory, Exit, Sandbox, Spawn, Surroundings, Update, Wanted};
 use posse_actors::ports::Confinement;
 
 const RUNS: usize = 200;
@@ -37,18 +37,26 @@ fn main() -> ExitCode {
     table::fact("true in bubblewrap alone, median", bubblewrap.0, "ms");
     table::fact("true in bubblewrap alone, p99", bubblewrap.1, "ms");
     let mut good = true;
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     for (backend, median_max, p99_max) in [
         (Backend::Nothing, 4.0, 8.0),
         (Backend::Landlock, 4.0, 8.0),
         (Backend::Namespaces, 15.0, 30.0),
         (Backend::Bubblewrap, 30.0, 60.0),
     ] {
+        if !wanted.is_empty() && wanted.iter().all(|name| name != backend.as_str()) {
+            continue;
+        }
         for thought in [Duration::ZERO, THOUGHT] {
-            let (median, p99) = runtime.block_on(confined(backend, thought));
+            let ((median, p99), ahead) = runtime.block_on(confined(backend, thought));
             let how = if thought.is_zero() { "at once" } else { "after a thought" };
             let name = |what: &str| format!("true by {}, {how}, {what}", backend.as_str());
             good &= table::at_most(&name("median"), median, median_max, "ms");
             good &= table::at_most(&name("p99"), p99, p99_max, "ms");
+            if backend == Backend::Landlock {
+                table::fact(&name("rules made ahead"), ahead, "%");
+            }
             if backend == Backend::Namespaces {
                 let ratio = median / bubblewrap.0;
                 good &= table::at_most(&name("against bubblewrap"), ratio, 1.6, "x");
@@ -77,7 +85,8 @@ fn plainly(command: impl Fn() -> Command) -> (f64, f64) {
     summed_up((0..RUNS).map(run).collect())
 }
 
-async fn confined(backend: Backend, thought: Duration) -> (f64, f64) {
+/// What it took, and for how many in a hundred the rules had been made.
+async fn confined(backend: Backend, thought: Duration) -> ((f64, f64), f64) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for folder in ["work", "state"] {
         std::fs::create_dir(place.path().join(folder)).unwrap();
@@ -92,17 +101,25 @@ async fn confined(backend: Backend, thought: Duration) -> (f64, f64) {
     let sandbox = Sandbox::with_helper(helper, Vec::new());
     let sandbox = sandbox.confined(Wanted::Exactly(backend), surroundings);
     let mut took = Vec::with_capacity(RUNS);
+    let mut ahead = 0.0;
     for at in 0..RUNS + 3 {
         tokio::time::sleep(thought).await;
         let begin = Instant::now();
-        let outcome = sandbox.run(spawn(place.path()), |_| {}).await.unwrap();
+        let watch = |update| {
+            if let Update::Enforced { report, .. } = update
+                && report["landlock"]["madeAhead"] == true
+            {
+                ahead += 1.0;
+            }
+        };
+        let outcome = sandbox.run(spawn(place.path()), watch).await.unwrap();
         // The first ones find nothing prepared, as the first of a session does.
         if at >= 3 {
             took.push(begin.elapsed());
         }
         assert_eq!(outcome.exit, Exit::Code(0));
     }
-    summed_up(took)
+    (summed_up(took), ahead * 100.0 / f64::from(u32::try_from(RUNS + 3).unwrap()))
 }
 
 fn spawn(place: &Path) -> Spawn {

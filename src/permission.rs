@@ -254,6 +254,18 @@ impl RulePolicy {
 
     /// What neither a grant, nor a rule, nor `--yes` answers.
     fn ask_each_time(&self, case: &Case<'_>) -> Option<Verdict> {
+        let reason = lifted(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
+        Some(Verdict::Ask(Question {
+            reason,
+            scopes: vec![Scope::Once],
+            grant: None,
+            yes_covers: false,
+            rule: None,
+            confinement: self.confinement(case.situation),
+        }))
+    }
+
+    fn asked_each_time(case: &Case<'_>) -> Option<String> {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
             Operation::Write { relative, .. } => is_protected(relative).then(|| {
                 format!("{relative} decides what runs or steers later; it is asked about each time")
@@ -264,7 +276,7 @@ impl RulePolicy {
             }
             Operation::Read { .. } => None,
         });
-        let reason = reason.or_else(|| {
+        reason.or_else(|| {
             let word = case.scripts.iter().find_map(secret_word);
             if let Some(word) = word {
                 return Some(format!("the command names {}, which holds secrets", printable(word)));
@@ -275,15 +287,7 @@ impl RulePolicy {
             Some(format!(
                 "{planted} decides what runs or steers later; it is asked about each time"
             ))
-        })?;
-        Some(Verdict::Ask(Question {
-            reason,
-            scopes: vec![Scope::Once],
-            grant: None,
-            yes_covers: false,
-            rule: None,
-            confinement: self.confinement(case.situation),
-        }))
+        })
     }
 
     fn granted(&self, case: &Case<'_>) -> Option<Verdict> {
@@ -435,6 +439,36 @@ impl RulePolicy {
             },
         }
     }
+}
+
+/// Why a command is asked about that would not be held everywhere, whatever it is.
+fn lifted(action: &Action) -> Option<String> {
+    let is_command = action.operations.iter().any(is_command);
+    let mut unprotected = Vec::new();
+    let mut unseen = None;
+    for operation in action.operations.iter().filter(|_| is_command) {
+        match operation {
+            Operation::Write { relative, .. } => unprotected.push(printable(relative)),
+            Operation::Read { path, .. } => unseen = Some(printable(path)),
+            Operation::Execute { .. } => {}
+        }
+    }
+    let unseen = unseen.map(|path| {
+        format!(
+            "{path} has more folders than are looked at: what is protected or secret in the rest \
+             is not held against the command. Starting in a folder below narrows it"
+        )
+    });
+    if unprotected.is_empty() {
+        return unseen;
+    }
+    let verb = if unprotected.len() == 1 { "decides" } else { "decide" };
+    let names = unprotected.join(", ");
+    let reason = format!(
+        "the command would be free to change {names}, which {verb} what runs or steers later; it \
+         is asked about each time"
+    );
+    Some(unseen.map_or_else(|| reason.clone(), |unseen| format!("{reason}. {unseen}")))
 }
 
 fn deny(rule: &str, reason: &str) -> Verdict {

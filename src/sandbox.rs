@@ -46,6 +46,7 @@ use crate::secrets::mask;
 
 pub use capture::Captured;
 pub use dialogue::Dialogue;
+pub use guard::Besides;
 pub use helper::{helper_main, survive_file_limits};
 pub use plan::{Backend, Tier};
 pub use planning::Surroundings;

@@ -20,6 +20,9 @@ use crate::sandbox::{
 
 const AREA: &str = "sandbox";
 
+/// Lets surveys look at fewer folders.
+const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
+
 /// How long the trial may take.
 const TRIAL: Duration = Duration::from_secs(10);
 
@@ -54,7 +57,10 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
     let trial = Trial::new().map_err(|error| internal(format!("no trial: {error}")))?;
     let wanted = Wanted::Strongest { kept_in: None };
-    let sandbox = sandbox.confined(wanted, trial.surroundings(examined));
+    let mut sandbox = sandbox.confined(wanted, trial.surroundings(examined));
+    if let Some(folders) = examined.environment.get(SURVEY).and_then(|most| most.parse().ok()) {
+        sandbox = sandbox.surveying_at_most(folders);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
     let (confined, report) = runtime.block_on(trial.run(&sandbox, "workspace-write"));
@@ -82,6 +88,9 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
         && sandbox.backend() != Backend::Nothing
     {
         checks.extend(walls(confined, open, sandbox.backend()));
+    }
+    if sandbox.backend() != Backend::Nothing {
+        checks.push(sight(sandbox.sees_all_of(examined.cwd, &trial.path("scratch"))));
     }
     drop(sandbox);
     runtime.shutdown_background();
@@ -160,6 +169,21 @@ impl Trial {
             lines.map(|(name, done)| (name.to_owned(), done == "yes")).collect()
         });
         (done, report)
+    }
+}
+
+/// Whether all of the workspace can be looked after.
+fn sight(sees_all: std::io::Result<bool>) -> Check {
+    let name = "protected files";
+    match sees_all {
+        Ok(true) => Check::new(AREA, name, Status::Good, "all of the workspace is looked after"),
+        Ok(false) => {
+            let detail = "the workspace has more folders than are looked at before and after each \
+                          command, so every command is asked about, also with --yes";
+            Check::new(AREA, name, Status::Warning, detail)
+                .fix("start posse in a folder below, or remove folders that are generated")
+        }
+        Err(error) => Check::new(AREA, name, Status::Problem, format!("not looked at: {error}")),
     }
 }
 

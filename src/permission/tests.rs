@@ -9,6 +9,7 @@ use super::*;
 
 mod commands;
 mod corpus;
+mod lifting;
 mod reading;
 
 const ROOT: &str = "/w";

@@ -6,15 +6,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::sandbox::plan::{Plan, Tier};
-use crate::sandbox::protect::{Finding, Held, Protection, Survey};
+use crate::sandbox::protect::{Bounds, Finding, Held, Protection, Survey};
 use crate::sandbox::{RunError, Sandbox, Surroundings};
 
 /// How long what was killed may still be at work.
 const DYING_MAX: Duration = Duration::from_millis(2500);
 
+/// How often a survey that did not get through is begun again: it reads nothing twice, so it gets
+/// further each time.
+const SURVEYS_MAX: usize = 3;
+
 /// The protections of a session, one for each set of roots; commands share them.
 #[derive(Debug, Default)]
-pub(crate) struct Protections(Mutex<HashMap<Vec<PathBuf>, Arc<Protection>>>);
+pub(crate) struct Protections {
+    known: Mutex<HashMap<Vec<PathBuf>, Arc<Protection>>>,
+    bounds: Bounds,
+}
+
+/// What one command may do besides, because a person said so when they were asked about it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Besides {
+    /// Protected paths that it may change: absolute and resolved, each with what is below it.
+    pub unprotected: Vec<PathBuf>,
+    /// Whether it runs although the workspace has more folders than are looked at.
+    pub unsurveyed: bool,
+}
+
+/// Why nothing runs unasked where the survey does not get through.
+const TOO_MUCH: &str = "the workspace has more folders than are looked at, so what is protected or \
+     secret in the rest is not held; run it again, and the user is asked about it";
 
 /// A survey that was made for a run, until the run is over.
 pub(crate) struct Guard {
@@ -28,6 +48,7 @@ impl Sandbox {
         &self,
         plan: &mut Plan,
         scratch: &Path,
+        besides: Besides,
     ) -> Result<Option<Guard>, RunError> {
         if plan.tier == Tier::None {
             return Ok(None);
@@ -40,8 +61,24 @@ impl Sandbox {
             .of(&self.surroundings, &plan.writable, scratch)
             .map_err(|errno| failed(errno.desc().to_owned()))?;
         let surveyor = Arc::clone(&protection);
-        let survey = tokio::task::spawn_blocking(move || surveyor.survey()).await;
+        let Besides { unprotected, unsurveyed } = besides;
+        let survey = move || {
+            let mut survey = surveyor.survey_without(&unprotected);
+            for _ in 1..SURVEYS_MAX {
+                if survey.complete || unsurveyed {
+                    break;
+                }
+                surveyor.take_back(survey);
+                survey = surveyor.survey_without(&unprotected);
+            }
+            survey
+        };
+        let survey = look(&protection, survey).await;
         let mut survey = survey.map_err(|error| failed(error.to_string()))?;
+        if !survey.complete && !unsurveyed {
+            protection.take_back(survey);
+            return Err(RunError::NotPrepared { reason: TOO_MUCH.to_owned() });
+        }
         let writable = |path: &&PathBuf| plan.writable.iter().any(|root| path.starts_with(root));
         let read_only: Vec<PathBuf> = survey.read_only.iter().filter(writable).cloned().collect();
         let pinned: Vec<PathBuf> = survey.pinned.iter().filter(writable).cloned().collect();
@@ -56,6 +93,34 @@ impl Sandbox {
 }
 
 impl Sandbox {
+    /// Looks at no more folders than this, and at no more than it would anyway.
+    #[must_use]
+    pub fn surveying_at_most(mut self, folders: usize) -> Sandbox {
+        let bounds = Bounds::default();
+        self.protections.bounds = Bounds { folders: folders.min(bounds.folders), ..bounds };
+        self
+    }
+
+    /// Whether the last look at the workspace, before or after a command, did not see all of it:
+    /// what is protected or secret in the rest is not held.
+    pub fn has_lost_sight(&self) -> bool {
+        let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values().any(|protection| !protection.is_complete())
+    }
+
+    /// Whether everything below `root` can be looked after. Reads folders, for some seconds at most.
+    pub fn sees_all_of(&self, root: &Path, scratch: &Path) -> std::io::Result<bool> {
+        let surroundings = Surroundings { roots: vec![root.to_owned()], ..Surroundings::default() };
+        let protection = self.protections.of(&surroundings, &[], scratch)?;
+        let mut looked = (0..SURVEYS_MAX).map(|_| {
+            let survey = protection.survey();
+            let is_complete = survey.complete;
+            protection.take_back(survey);
+            is_complete
+        });
+        Ok(looked.any(|is_complete| is_complete))
+    }
+
     /// Secrets that commands could read here: on the reduced tier, those inside the session's
     /// roots. `scratch` is where the temporary folders of its commands are made. Reads folders.
     pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
@@ -67,12 +132,25 @@ impl Sandbox {
     }
 }
 
+/// Looks at folders: here if that was over in no time lately, since to wake another thread and to be
+/// woken by it takes longer than that; else on a thread that may wait.
+async fn look<T: Send + 'static>(
+    protection: &Protection,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, tokio::task::JoinError> {
+    if protection.looks_quickly() {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work).await
+}
+
 impl Guard {
     /// Finds what the command did, when nothing of it lives any more.
     pub(crate) async fn settle(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
         let protection = Arc::clone(&self.protection);
-        let found = tokio::task::spawn_blocking(move || protection.check_after(survey)).await;
+        let checker = Arc::clone(&self.protection);
+        let found = look(&checker, move || protection.check_after(survey)).await;
         found.unwrap_or_else(|error| {
             tracing::error!(%error, "what a command did to protected files is not known");
             Vec::new()
@@ -115,7 +193,7 @@ impl Protections {
         roots.retain(|root| !root.starts_with(&own));
         roots.sort();
         roots.dedup();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(protection) = known.get(&roots) {
             return Ok(Arc::clone(protection));
         }
@@ -135,7 +213,7 @@ impl Protections {
             readable.collect(),
             scratch.with_file_name("quarantine"),
         )?;
-        let protection = Arc::new(protection);
+        let protection = Arc::new(protection.within(self.bounds));
         known.insert(roots, Arc::clone(&protection));
         Ok(protection)
     }

@@ -24,10 +24,11 @@ use nix::unistd::{Pid, close, dup2_stderr, dup2_stdin, dup2_stdout, getppid, set
 use serde_json::json;
 
 use crate::sandbox::kernel::{self, Fork};
+use crate::sandbox::landlock::Made;
 use crate::sandbox::namespaces::{self, Mounted};
 use crate::sandbox::plan::{Backend, Plan, Tier};
 use crate::sandbox::seccomp::Filters;
-use crate::sandbox::wire::{self, Request};
+use crate::sandbox::wire::{self, Request, Told};
 use crate::sandbox::{dialogue, init, landlock, watch};
 
 /// The first argument that makes a process the helper.
@@ -210,8 +211,17 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
 }
 
 fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
-    let Some((request, directory)) = Request::receive(control)? else {
-        return Ok(ExitCode::SUCCESS);
+    let mut ahead = None;
+    let (request, directory) = loop {
+        match Told::receive(control)? {
+            None => return Ok(ExitCode::SUCCESS),
+            Some(Told::Do(request, directory)) => break (request, directory),
+            // What cannot be made ahead is made when it is needed, or said then why not.
+            Some(Told::Expect(plan)) if Shape::of(&plan) == facts.shape => {
+                ahead = landlock::make_ahead(&plan).ok();
+            }
+            Some(Told::Expect(_)) => {}
+        }
     };
     if Shape::of(&request.plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
@@ -220,7 +230,7 @@ fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, Str
         .map_err(|error| format!("the working directory is gone: {error}"))?;
     drop(directory);
     limit_user_processes(&request.plan);
-    let never = become_command(control, &request, facts)?;
+    let never = become_command(control, &request, facts, ahead)?;
     match never {}
 }
 
@@ -272,8 +282,11 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
 /// The first process of a namespace: waits for the request, arranges everything and starts the
 /// command.
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    let Some((request, directory)) = Request::receive(control)? else {
-        return Ok(ExitCode::SUCCESS);
+    let (request, directory) = match Told::receive(control)? {
+        None => return Ok(ExitCode::SUCCESS),
+        Some(Told::Do(request, directory)) => (request, directory),
+        // Its rules are about mounts that are not there yet.
+        Some(Told::Expect(_)) => return Err("the helper expects nothing".to_owned()),
     };
     let Request { plan, .. } = &request;
     if Shape::of(plan) != facts.shape {
@@ -301,7 +314,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     facts.has_init = true;
     match fork_with_init()? {
         Fork::Child => {
-            let never = become_command(control, &request, &facts)?;
+            let never = become_command(control, &request, &facts, None)?;
             match never {}
         }
         Fork::Parent(command) => {
@@ -316,6 +329,7 @@ fn become_command(
     control: &UnixStream,
     request: &Request,
     facts: &Facts,
+    ahead: Option<Made>,
 ) -> Result<Infallible, String> {
     let Request { plan, program, arguments, environment } = request;
     let mut report = facts.report(plan);
@@ -324,12 +338,16 @@ fn become_command(
         if kernel::has_capabilities().map_err(|error| format!("capabilities: {error}"))? {
             return Err("capabilities are still there".to_owned());
         }
-        let landlock = landlock::restrict(plan)?;
+        let ahead = ahead.filter(|made| made.suit(plan));
+        let is_ahead = ahead.is_some();
+        let rules = ahead.map_or_else(|| landlock::make_now(plan), Ok)?;
+        let landlock = rules.enforce()?;
         report["landlock"] = json!({
             "version": landlock.version,
             "whole": landlock.is_whole,
             "tcp": landlock.tcp,
             "exposed": landlock.exposed,
+            "madeAhead": is_ahead,
         });
         let made;
         let filters = match &facts.filters {

@@ -2,12 +2,17 @@
 //!
 //! What the policy needs is required, and the kernel's answer is compared with it: a kernel that
 //! can do less does not run the command.
+//!
+//! Rules only add, so what must not be read is spared by a rule for everything beside it. That is
+//! most of the work, and most of it is the same for the next command: a helper that waits makes the
+//! rules of the last plan, and they count if they would be made the same again.
+
+mod seen;
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::ops::Bound;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ::landlock::{
@@ -16,11 +21,12 @@ use ::landlock::{
     Scope,
 };
 use nix::errno::Errno;
-use nix::libc;
 use nix::sys::signal::kill;
 use nix::unistd::getppid;
 
 use crate::sandbox::plan::{Plan, Tier};
+
+use seen::{Entry, Seen};
 
 /// The oldest version that can do what the policy needs: to control truncation and links.
 const NEEDED: ABI = ABI::V3;
@@ -48,11 +54,67 @@ pub(crate) struct InForce {
     pub(crate) exposed: usize,
 }
 
-/// Restricts this process for good.
-pub(crate) fn restrict(plan: &Plan) -> Result<InForce, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("Landlock is not in force: {error}");
+/// Rules that are made and not in force.
+#[derive(Debug)]
+pub(crate) struct Made {
+    ruleset: RulesetCreated,
+    tcp: bool,
+    exposed: usize,
+    subject: Subject,
+    /// None: they were made for now.
+    seen: Option<Seen>,
+}
+
+/// What of a plan its rules depend on.
+#[derive(Debug, PartialEq, Eq)]
+struct Subject {
+    tier: Tier,
+    network: bool,
+    writable: Vec<PathBuf>,
+    visible: Vec<PathBuf>,
+    masked: Vec<PathBuf>,
+    /// What must not be read and can be spared.
+    spared: BTreeSet<PathBuf>,
+    /// How many paths cannot be spared: the folder around them may be written, and so read.
+    inside: usize,
+}
+
+impl Subject {
+    fn of(plan: &Plan) -> Subject {
+        let is_full = plan.tier == Tier::Full;
+        let within = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
+        let outside = plan.hidden.iter().filter(|path| !is_full && !within(path));
+        let spared: BTreeSet<PathBuf> = outside.cloned().collect();
+        Subject {
+            tier: plan.tier,
+            network: plan.network,
+            writable: plan.writable.clone(),
+            visible: if is_full { Vec::new() } else { plan.visible.clone() },
+            masked: if is_full { plan.masked.clone() } else { Vec::new() },
+            inside: plan.hidden.iter().filter(|path| !is_full && within(path)).count(),
+            spared,
+        }
+    }
+}
+
+/// Makes the rules of `plan` ahead of it, and notes what they were made from.
+pub(crate) fn make_ahead(plan: &Plan) -> Result<Made, String> {
+    make(Subject::of(plan), Some(Seen::begin(SIBLINGS_MAX)), Path::new("/"))
+}
+
+/// Makes the rules of `plan`.
+pub(crate) fn make_now(plan: &Plan) -> Result<Made, String> {
+    make(Subject::of(plan), None, Path::new("/"))
+}
+
+fn failed(error: &dyn std::fmt::Display) -> String {
+    format!("Landlock is not in force: {error}")
+}
+
+/// Makes rules for everything below `top`.
+fn make(subject: Subject, seen: Option<Seen>, top: &Path) -> Result<Made, String> {
     // With a network of its own, its loopback is nobody else's.
-    let tcp = !plan.network && plan.tier == Tier::Reduced;
+    let tcp = !subject.network && subject.tier == Tier::Reduced;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(NEEDED))
@@ -66,22 +128,37 @@ pub(crate) fn restrict(plan: &Plan) -> Result<InForce, String> {
             .handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)
             .map_err(|error| failed(&error))?;
     }
-    let mut rules = Rules(ruleset.create().map_err(|error| failed(&error))?);
-    let exposed = rules.readable(plan).map_err(|error| failed(&error))?;
-    rules.writable(plan).map_err(|error| failed(&error))?;
-    let status = rules.0.restrict_self().map_err(|error| failed(&error))?;
-    let LandlockStatus::Available { effective_abi, .. } = status.landlock else {
-        return Err(failed(&"the kernel has none"));
-    };
-    if status.ruleset == RulesetStatus::NotEnforced || effective_abi < NEEDED {
-        return Err(failed(&"the kernel does less than is needed"));
+    let mut rules = Rules { ruleset: ruleset.create().map_err(|error| failed(&error))?, seen };
+    let exposed = rules.readable(&subject, top).map_err(|error| failed(&error))?;
+    rules.writable(&subject).map_err(|error| failed(&error))?;
+    let Rules { ruleset, seen } = rules;
+    Ok(Made { ruleset, tcp, exposed, subject, seen })
+}
+
+impl Made {
+    /// Whether these are the rules that would be made for `plan` now. Never of rules that were not
+    /// made ahead.
+    pub(crate) fn suit(&self, plan: &Plan) -> bool {
+        self.subject == Subject::of(plan) && self.seen.as_ref().is_some_and(Seen::still_holds)
     }
-    Ok(InForce {
-        version: i64::from(effective_abi as i32),
-        is_whole: status.ruleset == RulesetStatus::FullyEnforced,
-        tcp: tcp && effective_abi >= ABI::V4,
-        exposed,
-    })
+
+    /// Restricts this process for good.
+    pub(crate) fn enforce(self) -> Result<InForce, String> {
+        let Made { ruleset, tcp, exposed, .. } = self;
+        let status = ruleset.restrict_self().map_err(|error| failed(&error))?;
+        let LandlockStatus::Available { effective_abi, .. } = status.landlock else {
+            return Err(failed(&"the kernel has none"));
+        };
+        if status.ruleset == RulesetStatus::NotEnforced || effective_abi < NEEDED {
+            return Err(failed(&"the kernel does less than is needed"));
+        }
+        Ok(InForce {
+            version: i64::from(effective_abi as i32),
+            is_whole: status.ruleset == RulesetStatus::FullyEnforced,
+            tcp: tcp && effective_abi >= ABI::V4,
+            exposed,
+        })
+    }
 }
 
 /// Makes a circle that signals do not leave, around this process and its children. `false`: the
@@ -103,25 +180,25 @@ pub(crate) fn enclose() -> bool {
     enclosed.is_ok() && kill(getppid(), None) == Err(Errno::EPERM)
 }
 
-struct Rules(RulesetCreated);
+struct Rules {
+    ruleset: RulesetCreated,
+    /// Notes what is looked at, if the rules are made ahead.
+    seen: Option<Seen>,
+}
 
 impl Rules {
-    fn readable(&mut self, plan: &Plan) -> io::Result<usize> {
+    fn readable(&mut self, subject: &Subject, top: &Path) -> io::Result<usize> {
         let read = AccessFs::from_read(KNOWN);
-        if plan.tier == Tier::Full {
+        if subject.tier == Tier::Full {
             // What must not be read is not there.
-            self.add(Path::new("/"), read)?;
+            self.add(top, read)?;
             return Ok(0);
         }
-        // Rules only add. What must not be read is spared by naming everything around it.
         let mut spared: BTreeSet<&Path> = BTreeSet::from([Path::new("/dev")]);
-        let within = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
-        let (inside, outside): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            plan.hidden.iter().partition(|path| within(path));
-        spared.extend(outside.iter().map(|path| path.as_path()));
-        let mut exposed = inside.len();
-        self.around(Path::new("/"), &spared, &mut exposed)?;
-        for path in plan.visible.iter().chain(&plan.writable) {
+        spared.extend(subject.spared.iter().map(PathBuf::as_path));
+        let mut exposed = subject.inside;
+        self.around(top, &spared, &mut exposed)?;
+        for path in subject.visible.iter().chain(&subject.writable) {
             self.add(path, read)?;
         }
         Ok(exposed)
@@ -134,46 +211,48 @@ impl Rules {
         spared: &BTreeSet<&Path>,
         exposed: &mut usize,
     ) -> io::Result<()> {
-        // To list the folders on the way is no secret.
-        self.add(folder, AccessFs::ReadDir.into())?;
-        let names: Result<Vec<_>, _> = match std::fs::read_dir(folder) {
-            Ok(entries) => entries.take(SIBLINGS_MAX + 1).collect(),
-            // Who cannot list it cannot be shown what is in it.
-            Err(_) => return Ok(()),
-        };
-        let names = names?;
-        if names.len() > SIBLINGS_MAX {
-            *exposed += spared.iter().filter(|path| path.starts_with(folder)).count();
-            return self.add(folder, AccessFs::from_read(KNOWN));
+        if let Some(seen) = &mut self.seen {
+            seen.folder(folder);
         }
-        for entry in names {
-            let path = entry.path();
-            let kind = entry.file_type()?;
-            if kind.is_symlink() || spared.contains(&*path) {
+        // To list the folders on the way is no secret.
+        self.add_known(folder, AccessFs::ReadDir.into(), true)?;
+        let entries = seen::list(folder, SIBLINGS_MAX)?;
+        if let Some(seen) = &mut self.seen {
+            seen.listed(entries.as_deref());
+        }
+        // Who cannot list it cannot be shown what is in it.
+        let Some(entries) = entries else { return Ok(()) };
+        if entries.len() > SIBLINGS_MAX {
+            *exposed += spared.iter().filter(|path| path.starts_with(folder)).count();
+            return self.add_known(folder, AccessFs::from_read(KNOWN), true);
+        }
+        for Entry { name, is_folder, is_link, .. } in entries {
+            let path = folder.join(name);
+            if is_link || spared.contains(&*path) {
                 continue;
             }
             let mut below = spared.range::<Path, _>((Bound::Excluded(&*path), Bound::Unbounded));
             if below.next().is_some_and(|spared| spared.starts_with(&path)) {
                 self.around(&path, spared, exposed)?;
             } else {
-                self.add_known(&path, AccessFs::from_read(KNOWN), kind.is_dir())?;
+                self.add_known(&path, AccessFs::from_read(KNOWN), is_folder)?;
             }
         }
         Ok(())
     }
 
-    fn writable(&mut self, plan: &Plan) -> io::Result<()> {
+    fn writable(&mut self, subject: &Subject) -> io::Result<()> {
         let all = AccessFs::from_all(KNOWN);
-        for root in &plan.writable {
+        for root in &subject.writable {
             self.add(root, all)?;
         }
         for device in DEVICES {
             self.add(Path::new(device), all)?;
         }
-        if plan.tier == Tier::Full {
+        if subject.tier == Tier::Full {
             // Folders and terminals of its own.
             let own = ["/dev/shm", "/dev/pts", "/dev/ptmx"].map(PathBuf::from);
-            for path in plan.masked.iter().chain(&own) {
+            for path in subject.masked.iter().chain(&own) {
                 self.add(path, all)?;
             }
         }
@@ -182,8 +261,15 @@ impl Rules {
 
     /// Adds a rule. What has vanished meanwhile, or cannot be opened, needs none.
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
-        let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
-        self.add_known(path, access, found.is_dir())
+        let opened = seen::open(path);
+        if let Some(opened) = &opened {
+            let is_folder = opened.metadata()?.is_dir();
+            self.add_opened(opened, access, is_folder)?;
+        }
+        if let Some(seen) = &mut self.seen {
+            seen.place(path, opened);
+        }
+        Ok(())
     }
 
     /// The same where it is known whether it is a folder. A rule that does not fit what is there
@@ -194,16 +280,27 @@ impl Rules {
         access: BitFlags<AccessFs>,
         is_folder: bool,
     ) -> io::Result<()> {
-        let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-        let Ok(opened) = File::options().read(true).custom_flags(flags).open(path) else {
-            return Ok(());
-        };
+        match seen::open(path) {
+            Some(opened) => self.add_opened(&opened, access, is_folder),
+            None => Ok(()),
+        }
+    }
+
+    fn add_opened(
+        &mut self,
+        opened: &File,
+        access: BitFlags<AccessFs>,
+        is_folder: bool,
+    ) -> io::Result<()> {
         let access = if is_folder { access } else { access & AccessFs::from_file(KNOWN) };
         if access.is_empty() {
             return Ok(());
         }
         let rule = PathBeneath::new(opened, access).set_compatibility(CompatLevel::BestEffort);
-        (&mut self.0).add_rule(rule).map_err(io::Error::other)?;
+        (&mut self.ruleset).add_rule(rule).map_err(io::Error::other)?;
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

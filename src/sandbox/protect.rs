@@ -9,7 +9,9 @@
 mod aside;
 mod check;
 mod gitconfig;
+mod lifted;
 mod links;
+mod moved;
 mod place;
 mod scan;
 mod state;
@@ -18,11 +20,14 @@ mod stores;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use nix::errno::Errno;
 
 use aside::Quarantine;
+use lifted::Lifted;
 use place::{Identity, Root, Stat};
 pub(crate) use scan::Bounds;
 use scan::{Item, Scan, Sort};
@@ -31,6 +36,9 @@ use state::{Reader, State};
 /// Mounts that one command gets at most. What is beyond is looked at afterwards.
 const MOUNTS_MAX: usize = 400;
 
+/// A look that takes no longer is over before another thread would have begun it.
+const QUICK_MICROSECONDS: u64 = 500;
+
 /// Looks after the control files below some roots. One for a session, shared by its commands.
 #[derive(Debug)]
 pub struct Protection {
@@ -38,6 +46,10 @@ pub struct Protection {
     home: Option<PathBuf>,
     readable: Vec<PathBuf>,
     bounds: Bounds,
+    /// Whether the last look saw everything, for those who cannot wait for one that is under way.
+    is_complete: AtomicBool,
+    /// Microseconds that the last look took.
+    took: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -58,6 +70,11 @@ struct Inner {
     born: HashMap<Identity, Born>,
     /// Found when nobody was there to be told.
     untold: Vec<Finding>,
+    /// What the commands that run now may change. Where several run at the same time, who changed it
+    /// cannot be told.
+    lifted: Lifted,
+    /// Whether the last look saw everything.
+    is_complete: bool,
     /// It was said that there is too much to look at.
     told_too_much: bool,
 }
@@ -86,6 +103,8 @@ struct Baseline {
     scans: Vec<u64>,
     /// What configuration of git points to, whether or not it is there.
     pointed: Vec<(usize, Item)>,
+    /// Whether everything was looked at.
+    is_complete: bool,
 }
 
 #[derive(Debug)]
@@ -231,6 +250,8 @@ impl Protection {
             home,
             readable,
             bounds: Bounds::default(),
+            is_complete: AtomicBool::new(true),
+            took: AtomicU64::new(u64::MAX),
             inner: Mutex::new(Inner {
                 roots,
                 reader: Reader::default(),
@@ -242,16 +263,28 @@ impl Protection {
                 owed: None,
                 born: HashMap::new(),
                 untold: Vec::new(),
+                lifted: Lifted::default(),
+                is_complete: true,
                 told_too_much: false,
             }),
         })
     }
 
     /// The same with other bounds.
-    #[cfg(test)]
     pub(crate) fn within(mut self, bounds: Bounds) -> Protection {
         self.bounds = bounds;
         self
+    }
+
+    /// Whether a look will probably be over in no time: the last one was, and none is under way.
+    pub(crate) fn looks_quickly(&self) -> bool {
+        let is_free = self.inner.try_lock().is_ok();
+        is_free && self.took.load(Ordering::Relaxed) <= QUICK_MICROSECONDS
+    }
+
+    fn note_time(&self, begin: Instant) {
+        let took = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.took.store(took, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -260,6 +293,13 @@ impl Protection {
 
     /// Finds what is to be protected. Reads folders, so it must not be called where others wait.
     pub fn survey(self: &Arc<Protection>) -> Survey {
+        self.survey_without(&[])
+    }
+
+    /// The same for a command that may change `lifted`: absolute, resolved paths that a person
+    /// named, with what is below them.
+    pub(crate) fn survey_without(self: &Arc<Protection>, lifted: &[PathBuf]) -> Survey {
+        let begin = Instant::now();
         let mut inner = self.lock();
         if inner.running == 0
             && let Some(held) = inner.owed
@@ -280,13 +320,20 @@ impl Protection {
         // What came while other commands run may be theirs, and is not taken for the user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
             Some(baseline) => baseline,
-            None => inner.new_baseline(items),
+            None => inner.new_baseline(items, complete),
         };
         inner.running += 1;
+        inner.is_complete = complete;
+        self.is_complete.store(complete, Ordering::Relaxed);
+        inner.lifted.extend(lifted);
         inner.baseline = Some(Arc::clone(&baseline));
-        let (read_only, pinned) = inner.mounts(&baseline);
+        let (mut read_only, mut pinned) = inner.mounts(&baseline);
+        let mut own = Lifted::default();
+        own.extend(lifted);
+        own.take_out(&mut read_only, &mut pinned);
         let hidden = self.hidden(&mut inner, &secrets);
         drop(inner);
+        self.note_time(begin);
         let protection = Some(Arc::clone(self));
         Survey { read_only, pinned, hidden, complete, held: Held::ByCheck, baseline, protection }
     }
@@ -308,17 +355,39 @@ impl Protection {
     /// Finds what a command that has ended did to what `survey` saw, and puts it right.
     pub fn check_after(&self, mut survey: Survey) -> Vec<Finding> {
         survey.protection = None;
+        let begin = Instant::now();
         let mut inner = self.lock();
         let mut findings = std::mem::take(&mut inner.untold);
         inner.running = inner.running.saturating_sub(1);
         inner.baseline = Some(Arc::clone(&survey.baseline));
         findings.extend(inner.settle(survey.held, self.bounds));
-        if !survey.complete && !std::mem::replace(&mut inner.told_too_much, true) {
+        self.is_complete.store(inner.is_complete, Ordering::Relaxed);
+        // What a command made too large to be looked at is told each time.
+        let grew = survey.complete && !inner.is_complete;
+        if grew || (!survey.complete && !std::mem::replace(&mut inner.told_too_much, true)) {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
             let too_much = |path| Finding { path, what: What::TooMuch, action: Action::Left };
             findings.extend(roots.take(1).map(too_much));
         }
+        drop(inner);
+        self.note_time(begin);
         findings
+    }
+
+    /// Forgets a survey after which no command has run.
+    pub(crate) fn take_back(&self, mut survey: Survey) {
+        survey.protection = None;
+        let mut inner = self.lock();
+        inner.running = inner.running.saturating_sub(1);
+        if inner.running == 0 {
+            inner.baseline = None;
+            inner.lifted = Lifted::default();
+        }
+    }
+
+    /// Whether the last look, before or after a command, saw everything.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Relaxed)
     }
 
     fn give_up(&self, held: Held) {
@@ -331,11 +400,12 @@ impl Protection {
     pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
         let Some(held) = inner.owed else { return };
-        let baseline = inner.baseline.clone();
+        let (baseline, lifted) = (inner.baseline.clone(), inner.lifted.clone());
         let found = inner.settle(held, self.bounds);
         inner.untold.extend(found);
         if !is_dead {
             inner.baseline = baseline;
+            inner.lifted = lifted;
             inner.owed = Some(held);
         }
     }
@@ -358,7 +428,7 @@ impl Drop for Survey {
 
 impl Inner {
     /// Notes what everything is now.
-    fn new_baseline(&mut self, items: Vec<(usize, Item)>) -> Arc<Baseline> {
+    fn new_baseline(&mut self, items: Vec<(usize, Item)>, is_complete: bool) -> Arc<Baseline> {
         // The number of a folder that is gone is given to another one.
         let roots = &self.roots;
         self.born.retain(|identity, Born { key: (at, path), .. }| {
@@ -369,6 +439,7 @@ impl Inner {
             items: HashMap::with_capacity(items.len()),
             scans: self.roots.iter().map(|watched| watched.scan.number()).collect(),
             pointed,
+            is_complete,
         };
         let pointed = baseline.pointed.clone();
         for (at, item) in items.into_iter().chain(pointed) {

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::sandbox::capture::Capture;
 use crate::sandbox::dialogue::Kept;
+use crate::sandbox::guard::Besides;
 use crate::sandbox::helper::Shape;
 use crate::sandbox::init;
 use crate::sandbox::live::Live;
@@ -58,9 +59,23 @@ impl Sandbox {
     /// Must be awaited on a thread that lives as long as the process may, such as one of the
     /// runtime's: the process is killed when the thread that started it ends. Dropping the future
     /// kills the process and everything it has started.
+    ///
+    /// To be used for what the user has configured; what a model asks for goes through
+    /// [`run_judged`](Sandbox::run_judged).
     pub async fn run(
         &self,
         spawn: Spawn,
+        watch: impl FnMut(Update) + Send,
+    ) -> Result<Outcome, RunError> {
+        self.run_judged(spawn, Besides { unsurveyed: true, ..Besides::default() }, watch).await
+    }
+
+    /// Runs `spawn` with what it may do besides. Where not everything that is protected can be
+    /// looked after it does not run, unless somebody said that it may.
+    pub async fn run_judged(
+        &self,
+        spawn: Spawn,
+        besides: Besides,
         mut watch: impl FnMut(Update) + Send,
     ) -> Result<Outcome, RunError> {
         // Dropped last, when nobody uses it any more.
@@ -68,11 +83,14 @@ impl Sandbox {
         let directory = opened(&spawn.directory)?;
         let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
         // Dropped after the process, which must not be at work when it is looked at.
-        let guard = self.guard(&mut plan, &spawn.scratch).await?;
+        let guard = self.guard(&mut plan, &spawn.scratch, besides).await?;
         let shape = Shape::of(&plan);
+        // Where there are mounts, most of what takes long has to be done with them in place.
+        let expected = matches!(shape, Shape::Reduced { .. }).then(|| plan.clone());
         let mut running = self.start(spawn, &scratch, &directory, plan)?;
         drop(directory);
-        running.attend(&mut watch, &|| self.keep(shape)).await.map_err(start_error)?;
+        let meanwhile = || self.keep(shape, expected.clone());
+        running.attend(&mut watch, &meanwhile).await.map_err(start_error)?;
         let mut ended = running.end(&mut watch).await;
         let findings = match guard {
             Some(guard) => guard.settle().await,

@@ -17,6 +17,7 @@ use tokio::runtime::{Handle, Id};
 
 use crate::sandbox::Sandbox;
 use crate::sandbox::helper::{self, Shape};
+use crate::sandbox::plan::Plan;
 use crate::sandbox::tree::{Family, Mark, Tree};
 
 /// How long a helper may take to read what it is told.
@@ -63,6 +64,8 @@ struct Slot {
 #[derive(Debug)]
 struct Order {
     shape: Shape,
+    /// What the next command will probably be confined to.
+    expected: Option<Plan>,
     runtime: Handle,
 }
 
@@ -85,7 +88,7 @@ impl Kept {
         let (sender, orders) = channel::<Order>();
         let (slot, family) = (Arc::clone(&self.slot), family.clone());
         let work = move || {
-            for Order { shape, runtime } in orders {
+            for Order { shape, expected, runtime } in orders {
                 // The command that runs now is waited for; nobody waits for this.
                 std::thread::sleep(PAUSE);
                 let mut slot = lock(&slot);
@@ -94,7 +97,12 @@ impl Kept {
                 }
                 let context = runtime.enter();
                 match begin(command(&helper), shape, &family) {
-                    Ok(ready) => slot.ready = Some(ready),
+                    Ok(ready) => {
+                        let sent = expected.map(|plan| plan.send_ahead(&ready.control));
+                        // One that does not listen is found out when it is needed.
+                        tracing::trace!(?sent, "a helper was told what to expect");
+                        slot.ready = Some(ready);
+                    }
                     Err(error) => tracing::debug!(%error, "no helper is kept"),
                 }
                 drop(context);
@@ -123,8 +131,9 @@ impl Sandbox {
         None
     }
 
-    /// Keeps a helper for the next command, if there is none yet. To be called when nobody waits.
-    pub(crate) fn keep(&self, shape: Shape) {
+    /// Keeps a helper for the next command, if there is none yet: one that is confined as
+    /// `expected` will be, if anything can be made ready for that. To be called when nobody waits.
+    pub(crate) fn keep(&self, shape: Shape, expected: Option<Plan>) {
         // Where somebody else makes the namespace it needs the command first.
         if shape == Shape::Inner {
             return;
@@ -132,7 +141,7 @@ impl Sandbox {
         let start = || self.kept.start(self.helper.clone(), &self.family);
         if let Some(keeper) = self.kept.keeper.get_or_init(start) {
             // A thread that has gone keeps nothing, and the next helper is started when needed.
-            keeper.send(Order { shape, runtime: Handle::current() }).ok();
+            keeper.send(Order { shape, expected, runtime: Handle::current() }).ok();
         }
     }
 

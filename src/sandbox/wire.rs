@@ -17,6 +17,13 @@ use crate::sandbox::plan::{Backend, Plan, Tier};
 /// What a request begins with: two programs of different versions do not understand each other.
 const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
+/// What a plan begins with that is sent ahead of its request.
+const MAGIC_AHEAD: &[u8] = concat!("posse-expect-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
+
+/// Bytes of a plan that is sent ahead: what is more might not fit into the socket of a helper that
+/// has not begun to read.
+const AHEAD_BYTES_MAX: usize = 64 << 10;
+
 /// Bytes of a request. The kernel takes two megabytes of arguments at most.
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 
@@ -30,9 +37,17 @@ pub(crate) struct Request {
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
-impl Request {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(4096);
+/// What a helper is told.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// What the next request will probably be confined to.
+    Expect(Plan),
+    /// What to do, and the working directory.
+    Do(Request, OwnedFd),
+}
+
+impl Plan {
+    fn encode(&self, out: &mut Vec<u8>) {
         let Plan {
             tier,
             backend,
@@ -44,22 +59,17 @@ impl Request {
             hidden,
             network,
             processes_max,
-        } = &self.plan;
-        put(&mut out, tier.as_str().as_bytes());
-        put(&mut out, backend.as_str().as_bytes());
-        put(&mut out, if *network { b"inherit" } else { b"deny" });
-        put(&mut out, processes_max.to_string().as_bytes());
+        } = self;
+        put(out, tier.as_str().as_bytes());
+        put(out, backend.as_str().as_bytes());
+        put(out, if *network { b"inherit" } else { b"deny" });
+        put(out, processes_max.to_string().as_bytes());
         for list in [writable, visible, masked, read_only, pinned, hidden] {
-            put_all(&mut out, list.iter().map(|path| path.as_os_str()));
+            put_all(out, list.iter().map(|path| path.as_os_str()));
         }
-        put(&mut out, self.program.as_os_str().as_bytes());
-        put_all(&mut out, self.arguments.iter().map(|argument| &**argument));
-        put_all(&mut out, self.environment.iter().flat_map(|(name, value)| [&**name, &**value]));
-        out
     }
 
-    fn decode(bytes: &[u8]) -> Option<Request> {
-        let mut from = Reader(bytes);
+    fn decode(from: &mut Reader<'_>) -> Option<Plan> {
         let tier = Tier::parse(&from.text()?)?;
         let backend = Backend::parse(&from.text()?)?;
         let network = match &*from.text()? {
@@ -86,13 +96,41 @@ impl Request {
             network,
             processes_max,
         };
+        plan.is_sound().then_some(plan)
+    }
+
+    /// Tells a helper that waits what it will probably be asked for. `false`: it is too much.
+    pub(crate) fn send_ahead(&self, to: &UnixStream) -> io::Result<bool> {
+        let mut body = Vec::with_capacity(4096);
+        self.encode(&mut body);
+        let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= AHEAD_BYTES_MAX);
+        let Some(length) = length else { return Ok(false) };
+        let mut to = to;
+        to.write_all(&[MAGIC_AHEAD, &length.to_le_bytes(), &body].concat())?;
+        Ok(true)
+    }
+}
+
+impl Request {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(4096);
+        self.plan.encode(&mut out);
+        put(&mut out, self.program.as_os_str().as_bytes());
+        put_all(&mut out, self.arguments.iter().map(|argument| &**argument));
+        put_all(&mut out, self.environment.iter().flat_map(|(name, value)| [&**name, &**value]));
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Request> {
+        let mut from = Reader(bytes);
+        let plan = Plan::decode(&mut from)?;
         let program = PathBuf::from(from.string()?);
         let arguments = from.list()?;
         let variables = from.list()?;
         let (pairs, rest) = variables.as_chunks::<2>();
         let environment = pairs.iter().map(|[name, value]| (name.clone(), value.clone())).collect();
         let is_whole = from.0.is_empty() && rest.is_empty() && program.is_absolute();
-        (is_whole && plan.is_sound()).then_some(Request { plan, program, arguments, environment })
+        is_whole.then_some(Request { plan, program, arguments, environment })
     }
 
     /// Sends this and the working directory.
@@ -112,9 +150,11 @@ impl Request {
         to.write_all(&head[sent..])?;
         to.write_all(&body)
     }
+}
 
-    /// Waits for a request. Nothing means that nobody will send one.
-    pub(crate) fn receive(from: &UnixStream) -> Result<Option<(Request, OwnedFd)>, String> {
+impl Told {
+    /// Waits for what somebody says. Nothing means that nobody will.
+    pub(crate) fn receive(from: &UnixStream) -> Result<Option<Told>, String> {
         let broken = |error: io::Error| format!("the request was cut off: {error}");
         let mut head = [0; MAGIC.len() + 4];
         let (read, directory) = receive_first(from, &mut head).map_err(broken)?;
@@ -125,14 +165,20 @@ impl Request {
         from.read_exact(&mut head[read..]).map_err(broken)?;
         let (magic, length) = head.split_at(MAGIC.len());
         let length = u32::from_le_bytes(length.try_into().unwrap_or_default()) as usize;
-        if magic != MAGIC || length > REQUEST_BYTES_MAX {
+        let is_ahead = magic == MAGIC_AHEAD;
+        if (magic != MAGIC && !is_ahead) || length > REQUEST_BYTES_MAX {
             return Err("the request is of another version, or none at all".to_owned());
         }
         let mut body = vec![0; length];
         from.read_exact(&mut body).map_err(broken)?;
+        if is_ahead {
+            let mut body = Reader(&body);
+            let plan = Plan::decode(&mut body).filter(|_| body.0.is_empty());
+            return plan.map(Told::Expect).map(Some).ok_or("the plan makes no sense".to_owned());
+        }
         let request = Request::decode(&body).ok_or("the request makes no sense")?;
         let directory = directory.ok_or("the request has no working directory")?;
-        Ok(Some((request, directory)))
+        Ok(Some(Told::Do(request, directory)))
     }
 }
 
@@ -301,12 +347,32 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
         request().send(&ours, folder.as_fd()).unwrap();
-        let (received, directory) = Request::receive(&theirs).unwrap().unwrap();
+        let Some(Told::Do(received, directory)) = Told::receive(&theirs).unwrap() else { panic!() };
         assert_eq!(received, request());
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         assert_eq!(std::fs::read_link(link).unwrap(), Path::new("/"));
         drop(ours);
-        assert!(Request::receive(&theirs).unwrap().is_none());
+        assert!(Told::receive(&theirs).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_plan_may_come_first_and_is_no_request() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let folder = std::fs::File::open("/").unwrap();
+        assert!(request().plan.send_ahead(&ours).unwrap());
+        request().send(&ours, folder.as_fd()).unwrap();
+        let Some(Told::Expect(plan)) = Told::receive(&theirs).unwrap() else { panic!() };
+        assert_eq!(plan, request().plan);
+        assert!(matches!(Told::receive(&theirs), Ok(Some(Told::Do(..)))));
+        let mut long = request().plan;
+        long.hidden = vec!["/x".repeat(1000).into(); 40];
+        assert!(!long.send_ahead(&ours).unwrap());
+        let mut body = Vec::new();
+        request().plan.encode(&mut body);
+        body.push(0);
+        let length = u32::try_from(body.len()).unwrap().to_le_bytes();
+        (&ours).write_all(&[MAGIC_AHEAD, &length, &body].concat()).unwrap();
+        Told::receive(&theirs).unwrap_err();
     }
 
     #[test]
@@ -320,7 +386,7 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             (&ours).write_all(sent).unwrap();
             drop(ours);
-            Request::receive(&theirs).unwrap_err();
+            Told::receive(&theirs).unwrap_err();
         }
         let mut strange = request();
         strange.plan.writable = vec!["/w/../etc".into()];

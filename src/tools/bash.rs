@@ -5,6 +5,7 @@
 mod report;
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::failure::printable;
-use crate::sandbox::{Directory, Outcome, RunError, Sandbox, Spawn, Update};
+use crate::protected::is_protected;
+use crate::sandbox::{Besides, Directory, Outcome, RunError, Sandbox, Spawn, Update};
 use crate::tools::workspace::Located;
 use crate::tools::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
@@ -35,6 +37,9 @@ const TIMEOUT_MAX: Duration = Duration::from_mins(10);
 /// Bytes of output after which a command is killed.
 const SPILL_BYTES_MAX: u64 = 64 << 20;
 
+/// Protected paths that one command may ask to change.
+const UNPROTECT_MAX: usize = 16;
+
 /// Characters of the first line that the summary shows.
 const SUMMARY_CHARS_MAX: usize = 100;
 
@@ -49,6 +54,11 @@ pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
             "command": {"type": "string"},
             "workdir": {"type": "string", "description": "default: working directory"},
             "timeoutMs": {"type": "integer", "description": "default 30000, at most 600000"},
+            "unprotect": {
+                "type": "array", "items": {"type": "string"},
+                "description": "protected paths, such as .git/config, that this command must \
+                                change; the user is asked each time",
+            },
         }),
         &["command"],
     );
@@ -67,6 +77,8 @@ struct Arguments {
     command: String,
     workdir: Option<String>,
     timeout_ms: Option<f64>,
+    #[serde(default)]
+    unprotect: Vec<String>,
 }
 
 struct Payload {
@@ -83,7 +95,7 @@ impl Tool for Bash {
     }
 
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let prepared = prepare(&self.env, arguments);
+        let prepared = prepare(&self.env, self.sandbox.has_lost_sight(), arguments);
         Box::pin(std::future::ready(prepared))
     }
 
@@ -91,6 +103,7 @@ impl Tool for Bash {
         let (env, sandbox) = (Arc::clone(&self.env), Arc::clone(&self.sandbox));
         Box::pin(async move {
             let confinement = call.confinement().clone();
+            let besides = besides(call.action());
             let payload: Payload = payload(call);
             if env.dry_run {
                 return ToolOutput::text(format!(
@@ -114,7 +127,7 @@ impl Tool for Bash {
                 spill_bytes_max: SPILL_BYTES_MAX,
                 dialogue: None,
             };
-            match sandbox.run(spawn, |update| announce(&context, update)).await {
+            match sandbox.run_judged(spawn, besides, |update| announce(&context, update)).await {
                 Ok(outcome) => {
                     warn(&context, &outcome);
                     report::output(&env.session_dir, &context, &outcome, note, timeout)
@@ -164,28 +177,52 @@ fn refused(error: &RunError) -> ToolOutput {
     ToolOutput::error(text)
 }
 
-fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolError> {
-    let Arguments { command, workdir, timeout_ms } = parsed(arguments)?;
+/// What a command may do besides: exactly what was judged with it. No policy lets that pass unasked.
+fn besides(action: &Action) -> Besides {
+    let mut besides = Besides::default();
+    for operation in &action.operations {
+        match operation {
+            Operation::Write { path, .. } => besides.unprotected.push(PathBuf::from(path)),
+            Operation::Read { .. } => besides.unsurveyed = true,
+            Operation::Execute { .. } => {}
+        }
+    }
+    besides
+}
+
+fn prepare(
+    env: &ToolEnvironment,
+    has_lost_sight: bool,
+    arguments: Value,
+) -> Result<Prepared, ToolError> {
+    let Arguments { command, workdir, timeout_ms, unprotect } = parsed(arguments)?;
     check(&command)?;
+    let unprotected = unprotected(env, &unprotect)?;
     let place = env.workspace.locate(workdir.as_deref().unwrap_or("."))?;
     let directory = place.open_dir()?;
     let (timeout, note) = timeout(timeout_ms);
     let stat = fstat(&directory)
         .map_err(|errno| ToolError::new("FIL002", format!("{}: {errno}", place.shown())))?;
     let cwd = place.absolute().display().to_string();
+    let mut operations = vec![Operation::Execute { command: command.clone(), cwd: cwd.clone() }];
+    let mut hashed = unprotected.iter().map(Located::absolute).collect::<Vec<_>>();
+    hashed.sort();
+    operations.extend(unprotected.iter().map(Located::write));
+    if has_lost_sight {
+        // What is protected in the rest of the workspace is not held either.
+        operations.push(env.workspace.locate(".")?.read());
+    }
+    let mut parts: Vec<&[u8]> = vec![NAME.as_bytes(), command.as_bytes(), cwd.as_bytes()];
+    let (device, inode) = (stat.st_dev.to_le_bytes(), stat.st_ino.to_le_bytes());
+    let (milliseconds, sight) = (timeout.as_millis().to_le_bytes(), [u8::from(has_lost_sight)]);
+    parts.extend([&device[..], &inode, &milliseconds, &sight]);
+    parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
     let action = Action {
         tool: NAME.to_owned(),
-        operations: vec![Operation::Execute { command: command.clone(), cwd: cwd.clone() }],
-        summary: summary(&command, &place),
-        detail: command.clone(),
-        digest: digest::of(&[
-            NAME.as_bytes(),
-            command.as_bytes(),
-            cwd.as_bytes(),
-            &stat.st_dev.to_le_bytes(),
-            &stat.st_ino.to_le_bytes(),
-            &timeout.as_millis().to_le_bytes(),
-        ]),
+        operations,
+        summary: summary(&command, &place, &unprotected),
+        detail: detail(&command, &unprotected),
+        digest: digest::of(&parts),
     };
     let payload = Payload { command, directory, shown_directory: shown(&place), timeout, note };
     Ok(Prepared { action, payload: Box::new(payload) })
@@ -221,17 +258,57 @@ fn timeout(asked_ms: Option<f64>) -> (Duration, Option<String>) {
     (timeout, note)
 }
 
-fn summary(command: &str, place: &Located) -> String {
+/// The places of `paths`, each of which is protected.
+fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, ToolError> {
+    if paths.len() > UNPROTECT_MAX {
+        let message =
+            format!("unprotect names {} paths, the limit is {UNPROTECT_MAX}", paths.len());
+        return Err(ToolError::new("SH007", message));
+    }
+    let mut places: Vec<Located> = Vec::with_capacity(paths.len());
+    for path in paths {
+        let place = env.workspace.locate(path)?;
+        if !is_protected(place.relative()) {
+            let message = format!("{} is not protected: leave it out of unprotect", place.shown());
+            return Err(ToolError::new("SH007", message));
+        }
+        if places.iter().all(|known| known.absolute() != place.absolute()) {
+            places.push(place);
+        }
+    }
+    Ok(places)
+}
+
+/// The whole command, and every path that it wants to be free to change.
+fn detail(command: &str, unprotected: &[Located]) -> String {
+    let mut detail = command.to_owned();
+    if !unprotected.is_empty() {
+        detail.push_str(
+            "\n\nprotected, and for this command it would not be, with all that is in it:",
+        );
+    }
+    for place in unprotected {
+        detail.push_str("\n  ");
+        detail.push_str(&printable(&place.absolute().display().to_string()));
+    }
+    detail
+}
+
+fn summary(command: &str, place: &Located, unprotected: &[Located]) -> String {
     let line = command.trim().lines().next().unwrap_or_default();
     let mut short: String = line.chars().take(SUMMARY_CHARS_MAX).collect();
     if short.len() < command.trim().len() {
         short.push('…');
     }
-    let short = printable(&short);
-    if is_working_directory(place) {
-        return format!("run {short}");
+    let mut text = format!("run {}", printable(&short));
+    if !is_working_directory(place) {
+        text.extend([" (in ", &shown(place), ")"]);
     }
-    format!("run {short} (in {})", shown(place))
+    if !unprotected.is_empty() {
+        let names: Vec<String> = unprotected.iter().map(Located::shown).collect();
+        text.extend([", unprotecting ", &names.join(", ")]);
+    }
+    text
 }
 
 fn is_working_directory(place: &Located) -> bool {

@@ -14,6 +14,9 @@ use crate::wiring::run::Setup;
 /// Chooses what confines commands, for those who want to see how a weaker one behaves.
 const BACKEND: &str = "POSSE_SANDBOX_BACKEND";
 
+/// Lets surveys of the workspace look at fewer folders, for those who want to see what happens then.
+const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
+
 /// The sandbox of a session that works in `roots`.
 pub(crate) fn sandbox(
     setup: &Setup<'_>,
@@ -34,7 +37,10 @@ pub(crate) fn sandbox(
         Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
             .because(error.to_string())
     })?;
-    let sandbox = sandbox.confined(wanted, surroundings);
+    let mut sandbox = sandbox.confined(wanted, surroundings);
+    if let Some(folders) = setup.environment.get(SURVEY).and_then(|folders| folders.parse().ok()) {
+        sandbox = sandbox.surveying_at_most(folders);
+    }
     if settings.required {
         check(&sandbox, settings)?;
     }

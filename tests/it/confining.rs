@@ -41,7 +41,20 @@ struct Ran {
 
 impl Place {
     fn new(backend: Backend) -> Place {
-        let folder = tempfile::tempdir().unwrap();
+        Place::with(backend, tempfile::tempdir().unwrap(), None)
+    }
+
+    /// One with a home, where nobody else makes folders: in those for temporary files something
+    /// changes all the time.
+    fn apart(backend: Backend) -> Place {
+        let beside = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let folder = tempfile::tempdir_in(beside).unwrap();
+        let home = folder.path().join("home");
+        std::fs::create_dir(&home).unwrap();
+        Place::with(backend, folder, Some(home))
+    }
+
+    fn with(backend: Backend, folder: tempfile::TempDir, home: Option<PathBuf>) -> Place {
         let root = folder.path().join("work");
         for name in ["work", "outside", "state/tmp"] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
@@ -51,6 +64,7 @@ impl Place {
         let surroundings = Surroundings {
             roots: vec![root],
             own: vec![folder.path().join("state")],
+            home,
             ..Surroundings::default()
         };
         let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
@@ -332,6 +346,44 @@ async fn a_kept_helper_serves_the_next_command_as_a_new_one_would() {
     }
 }
 
+/// Runs commands until one finds its rules made.
+async fn until_ahead(place: &Place, command: &str) -> Ran {
+    let begin = Instant::now();
+    loop {
+        // In the time of a thought the next helper gets ready.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let ran = place.run(command).await;
+        if ran.report["landlock"]["madeAhead"] == true {
+            return ran;
+        }
+        assert!(begin.elapsed() < Duration::from_mins(2), "they are never ready: {}", ran.report);
+    }
+}
+
+#[tokio::test]
+async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
+    let place = Place::apart(Backend::Landlock);
+    std::fs::write(place.path("home/.netrc"), "hidden").unwrap();
+    std::fs::write(place.path("home/other"), "was shown").unwrap();
+    let look = "cd $AT/home; cat .netrc other new 2>/dev/null; cat $AT/state/grants 2>/dev/null; \
+                (echo x > other) 2>/dev/null; echo x > $AT/work/in; echo ran";
+    assert_eq!(until_ahead(&place, look).await.text, "was shownran\n");
+    // What was beside the hidden file is the hidden file now, and something new is beside it.
+    std::fs::rename(place.path("home/other"), place.path("home/.netrc")).unwrap();
+    std::fs::write(place.path("home/new"), "new").unwrap();
+    // Whether the helper had made its rules by then or not: they must not count any more.
+    assert_eq!(place.run(look).await.text, "newran\n");
+    assert_eq!(until_ahead(&place, look).await.text, "newran\n");
+    // More to hide: the plan is another one.
+    std::fs::create_dir(place.path("home/.ssh")).unwrap();
+    std::fs::write(place.path("home/.ssh/key"), "hidden").unwrap();
+    let ran = place.run("cat $AT/home/.ssh/key 2>/dev/null; echo ran").await;
+    assert_eq!(ran.report["landlock"]["madeAhead"], false, "{}", ran.report);
+    assert_eq!(ran.text, "ran\n");
+    let ran = until_ahead(&place, "cat $AT/home/.ssh/key 2>/dev/null; echo ran").await;
+    assert_eq!((ran.text.as_str(), &ran.report["landlock"]["exposed"]), ("ran\n", &Value::from(0)));
+}
+
 #[tokio::test]
 async fn a_fork_bomb_ends_and_the_host_is_usable() {
     for backend in BACKENDS {
@@ -518,6 +570,29 @@ mod program {
             with_backend(&machine, "namespaces", args).assert_code(0);
             let off = with_backend(&machine, "namespaces", &["run", "--sandbox", "off", "say hi"]);
             off.assert_code(7);
+        }
+    }
+
+    #[test]
+    fn the_doctor_says_whether_all_of_a_workspace_can_be_looked_after() {
+        let machine = Machine::with(&ModelServer::start(Vec::new()));
+        for number in 0..30 {
+            machine.write(&format!("d{number}/f.txt"), "x");
+        }
+        for (folders, status, says) in [
+            ("1000", "good", "all of the workspace is looked after"),
+            ("20", "warning", "every command is asked about, also with --yes"),
+        ] {
+            let mut command = machine.command(&["doctor", "--json"]);
+            command.env("POSSE_SANDBOX_SURVEY", folders);
+            let report: serde_json::Value =
+                serde_json::from_str(&Running::start(command).end().stdout).unwrap();
+            let checks = report["checks"].as_array().unwrap();
+            let check = checks.iter().find(|check| check["name"] == "protected files").unwrap();
+            assert_eq!(check["status"], status, "{check}");
+            assert!(check["detail"].as_str().unwrap().contains(says), "{check}");
+            let fix = check["fix"].as_str().unwrap_or_default();
+            assert_eq!(fix.contains("a folder below"), status == "warning", "{check}");
         }
     }
 

@@ -378,6 +378,121 @@ fn a_person_agrees_to_a_project_and_to_a_folder_for_longer() {
     assert!(machine.posse(&["grants", "list"]).stdout.contains("  write "), "{}", person.seen);
 }
 
+/// A command that must change what is protected: nothing but a person lets it, and for once.
+fn wants_to_configure_git(then: &str) -> ModelServer {
+    let command = "git config user.name Somebody; echo x >> AGENTS.md; true";
+    ModelServer::start(vec![
+        calls(&[("bash", json!({"command": command, "unprotect": [".git/config"]}))]),
+        runs(then),
+        says("done"),
+    ])
+}
+
+#[test]
+fn unprotects_nothing_where_nobody_is_there_to_say_so() {
+    let allow = json!({"permissions": [
+        {"tool": "bash", "decision": "allow"},
+        {"tool": "bash", "match": {"commandPrefix": "git config"}, "decision": "allow"},
+        {"tool": "*", "match": {"pathGlob": "**"}, "decision": "allow"},
+    ]});
+    for arguments in [&["run", "set it up"][..], &["run", "--yes", "set it up"]] {
+        let server = wants_to_configure_git("true");
+        let machine = Machine::configured(&server, &allow, &json!({}));
+        machine.write(".git/HEAD", "ref: refs/heads/main\n");
+        machine.write(".git/config", "[core]\n\tbare = false\n");
+        let ended = machine.posse(arguments);
+        ended.assert_code(4);
+        assert_eq!(machine.read(".git/config"), "[core]\n\tbare = false\n");
+        let denied = &server.tool_results()[0];
+        assert!(denied.contains("free to change .git/config"), "{denied}");
+        assert!(!ended.stderr.contains("rule: {"), "{}", ended.stderr);
+    }
+    // What is not protected, or cannot be, is refused without a question.
+    let server = ModelServer::start(vec![
+        calls(&[("bash", json!({"command": "true", "unprotect": ["src/main.rs"]}))]),
+        calls(&[("bash", json!({"command": "true", "unprotect": ["../elsewhere"]}))]),
+        calls(&[("bash", json!({"command": "true", "unprotect": vec![".git"; 17]}))]),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "--yes", "try"]).assert_code(0);
+    let results = server.tool_results();
+    assert!(results[0].contains("SH007 src/main.rs is not protected"), "{}", results[0]);
+    assert!(results[1].contains("outside"), "{}", results[1]);
+    assert!(results[2].contains("the limit is 16"), "{}", results[2]);
+}
+
+#[test]
+fn unprotects_what_a_person_agreed_to_for_one_command() {
+    for backend in ["namespaces", "landlock"] {
+        let server = wants_to_configure_git("git config user.name Other; true");
+        let machine = Machine::with(&server);
+        for folder in [".git/objects", ".git/refs"] {
+            std::fs::create_dir_all(machine.work(folder)).unwrap();
+        }
+        machine.write(".git/HEAD", "ref: refs/heads/main\n");
+        machine.write(".git/config", "[core]\n\tbare = false\n");
+        machine.write("AGENTS.md", "Be kind.\n");
+        let mut command = machine.command(&["run", "set it up"]);
+        command.env("POSSE_SANDBOX_BACKEND", backend);
+        let mut person = Person::facing(command);
+        person.sees("unprotecting .git/config");
+        person.sees("free to change .git/config");
+        person.sees("with all that is in it:");
+        person.sees(&machine.work(".git/config").display().to_string());
+        person.sees("allow? [y] once  [N] no: ");
+        person.types("y\n");
+        // The next one is held again, and it is only a command.
+        person.sees("git config user.name Other");
+        person.sees("[N] no: ");
+        person.types("y\n");
+        let ended = person.running.end();
+        assert_eq!(ended.code, Some(0), "{backend}: {}", person.seen);
+        let config = machine.read(".git/config");
+        assert!(config.contains("Somebody") && !config.contains("Other"), "{backend}: {config}");
+        assert_eq!(machine.read("AGENTS.md"), "Be kind.\n", "{backend}");
+        machine.verify();
+    }
+}
+
+#[test]
+fn asks_about_each_command_where_not_everything_can_be_looked_after() {
+    for arguments in [&["run", "look"][..], &["run", "--yes", "look"]] {
+        let server = ModelServer::start(vec![runs("ls > seen"), runs("ls > seen"), says("done")]);
+        let allow = json!({"permissions": [{"tool": "bash", "decision": "allow"}]});
+        let machine = Machine::configured(&server, &allow, &json!({}));
+        for number in 0..30 {
+            machine.write(&format!("d{number}/e/f.txt"), "x");
+        }
+        let mut command = machine.command(arguments);
+        command.env("POSSE_SANDBOX_SURVEY", "20");
+        let ended = Running::start(command).end();
+        ended.assert_code(4);
+        assert!(!machine.work("seen").exists());
+        let results = server.tool_results();
+        assert!(results[0].contains("more folders than are looked at"), "{}", results[0]);
+        assert!(results[0].contains("run it again"), "{}", results[0]);
+        assert!(results[1].contains("Denied: "), "{}", results[1]);
+        assert!(results[1].contains("Starting in a folder below narrows it"), "{}", results[1]);
+    }
+    // A person may let it run, and has to each time.
+    let server = ModelServer::start(vec![runs("true"), runs("ls > seen"), says("done")]);
+    let allow = json!({"permissions": [{"tool": "bash", "decision": "allow"}]});
+    let machine = Machine::configured(&server, &allow, &json!({}));
+    for number in 0..30 {
+        machine.write(&format!("d{number}/e/f.txt"), "x");
+    }
+    let mut command = machine.command(&["run", "look"]);
+    command.env("POSSE_SANDBOX_SURVEY", "20");
+    let mut person = Person::facing(command);
+    person.sees("ls > seen");
+    person.sees("more folders than are looked at");
+    person.sees("allow? [y] once  [N] no: ");
+    person.types("y\n");
+    person.running.end().assert_code(0);
+    assert!(machine.work("seen").exists(), "{}", person.seen);
+}
+
 #[test]
 fn stops_at_a_question() {
     let server = ModelServer::start(vec![runs("touch made")]);

@@ -23,7 +23,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("sandbox", &["failure", "protected", "secrets"]),
     ("sealed", &["failure"]),
     ("secrets", &[]),
-    ("tools", &["failure", "images", "sandbox", "secrets"]),
+    ("tools", &["failure", "images", "protected", "sandbox", "secrets"]),
     ("trust", &["failure", "project", "sealed"]),
 ];
 

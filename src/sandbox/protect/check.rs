@@ -5,10 +5,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::fcntl::openat;
+use nix::sys::stat::Mode;
 
 use crate::protected;
 use crate::sandbox::protect::gitconfig;
-use crate::sandbox::protect::place::{self, Identity, Kind, Stat};
+use crate::sandbox::protect::lifted::Lifted;
+use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
 use crate::sandbox::protect::scan::{Bounds, Item, Sort};
 use crate::sandbox::protect::state::{self, State};
 use crate::sandbox::protect::{Action, Baseline, Before, Born, Finding, Held, Inner, Key, What};
@@ -25,8 +28,14 @@ impl Inner {
     pub(super) fn settle(&mut self, held: Held, bounds: Bounds) -> Vec<Finding> {
         let Some(baseline) = self.baseline.clone() else { return Vec::new() };
         let mut findings: Vec<Finding> = Vec::new();
-        for _ in 0..ROUNDS_MAX {
-            let found = self.round(&baseline, held, bounds);
+        let mut bounds = bounds;
+        for round in 0..ROUNDS_MAX {
+            let mut found = self.round(&baseline, held, bounds);
+            if round == 0 && baseline.is_complete && !self.is_complete {
+                // Nobody gets out of sight by making more than is looked at.
+                bounds = bounds.wider();
+                found.extend(self.round(&baseline, held, bounds));
+            }
             let acted = found.iter().any(|finding| finding.action != Action::Left);
             for finding in found {
                 if !findings.contains(&finding) && findings.len() < FINDINGS_MAX {
@@ -40,14 +49,17 @@ impl Inner {
         if self.running == 0 {
             self.baseline = None;
             self.owed = None;
+            self.lifted = Lifted::default();
         }
         findings
     }
 
     fn round(&mut self, baseline: &Baseline, held: Held, bounds: Bounds) -> Vec<Finding> {
         let mut items: Vec<(usize, Item)> = Vec::new();
+        self.is_complete = true;
         for (at, watched) in self.roots.iter_mut().enumerate() {
             let found = watched.scan.run(&watched.root, bounds);
+            self.is_complete &= found.is_complete;
             items.extend(found.items.into_iter().map(|item| (at, item)));
         }
         items.extend(baseline.pointed.iter().cloned());
@@ -57,6 +69,11 @@ impl Inner {
                 now.insert((at, item.path), current);
             }
         }
+        let moved = self.move_back(baseline, &now);
+        if !moved.is_empty() {
+            // Names lead elsewhere by now: the next round looks at what is there.
+            return moved;
+        }
         let before_by_identity: HashMap<Identity, &Before> =
             baseline.items.values().map(|before| (before.identity, before)).collect();
         let mut findings = Vec::new();
@@ -64,7 +81,7 @@ impl Inner {
         let (repositories, others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
         for (key, current) in repositories {
-            if !self.knew(baseline, key) {
+            if !self.knew(baseline, key) && !self.was_out_of_sight(baseline, key) {
                 let around = key.1.parent().unwrap_or(Path::new(""));
                 let scan = &self.roots[key.0].scan;
                 let with_folder = !scan.was_there(around, baseline.scans[key.0]);
@@ -81,6 +98,7 @@ impl Inner {
                 .filter(|before| before.parent == current.parent && before.sort == current.sort);
             match same_place.or(carried) {
                 Some(before) => self.changed(key, before, current, held, &mut findings),
+                None if self.was_out_of_sight(baseline, key) => {}
                 None => self.created(key, current, &mut findings),
             }
         }
@@ -98,6 +116,13 @@ impl Inner {
         let mut repositories =
             baseline.items.values().filter(|before| before.sort == Sort::Repository);
         repositories.any(|before| before.identity == identity)
+    }
+
+    /// Whether nobody looked where `key` is before the command ran, so that it may be the user's.
+    fn was_out_of_sight(&self, baseline: &Baseline, key: &Key) -> bool {
+        let around = key.1.parent().unwrap_or(Path::new(""));
+        let scan = &self.roots[key.0].scan;
+        !baseline.is_complete && !scan.was_there(around, baseline.scans[key.0])
     }
 
     /// Whether a folder is a repository that a command of this session made.
@@ -125,7 +150,8 @@ impl Inner {
             return;
         }
         // It was on a mount that the command could not write: somebody else did this.
-        if before.is_mounted && held == Held::ByMounts {
+        let is_held = before.is_mounted && held == Held::ByMounts;
+        if is_held && !self.lifted.reaches_into(&self.path(key)) {
             return;
         }
         if is_modules(key) && self.is_harmless_text(key) {
@@ -146,6 +172,9 @@ impl Inner {
         path: &Path,
         findings: &mut Vec<Finding>,
     ) {
+        if self.lifted.covers(path) {
+            return;
+        }
         if let (
             State::Folder { entries: old, is_whole: true, .. },
             Some(State::Folder { entries: new, is_whole: true, .. }),
@@ -191,7 +220,17 @@ impl Inner {
                 Some(old) => {
                     self.restore(folder, name, old, Some(current), &path.join(name), findings);
                 }
-                None => self.aside(folder, name, &path.join(name), What::Created, findings),
+                None => {
+                    let path = path.join(name);
+                    if self.lifted.reaches_into(&path)
+                        && let State::Folder { entries, is_whole: true, .. } = current
+                        && let Ok(opened) = openat(folder, name, FOLDER, Mode::empty())
+                    {
+                        self.restore_entries(&opened, &BTreeMap::new(), entries, &path, findings);
+                    } else {
+                        self.aside(folder, name, &path, What::Created, findings);
+                    }
+                }
             }
         }
         for (name, state) in old {
@@ -229,12 +268,22 @@ impl Inner {
             return;
         }
         let path = self.path(key);
+        if self.lifted.covers(&path) {
+            return;
+        }
         if self.came_along(key.0, &key.1) {
             let (what, action) = (What::CameWithRepository, Action::Left);
             findings.push(Finding { path, what, action });
             return;
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
+        if self.lifted.reaches_into(&path)
+            && let Some(State::Folder { entries, is_whole: true, .. }) = &current.state
+            && let Ok(opened) = self.roots[key.0].root.open_folder(&key.1)
+        {
+            self.restore_entries(&opened, &BTreeMap::new(), entries, &path, findings);
+            return;
+        }
         self.aside(&folder, name, &path, What::Created, findings);
     }
 
@@ -253,6 +302,9 @@ impl Inner {
     /// Takes what acts out of a repository that a command made.
     fn clean(&mut self, key: &Key, current: &Before, findings: &mut Vec<Finding>) {
         let path = self.path(key);
+        if self.lifted.covers(&path) {
+            return;
+        }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         match (current.sort, &current.state) {
             (Sort::Hooks, Some(State::Folder { entries, is_whole: true, .. })) => {
@@ -323,6 +375,9 @@ impl Inner {
         what: What,
         findings: &mut Vec<Finding>,
     ) {
+        if self.lifted.covers(path) {
+            return;
+        }
         let action = match self.quarantine.take(folder, name) {
             Ok(to) => Action::MovedAside(to),
             // It has gone by itself.
@@ -332,7 +387,7 @@ impl Inner {
         findings.push(Finding { path: path.to_owned(), what, action });
     }
 
-    fn path(&self, key: &Key) -> PathBuf {
+    pub(super) fn path(&self, key: &Key) -> PathBuf {
         self.roots[key.0].root.path.join(&key.1)
     }
 }

@@ -32,6 +32,18 @@ pub(crate) struct Bounds {
     pub(crate) time: Duration,
 }
 
+impl Bounds {
+    /// For a workspace that a command has just made larger: what was there was within the others.
+    pub(super) fn wider(self) -> Bounds {
+        let Bounds { folders, entries, time } = self;
+        Bounds {
+            folders: folders.saturating_mul(5),
+            entries: entries.saturating_mul(5),
+            time: time.saturating_mul(5),
+        }
+    }
+}
+
 impl Default for Bounds {
     fn default() -> Bounds {
         Bounds { folders: 200_000, entries: 1_000_000, time: Duration::from_secs(2) }

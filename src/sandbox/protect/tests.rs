@@ -380,6 +380,167 @@ fn what_is_too_much_is_said() {
 }
 
 #[test]
+fn a_repository_that_was_moved_away_is_moved_back() {
+    type Act = fn(&Path);
+    let acts: [(&str, Act); 5] = [
+        ("renamed", |root| fs::rename(root.join(".git"), root.join("old")).unwrap()),
+        ("moved deeper", |root| {
+            fs::create_dir_all(root.join("x/y")).unwrap();
+            fs::rename(root.join(".git"), root.join("x/y/z")).unwrap();
+        }),
+        ("replaced by another", |root| {
+            fs::rename(root.join(".git"), root.join("old")).unwrap();
+            repository(&root.join(".git"));
+            write(root, ".git/hooks/pre-commit", "evil\n");
+        }),
+        ("replaced by a link", |root| {
+            fs::rename(root.join(".git"), root.join("old")).unwrap();
+            symlink("old", root.join(".git")).unwrap();
+        }),
+        ("moved and spoiled", |root| {
+            fs::rename(root.join(".git"), root.join("old")).unwrap();
+            write(root, "old/hooks/post-merge", "evil\n");
+        }),
+    ];
+    for (name, act) in acts {
+        let world = World::new();
+        let before = fs::metadata(world.root.join(".git")).unwrap();
+        let config = world.read(".git/config");
+        let findings = world.after(act);
+        let after = fs::symlink_metadata(world.root.join(".git"));
+        let inode = |found: &fs::Metadata| std::os::unix::fs::MetadataExt::ino(found);
+        assert_eq!(after.as_ref().ok().map(inode), Some(inode(&before)), "{name}: {findings:?}");
+        assert_eq!(world.read(".git/config"), config, "{name}");
+        assert!(!world.exists("old") && !world.exists(".git/hooks/post-merge"), "{name}");
+        let first = &findings[0];
+        assert_eq!(first.path, world.root.join(".git"), "{name}: {findings:?}");
+        assert!(matches!(first.action, Action::Restored(_)), "{name}: {findings:?}");
+    }
+    // A folder above that was renamed has taken it along, which is ordinary work.
+    let world = World::new();
+    let findings = world.after(|root| fs::rename(root.join("a"), root.join("b")).unwrap());
+    assert!(findings.is_empty() && world.exists("b/b/inner/.git/config"), "{findings:?}");
+}
+
+/// Whatever a command may change because a person named it, and nothing beside it.
+#[test]
+fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
+    for held in [Held::ByCheck, Held::ByMounts] {
+        let world = World::new();
+        let at = |path: &str| world.root.join(path);
+        let lifted = [".git/config", ".vscode/tasks.json", ".idea/run.xml", "CLAUDE.md"].map(at);
+        let mut survey = world.protection.survey_without(&lifted);
+        let read_only = world.names(&survey.read_only);
+        assert!(!read_only.iter().any(|path| path == ".git/config" || path == ".vscode"));
+        assert!(read_only.contains(&".git/hooks".to_owned()), "{read_only:?}");
+        assert!(world.names(&survey.pinned).contains(&".vscode".to_owned()));
+        survey.held_by(held);
+        write(&world.root, ".git/config", "[core]\n\tfsmonitor = mine\n");
+        write(&world.root, ".vscode/tasks.json", "[1]\n");
+        write(&world.root, ".vscode/settings.json", "{}\n");
+        write(&world.root, ".idea/run.xml", "<x/>\n");
+        write(&world.root, ".idea/other.xml", "<x/>\n");
+        write(&world.root, "CLAUDE.md", "new\n");
+        write(&world.root, "GEMINI.md", "new\n");
+        write(&world.root, ".git/hooks/post-merge", "new\n");
+        if held == Held::ByCheck {
+            write(&world.root, "AGENTS.md", "changed\n");
+        }
+        let findings = world.protection.check_after(survey);
+        let mut found: Vec<PathBuf> = findings.iter().map(|found| found.path.clone()).collect();
+        found.sort();
+        let mut expected = vec![".idea/other.xml", ".vscode/settings.json", "GEMINI.md"];
+        if held == Held::ByCheck {
+            expected.extend([".git/hooks/post-merge", "AGENTS.md"]);
+        }
+        expected.sort_unstable();
+        assert_eq!(world.names(&found), expected, "{held:?} {findings:?}");
+        assert!(world.read(".git/config").contains("fsmonitor"));
+        assert_eq!(world.read(".vscode/tasks.json"), "[1]\n");
+        assert_eq!(world.read(".idea/run.xml"), "<x/>\n");
+        assert_eq!(world.read("CLAUDE.md"), "new\n");
+        assert_eq!(world.read("AGENTS.md"), "the user's words\n");
+        assert!(!world.exists("GEMINI.md") && !world.exists(".idea/other.xml"));
+        // The next one is held as if nothing had been.
+        let findings = world.after(|root| {
+            write(root, ".git/config", "[core]\n\tfsmonitor = evil\n");
+            write(root, "CLAUDE.md", "evil\n");
+        });
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert!(world.read(".git/config").contains("mine"));
+        assert_eq!(world.read("CLAUDE.md"), "new\n");
+    }
+}
+
+/// A folder in which everything was looked at, and what a command makes of it.
+#[test]
+fn a_command_that_makes_too_much_to_look_at_is_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    fs::create_dir(root.join("src")).unwrap();
+    let protection =
+        Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
+            .unwrap();
+    let bounds = Bounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
+    let protection = Arc::new(protection.within(bounds));
+    // Behind more folders than are looked at, and fewer than are looked at then.
+    let survey = protection.survey();
+    assert!(survey.complete);
+    for number in 0..20 {
+        fs::create_dir(root.join(format!("a{number}"))).unwrap();
+    }
+    write(&root, "src/deep/.mcp.json", "{}");
+    let findings = protection.check_after(survey);
+    assert!(!root.join("src/deep/.mcp.json").exists(), "{findings:?}");
+    assert!(protection.is_complete());
+    // What was made is more than before, so it is not all looked at the next time.
+    let survey = protection.survey();
+    assert!(!survey.complete && !protection.is_complete());
+    protection.take_back(survey);
+    for number in 0..20 {
+        fs::remove_dir(root.join(format!("a{number}"))).unwrap();
+    }
+    // More than is looked at in any case.
+    let survey = protection.survey();
+    assert!(survey.complete && protection.is_complete());
+    for number in 0..100 {
+        fs::create_dir(root.join(format!("a{number}"))).unwrap();
+    }
+    let findings = protection.check_after(survey);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].what, What::TooMuch);
+    assert!(!protection.is_complete());
+}
+
+/// What nobody looked at before may be the user's.
+#[test]
+fn what_was_out_of_sight_is_not_taken_for_a_plant() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    for number in 0..20 {
+        fs::create_dir(root.join(format!("d{number}"))).unwrap();
+    }
+    repository(&root.join("d9/lib/.git"));
+    write(&root, "d9/lib/AGENTS.md", "the user's words\n");
+    let protection =
+        Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
+            .unwrap();
+    let bounds = Bounds { folders: 22, entries: 1000, time: Duration::from_mins(1) };
+    let protection = Arc::new(protection.within(bounds));
+    let survey = protection.survey();
+    assert!(!survey.complete);
+    // Now there is room for what was not seen.
+    for number in 10..20 {
+        fs::remove_dir(root.join(format!("d{number}"))).unwrap();
+    }
+    write(&root, ".mcp.json", "{}");
+    let findings = protection.check_after(survey);
+    assert!(!root.join(".mcp.json").exists(), "{findings:?}");
+    assert!(root.join("d9/lib/AGENTS.md").exists(), "{findings:?}");
+    assert!(root.join("d9/lib/.git/hooks").exists(), "{findings:?}");
+}
+
+#[test]
 fn credentials_of_the_home_folder_are_hidden_unless_the_user_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let base = folder.path().canonicalize().unwrap();

@@ -22,6 +22,41 @@ pub(super) type Attack = (&'static str, &'static [Step]);
 pub(super) const PLANTS: &[Attack] = &[
     ("a hook that is there", &[Run("echo evil >> .git/hooks/pre-commit")]),
     ("a new hook", &[Run("printf evil > .git/hooks/post-checkout")]),
+    (
+        "a hook, asked to be unprotected",
+        &[Call(
+            "bash",
+            r#"{"command":"echo evil >> .git/hooks/pre-commit","unprotect":[".git/hooks"]}"#,
+        )],
+    ),
+    (
+        "everything unprotected, in a harmless command",
+        &[
+            Call("bash", r#"{"command":"true","unprotect":[".git",".posse","AGENTS.md"]}"#),
+            Run("echo evil >> AGENTS.md; echo evil > .git/hooks/post-commit"),
+        ],
+    ),
+    (
+        "the workspace unprotected as a whole",
+        &[Call(
+            "bash",
+            r#"{"command":"echo evil > CLAUDE.md","unprotect":[".","{W}","{W}/..","/"]}"#,
+        )],
+    ),
+    (
+        "posse's own folder unprotected",
+        &[Call(
+            "bash",
+            r#"{"command":"echo evil > {P}/config/config.json","unprotect":["{P}/config"]}"#,
+        )],
+    ),
+    (
+        "a secret's name unprotected",
+        &[Call(
+            "bash",
+            r#"{"command":"echo evil > .env; echo evil > .mcp.json","unprotect":[".env",".mcp.json"]}"#,
+        )],
+    ),
     ("a hook made elsewhere", &[Run("echo evil > h; chmod +x h; mv h .git/hooks/pre-push")]),
     ("git's configuration", &[Run("git config core.fsmonitor ./evil.sh")]),
     ("git's configuration, raw", &[Run("printf '[core]\\nfsmonitor=evil\\n' >> .git/config")]),

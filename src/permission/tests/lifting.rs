@@ -1,0 +1,122 @@
+//! Commands that would not be held everywhere: only a person lets them, each time.
+
+use super::*;
+
+/// A command and what it would be free to touch besides.
+fn free(command: &str, besides: &[Operation]) -> Action {
+    let mut action = action(&format!("bash {command}"));
+    action.operations.extend(besides.iter().cloned());
+    action
+}
+
+fn write(relative: &str) -> Operation {
+    let path = format!("{ROOT}/{relative}");
+    Operation::Write { path, relative: relative.into(), root: ROOT.into() }
+}
+
+fn unseen() -> Operation {
+    Operation::Read { path: ROOT.into(), relative: ".".into(), root: ROOT.into() }
+}
+
+#[test]
+fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
+    let rules = [
+        r#"{"tool":"*","decision":"allow"}"#,
+        r#"{"tool":"bash","decision":"allow"}"#,
+        r#"{"tool":"bash","match":{"commandPrefix":"ls"},"decision":"allow"}"#,
+        r#"{"tool":"*","match":{"pathGlob":"**"},"decision":"allow"}"#,
+    ];
+    let grants = [
+        command_grant("ls").unwrap(),
+        grant(ROOT),
+        Grant { operation: "execute".into(), target: "ls".into(), scope: Scope::Global },
+    ];
+    let policies = [
+        policy(&rules),
+        policy(&[]),
+        with(PolicySettings {
+            sandbox_off_given: true,
+            sandbox: SandboxMode::Off,
+            ..PolicySettings::default()
+        }),
+    ];
+    // Without what it would be free to do, the first policy lets it run.
+    let plainly = policies[0].judge(&free("ls", &[]), &situation("build", &grants, Asking::Yes));
+    assert!(matches!(plainly, Verdict::Allow(_)), "{plainly:?}");
+    let cases: [&[Operation]; 5] = [
+        &[write(".git/config")],
+        &[write("AGENTS.md"), write(".vscode")],
+        &[unseen()],
+        &[write(".git/hooks"), unseen()],
+        // Nothing is held that needs no name of this kind; whoever lists it all the same is asked.
+        &[write("src/main.rs")],
+    ];
+    for policy in &policies {
+        for (asking, tier) in [Asking::Human, Asking::Yes, Asking::Nobody]
+            .into_iter()
+            .flat_map(|asking| ["full", "reduced", "none"].map(|tier| (asking, tier)))
+        {
+            for besides in cases {
+                let situation = Situation { tier, ..situation("build", &grants, asking) };
+                let verdict = policy.judge(&free("ls", besides), &situation);
+                let Verdict::Ask(question) = verdict else { panic!("{besides:?}: {verdict:?}") };
+                assert!(!question.yes_covers && question.grant.is_none());
+                assert!(question.rule.is_none());
+                assert_eq!(question.scopes, [Scope::Once]);
+            }
+        }
+    }
+}
+
+#[test]
+fn says_which_paths_and_why() {
+    let asked = |besides: &[Operation]| {
+        let situation = situation("build", &[], Asking::Human);
+        match policy(&[]).judge(&free("make", besides), &situation) {
+            Verdict::Ask(question) => question.reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    insta::assert_snapshot!(
+        [
+            asked(&[write(".git/config")]),
+            asked(&[write("AGENTS.md"), write("a\u{1b}[2J/.envrc")]),
+            asked(&[unseen()]),
+            asked(&[write(".mcp.json"), unseen()]),
+        ]
+        .join("\n"),
+        @r"
+    the command would be free to change .git/config, which decides what runs or steers later; it is asked about each time
+    the command would be free to change AGENTS.md, a\u{1b}[2J/.envrc, which decide what runs or steers later; it is asked about each time
+    /w has more folders than are looked at: what is protected or secret in the rest is not held against the command. Starting in a folder below narrows it
+    the command would be free to change .mcp.json, which decides what runs or steers later; it is asked about each time. /w has more folders than are looked at: what is protected or secret in the rest is not held against the command. Starting in a folder below narrows it
+    "
+    );
+}
+
+#[test]
+fn nobody_can_agree_to_what_is_denied() {
+    let read_only = PolicySettings { sandbox: SandboxMode::ReadOnly, ..PolicySettings::default() };
+    for (settings, agent, command, besides, rule) in [
+        (PolicySettings::default(), "build", "ls", write(".env"), "global-deny: secrets"),
+        (PolicySettings::default(), "build", "ls", write("own/grants"), "hard-deny: own"),
+        (PolicySettings::default(), "build", "rm -rf /", write(".git/config"), "hard-deny"),
+        (PolicySettings::default(), "plan", "ls", write(".git/config"), "agent plan"),
+        (PolicySettings::default(), "plan", "ls", unseen(), "agent plan"),
+        (read_only, "build", "ls", write(".git/config"), "sandbox.mode: read-only"),
+    ] {
+        let situation = situation(agent, &[], Asking::Human);
+        match with(settings).judge(&free(command, std::slice::from_ref(&besides)), &situation) {
+            Verdict::Deny { rule: by, .. } => assert!(by.starts_with(rule), "{besides:?}: {by}"),
+            other => panic!("{besides:?}: {other:?}"),
+        }
+    }
+    let outside = Operation::Write {
+        path: "/etc/profile".into(),
+        relative: "profile".into(),
+        root: "/etc".into(),
+    };
+    let situation = situation("build", &[], Asking::Human);
+    let verdict = policy(&[]).judge(&free("ls", &[outside]), &situation);
+    assert!(matches!(verdict, Verdict::Deny { .. }), "{verdict:?}");
+}

@@ -1,0 +1,211 @@
+//! When rules that were made ahead are as good as new ones, and when they are not.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::sandbox::plan::Backend;
+
+/// A home with something to hide in it, beside a workspace.
+struct Home {
+    folder: TempDir,
+    plan: Plan,
+}
+
+impl Home {
+    fn new() -> Home {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |below: &str| folder.path().canonicalize().unwrap().join(below);
+        for name in ["work", "state/tmp", "project", "notes"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        for (name, text) in [("secret", "hidden"), ("other", "shown"), ("work/file", "x")] {
+            fs::write(at(name), text).unwrap();
+        }
+        let plan = Plan {
+            tier: Tier::Reduced,
+            backend: Backend::Landlock,
+            writable: vec![at("state/tmp"), at("work")],
+            visible: vec![at("project")],
+            hidden: vec![at("secret"), at("state")],
+            network: false,
+            ..Plan::open()
+        };
+        Home { folder, plan }
+    }
+
+    fn at(&self, below: &str) -> PathBuf {
+        self.folder.path().canonicalize().unwrap().join(below)
+    }
+
+    /// The rules, for this folder alone: what others do beside it is none of a test's business.
+    fn ahead(&self) -> Made {
+        let seen = Some(Seen::begin(SIBLINGS_MAX));
+        make(Subject::of(&self.plan), seen, &self.at("")).unwrap()
+    }
+
+    /// Rules made when nothing has changed for long enough to know it.
+    fn made(&self) -> Made {
+        let begin = Instant::now();
+        loop {
+            let made = self.ahead();
+            if made.suit(&self.plan) {
+                return made;
+            }
+            assert!(begin.elapsed() < Duration::from_mins(1), "no moment without a change");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Everything that makes rules useless, each with the change that it is.
+#[test]
+fn a_change_of_what_was_looked_at_makes_them_useless() {
+    type Change = fn(&Home);
+    let changes: [(&str, Change); 12] = [
+        ("a file came", |home| fs::write(home.at("new"), "x").unwrap()),
+        ("a folder came", |home| fs::create_dir(home.at("new")).unwrap()),
+        ("a file went", |home| fs::remove_file(home.at("other")).unwrap()),
+        ("a file took the place of a hidden one", |home| {
+            fs::rename(home.at("other"), home.at("secret")).unwrap();
+        }),
+        ("a hidden file took the place of another", |home| {
+            fs::rename(home.at("secret"), home.at("other")).unwrap();
+        }),
+        ("the two changed places", |home| {
+            for (from, to) in [("secret", "x"), ("other", "secret"), ("x", "other")] {
+                fs::rename(home.at(from), home.at(to)).unwrap();
+            }
+        }),
+        ("a second name for a hidden file", |home| {
+            fs::hard_link(home.at("secret"), home.at("twin")).unwrap();
+        }),
+        ("a folder became a link", |home| {
+            fs::remove_dir(home.at("notes")).unwrap();
+            symlink(home.at("state"), home.at("notes")).unwrap();
+        }),
+        ("a folder may not be listed any more", |home| {
+            fs::set_permissions(home.folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        }),
+        ("the workspace is another folder", |home| {
+            fs::rename(home.at("work"), home.at("project/work")).unwrap();
+            fs::create_dir(home.at("work")).unwrap();
+        }),
+        ("what stays visible has gone", |home| fs::remove_dir(home.at("project")).unwrap()),
+        ("what is written has become a link", |home| {
+            fs::remove_dir(home.at("state/tmp")).unwrap();
+            symlink(home.at("notes"), home.at("state/tmp")).unwrap();
+        }),
+    ];
+    for (name, change) in changes {
+        let home = Home::new();
+        let made = home.made();
+        change(&home);
+        assert!(!made.suit(&home.plan), "{name}");
+    }
+}
+
+#[test]
+fn what_no_rule_depends_on_may_change() {
+    let home = Home::new();
+    let made = home.made();
+    fs::write(home.at("work/file"), "y").unwrap();
+    fs::write(home.at("work/new"), "y").unwrap();
+    fs::write(home.at("state/tmp/new"), "y").unwrap();
+    fs::write(home.at("notes/new"), "y").unwrap();
+    fs::write(home.at("secret"), "another").unwrap();
+    fs::write(home.at("other"), "another").unwrap();
+    assert!(made.suit(&home.plan));
+    assert_eq!(made.exposed, 0);
+}
+
+#[test]
+fn another_plan_needs_other_rules() {
+    let home = Home::new();
+    let made = home.made();
+    let plan = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = home.plan.clone();
+        change(&mut plan);
+        plan
+    };
+    let others = [
+        ("more is hidden", plan(&|plan| plan.hidden.push(home.at("notes")))),
+        ("less is hidden", plan(&|plan| drop(plan.hidden.remove(0)))),
+        ("something inside is a secret", plan(&|plan| plan.hidden.push(home.at("work/.env")))),
+        ("more is writable", plan(&|plan| plan.writable.push(home.at("notes")))),
+        ("less is writable", plan(&|plan| drop(plan.writable.pop()))),
+        ("more is visible", plan(&|plan| plan.visible.push(home.at("state")))),
+        ("the network", plan(&|plan| plan.network = true)),
+        ("the tier", plan(&|plan| plan.tier = Tier::Full)),
+    ];
+    for (name, other) in others {
+        assert_ne!(made.subject, Subject::of(&other), "{name}");
+        assert!(!made.suit(&other), "{name}");
+    }
+    // What only mounts and the look afterwards hold changes no rule.
+    let same = plan(&|plan| {
+        plan.read_only.push(home.at("work/.git/hooks"));
+        plan.pinned.push(home.at("work/.git"));
+        plan.processes_max = 7;
+    });
+    assert_eq!(made.subject, Subject::of(&same));
+}
+
+#[test]
+fn a_folder_that_has_just_changed_is_not_believed() {
+    let home = Home::new();
+    let mut seen = Seen::begin(SIBLINGS_MAX);
+    fs::write(home.at("new"), "x").unwrap();
+    seen.folder(&home.at(""));
+    seen.listed(seen::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
+    assert!(!seen.still_holds());
+}
+
+#[test]
+fn rules_that_were_not_made_ahead_are_never_used_later() {
+    let home = Home::new();
+    assert!(!make_now(&home.plan).unwrap().suit(&home.plan));
+}
+
+/// Whoever changes a folder while rules are made from it is noticed, also if they undo it.
+#[test]
+fn a_change_in_the_middle_of_it_is_noticed() {
+    let home = Home::new();
+    home.made();
+    let (other, moved) = (home.at("other"), home.at("moved"));
+    let there_and_back = || {
+        fs::rename(&other, &moved).unwrap();
+        fs::rename(&moved, &other).unwrap();
+    };
+    let list = |seen: &mut Seen| {
+        seen.listed(seen::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
+    };
+    let mut before = Seen::begin(SIBLINGS_MAX);
+    before.folder(&home.at(""));
+    there_and_back();
+    list(&mut before);
+    assert!(!before.still_holds());
+    home.made();
+    let mut after = Seen::begin(SIBLINGS_MAX);
+    after.folder(&home.at(""));
+    list(&mut after);
+    assert!(after.still_holds());
+    there_and_back();
+    assert!(!after.still_holds());
+}
+
+#[test]
+fn a_folder_with_too_much_in_it_is_compared_as_far_as_it_was_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["a", "b", "c"] {
+        fs::write(at(name), "").unwrap();
+    }
+    let list = |max| seen::list(folder.path(), max).unwrap().unwrap().len();
+    assert_eq!((list(1), list(2), list(3), list(9)), (2, 3, 3, 3));
+    assert!(seen::list(Path::new("/no/such/folder"), 3).unwrap().is_none());
+}
