@@ -32,6 +32,9 @@ mod files;
 mod provider_faults;
 // What is kept of a run that does not come to its end.
 mod journal;
+// Who may open it, and journals of other versions.
+mod journal_lock;
+mod journal_versions;
 // Stopping from outside.
 mod signals;
 

@@ -9,7 +9,7 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{Ending, Queued, ended_event};
 use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Fact};
-use crate::mailbox::{Handled, Line, Started, beside, panic_text};
+use crate::mailbox::{Handled, Line, Started, beside, panic_text, tell};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
@@ -41,6 +41,13 @@ impl<M: ractor::Message> Supervised<M> {
         Line::new(self.incarnations.subscribe())
     }
 
+    /// Tells the one that lives now, if one does.
+    pub(super) fn tell(&self, message: impl FnOnce() -> M) {
+        if let Some(actor) = &*self.incarnations.borrow() {
+            tell(actor, message());
+        }
+    }
+
     pub(super) fn is(&self, id: ActorId) -> bool {
         self.incarnations.borrow().as_ref().is_some_and(|actor| actor.get_id() == id)
     }
@@ -61,6 +68,7 @@ impl RootSession {
             clock: Arc::clone(&self.ports.clock),
             feed: self.feed.clone(),
             outbox: Arc::clone(&self.outbox),
+            patience: self.settings.limits.patience,
             fail: self.settings.fail.clone(),
         };
         let actor = TranscriptWriter::new(args);
