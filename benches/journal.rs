@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 #![expect(clippy::cast_precision_loss, reason = "rates for people")]
+#![expect(clippy::disallowed_types, reason = "the process that is measured is this program again")]
 
 #[path = "support/resume.rs"]
 mod resume;

@@ -37,7 +37,7 @@ impl SessionLock {
     /// Takes the lock of the session in `dir`, or names who has it. A session that was there
     /// before may lie on a file system that hangs: that is an error after `ANSWER_MAX`.
     pub(crate) fn take(dir: &Path) -> Result<SessionLock, JournalError> {
-        SessionLock::take_before(dir, ANSWER_MAX, SessionLock::take_now)
+        SessionLock::take_before(dir, ANSWER_MAX, |dir| SessionLock::take_now(&dir))
     }
 
     fn take_before(
@@ -74,10 +74,10 @@ impl SessionLock {
 
     /// Takes the lock of a session that nobody else can know of yet.
     pub(crate) fn take_new(dir: &Path) -> Result<SessionLock, JournalError> {
-        SessionLock::take_now(dir.to_owned())
+        SessionLock::take_now(dir)
     }
 
-    fn take_now(dir: PathBuf) -> Result<SessionLock, JournalError> {
+    fn take_now(dir: &Path) -> Result<SessionLock, JournalError> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -225,7 +225,7 @@ mod tests {
         let start = std::time::Instant::now();
         let answer = SessionLock::take_before(dir.path(), ANSWER_MAX, move |dir| {
             held.recv().ok();
-            SessionLock::take_now(dir)
+            SessionLock::take_now(&dir)
         });
         assert!(matches!(answer, Err(JournalError::Write { .. })), "{answer:?}");
         // 160 ms by itself; the rest is for a machine that is busy.

@@ -193,6 +193,7 @@ fn beside<T: Send + 'static>(
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "made for `map_err`")]
 fn disk_error(source: io::Error) -> JournalError {
     writer::io_error(&source)
 }

@@ -19,6 +19,9 @@ pub(crate) enum ReadError {
     Journal(io::Error),
 }
 
+/// Whoever is told of every line, of its head and its place.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>;
+
 /// Why a walk ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
@@ -54,11 +57,7 @@ pub(crate) fn beginning(id: &str) -> Mark {
 }
 
 /// Calls `each` with every line from `from` on, its head, and its place.
-pub(crate) fn walk(
-    dir: &Path,
-    from: Mark,
-    each: &mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>,
-) -> Result<Walked, ReadError> {
+pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, ReadError> {
     let gap = closed_segments(dir).map_err(ReadError::Journal)?.gap_after();
     let mut walked = Walked {
         stop: Stop::End,
@@ -105,11 +104,7 @@ pub(crate) fn walk(
     }
 }
 
-fn read_file(
-    file: File,
-    walked: &mut Walked,
-    each: &mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>,
-) -> Result<Stop, ReadError> {
+fn read_file(file: File, walked: &mut Walked, each: Each<'_>) -> Result<Stop, ReadError> {
     let Mark { record, offset, chain, segment } = walked.end;
     let mut scanner = Scanner::new(file, chain, Some(record), offset);
     loop {

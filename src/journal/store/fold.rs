@@ -52,15 +52,14 @@ impl Shared {
             Some(checkpoint) => self.fold_after(checkpoint)?,
             None => None,
         };
-        let (fold, scanned) = match tried {
-            Some(folded) => folded,
-            None => {
-                let mut fold = Fold::new(self.session.as_str());
-                let start = beginning(self.session.as_str());
-                self.last_start()?;
-                let scanned = self.scan(start, &mut |line, head, _| fold.push(line, head))?;
-                (fold, scanned)
-            }
+        let (fold, scanned) = if let Some(folded) = tried {
+            folded
+        } else {
+            let mut fold = Fold::new(self.session.as_str());
+            let start = beginning(self.session.as_str());
+            self.last_start()?;
+            let scanned = self.scan(start, &mut |line, head, _| fold.push(line, head))?;
+            (fold, scanned)
         };
         let found = self.settle(&mut turn, scanned)?;
         if fold.bytes >= self.checkpoint_bytes {

@@ -21,15 +21,12 @@ use crate::journal::segments::{
 };
 use crate::journal::store::fold::advance;
 use crate::journal::store::{FileAppender, Running, Shared, disk_error};
-use crate::journal::walk::{ReadError, Stop, Walked, beginning, walk};
+use crate::journal::walk::{Each, ReadError, Stop, Walked, beginning, walk};
 use crate::journal::writer::disk::{ActiveFile, NextDisk};
 use crate::journal::writer::{NEXT, Queue, Tail, Turn, lock};
 
 /// Ids of the last records that are remembered, to recognise one that is sent again.
 pub(super) const RECENT_IDS: usize = 1024;
-
-/// Whoever is told about every record while the journal is checked.
-pub(super) type Each<'a> = &'a mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>;
 
 /// What a walk over the journal found.
 pub(super) struct Scanned {

@@ -2,6 +2,8 @@
 //!
 //! The process is this test program again, told by its environment what to do.
 
+#![expect(clippy::disallowed_types, reason = "real processes are killed")]
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -17,7 +19,6 @@ const CHILD: &str = "journal::store::tests::killing::child_of_a_test";
 const RECORDS: u64 = 400;
 
 #[expect(clippy::print_stdout, reason = "the parent reads it")]
-#[expect(clippy::disallowed_types, reason = "a test of real processes")]
 /// Not a test by itself: without its environment it does nothing.
 #[tokio::test]
 async fn child_of_a_test() {
@@ -49,7 +50,6 @@ async fn child_of_a_test() {
     }
 }
 
-#[expect(clippy::disallowed_types, reason = "a test of real processes")]
 fn start(dir: &Path, step: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", CHILD, "--nocapture", "--test-threads=1"])
