@@ -1,10 +1,14 @@
 //! How fast records are kept and checked, beside what the disk and the hash alone take.
 //!
-//! `cargo bench --bench journal`. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench journal`, and `cargo bench --bench journal -- resume` for what it takes to
+//! go on with long sessions. Ends with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 #![expect(clippy::cast_precision_loss, reason = "rates for people")]
+#![expect(clippy::disallowed_types, reason = "the process that is measured is this program again")]
 
+#[path = "support/resume.rs"]
+mod resume;
 #[path = "support/table.rs"]
 mod table;
 
@@ -37,6 +41,13 @@ const RECORDS: u32 = 100_000;
 const BATCH: u32 = 64;
 
 fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["resume", ..] => return resume::main(),
+        [resume::CHILD, dir] => return resume::child(Path::new(dir)),
+        _ => (),
+    }
     let dir = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut good = true;

@@ -1,7 +1,8 @@
 //! Where sessions are kept: `session.jsonl` with its hash chain, segments and repair, and what
 //! `posse sessions` shows of it.
 //!
-//! The journal is the truth. Nothing here keeps an index on disk, so nothing can disagree with it.
+//! The journal is the truth. The one thing beside it that says what is in it, the checkpoint, is
+//! believed only where the hash chain proves that it belongs there.
 
 pub mod commands;
 pub mod cost;
@@ -9,6 +10,7 @@ pub mod export;
 pub mod remove;
 pub mod state;
 
+mod checkpoint;
 mod format;
 mod lock;
 mod memory;
@@ -16,15 +18,18 @@ mod read;
 mod scan;
 mod segments;
 mod standing;
+mod steps;
 mod store;
 mod summary;
 mod transcript;
 mod verify;
+mod walk;
 mod writer;
 
 pub use memory::MemoryJournal;
 pub use read::{replayed, whole_session};
+pub use scan::Damage;
 pub use state::{StateDir, new_session_id};
-pub use store::FileJournal;
+pub use store::{FileJournal, Folded};
 pub use summary::{SessionState, SessionSummary};
 pub use verify::{Problem, Verified, verify_session};

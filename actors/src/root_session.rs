@@ -417,6 +417,9 @@ impl RootSession {
             return;
         }
         state.ending = Some((ending, vec![done]));
+        // Whoever wants to leave does not wait for a disk without room.
+        self.outbox.hurry();
+        state.writer.tell(|| transcript_writer::Msg::Wake);
         if state.main.is_some() {
             self.stop(me, Ending::Interrupted, state);
         } else {

@@ -3,19 +3,24 @@
 //! What senders record lies in the `Outbox` until the journal has it, so a crash of this actor
 //! loses nothing: its successor opens the journal again, sees what arrived, and submits the rest.
 //! Nothing here waits for a disk.
+//!
+//! A disk without room is waited for: what was recorded stays in the outbox, nothing new begins,
+//! and every `PROBE` it is tried again, for as long as the session has patience.
 
 mod outbox;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 
-use crate::event::Feed;
+use crate::event::{Event, Fact, Feed};
 use crate::mailbox::{Beside, Handled, Report, Started, beside, panic_text};
 use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, Opened};
+use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 
-pub(crate) use outbox::{Outbox, Transcript, Unrecorded};
+pub(crate) use outbox::{Outbox, Room, Transcript, Unrecorded};
 
 /// What every incarnation of the writer is started with.
 #[derive(Clone)]
@@ -24,8 +29,13 @@ pub(crate) struct Args {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) feed: Feed,
     pub(crate) outbox: Arc<Outbox>,
+    /// How long a disk without room is waited for.
+    pub(crate) patience: Duration,
     pub(crate) fail: FailPoints,
 }
+
+/// How often a disk without room is looked at.
+pub(crate) const PROBE: Duration = Duration::from_secs(2);
 
 pub(crate) enum Msg {
     /// Something lies in the outbox.
@@ -34,6 +44,8 @@ pub(crate) enum Msg {
     Committed(usize, Result<Committed, JournalError>),
     /// Report when everything that lies in the outbox is in the journal.
     Drain(Report<()>),
+    /// It is time to look whether there is room again.
+    Probe,
 }
 
 impl Msg {
@@ -43,6 +55,7 @@ impl Msg {
             Msg::Opened(_) => "Opened",
             Msg::Committed(..) => "Committed",
             Msg::Drain(_) => "Drain",
+            Msg::Probe => "Probe",
         }
     }
 }
@@ -55,7 +68,9 @@ pub(crate) struct State {
     journal: Option<Box<dyn crate::ports::Journal>>,
     last_record: u64,
     draining: Vec<Report<()>>,
-    _opening: Beside,
+    opening: Option<Beside>,
+    /// The wait for the next look at the disk.
+    probe: Option<Beside>,
 }
 
 impl TranscriptWriter {
@@ -71,22 +86,33 @@ impl Actor for TranscriptWriter {
 
     async fn pre_start(&self, me: ActorRef<Msg>, (): ()) -> Started<State> {
         // A store that panics while it opens is a crash like any other, not a failure to start.
-        let store = Arc::clone(&self.args.store);
-        let opening = beside(&me, async move { store.open().await }, Msg::Opened);
-        Ok(State { journal: None, last_record: 0, draining: Vec::new(), _opening: opening })
+        let opening = Some(self.open(&me));
+        Ok(State { journal: None, last_record: 0, draining: Vec::new(), opening, probe: None })
     }
 
     async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
         self.args.fail.hit("TranscriptWriter", msg.kind());
         match msg {
-            Msg::Wake => self.submit(&me, state),
+            Msg::Wake if state.journal.is_none() && self.args.outbox.is_out_of_patience() => {
+                return Err("there is no room for the journal".into());
+            }
+            Msg::Wake => {
+                self.submit(&me, state);
+            }
+            Msg::Probe => self.probe(&me, state),
             Msg::Opened(Ok(Ok(opened))) => self.opened(&me, opened, state),
             Msg::Opened(Err(died)) => return Err(panic_text(died).into()),
+            Msg::Opened(Ok(Err(JournalError::Full { source })))
+            | Msg::Committed(_, Err(JournalError::Full { source })) => {
+                self.wait_for_room(&me, &source.to_string(), state)?;
+            }
             // The journal is in doubt. The successor opens it again and sees what arrived.
             Msg::Opened(Ok(Err(error))) | Msg::Committed(_, Err(error)) => {
                 return Err(Box::new(error));
             }
-            Msg::Committed(entries, Ok(committed)) => self.committed(entries, committed, state),
+            Msg::Committed(entries, Ok(committed)) => {
+                self.committed(&me, entries, committed, state);
+            }
             Msg::Drain(report) => state.draining.push(report),
         }
         if state.journal.is_some() && self.args.outbox.is_empty() {
@@ -102,6 +128,7 @@ impl TranscriptWriter {
     fn opened(&self, me: &ActorRef<Msg>, opened: Opened, state: &mut State) {
         state.last_record = opened.last_record;
         state.journal = Some(opened.journal);
+        state.opening = None;
         let arrived = self.args.outbox.reconcile(&opened.recent_ids, opened.last_record);
         for fact in arrived {
             fact.announce(&self.args.feed);
@@ -109,17 +136,20 @@ impl TranscriptWriter {
         if let Some(message) = opened.repaired {
             self.args.outbox.warn(message, self.args.clock.wall_ms());
         }
-        self.submit(me, state);
+        if !self.submit(me, state) && self.args.outbox.lacks_room() {
+            self.probe(me, state);
+        }
     }
 
-    fn submit(&self, me: &ActorRef<Msg>, state: &mut State) {
-        let Some(journal) = &state.journal else { return };
+    /// Hands what is ready to the journal, and says whether that was anything.
+    fn submit(&self, me: &ActorRef<Msg>, state: &mut State) -> bool {
+        let Some(journal) = &state.journal else { return false };
         let ready = self.args.outbox.take_ready(&mut state.last_record);
         for fact in ready.passing {
             self.args.feed.publish(fact);
         }
         if ready.entries == 0 {
-            return;
+            return false;
         }
         let me = me.clone();
         let entries = ready.entries;
@@ -130,12 +160,97 @@ impl TranscriptWriter {
                 me.cast(Msg::Committed(entries, result)).ok();
             }),
         });
+        true
     }
 
-    fn committed(&self, entries: usize, committed: Committed, state: &State) {
+    fn committed(
+        &self,
+        me: &ActorRef<Msg>,
+        entries: usize,
+        committed: Committed,
+        state: &mut State,
+    ) {
         debug_assert!(committed.last_record <= state.last_record, "the journal ran ahead");
         for fact in self.args.outbox.committed(entries) {
             fact.announce(&self.args.feed);
         }
+        if !committed.scarce {
+            state.probe = None;
+            if self.args.outbox.set_room(Room::Enough) {
+                self.tell("there is room for the journal again".to_owned());
+            }
+            return;
+        }
+        let now = self.args.clock.monotonic();
+        if self.args.outbox.set_room(Room::Scarce { since: now }) {
+            self.tell(format!(
+                "there is hardly any room left for the journal: what is under way goes on, and \
+                 nothing new begins until there is (looked at every {} s)",
+                PROBE.as_secs()
+            ));
+        }
+        if self.args.outbox.has_waited(now, self.args.patience) {
+            self.args.outbox.refuse("there is hardly any room left".to_owned());
+        }
+        state.probe = Some(self.later(me));
+    }
+
+    /// Opens the journal again after a while; what was recorded waits in the outbox. An error says
+    /// that it was waited long enough.
+    fn wait_for_room(&self, me: &ActorRef<Msg>, cause: &str, state: &mut State) -> Handled {
+        state.journal = None;
+        state.opening = None;
+        let now = self.args.clock.monotonic();
+        let first = self.args.outbox.set_room(Room::None { since: now });
+        if self.args.outbox.has_waited(now, self.args.patience) {
+            return Err(format!("there is no room for the journal: {cause}").into());
+        }
+        if first {
+            self.tell(format!(
+                "there is no room for the journal ({cause}): nothing new begins, and what is under \
+                 way is kept until there is (tried again every {} s)",
+                PROBE.as_secs()
+            ));
+        }
+        state.probe = Some(self.later(me));
+        Ok(())
+    }
+
+    /// Looks whether there is room: opens the journal, or submits nothing to an open one.
+    fn probe(&self, me: &ActorRef<Msg>, state: &mut State) {
+        state.probe = None;
+        let Some(journal) = &state.journal else {
+            if state.opening.is_none() {
+                state.opening = Some(self.open(me));
+            }
+            return;
+        };
+        let me = me.clone();
+        journal.submit(JournalBatch {
+            records: Vec::new(),
+            durability: Durability::Written,
+            done: Box::new(move |result| {
+                me.cast(Msg::Committed(0, result)).ok();
+            }),
+        });
+    }
+
+    fn open(&self, me: &ActorRef<Msg>) -> Beside {
+        let store = Arc::clone(&self.args.store);
+        beside(me, async move { store.open().await }, Msg::Opened)
+    }
+
+    fn later(&self, me: &ActorRef<Msg>) -> Beside {
+        beside(me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
+    }
+
+    /// One line for whoever watches. It is not a record: there is no room for those.
+    fn tell(&self, message: String) {
+        self.args.feed.publish(Fact::Passing {
+            ts: self.args.clock.wall_ms(),
+            session_id: self.args.outbox.session_id().clone(),
+            origin: None,
+            event: Event::Warning { message },
+        });
     }
 }

@@ -1,5 +1,7 @@
 //! `posse sessions list`, `show` and `verify`: text for people, JSON for programs.
 
+mod progress;
+
 use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
@@ -8,14 +10,17 @@ use posse_actors::record::Replay;
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
-use crate::journal::read::{self, ReadError};
+use crate::journal::read;
 use crate::journal::scan::parse;
 use crate::journal::segments::ACTIVE;
 use crate::journal::standing::standing;
 use crate::journal::state::{Found, StateDir, Within};
 use crate::journal::summary::{SessionState, SessionSummary};
 use crate::journal::transcript::{Transcript, counted, local};
-use crate::journal::verify::{Verified, verify_session};
+use crate::journal::verify::{Verified, verify_telling};
+use crate::journal::walk::ReadError;
+
+use progress::Progress;
 
 /// How the answer should look.
 #[derive(Debug, Clone)]
@@ -91,11 +96,15 @@ pub fn verify(
     };
     let mut checked = Vec::new();
     let mut sound = true;
+    let mut progress = Progress::new();
     for found in sessions {
-        let verified = verify_session(&found.dir, &found.id).map_err(|error| error.to_string());
+        let mut tell = |bytes| progress.tell(&found.id, bytes);
+        let verified = verify_telling(&found.dir, &found.id, &mut tell);
+        let verified = verified.map_err(|error| error.to_string());
         sound &= verified.as_ref().is_ok_and(Verified::is_sound);
         checked.push(Checked { id: found.id, verified });
     }
+    drop(progress);
     let written = if view.json {
         write_json(&checked, out)
     } else if checked.is_empty() {
@@ -226,6 +235,7 @@ fn verified_text(verified: &Verified) -> String {
     if let Some(problem) = &verified.problem {
         let (what, file) = (printable(&problem.what), printable(&problem.file));
         text.extend(["; then ", &what]);
+        text += &[", where record ", &problem.record.to_string(), " belongs"].concat();
         if problem.line > 0 {
             text += &[
                 ", ",

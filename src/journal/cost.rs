@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::commands::{View, damaged, ended, unreadable};
-use crate::journal::read::{self, ReadError};
+use crate::journal::read;
 use crate::journal::scan::parse;
 use crate::journal::state::{StateDir, Within};
+use crate::journal::walk::ReadError;
 
 const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
 

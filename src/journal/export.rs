@@ -19,9 +19,10 @@ use jiff::tz::TimeZone;
 use crate::failure::{Exit, Failure};
 use crate::journal::commands::{damaged, ended, unreadable};
 use crate::journal::export::story::Story;
-use crate::journal::read::{self, ReadError};
+use crate::journal::read;
 use crate::journal::scan::parse;
 use crate::journal::state::{StateDir, Within};
+use crate::journal::walk::ReadError;
 
 /// What kind of document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -35,6 +35,11 @@ impl Chain {
         Chain::of(Sha256::new().chain_update(self.0).chain_update(body))
     }
 
+    /// The hash that these hex digits are.
+    pub(crate) fn parse(text: &str) -> Option<Chain> {
+        text.as_bytes().try_into().ok().map(Chain)
+    }
+
     /// The hash as hex digits.
     pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
@@ -79,11 +84,16 @@ pub(crate) fn append_line(
             format!("a record of more than {} MiB", LINE_BYTES_MAX >> 20),
         ));
     }
+    Ok(append_hash(buffer, start, chain))
+}
+
+/// Ends the line that begins at `start` with the hash that continues `chain`.
+pub(crate) fn append_hash(buffer: &mut Vec<u8>, start: usize, chain: &Chain) -> Chain {
     let next = chain.next(&buffer[start..]);
     buffer.extend_from_slice(OPENING);
     buffer.extend_from_slice(&next.0);
     buffer.extend_from_slice(CLOSING);
-    Ok(next)
+    next
 }
 
 /// Divides a line, newline included, into what is hashed and the hash it claims.

@@ -1,24 +1,31 @@
 //! The lock of a session: one process owns it, and the kernel forgets it with that process.
 //!
 //! The text in the file only names the owner; whether there is one is known by the lock alone,
-//! so what a killed process left behind is harmless.
+//! so what a killed process left behind is harmless. A name counts only while the process lives
+//! that wrote it: the same id, boot and moment of start.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, gettid};
 use posse_actors::ports::JournalError;
 
 const NAME: &str = "lock";
 /// Who only looks whether a session runs holds the lock for a moment: try again that often.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(5);
+/// A file system that does not answer for so long is taken for one that hangs.
+const ANSWER_MAX: Duration = Duration::from_millis(120);
+/// And if it is not seen to run in so many looks.
+const LOOKS: u32 = 20;
+const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Held until it is dropped.
 #[derive(Debug)]
@@ -27,8 +34,50 @@ pub(crate) struct SessionLock {
 }
 
 impl SessionLock {
-    /// Takes the lock of the session in `dir`, or names who has it.
+    /// Takes the lock of the session in `dir`, or names who has it. A session that was there
+    /// before may lie on a file system that hangs: that is an error after `ANSWER_MAX`.
     pub(crate) fn take(dir: &Path) -> Result<SessionLock, JournalError> {
+        SessionLock::take_before(dir, ANSWER_MAX, |dir| SessionLock::take_now(&dir))
+    }
+
+    fn take_before(
+        dir: &Path,
+        answer_max: Duration,
+        take: impl FnOnce(PathBuf) -> Result<SessionLock, JournalError> + Send + 'static,
+    ) -> Result<SessionLock, JournalError> {
+        let dir = dir.to_owned();
+        let (sender, receiver) = sync_channel(1);
+        let (name_thread, thread) = sync_channel(1);
+        let spawned =
+            std::thread::Builder::new().name("posse-journal-lock".to_owned()).spawn(move || {
+                name_thread.send(gettid()).ok();
+                // Whoever has stopped waiting drops the lock with the answer.
+                sender.send(take(dir)).ok();
+            });
+        if let Err(source) = spawned {
+            return Err(JournalError::Write { source: source.into() });
+        }
+        let Ok(thread) = thread.recv() else { return Err(JournalError::Closed) };
+        loop {
+            match receiver.recv_timeout(answer_max) {
+                Ok(taken) => return taken,
+                Err(RecvTimeoutError::Disconnected) => return Err(JournalError::Closed),
+                Err(RecvTimeoutError::Timeout) if hangs(thread) => {
+                    return Err(JournalError::Write {
+                        source: "the file system of the state directory does not answer".into(),
+                    });
+                }
+                Err(RecvTimeoutError::Timeout) => (),
+            }
+        }
+    }
+
+    /// Takes the lock of a session that nobody else can know of yet.
+    pub(crate) fn take_new(dir: &Path) -> Result<SessionLock, JournalError> {
+        SessionLock::take_now(dir)
+    }
+
+    fn take_now(dir: &Path) -> Result<SessionLock, JournalError> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -37,7 +86,7 @@ impl SessionLock {
             .mode(0o600)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(dir.join(NAME))
-            .map_err(|source| JournalError::Write { source: source.into() })?;
+            .map_err(|source| crate::journal::writer::io_error(&source))?;
         let mut attempt = 1;
         loop {
             match file.try_lock() {
@@ -62,6 +111,18 @@ impl SessionLock {
     }
 }
 
+/// Whether a thread of ours waits for something, and not only for its turn on a busy machine.
+fn hangs(thread: Pid) -> bool {
+    let path = format!("/proc/self/task/{thread}/stat");
+    (0..LOOKS).all(|_| {
+        std::thread::sleep(LOOK_PAUSE);
+        // The state stands behind the name, which is in brackets.
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let state = text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        matches!(state, Some('D' | 'S'))
+    })
+}
+
 /// Whether some process owns the session in `dir`.
 pub(crate) fn is_held(dir: &Path) -> bool {
     held_by(dir).is_some()
@@ -77,7 +138,17 @@ pub(crate) fn held_by(dir: &Path) -> Option<String> {
 }
 
 fn signature() -> String {
-    format!("pid {}\nboot {}\n", std::process::id(), boot_id())
+    let pid = std::process::id();
+    let start = start_of(pid).unwrap_or_default();
+    format!("pid {pid}\nboot {}\nstart {start}\n", boot_id())
+}
+
+/// When a process was started, in ticks since the boot, where the system tells: ids are used again.
+fn start_of(pid: u32) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is a name in brackets, which may hold anything; this is the 22nd.
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_whitespace().nth(19).map(str::to_owned)
 }
 
 /// Differs after each boot, where the system tells; process ids repeat.
@@ -99,7 +170,12 @@ fn owner(file: &mut File) -> String {
         return unknown;
     };
     let gone = kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
-    if gone || field("boot ").is_some_and(|boot| boot != boot_id()) {
+    let start = start_of(pid.unsigned_abs());
+    let another = |claimed: &str| start.as_ref().is_some_and(|start| start != claimed);
+    if gone
+        || field("boot ").is_some_and(|boot| boot != boot_id())
+        || field("start ").is_some_and(another)
+    {
         return unknown;
     }
     format!("process {pid}")
@@ -125,6 +201,46 @@ mod tests {
         assert!(start.elapsed() < Duration::from_millis(200));
         drop(lock);
         assert!(!is_held(dir.path()));
+        SessionLock::take(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn does_not_name_a_process_that_has_the_id_of_the_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let _lock = SessionLock::take(dir.path()).unwrap();
+        let named = || match SessionLock::take(dir.path()) {
+            Err(JournalError::Locked { owner }) => owner,
+            other => panic!("{other:?}"),
+        };
+        let ours = format!("process {}", std::process::id());
+        assert_eq!(named(), ours);
+        let text = std::fs::read_to_string(dir.path().join(NAME)).unwrap();
+        let start = start_of(std::process::id()).unwrap();
+        for (from, to) in [(start, "1".to_owned()), (boot_id(), "0".to_owned())] {
+            std::fs::write(dir.path().join(NAME), text.replace(&from, &to)).unwrap();
+            assert_eq!(named(), "a process that left no name");
+        }
+    }
+
+    #[test]
+    fn gives_up_on_a_file_system_that_hangs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (release, held) = sync_channel::<()>(0);
+        let start = std::time::Instant::now();
+        let answer = SessionLock::take_before(dir.path(), ANSWER_MAX, move |dir| {
+            held.recv().ok();
+            SessionLock::take_now(&dir)
+        });
+        assert!(matches!(answer, Err(JournalError::Write { .. })), "{answer:?}");
+        // 160 ms by itself; the rest is for a machine that is busy.
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        // The late answer finds nobody and frees what it took.
+        release.send(()).unwrap();
+        let start = std::time::Instant::now();
+        while is_held(dir.path()) || !dir.path().join(NAME).exists() {
+            assert!(start.elapsed() < Duration::from_secs(10));
+            std::thread::sleep(PAUSE);
+        }
         SessionLock::take(dir.path()).unwrap();
     }
 

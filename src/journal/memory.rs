@@ -114,7 +114,7 @@ impl Journal for MemoryAppender {
         } else {
             Err(JournalError::Closed)
         };
-        let committed = result.map(|()| Committed { last_record: kept.last() });
+        let committed = result.map(|()| Committed { last_record: kept.last(), scarce: false });
         drop(kept);
         (batch.done)(committed);
     }

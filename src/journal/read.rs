@@ -7,22 +7,13 @@ use posse_actors::record::{Replay, Replayed};
 
 use crate::failure::Failure;
 use crate::journal::commands::{damaged, unreadable};
-use crate::journal::format::{Chain, Head};
-use crate::journal::scan::{Scanner, Step, open_to_read, parse};
-use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
+use crate::journal::format::Head;
+use crate::journal::scan::parse;
 use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::walk::{ReadError, Stop, beginning, walk};
 
 /// Bytes of journal that are read into memory at once.
 const BYTES_MAX: usize = 512 << 20;
-
-/// Why reading stopped before its time.
-#[derive(Debug)]
-pub(crate) enum ReadError {
-    /// Whoever is told about the records cannot take them.
-    Out(io::Error),
-    /// The journal cannot be read.
-    Journal(io::Error),
-}
 
 /// Calls `each` with every line and its head. What stops it before the end of the journal, such
 /// as damage, is returned as a text.
@@ -30,35 +21,19 @@ pub(crate) fn records(
     found: &Found,
     each: &mut dyn FnMut(&[u8], Head) -> io::Result<()>,
 ) -> Result<Option<String>, ReadError> {
-    let closed = match closed_segments(&found.dir).map_err(ReadError::Journal)? {
-        Ok(closed) => closed,
-        Err(gap) => return Ok(Some(gap)),
-    };
-    let mut chain = Chain::start(&found.id);
-    let mut expected = Some(1);
-    for name in (1..=closed).map(closed_name).chain([ACTIVE.to_owned()]) {
-        let file = match open_to_read(&found.dir.join(&name)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-            Err(error) => return Err(ReadError::Journal(error)),
-        };
-        let mut scanner = Scanner::new(file, chain, expected, 0);
-        loop {
-            match scanner.step().map_err(ReadError::Journal)? {
-                Step::Record(head) => each(scanner.line(), head).map_err(ReadError::Out)?,
-                // The line that a process writes, or wrote when it was killed.
-                Step::End | Step::Torn => break,
-                Step::Newer(version) => {
-                    return Ok(Some(format!(
-                        "a later version of posse wrote the rest (format {version})"
-                    )));
-                }
-                Step::Damaged(what) => return Ok(Some(format!("the journal is damaged: {what}"))),
-            }
+    let walked = walk(&found.dir, beginning(&found.id), &mut |line, head, _| each(line, head))?;
+    let (after, at) = (walked.end.record - 1, walked.end.offset);
+    Ok(match walked.stop {
+        // The line that a process writes, or wrote when it was killed.
+        Stop::End | Stop::Torn => None,
+        Stop::Newer(version) => {
+            Some(format!("a later version of posse wrote the rest (format {version})"))
         }
-        (chain, expected) = (scanner.chain(), scanner.expected());
-    }
-    Ok(None)
+        Stop::Damaged(damage) => Some(format!(
+            "the journal is damaged: {damage}, after record {after}, in {} at byte {at}",
+            walked.file
+        )),
+    })
 }
 
 /// What the records of a session say, up to the last that the chain proves; and what stops the

@@ -29,7 +29,98 @@ pub(crate) enum Step {
     /// A later version wrote this line.
     Newer(u32),
     /// Something that no version writes here.
-    Damaged(String),
+    Damaged(Damage),
+}
+
+/// What is wrong with a line, or with the file it should be in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Damage {
+    /// A record whose bytes are not those that its hash was made of.
+    Hash,
+    /// Something that is no record.
+    NoRecord,
+    /// Zeros where a line belongs.
+    Zeros,
+    /// A line that ends in CR LF: something took the journal for text.
+    CarriageReturn,
+    /// A record that was there before.
+    Repeated {
+        /// Its number.
+        found: u64,
+    },
+    /// A record that belongs elsewhere: what lies between is missing.
+    Gap {
+        /// Its number.
+        found: u64,
+        /// The number that belongs here.
+        expected: u64,
+    },
+    /// A line longer than any that is written.
+    TooLong,
+    /// A closed segment ends within a line.
+    Torn,
+    /// A segment is missing.
+    Missing {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Damage {
+    /// One word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Damage::Hash => "hash",
+            Damage::NoRecord => "no_record",
+            Damage::Zeros => "zeros",
+            Damage::CarriageReturn => "carriage_return",
+            Damage::Repeated { .. } => "repeated",
+            Damage::Gap { .. } => "gap",
+            Damage::TooLong => "too_long",
+            Damage::Torn => "torn",
+            Damage::Missing { .. } => "missing",
+        }
+    }
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Damage::Hash => f.write_str("a line whose hash does not fit"),
+            Damage::NoRecord => f.write_str("a line that is not a record"),
+            Damage::Zeros => f.write_str("zero bytes where a line belongs"),
+            Damage::CarriageReturn => f.write_str("a line that ends in CR LF"),
+            Damage::Repeated { found } => write!(f, "record {found} once more"),
+            Damage::Gap { found, expected } => {
+                write!(f, "record {found} where record {expected} belongs")
+            }
+            Damage::TooLong => write!(f, "a line of more than {} MiB", LINE_BYTES_MAX >> 20),
+            Damage::Torn => f.write_str("the last line of a closed segment is cut off"),
+            Damage::Missing { name } => write!(f, "{name} is missing"),
+        }
+    }
+}
+
+/// Says what is wrong with a line that does not continue the chain. A guess for people: the hash
+/// alone decides that it does not.
+fn damage_of(line: &[u8], expected: Option<u64>) -> Damage {
+    if line.ends_with(b"\r\n") {
+        return Damage::CarriageReturn;
+    }
+    if line.contains(&0) {
+        return Damage::Zeros;
+    }
+    let Some(head) = format::split(line).and_then(|_| format::head(line)) else {
+        return Damage::NoRecord;
+    };
+    match expected {
+        Some(expected) if head.record != expected => out_of_place(head.record, expected),
+        _ => Damage::Hash,
+    }
+}
+
+fn out_of_place(found: u64, expected: u64) -> Damage {
+    if found < expected { Damage::Repeated { found } } else { Damage::Gap { found, expected } }
 }
 
 /// Walks over the lines of one file.
@@ -59,25 +150,26 @@ impl<R: Read> Scanner<R> {
             return Ok(Step::End);
         }
         if read > LINE_BYTES_MAX {
-            let what = format!("a line of more than {} MiB", LINE_BYTES_MAX >> 20);
-            return Ok(Step::Damaged(what));
+            return Ok(Step::Damaged(Damage::TooLong));
         }
         if self.line.last() != Some(&b'\n') {
-            return Ok(Step::Torn);
+            // A power cut leaves zeros where data was to be; a kill leaves the line's beginning.
+            let zeros = self.line.first() == Some(&0);
+            return Ok(if zeros { Step::Damaged(Damage::Zeros) } else { Step::Torn });
         }
         Ok(self.check())
     }
 
     fn check(&mut self) -> Step {
-        let Some((body, claimed)) = format::split(&self.line) else {
-            return Step::Damaged("a line without a hash at its end".to_owned());
+        let fits = format::split(&self.line).and_then(|(body, claimed)| {
+            let next = self.chain.next(body);
+            (next == claimed).then_some((body, next))
+        });
+        let Some((body, next)) = fits else {
+            return Step::Damaged(damage_of(&self.line, self.expected));
         };
-        let next = self.chain.next(body);
-        if next != claimed {
-            return Step::Damaged("a line whose hash does not fit".to_owned());
-        }
         let Some(head) = format::head(body).filter(|head| head.version > 0) else {
-            return Step::Damaged("a line that is not a record".to_owned());
+            return Step::Damaged(Damage::NoRecord);
         };
         if head.version > FORMAT_VERSION {
             return Step::Newer(head.version);
@@ -85,8 +177,7 @@ impl<R: Read> Scanner<R> {
         if let Some(expected) = self.expected
             && head.record != expected
         {
-            let found = head.record;
-            return Step::Damaged(format!("record {found} where record {expected} belongs"));
+            return Step::Damaged(out_of_place(head.record, expected));
         }
         self.chain = next;
         self.expected = Some(head.record + 1);
@@ -173,8 +264,6 @@ mod tests {
     use crate::journal::format::append_line;
     use crate::journal::format::tests::{newlines, record};
 
-    const HASH: &str = "a line whose hash does not fit";
-
     fn journal(records: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut chain = Chain::start("s");
@@ -230,10 +319,11 @@ mod tests {
     fn names_a_repeated_line_and_a_block_of_zeros() {
         let whole = journal(3);
         let line = &whole[..=whole.iter().position(|byte| *byte == b'\n').unwrap()];
-        let hash = Step::Damaged(HASH.to_owned());
-        assert_eq!(scan(&[&whole, line].concat()).2, hash);
+        let repeated = Step::Damaged(Damage::Repeated { found: 1 });
+        assert_eq!(scan(&[&whole, line].concat()).2, repeated);
         let zeros = vec![0; 4096];
-        assert_eq!(scan(&[&whole, &zeros[..]].concat()), (3, whole.len() as u64, Step::Torn));
+        let expected = (3, whole.len() as u64, Step::Damaged(Damage::Zeros));
+        assert_eq!(scan(&[&whole, &zeros[..]].concat()), expected);
         let hole = [&whole[..], &zeros, b"\n", &whole].concat();
         assert_eq!(scan(&hole).0, 3);
     }
@@ -246,7 +336,7 @@ mod tests {
         append_line(&mut line, &Chain::start("s"), &later).unwrap();
         assert_eq!(scan(&line).2, Step::Newer(2));
         let flipped = String::from_utf8(journal(1)).unwrap().replace("{\"v\":1,", "{\"v\":3,");
-        assert_eq!(scan(flipped.as_bytes()).2, Step::Damaged(HASH.to_owned()));
+        assert_eq!(scan(flipped.as_bytes()).2, Step::Damaged(Damage::Hash));
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::journal::format::{self, Chain, HEAD_BYTES_MAX, Head, SUFFIX_LEN};
-use crate::journal::scan::open_to_read;
 
 /// The file that grows.
 pub(crate) const ACTIVE: &str = "session.jsonl";
@@ -19,24 +18,48 @@ pub(crate) fn closed_name(number: u32) -> String {
     format!("session-{number:06}.jsonl")
 }
 
-/// How many closed segments `dir` has; the outer error is the disk's, the inner one names a gap.
-pub(crate) fn closed_segments(dir: &Path) -> io::Result<Result<u32, String>> {
+/// The closed segments of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Closed {
+    /// How many there are without a gap, from 1.
+    pub(crate) count: u32,
+    /// Numbers of those behind a gap, in order.
+    pub(crate) stray: Vec<u32>,
+}
+
+impl Closed {
+    /// The segment that should be there and is not.
+    pub(crate) fn gap(&self) -> Option<String> {
+        self.gap_after().map(|last| closed_name(last + 1))
+    }
+
+    /// The last segment before a gap, if there is a gap.
+    pub(crate) fn gap_after(&self) -> Option<u32> {
+        (!self.stray.is_empty()).then_some(self.count)
+    }
+}
+
+/// Finds the closed segments in `dir`. Only names are read.
+pub(crate) fn closed_segments(dir: &Path) -> io::Result<Closed> {
     let mut numbers: Vec<u32> = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let name = entry?.file_name();
         let number = name.to_str().and_then(|name| {
             let digits = name.strip_prefix("session-")?.strip_suffix(".jsonl")?;
-            digits.parse().ok().filter(|number| closed_name(*number) == name)
+            digits.parse().ok().filter(|number| *number > 0 && closed_name(*number) == name)
         });
         numbers.extend(number);
     }
     numbers.sort_unstable();
-    for (number, expected) in numbers.iter().zip(1..) {
-        if *number != expected {
-            return Ok(Err(format!("{} is missing", closed_name(expected))));
+    let mut closed = Closed::default();
+    for number in numbers {
+        if closed.stray.is_empty() && number == closed.count + 1 {
+            closed.count = number;
+        } else {
+            closed.stray.push(number);
         }
     }
-    Ok(Ok(u32::try_from(numbers.len()).unwrap_or(u32::MAX)))
+    Ok(closed)
 }
 
 /// The first line's beginning, if the file has one.
@@ -50,6 +73,11 @@ pub(crate) fn first_head(file: &mut File) -> io::Result<Option<Head>> {
 /// The hash that the last line claims, if there is a whole one.
 pub(crate) fn last_chain(file: &mut File) -> io::Result<Option<Chain>> {
     let length = file.metadata()?.len();
+    chain_before(file, length)
+}
+
+/// The hash that the line claims which ends at `length`.
+pub(crate) fn chain_before(file: &mut File, length: u64) -> io::Result<Option<Chain>> {
     let mut bytes = [0; SUFFIX_LEN];
     let Some(start) = length.checked_sub(SUFFIX_LEN as u64) else { return Ok(None) };
     file.seek(SeekFrom::Start(start))?;
@@ -58,7 +86,7 @@ pub(crate) fn last_chain(file: &mut File) -> io::Result<Option<Chain>> {
 }
 
 /// A place where reading can begin.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// The record that begins here.
     pub(crate) record: u64,
@@ -89,6 +117,14 @@ impl Segments {
         self.marks.clear();
     }
 
+    /// Forgets the marks that are not before `mark`.
+    pub(crate) fn forget_from(&mut self, mark: Mark) {
+        let after = self
+            .marks
+            .partition_point(|known| (known.segment, known.offset) < (mark.segment, mark.offset));
+        self.marks.truncate(after);
+    }
+
     /// The session's directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
@@ -109,31 +145,16 @@ impl Segments {
         }
     }
 
-    /// Renames the active file to the next closed segment.
-    pub(crate) fn close_active(&mut self) -> io::Result<()> {
-        let closed = self.dir.join(closed_name(self.closed + 1));
-        std::fs::rename(self.dir.join(ACTIVE), closed)?;
-        self.closed += 1;
-        Ok(())
+    /// Says how many segments are closed now.
+    pub(crate) fn set_closed(&mut self, closed: u32) {
+        self.closed = closed;
+        let after = self.marks.partition_point(|mark| mark.segment <= closed + 1);
+        self.marks.truncate(after);
     }
 
     /// The best mark to find `record` from.
     pub(crate) fn mark_before(&self, record: u64) -> Option<Mark> {
         let after = self.marks.partition_point(|mark| mark.record <= record);
         self.marks[..after].last().or(self.marks.first()).copied()
-    }
-
-    /// Opens a segment for reading; `None` after the last one.
-    pub(crate) fn open(&self, segment: u32) -> io::Result<Option<File>> {
-        let name = match segment {
-            closed if closed <= self.closed => closed_name(closed),
-            active if active == self.active() => ACTIVE.to_owned(),
-            _ => return Ok(None),
-        };
-        match open_to_read(&self.dir.join(name)) {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 }

@@ -3,7 +3,9 @@
 //! Whoever holds a [`FileJournal`] holds the session's lock. A fresh session costs a directory
 //! and two empty files; the writing thread starts with the first record.
 
+mod fold;
 mod open;
+mod repair;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,8 +19,12 @@ use tokio::sync::oneshot;
 
 use crate::journal::lock::SessionLock;
 use crate::journal::scan::{Scanner, Step, parse};
-use crate::journal::segments::{ACTIVE, SEGMENT_BYTES, Segments};
+use crate::journal::segments::{ACTIVE, SEGMENT_BYTES, Segments, closed_name};
+use crate::journal::steps::Steps;
+use crate::journal::walk::open_segment;
 use crate::journal::writer::{self, Queue, Tail, Turn, lock};
+
+pub use fold::Folded;
 
 /// A journal that is smaller than this is opened on the spot; a larger one on a thread.
 const SMALL_BYTES: u64 = 256 << 10;
@@ -43,9 +49,14 @@ struct Shared {
     segments: Arc<Mutex<Segments>>,
     /// The journal that was opened last.
     current: Mutex<Option<Running>>,
+    /// The end of the journal, as a fold found it.
+    known: Mutex<Option<open::Found>>,
     /// Directories that were made for this session and are not known to be on the disk.
     new_entries: Mutex<Vec<PathBuf>>,
     segment_bytes: u64,
+    /// Bytes that must have been read for a checkpoint to be made.
+    checkpoint_bytes: u64,
+    steps: Steps,
 }
 
 #[derive(Debug)]
@@ -57,24 +68,34 @@ struct Running {
 impl FileJournal {
     /// Makes the directory of `session` if there is none, and takes its lock.
     pub fn lock(dir: &Path, session: SessionId) -> Result<FileJournal, JournalError> {
-        FileJournal::with_segments(dir, session, SEGMENT_BYTES)
+        FileJournal::with_sizes(dir, session, SEGMENT_BYTES, fold::WORTH_BYTES, Steps::default())
     }
 
-    fn with_segments(
+    fn with_sizes(
         dir: &Path,
         session: SessionId,
         segment_bytes: u64,
+        checkpoint_bytes: u64,
+        steps: Steps,
     ) -> Result<FileJournal, JournalError> {
         let new_entries = open::make_private(dir).map_err(disk_error)?;
-        let lock = SessionLock::take(dir)?;
+        // What was just made answers.
+        let lock = if new_entries.is_empty() {
+            SessionLock::take(dir)?
+        } else {
+            SessionLock::take_new(dir)?
+        };
         let shared = Shared {
             dir: dir.to_owned(),
             session,
             turn: Mutex::default(),
             segments: Arc::new(Mutex::new(Segments::new(dir.to_owned()))),
             current: Mutex::new(None),
+            known: Mutex::new(None),
             new_entries: Mutex::new(new_entries),
             segment_bytes,
+            checkpoint_bytes,
+            steps,
         };
         Ok(FileJournal { shared: Arc::new(shared), _lock: lock })
     }
@@ -121,11 +142,9 @@ impl Drop for FileJournal {
 impl Shared {
     fn read(&self, from: u64, to: u64) -> Result<Vec<StoredRecord>, JournalError> {
         let mut records = Vec::new();
-        let segments = lock(&self.segments);
-        let Some(mark) = segments.mark_before(from) else { return Ok(records) };
-        let file = segments.open(mark.segment).map_err(disk_error)?;
-        drop(segments);
-        let Some(mut file) = file else { return Ok(records) };
+        let Some(mark) = lock(&self.segments).mark_before(from) else { return Ok(records) };
+        let open = |segment| open_segment(&self.dir, segment).map_err(disk_error);
+        let Some((mut file, mut closed)) = open(mark.segment)? else { return Ok(records) };
         io::Seek::seek(&mut file, io::SeekFrom::Start(mark.offset)).map_err(disk_error)?;
         let mut scanner = Scanner::new(file, mark.chain, Some(mark.record), mark.offset);
         let mut segment = mark.segment;
@@ -136,14 +155,17 @@ impl Shared {
                 }
                 Step::Record(_) => (),
                 Step::End => {
+                    // It may have been closed while it was read.
+                    if !closed && !self.dir.join(closed_name(segment)).exists() {
+                        break;
+                    }
                     segment += 1;
-                    let next = lock(&self.segments).open(segment).map_err(disk_error)?;
-                    let Some(next) = next else { break };
-                    scanner = scanner.follow(next);
+                    let Some((next, also_closed)) = open(segment)? else { break };
+                    (scanner, closed) = (scanner.follow(next), also_closed);
                 }
                 // The line that is being written.
                 Step::Torn => break,
-                Step::Newer(version) => return Err(newer(version)),
+                Step::Newer(version) => return Err(JournalError::Newer { version }),
                 Step::Damaged(what) => {
                     let offset = scanner.offset();
                     let what = format!("{what}, in segment {segment} at byte {offset}");
@@ -171,13 +193,9 @@ fn beside<T: Send + 'static>(
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "made for `map_err`")]
 fn disk_error(source: io::Error) -> JournalError {
-    JournalError::Write { source: source.into() }
-}
-
-fn newer(version: u32) -> JournalError {
-    let what = format!("a later version of posse wrote it (format {version}); it was not changed");
-    JournalError::Damaged { what }
+    writer::io_error(&source)
 }
 
 /// Appends to the files. One that an earlier opening returned only answers `Closed`.

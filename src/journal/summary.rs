@@ -130,9 +130,12 @@ impl SessionSummary {
     }
 
     fn read(&mut self, dir: &Path) -> io::Result<()> {
-        let closed = closed_segments(dir)?.map_err(io::Error::other)?;
+        let closed = closed_segments(dir)?;
+        if let Some(name) = closed.gap() {
+            return Err(io::Error::other(format!("{name} is missing")));
+        }
         let mut files = Vec::new();
-        for name in (1..=closed).map(closed_name).chain([ACTIVE.to_owned()]) {
+        for name in (1..=closed.count).map(closed_name).chain([ACTIVE.to_owned()]) {
             match open_to_read(&dir.join(name)) {
                 Ok(file) => files.push(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => (),

@@ -5,10 +5,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::journal::format::Chain;
 use crate::journal::lock::is_held;
-use crate::journal::scan::{Scanner, Step, open_to_read};
-use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
+use crate::journal::scan::Damage;
+use crate::journal::walk::{ReadError, Stop, Walked, beginning, walk};
+
+/// How often progress is told.
+const PROGRESS_BYTES: u64 = 32 << 20;
 
 /// What was found in a session's journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,6 +40,11 @@ pub struct Problem {
     pub line: u64,
     /// Where that line begins.
     pub offset: u64,
+    /// The record that belongs there.
+    pub record: u64,
+    /// What is wrong, in one word: `torn`, `newer`, `hash`, `no_record`, `zeros`,
+    /// `carriage_return`, `repeated`, `gap`, `too_long` or `missing`.
+    pub kind: String,
     /// What is wrong.
     pub what: String,
     /// Only the last line is incomplete: a process that was killed leaves that, and one that
@@ -55,74 +62,59 @@ impl Verified {
 
 /// Checks the journal in `dir`, which is that of session `id`.
 pub fn verify_session(dir: &Path, id: &str) -> io::Result<Verified> {
-    let mut verified = Verified {
-        records: 0,
-        bytes: 0,
-        segments: 0,
-        last_hash: String::new(),
-        running: is_held(dir),
-        problem: None,
-    };
-    let closed = match closed_segments(dir)? {
-        Ok(closed) => closed,
-        Err(what) => {
-            verified.problem = Some(Problem::of_file(what));
-            0
-        }
-    };
-    let mut chain = Chain::start(id);
-    let mut expected = Some(1);
-    for name in (1..=closed).map(closed_name).chain([ACTIVE.to_owned()]) {
-        if verified.problem.is_some() {
-            break;
-        }
-        let file = match open_to_read(&dir.join(&name)) {
-            Ok(file) => file,
-            // A session that was killed between two segments, or before its first record.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && name == ACTIVE => break,
-            Err(error) => {
-                verified.problem = Some(Problem::of_file(format!("{name}: {error}")));
-                break;
-            }
-        };
-        let mut scanner = Scanner::new(file, chain, expected, 0);
-        verified.problem = scan(&mut scanner, name, &mut verified.records)?;
-        verified.segments += 1;
-        verified.bytes += scanner.offset();
-        (chain, expected) = (scanner.chain(), scanner.expected());
-    }
-    chain.as_str().clone_into(&mut verified.last_hash);
-    Ok(verified)
+    verify_telling(dir, id, &mut |_| ())
 }
 
-fn scan<R: io::Read>(
-    scanner: &mut Scanner<R>,
-    file: String,
-    records: &mut u64,
-) -> io::Result<Option<Problem>> {
-    let mut line = 1;
-    let (what, torn_tail) = loop {
-        match scanner.step()? {
-            Step::Record(_) => {
-                *records += 1;
-                line += 1;
-            }
-            Step::End => return Ok(None),
-            // Closed segments are complete, so there it is damage.
-            Step::Torn => {
-                break ("torn tail: the last line is incomplete".to_owned(), file == ACTIVE);
-            }
-            Step::Newer(version) => {
-                break (format!("written by a later version (format {version})"), false);
-            }
-            Step::Damaged(what) => break (what, false),
+/// The same; `progress` hears now and then how many bytes were checked.
+pub(crate) fn verify_telling(
+    dir: &Path,
+    id: &str,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<Verified> {
+    let running = is_held(dir);
+    let (mut bytes, mut told) = (0, 0);
+    let walked = walk(dir, beginning(id), &mut |line, _, _| {
+        bytes += line.len() as u64;
+        if bytes - told >= PROGRESS_BYTES {
+            told = bytes;
+            progress(bytes);
         }
+        Ok(())
+    });
+    let walked = match walked {
+        Ok(walked) => walked,
+        Err(ReadError::Out(error) | ReadError::Journal(error)) => return Err(error),
     };
-    Ok(Some(Problem { file, line, offset: scanner.offset(), what, torn_tail }))
+    let problem = Problem::of(&walked);
+    Ok(Verified {
+        records: walked.end.record - 1,
+        bytes: walked.bytes,
+        segments: walked.files,
+        last_hash: walked.end.chain.as_str().to_owned(),
+        running,
+        problem,
+    })
 }
 
 impl Problem {
-    fn of_file(what: String) -> Problem {
-        Problem { file: ACTIVE.to_owned(), line: 0, offset: 0, what, torn_tail: false }
+    fn of(walked: &Walked) -> Option<Problem> {
+        let (what, kind) = match &walked.stop {
+            Stop::End => return None,
+            Stop::Torn => ("torn tail: the last line is incomplete".to_owned(), "torn"),
+            Stop::Newer(version) => {
+                (format!("written by a later version (format {version})"), "newer")
+            }
+            Stop::Damaged(damage) => (damage.to_string(), damage.kind()),
+        };
+        let missing = matches!(&walked.stop, Stop::Damaged(Damage::Missing { .. }));
+        Some(Problem {
+            file: walked.file.clone(),
+            line: if missing { 0 } else { walked.lines + 1 },
+            offset: walked.end.offset,
+            record: walked.end.record,
+            kind: kind.to_owned(),
+            what,
+            torn_tail: walked.stop == Stop::Torn,
+        })
     }
 }

@@ -4,6 +4,10 @@
 //! After a write or a sync that failed nothing is written until the journal is opened again: what
 //! a disk says after an error cannot be trusted.
 
+pub(crate) mod disk;
+
+mod rotation;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -12,11 +16,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal};
 use posse_actors::ports::{Committed, JournalBatch, JournalDone, JournalError};
 use posse_actors::record::Durability;
 
 use crate::journal::format::{self, Chain};
 use crate::journal::segments::{Mark, Segments};
+use crate::journal::steps::Steps;
+use crate::journal::writer::disk::{Disk, NextDisk};
+
+pub(crate) use rotation::NEXT;
 
 /// Bytes that are written together.
 const GROUP_BYTES: usize = 4 << 20;
@@ -25,33 +34,6 @@ const BUFFER_KEPT: usize = 256 << 10;
 /// How often a write that would block is tried again, after `BLOCKED_PAUSE` each.
 const BLOCKED_MAX: u32 = 1000;
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
-
-/// What the thread needs of a file; tests put faults in its place.
-pub(crate) trait Disk: Send + std::fmt::Debug {
-    /// `write(2)` at the end.
-    fn append(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    /// `fdatasync(2)`.
-    fn sync(&mut self) -> io::Result<()>;
-    /// `ftruncate(2)`.
-    fn truncate(&mut self, length: u64) -> io::Result<()>;
-}
-
-impl Disk for File {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        io::Write::write(self, bytes)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
-    }
-
-    fn truncate(&mut self, length: u64) -> io::Result<()> {
-        self.set_len(length)
-    }
-}
-
-/// Opens another active file after one was closed.
-pub(crate) type NextDisk = Box<dyn Fn() -> io::Result<Box<dyn Disk>> + Send>;
 
 /// Who may write: the journal that was opened last.
 #[derive(Debug, Default)]
@@ -76,6 +58,13 @@ pub(crate) struct Tail {
     pub(crate) segments: Arc<Mutex<Segments>>,
     /// Length at which the active file is closed.
     pub(crate) segment_bytes: u64,
+    /// After a rotation that failed: the length at which it is tried again.
+    pub(crate) rotate_from: u64,
+    /// There is hardly any room left on the disk.
+    pub(crate) scarce: bool,
+    /// Told of each segment that was closed.
+    pub(crate) closed: Box<dyn Fn(u32) + Send>,
+    pub(crate) steps: Steps,
 }
 
 impl std::fmt::Debug for Tail {
@@ -138,9 +127,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn run(queue: &Queue, turn: &Mutex<Turn>, generation: u64, mut tail: Tail) {
     let mut buffer = Vec::new();
     let mut failed: Option<String> = None;
+    let mut first = true;
+    // A file may not be larger than a limit says: that is an error of the write, not an end.
+    SigSet::from(Signal::SIGXFSZ).thread_block().ok();
     loop {
         let mut batches = queue.take();
         if batches.is_empty() {
+            let turn = lock(turn);
+            if turn.generation == generation && failed.is_none() {
+                tail.disk.release(tail.length);
+            }
             return;
         }
         while !batches.is_empty() {
@@ -153,11 +149,16 @@ pub(crate) fn run(queue: &Queue, turn: &Mutex<Turn>, generation: u64, mut tail: 
             let mut turn = lock(turn);
             let result = if turn.generation != generation {
                 Err(CommitError::Superseded)
-            } else if group.is_idle() {
+            } else if group.is_idle() && failed.is_some() {
                 Ok(())
             } else {
                 tail.commit(&mut group, &mut turn)
             };
+            if result.is_ok() && failed.is_none() {
+                tail.look_for_room(&group, first);
+                first = false;
+            }
+            group.scarce(tail.scarce);
             drop(turn);
             if let Err(CommitError::Failed(error)) = &result {
                 failed = Some(error.to_string());
@@ -220,7 +221,7 @@ impl<'a> Group<'a> {
         };
         let end = encoded.map(|()| {
             self.sync |= batch.durability == Durability::Synced;
-            Committed { last_record: self.last }
+            Committed { last_record: self.last, scarce: false }
         });
         self.ends.push((batch.done, end));
     }
@@ -258,17 +259,36 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
+    /// Says to everybody whether there is hardly any room left.
+    fn scarce(&mut self, scarce: bool) {
+        for (_, end) in &mut self.ends {
+            if let Ok(committed) = end {
+                committed.scarce = scarce;
+            }
+        }
+    }
+
     /// Tells every batch how it ended.
     fn finish(self, result: &Result<(), CommitError>) {
         for (done, end) in self.ends {
             let end = match result {
                 Ok(()) => end,
                 Err(CommitError::Superseded) => Err(JournalError::Closed),
-                Err(CommitError::Failed(error)) => end.and(Err(write_error(error.to_string()))),
+                Err(CommitError::Failed(error)) => end.and(Err(io_error(error))),
             };
             // Whoever listens may panic; the others are told all the same.
             catch_unwind(AssertUnwindSafe(move || done(end))).ok();
         }
+    }
+}
+
+/// The error of the port: a full disk is one that may have room again.
+pub(crate) fn io_error(error: &io::Error) -> JournalError {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let source = error.to_string().into();
+    match error.kind() {
+        StorageFull | QuotaExceeded | FileTooLarge => JournalError::Full { source },
+        _ => JournalError::Write { source },
     }
 }
 
@@ -279,11 +299,14 @@ fn write_error(source: impl Into<posse_actors::ports::BoxError>) -> JournalError
 impl Tail {
     /// Writes the group, syncs it if somebody wants that, and closes a full segment.
     fn commit(&mut self, group: &mut Group<'_>, turn: &mut Turn) -> Result<(), CommitError> {
+        // Appending to a file that has no name any more would keep nothing.
+        self.disk.keep_name(self.length).map_err(CommitError::Failed)?;
         if let Err(error) = append_all(&mut *self.disk, group.bytes) {
             // Half a line must not stay. If this fails too, opening moves it aside.
             self.disk.truncate(self.length).ok();
             return Err(CommitError::Failed(error));
         }
+        self.steps.reached("appended");
         if group.sync
             && let Err(error) = self.sync()
         {
@@ -305,50 +328,22 @@ impl Tail {
         Ok(())
     }
 
+    /// Keeps room for what follows from an intent, which is what is synced. A batch without
+    /// records asks for no more than that; at first it is enough to know that there is some.
+    fn look_for_room(&mut self, group: &Group<'_>, first: bool) {
+        if group.sync || group.bytes.is_empty() {
+            self.scarce = !self.disk.reserve(self.length);
+        } else if first {
+            self.scarce = !self.disk.has_space();
+        }
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         self.disk.sync()?;
         while let Some(dir) = self.new_entries.last() {
             File::open(dir)?.sync_all()?;
             self.new_entries.pop();
         }
-        Ok(())
-    }
-
-    /// Closes the active file and opens another one. If that fails the active file grows on, and
-    /// the next group tries again.
-    fn rotate(&mut self, turn: &mut Turn) {
-        if self.disk.sync().is_err() {
-            turn.suspect = true;
-            self.disk = Box::new(Unusable);
-            return;
-        }
-        let mut segments = lock(&self.segments);
-        if segments.close_active().is_err() {
-            return;
-        }
-        match (self.next_disk)() {
-            Ok(disk) => self.disk = disk,
-            Err(_) => self.disk = Box::new(Unusable),
-        }
-        self.length = 0;
-        self.new_entries.push(segments.dir().to_owned());
-    }
-}
-
-/// Stands for a file that must not be written any more.
-#[derive(Debug)]
-struct Unusable;
-
-impl Disk for Unusable {
-    fn append(&mut self, _: &[u8]) -> io::Result<usize> {
-        Err(io::Error::other("the next segment cannot be opened"))
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        Err(io::Error::other("the next segment cannot be opened"))
-    }
-
-    fn truncate(&mut self, _: u64) -> io::Result<()> {
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{Message, SessionId, text_of};
 use posse_actors::event::Branch;
-use posse_actors::ports::{JournalError, JournalStore, Ports, Provider};
+use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::record::{Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
 use serde_json::{Value, json};
@@ -64,10 +64,10 @@ impl Resuming {
         let state = StateDir::new(Dirs::from_environment(environment)?.state);
         let found = find(resume, &state, &cwd, environment)?;
         let journal = if resume.fork { None } else { Some(take(&found)?) };
-        let (replayed, mut damage) = journal::replayed(&found)?;
-        if let (Some(journal), Some(_)) = (&journal, &damage) {
-            damage = Some(repaired(journal, &found)?);
-        }
+        let (replayed, damage) = match &journal {
+            Some(journal) => folded(journal, &found)?,
+            None => journal::replayed(&found)?,
+        };
         let Some(started) = replayed.started.clone() else {
             let what = format!("session `{}` has nothing to go on with", found.id);
             return Err(Failure::new("SES012", Exit::Session, what)
@@ -344,11 +344,11 @@ fn take(found: &Found) -> Result<FileJournal, Failure> {
     })
 }
 
-/// Moves what is damaged aside, and says so. A journal that cannot be continued is refused.
-fn repaired(journal: &FileJournal, found: &Found) -> Result<String, Failure> {
-    let opened = runtime()?.block_on(journal.open()).map_err(|error| unusable(found, &error))?;
-    let kept = || format!("the journal is damaged after record {}", opened.last_record);
-    Ok(opened.repaired.clone().unwrap_or_else(kept))
+/// What its records come to, and what was damaged and moved aside. A journal that cannot be
+/// continued is refused.
+fn folded(journal: &FileJournal, found: &Found) -> Result<(Replayed, Option<String>), Failure> {
+    let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
+    Ok((folded.replay.finish(), folded.repaired))
 }
 
 fn unusable(found: &Found, error: &JournalError) -> Failure {

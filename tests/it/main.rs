@@ -38,6 +38,9 @@ mod provider_faults;
 mod journal;
 // Sessions that go on.
 mod resume;
+// Who may open it, and journals of other versions.
+mod journal_lock;
+mod journal_versions;
 // Stopping from outside.
 mod signals;
 // Every other way in which a run ends, or does not although its terminal is gone.

@@ -69,7 +69,7 @@ impl AgentInvocation {
             {
                 return Ok(Way::Blocked(why));
             }
-            transcript.room().await.map(|()| Way::Clear)
+            transcript.may_begin().await.map(|()| Way::Clear)
         };
         state.clearing = Some(beside(me, way, Msg::Cleared));
     }

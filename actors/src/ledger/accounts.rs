@@ -70,7 +70,7 @@ pub enum Counted {
 }
 
 /// The sum of some requests.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Account {
     /// Requests that a model worked on.
@@ -113,12 +113,13 @@ impl Account {
 }
 
 /// What a session has spent.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounts {
     /// All of it.
     pub total: Account,
     /// By provider profile and model. Records of versions without billing are under the model that
     /// was asked last.
+    #[serde(with = "pairs")]
     pub models: BTreeMap<(String, String), Account>,
     /// By the path of the agent.
     pub agents: BTreeMap<String, Account>,
@@ -130,6 +131,30 @@ pub struct Accounts {
     held: BTreeMap<u64, Amount>,
     /// Who was asked last.
     asked: Option<(String, String)>,
+}
+
+/// A map whose keys are no text, as a list: keys of JSON objects are text.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::de::DeserializeOwned;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: DeserializeOwned + Ord,
+        V: DeserializeOwned,
+        D: Deserializer<'de>,
+    {
+        Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
+    }
 }
 
 impl Accounts {

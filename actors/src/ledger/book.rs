@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::ledger::price::{nano, part};
 
 /// Pico-USD of a nano-USD.
@@ -28,7 +30,7 @@ impl Budget {
 }
 
 /// Money and tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amount {
     /// Billionths of a dollar.
     pub nano_usd: u64,

@@ -61,16 +61,33 @@ impl std::fmt::Debug for JournalBatch {
 pub struct Committed {
     /// Number of the last record that is this durable.
     pub last_record: u64,
+    /// There is hardly any room left: what is under way can still be recorded, and nothing that
+    /// needs to be recorded should begin.
+    pub scarce: bool,
 }
 
 /// Why a record is not in the journal. Nothing may be announced and no side effect may start.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk is full or fails; the file may end in a torn line.
+    /// The disk fails; the file may end in a torn line.
     #[error("the journal cannot be written")]
     Write {
         /// For the user and the log.
         source: BoxError,
+    },
+    /// There is no room on the disk. There may be again.
+    #[error("there is no room for the journal")]
+    Full {
+        /// For the user and the log.
+        source: BoxError,
+    },
+    /// A later version wrote what this one would have to understand to go on.
+    #[error(
+        "a later version of posse has to go on with this session (format {version}); it was not changed"
+    )]
+    Newer {
+        /// The version of the format.
+        version: u32,
     },
     /// Another process owns this session.
     #[error("the session is in use by another process")]

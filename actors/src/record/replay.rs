@@ -5,9 +5,12 @@
 //! in the order of the calls.
 
 mod history;
+mod seen;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
@@ -28,7 +31,7 @@ pub const CUT_OFF: &str = "The session broke off while this call was running. It
      so it can be made again.";
 
 /// What the records of a session say.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replayed {
     /// The history of the invocation: always valid.
     pub messages: Vec<Arc<Message>>,
@@ -61,7 +64,7 @@ pub struct Replayed {
 }
 
 /// The main invocation that began last.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastInvocation {
     /// Which.
     pub origin: Arc<Origin>,
@@ -78,7 +81,7 @@ pub struct LastInvocation {
 }
 
 /// Why a session waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
     /// What happened.
     pub cause: String,
@@ -87,7 +90,7 @@ pub struct Parked {
 }
 
 /// What a session was started with, or went on with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedWith {
     /// The agent of the main invocation.
     pub agent: String,
@@ -106,7 +109,7 @@ pub struct StartedWith {
 }
 
 /// A call without a recorded end.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenCall {
     /// The call, as the model wrote it.
     pub call: ToolCall,
@@ -123,7 +126,7 @@ pub struct OpenCall {
 }
 
 /// A question that nobody has answered.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenQuestion {
     /// Its id: it is shown again under the same one.
     pub request_id: QuestionId,
@@ -146,7 +149,7 @@ pub struct OpenQuestion {
 }
 
 /// A message that has not entered the history yet.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueuedMessage {
     /// Its id.
     pub id: MessageId,
@@ -201,9 +204,10 @@ pub fn replay<'a>(
 }
 
 /// The same, record by record: for a journal that is read in pages.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replay {
     invocation: Option<InvocationId>,
+    #[serde(with = "seen")]
     seen: HashSet<RecordId>,
     history: History,
     questions: BTreeMap<u64, OpenQuestion>,
@@ -213,6 +217,10 @@ pub struct Replay {
 }
 
 impl Replay {
+    /// Version of what is kept of a fold to go on with it later. Another number is for whatever
+    /// makes the same records come to something else.
+    pub const VERSION: u32 = 1;
+
     /// Starts with nothing, for `invocation` or the main one.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
         Replay { invocation, ..Replay::default() }

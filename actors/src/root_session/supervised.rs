@@ -9,7 +9,7 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{Ending, ended_event};
 use crate::conversation::InvocationId;
 use crate::event::{Event, Fact, Origin};
-use crate::mailbox::{Handled, Line, Started, beside, panic_text};
+use crate::mailbox::{Handled, Line, Started, beside, panic_text, tell};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
@@ -42,6 +42,13 @@ impl<M: ractor::Message> Supervised<M> {
         Line::new(self.incarnations.subscribe())
     }
 
+    /// Tells the one that lives now, if one does.
+    pub(super) fn tell(&self, message: impl FnOnce() -> M) {
+        if let Some(actor) = &*self.incarnations.borrow() {
+            tell(actor, message());
+        }
+    }
+
     pub(super) fn is(&self, id: ActorId) -> bool {
         self.incarnations.borrow().as_ref().is_some_and(|actor| actor.get_id() == id)
     }
@@ -62,6 +69,7 @@ impl RootSession {
             clock: Arc::clone(&self.ports.clock),
             feed: self.feed.clone(),
             outbox: Arc::clone(&self.outbox),
+            patience: self.settings.limits.patience,
             fail: self.settings.fail.clone(),
         };
         let actor = TranscriptWriter::new(args);

@@ -1,6 +1,6 @@
 //! A journal in memory that can be told to fail.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::event::{Event, StoredRecord};
@@ -20,6 +20,8 @@ struct Shared {
     records: Mutex<Vec<Arc<StoredRecord>>>,
     generation: AtomicU64,
     failing: AtomicU32,
+    full: AtomicBool,
+    scarce: AtomicBool,
     opened: AtomicU32,
     synced: AtomicU64,
     held: Mutex<Option<Vec<Held>>>,
@@ -49,6 +51,16 @@ impl MemoryStore {
     /// Makes the next `times` batches fail.
     pub fn fail(&self, times: u32) {
         self.shared.failing.store(times, Ordering::SeqCst);
+    }
+
+    /// Takes all room from the disk, or gives it back.
+    pub fn set_full(&self, full: bool) {
+        self.shared.full.store(full, Ordering::SeqCst);
+    }
+
+    /// Leaves the disk hardly any room, or gives it back.
+    pub fn set_scarce(&self, scarce: bool) {
+        self.shared.scarce.store(scarce, Ordering::SeqCst);
     }
 
     /// Makes the disk slow: nothing is written until [`release`](MemoryStore::release).
@@ -90,6 +102,10 @@ impl Shared {
         if self.generation.load(Ordering::SeqCst) != generation {
             return (batch.done)(Err(JournalError::Closed));
         }
+        if self.full.load(Ordering::SeqCst) {
+            self.generation.fetch_add(1, Ordering::SeqCst);
+            return (batch.done)(Err(JournalError::Full { source: "no space left".into() }));
+        }
         let failing = self.failing.load(Ordering::SeqCst);
         if failing > 0 {
             self.failing.store(failing - 1, Ordering::SeqCst);
@@ -108,7 +124,7 @@ impl Shared {
         if batch.durability == Durability::Synced {
             self.synced.store(last_record, Ordering::SeqCst);
         }
-        (batch.done)(Ok(Committed { last_record }));
+        (batch.done)(Ok(Committed { last_record, scarce: self.scarce.load(Ordering::SeqCst) }));
     }
 }
 

@@ -309,7 +309,11 @@ impl Pipeline {
             transcript.note(Some(&self.origin), intent);
             return Ok(());
         }
-        let recorded = transcript.record(Some(&self.origin), intent, Durability::Synced).await;
+        // What follows from an effect must be recorded too: it does not begin without room.
+        let recorded = match transcript.may_begin().await {
+            Ok(()) => transcript.record(Some(&self.origin), intent, Durability::Synced).await,
+            Err(unrecorded) => Err(unrecorded),
+        };
         recorded.map_err(|unrecorded| Ended::Refused {
             class: "failed",
             output: ToolOutput::error(format!("Not started: {unrecorded}")),

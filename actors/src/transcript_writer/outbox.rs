@@ -3,6 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ractor::ActorRef;
 use tokio::sync::{oneshot, watch};
@@ -42,6 +43,23 @@ struct Entries {
     submitted: usize,
     passing: usize,
     given_up: Option<Unrecorded>,
+    room: Room,
+    /// Nobody waits for a disk without room any more.
+    hurried: bool,
+    /// Why nothing begins any more, as long as there is hardly any room.
+    refused: Option<Unrecorded>,
+}
+
+/// What room the journal's disk has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Enough for what may come.
+    #[default]
+    Enough,
+    /// Enough for what is under way, since this moment of the monotonic clock.
+    Scarce { since: Duration },
+    /// Not enough for what was submitted, since this moment of the monotonic clock.
+    None { since: Duration },
 }
 
 enum Entry {
@@ -203,6 +221,63 @@ impl Outbox {
         self.room.notify_waiters();
     }
 
+    pub(crate) fn session_id(&self) -> &SessionId {
+        &self.session_id
+    }
+
+    /// Says what room there is, and whether that is news. Who waits to begin something looks again.
+    pub(crate) fn set_room(&self, room: Room) -> bool {
+        let mut entries = self.lock();
+        let news = match (entries.room, room) {
+            // It began when it began.
+            (Room::None { .. }, Room::None { .. }) | (Room::Scarce { .. }, Room::Scarce { .. }) => {
+                return false;
+            }
+            (before, now) => before != now,
+        };
+        if room == Room::Enough {
+            entries.refused = None;
+        }
+        entries.room = room;
+        if news {
+            self.room.notify_waiters();
+        }
+        news
+    }
+
+    /// Nothing begins any more that has to be recorded: who waits to do so hears why.
+    pub(crate) fn refuse(&self, cause: String) {
+        self.lock().refused = Some(Unrecorded { cause });
+        self.room.notify_waiters();
+    }
+
+    /// Whether a disk without room has been waited for this long.
+    pub(crate) fn has_waited(&self, now: Duration, patience: Duration) -> bool {
+        let entries = self.lock();
+        match entries.room {
+            Room::None { since } | Room::Scarce { since } => {
+                entries.hurried || now.saturating_sub(since) >= patience
+            }
+            Room::Enough => false,
+        }
+    }
+
+    /// Whether the disk had hardly any room when it was looked at last, or none.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.lock().room != Room::Enough
+    }
+
+    /// Whether there is no room and nobody wants to wait for it any more.
+    pub(crate) fn is_out_of_patience(&self) -> bool {
+        let entries = self.lock();
+        entries.hurried && matches!(entries.room, Room::None { .. })
+    }
+
+    /// From now on a disk without room is not waited for: the session ends.
+    pub(crate) fn hurry(&self) {
+        self.lock().hurried = true;
+    }
+
     fn push(&self, entry: Entry) -> Result<(), Unrecorded> {
         let mut entries = self.lock();
         if let Some(unrecorded) = &entries.given_up {
@@ -338,11 +413,25 @@ impl Transcript {
     /// Whether so few facts wait for the disk that more may be made without waiting.
     pub(crate) fn has_room(&self) -> bool {
         let entries = self.outbox.lock();
-        entries.given_up.is_none() && entries.waiting.len() < ROOM
+        entries.given_up.is_none() && entries.waiting.len() < ROOM && entries.room == Room::Enough
+    }
+
+    /// Waits until something may begin that has to be recorded: a request, an effect.
+    pub(crate) async fn may_begin(&self) -> Result<(), Unrecorded> {
+        let crowded = |entries: &Entries| {
+            entries.refused.is_none()
+                && (entries.waiting.len() >= ROOM || entries.room != Room::Enough)
+        };
+        self.wait_while(crowded).await?;
+        self.outbox.lock().refused.clone().map_or(Ok(()), Err)
     }
 
     /// Waits while too many facts wait for the disk.
     pub(crate) async fn room(&self) -> Result<(), Unrecorded> {
+        self.wait_while(|entries| entries.waiting.len() >= ROOM).await
+    }
+
+    async fn wait_while(&self, crowded: impl Fn(&Entries) -> bool) -> Result<(), Unrecorded> {
         loop {
             let notified = self.outbox.room.notified();
             {
@@ -350,7 +439,7 @@ impl Transcript {
                 if let Some(unrecorded) = &entries.given_up {
                     return Err(unrecorded.clone());
                 }
-                if entries.waiting.len() < ROOM {
+                if !crowded(&entries) {
                     return Ok(());
                 }
             }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
 use posse_actors::ledger::{Price, Rates, Tariff};
-use posse_actors::testing::{Bench, Journaled, Step, WritingTool};
+use posse_actors::ports::Clock;
+use posse_actors::root_session::{Running, TurnOutcome};
+use posse_actors::testing::{Bench, Journaled, ManualClock, Stage, Step, WritingTool};
 
 use crate::support::{count, end, play, quick, soon};
 
@@ -147,4 +150,136 @@ async fn the_last_record_says_what_it_cost() {
     let (cached_input, cache_write) = (None, None);
     let rates = Rates { input, output, cached_input, cache_write, version: "test".to_owned() };
     assert_eq!(cost(Some(Price::fixed(rates))).await, Some(0.000_25));
+}
+
+/// A bench whose disk is full, or nearly, from the moment the prompt is given.
+async fn without_room(
+    journaled: &Journaled,
+    clock: &Arc<ManualClock>,
+    take: impl Fn(&Bench),
+) -> (Bench, Stage, Running) {
+    let mut bench = writing(journaled);
+    bench.clock = Arc::clone(clock) as Arc<dyn Clock>;
+    let mut stage = bench.start().await;
+    stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
+    take(&bench);
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let warns = |event: &Event| {
+        let starts = |message: &str| {
+            message.starts_with("there is no room") || message.starts_with("there is hardly any")
+        };
+        matches!(event, Event::Warning { message } if starts(message))
+    };
+    soon("the warning", stage.until(warns)).await;
+    (bench, stage, running)
+}
+
+/// Lets the clock pass, a probe at a time, until `done`.
+async fn pass(clock: &ManualClock, done: impl Fn() -> bool) {
+    soon("the probes", async {
+        while !done() {
+            if let Some(next) = clock.next_wake() {
+                clock.advance(next);
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// The outcome, while the clock passes.
+async fn outcome(clock: &ManualClock, running: Running) -> TurnOutcome {
+    let mut outcome = std::pin::pin!(running.outcome());
+    soon("the run", async {
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut outcome => break outcome.unwrap(),
+                () = tokio::task::yield_now() => {
+                    if let Some(next) = clock.next_wake() {
+                        clock.advance(next);
+                    }
+                }
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_full_disk_is_waited_for_and_everything_goes_on_when_there_is_room() {
+    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (bench, stage, running) =
+        without_room(&journaled, &clock, |bench| bench.journal.set_full(true)).await;
+    let opened = bench.journal.opened();
+    pass(&clock, || bench.journal.opened() >= opened + 20).await;
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    // One request may be on its way before the disk is known to be full.
+    let asked = bench.model.requests().len();
+    assert!(asked <= 1, "{asked}: nothing begins that has to be recorded");
+    bench.journal.set_full(false);
+    let outcome = outcome(&clock, running).await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 1);
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "actor.crashed"), 0);
+    let warnings = seen.iter().filter(|seen| matches!(seen.event(), Event::Warning { .. }));
+    assert!(warnings.count() <= 2, "said once, and once that it is over");
+}
+
+#[tokio::test]
+async fn where_room_is_scarce_no_effect_begins() {
+    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (bench, stage, running) =
+        without_room(&journaled, &clock, |bench| bench.journal.set_scarce(true)).await;
+    let before = clock.monotonic();
+    pass(&clock, || clock.monotonic() > before + Duration::from_secs(100)).await;
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    bench.journal.set_scarce(false);
+    pass(&clock, || journaled.began.load(Ordering::SeqCst) == 1).await;
+    let outcome = soon("the run", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_stays_full_parks_the_session_when_patience_is_over() {
+    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (bench, stage, running) =
+        without_room(&journaled, &clock, |bench| bench.journal.set_full(true)).await;
+    let patience = bench.limits.patience;
+    let outcome = outcome(&clock, running).await;
+    assert!(clock.monotonic() >= patience, "{:?}", clock.monotonic());
+    let Ending::Failed { class, cause } = outcome.ending else { panic!("{outcome:?}") };
+    assert_eq!(class, "journal");
+    assert!(cause.contains("no room for the journal"), "{cause}");
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    soon("the end", stage.end()).await;
+}
+
+#[tokio::test]
+async fn whoever_leaves_does_not_wait_for_room() {
+    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (_bench, stage, _running) =
+        without_room(&journaled, &clock, |bench| bench.journal.set_full(true)).await;
+    let seen = soon("the end", stage.end()).await;
+    assert!(matches!(seen.last().unwrap().event(), Event::SessionEnded { .. }));
+    assert_eq!(clock.monotonic(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_disk_that_stays_nearly_full_ends_the_run_when_patience_is_over() {
+    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (bench, stage, running) =
+        without_room(&journaled, &clock, |bench| bench.journal.set_scarce(true)).await;
+    let ended = outcome(&clock, running).await;
+    assert!(clock.monotonic() >= bench.limits.patience);
+    let Ending::Failed { class, cause } = ended.ending else { panic!("{ended:?}") };
+    assert_eq!(class, "journal");
+    assert!(cause.contains("hardly any room"), "{cause}");
+    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    // What is under way is recorded, and so is the end.
+    let seen = end(&bench, stage).await;
+    assert_eq!(count(&seen, "session.ended"), 1);
+    assert!(seen.last().unwrap().record().is_some());
 }

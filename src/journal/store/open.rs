@@ -1,94 +1,94 @@
 //! Opening: finds the end of the longest valid prefix, moves what follows it aside, and goes on
 //! from there.
+//!
+//! The active file is always checked whole. Of closed segments only the ends are looked at, unless
+//! something does not fit: then everything is checked, from the first record on.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::collections::VecDeque;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use nix::fcntl::OFlag;
 use posse_actors::ports::{JournalError, Opened};
 use posse_actors::record::RecordId;
 
-use crate::journal::format::Chain;
-use crate::journal::scan::{Scanner, Step, open_to_read};
+use crate::journal::format::{Chain, Head};
+use crate::journal::scan::open_to_read;
 use crate::journal::segments::{
-    ACTIVE, Mark, Segments, closed_name, closed_segments, first_head, last_chain,
+    ACTIVE, Mark, closed_name, closed_segments, first_head, last_chain,
 };
-use crate::journal::store::{FileAppender, Running, Shared, disk_error, newer};
-use crate::journal::writer::{Disk, Queue, Tail, lock};
+use crate::journal::store::fold::advance;
+use crate::journal::store::{FileAppender, Running, Shared, disk_error};
+use crate::journal::walk::{Each, ReadError, Stop, Walked, beginning, walk};
+use crate::journal::writer::disk::{ActiveFile, NextDisk};
+use crate::journal::writer::{NEXT, Queue, Tail, Turn, lock};
 
 /// Ids of the last records that are remembered, to recognise one that is sent again.
-const RECENT_IDS: usize = 1024;
-/// Damaged tails that are kept beside one journal.
-const DAMAGED_MAX: u32 = 10_000;
+pub(super) const RECENT_IDS: usize = 1024;
 
-/// Where a scan of one file ended.
-struct Scanned {
-    end: Step,
-    chain: Chain,
-    /// Length of the valid prefix.
-    length: u64,
-    /// Number of the last valid record, if the file has one.
-    last: Option<u64>,
-    recent_ids: Vec<RecordId>,
+/// What a walk over the journal found.
+pub(super) struct Scanned {
+    pub(super) walked: Walked,
+    pub(super) recent_ids: Vec<RecordId>,
+}
+
+/// The end of a journal that can be continued.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) end: Mark,
+    pub(super) recent_ids: Vec<RecordId>,
+    pub(super) repaired: Option<String>,
 }
 
 impl Shared {
     /// Opens the journal; whatever an earlier call opened is closed by that.
     pub(super) fn open(self: &Arc<Self>) -> Result<Opened, JournalError> {
+        let mut turn = self.take_turn();
+        let found = match self.known_end(&turn) {
+            Some(found) => found,
+            None => self.find_end(&mut turn)?,
+        };
+        let path = self.dir.join(ACTIVE);
+        let created = !path.exists();
+        let disk = ActiveFile::open(&path).map_err(disk_error)?;
+        let mut new_entries = lock(&self.new_entries).clone();
+        if created {
+            new_entries.push(self.dir.clone());
+        }
+        let next = self.dir.join(NEXT);
+        let next_disk: NextDisk = Box::new(move || Ok(Box::new(ActiveFile::next(&next, &path)?)));
+        let tail = Tail {
+            disk: Box::new(disk),
+            next_disk,
+            length: found.end.offset,
+            chain: found.end.chain,
+            last: found.end.record - 1,
+            new_entries,
+            segments: Arc::clone(&self.segments),
+            segment_bytes: self.segment_bytes,
+            rotate_from: 0,
+            scarce: false,
+            closed: self.after_closing(),
+            steps: self.steps.clone(),
+        };
+        let generation = turn.generation;
+        drop(turn);
+        Ok(self.opened(tail, generation, found))
+    }
+
+    /// Takes the turn from whatever was opened before.
+    pub(super) fn take_turn(&self) -> MutexGuard<'_, Turn> {
         if let Some(earlier) = lock(&self.current).take() {
             earlier.queue.close();
         }
         let mut turn = lock(&self.turn);
         turn.generation += 1;
-        let closed = closed_segments(&self.dir)
-            .map_err(disk_error)?
-            .map_err(|what| JournalError::Damaged { what })?;
-        let mut segments = lock(&self.segments);
-        segments.reset(closed);
-        let start = self.after_closed(&mut segments, closed)?;
-        let scanned = self.scan_active(&mut segments, start)?;
-        drop(segments);
-
-        let path = self.dir.join(ACTIVE);
-        let mut repaired = None;
-        if turn.suspect {
-            self.rewrite(&path, scanned.length).map_err(disk_error)?;
-            turn.suspect = false;
-        } else {
-            repaired = Self::repair(&path, &scanned)?;
-        }
-        let before = self.before_active(closed, &scanned)?;
-        let created = !path.exists();
-        let disk = open_to_append(&path).map_err(disk_error)?;
-        let mut new_entries = lock(&self.new_entries).clone();
-        if created {
-            new_entries.push(self.dir.clone());
-        }
-        let tail = Tail {
-            disk: Box::new(disk),
-            next_disk: Box::new(move || Ok(Box::new(open_to_append(&path)?) as Box<dyn Disk>)),
-            length: scanned.length,
-            chain: scanned.chain,
-            last: before.0,
-            new_entries,
-            segments: Arc::clone(&self.segments),
-            segment_bytes: self.segment_bytes,
-        };
-        let generation = turn.generation;
-        drop(turn);
-        Ok(self.opened(tail, generation, before.1, repaired))
+        turn
     }
 
-    fn opened(
-        self: &Arc<Self>,
-        tail: Tail,
-        generation: u64,
-        recent_ids: Vec<RecordId>,
-        repaired: Option<String>,
-    ) -> Opened {
+    fn opened(self: &Arc<Self>, tail: Tail, generation: u64, found: Found) -> Opened {
         let queue = Arc::new(Queue::default());
         let thread = Arc::new(OnceLock::new());
         let running = Running { queue: Arc::clone(&queue), thread: Arc::clone(&thread) };
@@ -101,190 +101,145 @@ impl Shared {
             thread,
             tail: Mutex::new(Some(tail)),
         };
+        let Found { recent_ids, repaired, end: _ } = found;
         Opened { journal: Box::new(journal), last_record, recent_ids, repaired }
     }
 
-    /// Marks the beginnings of the closed segments, and returns what the active file continues.
-    fn after_closed(&self, segments: &mut Segments, closed: u32) -> Result<Chain, JournalError> {
-        let mut chain = Chain::start(self.session.as_str());
-        for segment in 1..=closed {
-            let damaged = |what: &str| {
-                let name = closed_name(segment);
-                JournalError::Damaged { what: format!("{name} {what}") }
-            };
-            let mut file = open_to_read(&self.dir.join(closed_name(segment)))
-                .map_err(|error| damaged(&format!("cannot be read: {error}")))?;
-            let head = first_head(&mut file).map_err(disk_error)?;
-            let head = head.ok_or_else(|| damaged("does not begin with a record"))?;
-            segments.note(Mark { record: head.record, segment, offset: 0, chain });
-            chain = last_chain(&mut file)
-                .map_err(disk_error)?
-                .ok_or_else(|| damaged("does not end with a record"))?;
+    /// What a fold over the journal has just found, if the files still look like that.
+    fn known_end(&self, turn: &Turn) -> Option<Found> {
+        let found = lock(&self.known).take().filter(|_| !turn.suspect)?;
+        let closed = closed_segments(&self.dir).ok()?;
+        if closed.count + 1 != found.end.segment || !closed.stray.is_empty() {
+            return None;
         }
-        Ok(chain)
-    }
-
-    fn scan_active(&self, segments: &mut Segments, start: Chain) -> Result<Scanned, JournalError> {
-        let segment = segments.active();
-        let expected = (segment == 1).then_some(1);
-        match open_to_read(&self.dir.join(ACTIVE)) {
-            Ok(file) => scan(file, start, expected, |mark| {
-                segments.note(Mark { segment, ..mark });
-            })
-            .map_err(disk_error),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Scanned {
-                end: Step::End,
-                chain: start,
-                length: 0,
-                last: None,
-                recent_ids: Vec::new(),
-            }),
-            Err(error) => Err(disk_error(error)),
-        }
-    }
-
-    /// Number and ids of the last records, from the last closed segment if the active file has
-    /// none.
-    fn before_active(
-        &self,
-        closed: u32,
-        active: &Scanned,
-    ) -> Result<(u64, Vec<RecordId>), JournalError> {
-        if let Some(last) = active.last {
-            return Ok((last, active.recent_ids.clone()));
-        }
-        if closed == 0 {
-            return Ok((0, Vec::new()));
-        }
-        let segments = lock(&self.segments);
-        let mark = segments.mark_before(u64::MAX);
-        let file = segments.open(closed).map_err(disk_error)?;
-        drop(segments);
-        let (Some(mark), Some(file)) = (mark, file) else {
-            return Err(JournalError::Damaged {
-                what: format!("{} is missing", closed_name(closed)),
-            });
+        let ends = match open_to_read(&self.dir.join(ACTIVE)) {
+            Ok(mut file) => {
+                let chain = last_chain(&mut file).ok()?;
+                let empty = found.end.offset == 0;
+                file.metadata().ok()?.len() == found.end.offset
+                    && (empty || chain == Some(found.end.chain))
+            }
+            Err(error) => error.kind() == io::ErrorKind::NotFound && found.end.offset == 0,
         };
-        let scanned = scan(file, mark.chain, Some(mark.record), |_| ()).map_err(disk_error)?;
-        match (scanned.end, scanned.last) {
-            (Step::End, Some(last)) => Ok((last, scanned.recent_ids)),
-            _ => Err(JournalError::Damaged { what: format!("{} is damaged", closed_name(closed)) }),
+        ends.then_some(found)
+    }
+
+    /// Makes a checkpoint, beside everything else, when a segment was closed.
+    fn after_closing(&self) -> Box<dyn Fn(u32) + Send> {
+        let (dir, session) = (self.dir.clone(), self.session.clone());
+        Box::new(move |number| {
+            let (dir, session) = (dir.clone(), session.clone());
+            std::thread::Builder::new()
+                .name("posse-journal-checkpoint".to_owned())
+                .spawn(move || advance(&dir, session.as_str(), number))
+                .ok();
+        })
+    }
+
+    fn find_end(&self, turn: &mut Turn) -> Result<Found, JournalError> {
+        let start = self.last_start()?;
+        let mut nobody = |_: &[u8], _: Head, _: Mark| Ok(());
+        let mut scanned = self.scan(start, &mut nobody)?;
+        let first = beginning(self.session.as_str());
+        // Not even the first line of the active file fits: then the fault may lie before it.
+        if start.segment > 1 && scanned.is_damaged() && scanned.walked.end.record == start.record {
+            scanned = self.scan(first, &mut nobody)?;
         }
+        self.settle(turn, scanned)
     }
 
-    /// Moves what follows the valid prefix aside, and says so.
-    fn repair(path: &Path, scanned: &Scanned) -> Result<Option<String>, JournalError> {
-        let why = match &scanned.end {
-            Step::End | Step::Record(_) => return Ok(None),
-            Step::Newer(version) => return Err(newer(*version)),
-            Step::Torn => "the last line was cut off",
-            Step::Damaged(what) => what,
-        };
-        let moved = move_tail_aside(path, scanned.length).map_err(disk_error)?;
-        let (bytes, name) = moved;
-        let kept = scanned.last.map_or_else(
-            || "nothing before it".to_owned(),
-            |last| format!("records up to {last} are kept"),
-        );
-        Ok(Some(format!("journal repaired: {why}; {bytes} bytes moved to {name}, {kept}")))
-    }
-
-    /// Writes the valid prefix into a new file and keeps the old one: after a sync that failed,
-    /// nobody knows what of the old one is on the disk.
-    fn rewrite(&self, path: &Path, length: u64) -> io::Result<()> {
-        let fresh = self.dir.join("session.jsonl.new");
-        match std::fs::remove_file(&fresh) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => (),
+    /// Where the file begins that has the last records: the active one, or the last closed
+    /// segment. The very beginning, if the segments do not say.
+    pub(super) fn last_start(&self) -> Result<Mark, JournalError> {
+        let first = beginning(self.session.as_str());
+        let closed = closed_segments(&self.dir).map_err(disk_error)?;
+        let mut segments = lock(&self.segments);
+        segments.reset(closed.count);
+        if closed.gap().is_some() {
+            return Ok(first);
         }
-        let mut copy = create_private(&fresh)?;
-        io::copy(&mut open_to_read(path)?.take(length), &mut copy)?;
-        copy.sync_all()?;
-        let aside = free_name(path, |aside| std::fs::hard_link(path, aside))?;
-        drop(aside);
-        std::fs::rename(&fresh, path)?;
-        File::open(&self.dir)?.sync_all()
-    }
-}
-
-fn scan(
-    file: File,
-    chain: Chain,
-    expected: Option<u64>,
-    mut note: impl FnMut(Mark),
-) -> io::Result<Scanned> {
-    let mut scanner = Scanner::new(file, chain, expected, 0);
-    let mut recent_ids = std::collections::VecDeque::new();
-    let mut last = None;
-    loop {
-        let (chain, offset) = (scanner.chain(), scanner.offset());
-        match scanner.step()? {
-            Step::Record(head) => {
-                note(Mark { record: head.record, segment: 0, offset, chain });
-                last = Some(head.record);
-                if recent_ids.len() == RECENT_IDS {
-                    recent_ids.pop_front();
+        let mut chain = first.chain;
+        let mut last = first;
+        for segment in 1..=closed.count + 1 {
+            let name =
+                if segment > closed.count { ACTIVE.to_owned() } else { closed_name(segment) };
+            match ends_of(&self.dir.join(name), chain).map_err(disk_error)? {
+                Ends::Of { record, claimed } => {
+                    last = Mark { record, segment, offset: 0, chain };
+                    segments.note(last);
+                    chain = claimed;
                 }
-                recent_ids.push_back(head.id);
-            }
-            end => {
-                let recent_ids = recent_ids.into();
-                return Ok(Scanned { end, chain, length: offset, last, recent_ids });
+                // Only the active file may have no record yet.
+                Ends::None if segment > closed.count => (),
+                Ends::None => return Ok(first),
             }
         }
+        Ok(last)
     }
-}
 
-/// Copies everything from `length` on into a file beside `path`, then cuts it off. Returns the
-/// number of bytes and the file's name.
-fn move_tail_aside(path: &Path, length: u64) -> io::Result<(u64, String)> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(OFlag::O_NOFOLLOW.bits())
-        .open(path)?;
-    file.seek(SeekFrom::Start(length))?;
-    let mut copy = None;
-    let name = free_name(path, |aside| {
-        copy = Some(create_private(aside)?);
-        Ok(())
-    })?;
-    let mut copy = copy.ok_or(io::ErrorKind::NotFound)?;
-    let bytes = io::copy(&mut file, &mut copy)?;
-    copy.flush()?;
-    // The copy and its name have to be on the disk before the original goes.
-    copy.sync_all()?;
-    if let Some(dir) = path.parent() {
-        File::open(dir)?.sync_all()?;
-    }
-    file.set_len(length)?;
-    file.sync_all()?;
-    Ok((bytes, name))
-}
-
-/// Finds a free name `<path>.damaged-<n>` with `take`, which must refuse one that is taken.
-fn free_name(path: &Path, mut take: impl FnMut(&Path) -> io::Result<()>) -> io::Result<String> {
-    for number in 1..=DAMAGED_MAX {
-        let name = format!("{ACTIVE}.damaged-{number}");
-        match take(&path.with_file_name(&name)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
-            result => return result.map(|()| name),
+    /// Checks everything from `start` on.
+    pub(super) fn scan(&self, start: Mark, each: Each<'_>) -> Result<Scanned, JournalError> {
+        let mut recent_ids = VecDeque::new();
+        let mut marks = lock(&self.segments);
+        marks.forget_from(start);
+        let walked = walk(&self.dir, start, &mut |line, head, mark| {
+            marks.note(mark);
+            if recent_ids.len() == RECENT_IDS {
+                recent_ids.pop_front();
+            }
+            recent_ids.push_back(head.id);
+            each(line, head, mark)
+        });
+        match walked {
+            Ok(walked) => Ok(Scanned { walked, recent_ids: recent_ids.into() }),
+            Err(ReadError::Out(error) | ReadError::Journal(error)) => Err(disk_error(error)),
         }
     }
-    Err(io::Error::other("too many damaged tails are kept beside the journal"))
+
+    /// Makes the journal end where the valid records end.
+    pub(super) fn settle(&self, turn: &mut Turn, scanned: Scanned) -> Result<Found, JournalError> {
+        let Scanned { walked, recent_ids } = scanned;
+        if let Stop::Newer(version) = walked.stop {
+            return Err(JournalError::Newer { version });
+        }
+        let mut repaired = None;
+        // What is written anew has no damaged end, and the old file is kept.
+        if walked.stop != Stop::End && !(turn.suspect && walked.file == ACTIVE) {
+            repaired = Some(self.cut(&walked).map_err(disk_error)?);
+        }
+        lock(&self.segments).set_closed(walked.end.segment - 1);
+        if turn.suspect {
+            self.rewrite(walked.end.offset).map_err(disk_error)?;
+            turn.suspect = false;
+        }
+        Ok(Found { end: walked.end, recent_ids, repaired })
+    }
 }
 
-fn create_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+impl Scanned {
+    pub(super) fn is_damaged(&self) -> bool {
+        matches!(self.walked.stop, Stop::Torn | Stop::Damaged(_))
+    }
 }
 
-fn open_to_append(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(OFlag::O_NOFOLLOW.bits())
-        .open(path)
+/// What a file says about itself without being read.
+enum Ends {
+    /// No record begins or ends it.
+    None,
+    /// The number of its first record, and the hash that its last line claims.
+    Of { record: u64, claimed: Chain },
+}
+
+fn ends_of(path: &Path, before: Chain) -> io::Result<Ends> {
+    let mut file = match open_to_read(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ends::None),
+        Err(error) => return Err(error),
+    };
+    let Some(head) = first_head(&mut file)? else { return Ok(Ends::None) };
+    // The active file may end anywhere; nothing follows it.
+    let claimed = last_chain(&mut file)?.unwrap_or(before);
+    Ok(Ends::Of { record: head.record, claimed })
 }
 
 /// Makes `dir` and what is missing above it, for the user alone. Returns the directories that

@@ -16,6 +16,9 @@ struct Fake {
     truncate: Option<ErrorKind>,
     syncs: usize,
     calls: usize,
+    scarce: bool,
+    reserves: usize,
+    releases: usize,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -47,6 +50,24 @@ impl Disk for FakeDisk {
         }
         fake.bytes.truncate(usize::try_from(length).unwrap());
         Ok(())
+    }
+
+    fn has_space(&self) -> bool {
+        !lock(&self.0).scarce
+    }
+
+    fn reserve(&mut self, _: u64) -> bool {
+        let mut fake = lock(&self.0);
+        fake.reserves += 1;
+        !fake.scarce
+    }
+
+    fn release(&mut self, _: u64) {
+        lock(&self.0).releases += 1;
+    }
+
+    fn keep_name(&mut self, _: u64) -> io::Result<bool> {
+        Ok(false)
     }
 }
 
@@ -81,9 +102,16 @@ fn play_with(
         queue.push(batch).unwrap();
     }
     queue.close();
+    let tail = tail_of(disk);
+    run(&queue, turn, generation, tail);
+    drop(sender);
+    Heard(receiver.into_iter().collect())
+}
+
+fn tail_of(disk: &FakeDisk) -> Tail {
     let dir = std::env::temp_dir();
     let spare = disk.clone();
-    let tail = Tail {
+    Tail {
         disk: Box::new(disk.clone()),
         next_disk: Box::new(move || Ok(Box::new(spare.clone()) as Box<dyn Disk>)),
         length: 0,
@@ -92,10 +120,11 @@ fn play_with(
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(dir))),
         segment_bytes: u64::MAX,
-    };
-    run(&queue, turn, generation, tail);
-    drop(sender);
-    Heard(receiver.into_iter().collect())
+        rotate_from: 0,
+        scarce: false,
+        closed: Box::new(|_| ()),
+        steps: Steps::default(),
+    }
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -144,7 +173,7 @@ fn takes_half_a_group_back_when_the_disk_is_full() {
     let (heard, turn) = play(&disk, &[(1..=2, Durability::Synced), (3..=3, Durability::Written)]);
     assert_eq!(heard.0.len(), 2);
     for end in heard.0 {
-        assert!(end.unwrap_err().starts_with("the journal cannot be written: "));
+        assert!(end.unwrap_err().starts_with("there is no room for the journal: "));
     }
     assert_eq!(lock(&disk.0).bytes, b"");
     assert_eq!((lock(&disk.0).syncs, turn.suspect), (0, false));
@@ -228,8 +257,48 @@ fn outlives_a_listener_that_panics() {
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(std::env::temp_dir()))),
         segment_bytes: u64::MAX,
+        rotate_from: 0,
+        scarce: false,
+        closed: Box::new(|_| ()),
+        steps: Steps::default(),
     };
     run(&queue, &Mutex::new(Turn { generation: 1, suspect: false }), 1, tail);
     assert_eq!(receiver.recv(), Ok(true));
     assert!(queue.push(batch(3, Box::new(|_| ()))).is_err());
+}
+
+/// Submits these batches and returns what each heard about the room that is left.
+fn scarcity(disk: &FakeDisk, batches: Vec<(Vec<u64>, Durability)>) -> Vec<bool> {
+    let queue = Queue::default();
+    let (sender, receiver) = mpsc::channel();
+    let mut tail = tail_of(disk);
+    for (numbers, durability) in batches {
+        let sender = sender.clone();
+        let batch = JournalBatch {
+            records: numbers.into_iter().map(|number| Arc::new(record(number, "text"))).collect(),
+            durability,
+            done: Box::new(move |end| sender.send(end.unwrap().scarce).unwrap()),
+        };
+        queue.push(batch).unwrap();
+    }
+    queue.close();
+    tail.last = 0;
+    run(&queue, &Mutex::new(Turn { generation: 1, suspect: false }), 1, tail);
+    drop(sender);
+    receiver.into_iter().collect()
+}
+
+#[test]
+fn says_when_room_is_scarce_and_gives_it_back() {
+    let disk = FakeDisk::default();
+    let batches = || vec![(vec![1], Durability::Written), (vec![], Durability::Written)];
+    assert_eq!(scarcity(&disk, batches()), [false, false]);
+    assert_eq!(lock(&disk.0).releases, 1);
+    lock(&disk.0).scarce = true;
+    assert_eq!(scarcity(&disk, batches()), [true, true]);
+    assert_eq!(lock(&disk.0).reserves, 0, "nothing was synced");
+    let synced = vec![(vec![], Durability::Written), (vec![1], Durability::Synced)];
+    assert_eq!(scarcity(&disk, synced), [true, true]);
+    assert_eq!(lock(&disk.0).reserves, 1);
+    assert_eq!(lines(&disk), 3);
 }

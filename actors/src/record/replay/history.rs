@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 use crate::record::replay::{CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, Replayed};
 
 /// The history so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct History {
     entries: Vec<Entry>,
     /// Where the result of which call stands.
@@ -16,14 +18,14 @@ pub(super) struct History {
     last_results: Option<usize>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Entry {
     Said(Arc<Message>),
     Result(Box<Call>),
 }
 
 /// A call and what is known of its end.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Call {
     asked: ToolCall,
     requested: bool,

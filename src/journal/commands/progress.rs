@@ -1,0 +1,44 @@
+//! How far a long check is, for somebody who watches: one line that replaces itself.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crate::failure::printable;
+use crate::journal::commands::size;
+
+/// Before this nobody wonders.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Shown on standard error, if that is a terminal.
+pub(super) struct Progress {
+    out: Option<io::Stderr>,
+    begun: Instant,
+    shown: bool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Progress {
+        let out = Some(io::stderr()).filter(IsTerminal::is_terminal);
+        Progress { out, begun: Instant::now(), shown: false }
+    }
+
+    /// So many bytes of session `id` are checked.
+    pub(super) fn tell(&mut self, id: &str, bytes: u64) {
+        if let Some(out) = &mut self.out
+            && self.begun.elapsed() >= QUIET
+        {
+            self.shown = true;
+            write!(out, "\r{}: {} checked\x1b[K", printable(id), size(bytes)).ok();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(out) = &mut self.out
+            && self.shown
+        {
+            write!(out, "\r\x1b[K").ok();
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What the records of a session come to: read once, in order, and no further back than needed.
+//!
+//! One line is in memory at a time. A checkpoint that fits spares what lies before it.
+
+use std::io;
+use std::path::Path;
+
+use posse_actors::ports::JournalError;
+use posse_actors::record::Replay;
+
+use crate::journal::checkpoint::Checkpoint;
+use crate::journal::format::Head;
+use crate::journal::scan::parse;
+use crate::journal::store::open::{RECENT_IDS, Scanned};
+use crate::journal::store::{FileJournal, Shared};
+use crate::journal::walk::{Stop, beginning, walk};
+use crate::journal::writer::lock;
+
+/// Bytes that must have been read for a checkpoint to be worth its file.
+pub(super) const WORTH_BYTES: u64 = 4 << 20;
+
+/// A session's records, folded.
+#[derive(Debug)]
+pub struct Folded {
+    /// What they come to.
+    pub replay: Replay,
+    /// What was damaged and moved aside, in one line for the user.
+    pub repaired: Option<String>,
+    /// Records that were read.
+    pub read: u64,
+    /// The last record that a checkpoint spared, 0 without one.
+    pub spared: u64,
+}
+
+impl FileJournal {
+    /// Folds all records, and repairs what is damaged on the way. A journal that an earlier call
+    /// opened is closed by that; opening it next is for free.
+    ///
+    /// Errors: [`JournalError::Newer`] if a later version has to go on with it, and whatever the
+    /// disk says.
+    pub fn replayed(&self) -> Result<Folded, JournalError> {
+        self.shared.folded()
+    }
+}
+
+impl Shared {
+    fn folded(&self) -> Result<Folded, JournalError> {
+        let mut turn = self.take_turn();
+        *lock(&self.known) = None;
+        let checkpoint = Checkpoint::read(&self.dir, self.session.as_str());
+        let tried = match checkpoint {
+            Some(checkpoint) => self.fold_after(checkpoint)?,
+            None => None,
+        };
+        let (fold, scanned) = if let Some(folded) = tried {
+            folded
+        } else {
+            let mut fold = Fold::new(self.session.as_str());
+            let start = beginning(self.session.as_str());
+            self.last_start()?;
+            let scanned = self.scan(start, &mut |line, head, _| fold.push(line, head))?;
+            (fold, scanned)
+        };
+        let found = self.settle(&mut turn, scanned)?;
+        if fold.bytes >= self.checkpoint_bytes {
+            // Only a cache: without room for it the next opening takes longer.
+            Checkpoint::write(&self.dir, found.end, &found.recent_ids, &fold.replay).ok();
+        }
+        let Fold { replay, read, spared, .. } = fold;
+        let repaired = found.repaired.clone();
+        *lock(&self.known) = Some(found);
+        Ok(Folded { replay, repaired, read, spared })
+    }
+
+    /// Folds what comes after `checkpoint`. `None`: it does not fit after all.
+    fn fold_after(
+        &self,
+        checkpoint: Checkpoint,
+    ) -> Result<Option<(Fold<'_>, Scanned)>, JournalError> {
+        let Checkpoint { place, recent_ids, replay } = checkpoint;
+        let last = self.last_start()?;
+        // The active file is checked whole, whatever is known about its beginning.
+        let start = if place.segment < last.segment { place } else { last };
+        let mut fold =
+            Fold { replay, spared: place.record - 1, ..Fold::new(self.session.as_str()) };
+        let mut met = start == place;
+        let mut foreign = false;
+        let mut scanned = self.scan(start, &mut |line, head, mark| {
+            met |= mark == place;
+            if met {
+                return fold.push(line, head);
+            }
+            foreign |= mark.record >= place.record;
+            Ok(())
+        })?;
+        met |= scanned.walked.end == place;
+        let nothing = scanned.walked.end.record == start.record && scanned.is_damaged();
+        if foreign || !met || nothing {
+            return Ok(None);
+        }
+        let missing = RECENT_IDS.saturating_sub(scanned.recent_ids.len());
+        if start == place && missing > 0 {
+            let from = recent_ids.len().saturating_sub(missing);
+            scanned.recent_ids.splice(0..0, recent_ids[from..].iter().copied());
+        }
+        Ok(Some((fold, scanned)))
+    }
+}
+
+/// Folds what was closed since the last checkpoint and makes a new one, up to the end of closed
+/// segment `number`. For a thread of its own: nothing waits for it.
+pub(super) fn advance(dir: &Path, session: &str, number: u32) -> Option<()> {
+    let (mut fold, start, mut ids) = match Checkpoint::read(dir, session) {
+        Some(Checkpoint { place, recent_ids, replay }) => {
+            (Fold { replay, ..Fold::new(session) }, place, recent_ids)
+        }
+        None => (Fold::new(session), beginning(session), Vec::new()),
+    };
+    let mut end = None;
+    let walked = walk(dir, start, &mut |line, head, mark| {
+        if mark.segment > number {
+            end.get_or_insert(mark);
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if ids.len() >= 2 * RECENT_IDS {
+            ids.drain(..RECENT_IDS);
+        }
+        ids.push(head.id);
+        fold.push(line, head)
+    });
+    let end = match (end, walked) {
+        (Some(end), _) => end,
+        (None, Ok(walked)) if walked.stop == Stop::End => walked.end,
+        (None, _) => return None,
+    };
+    let recent = ids.len().saturating_sub(RECENT_IDS);
+    Checkpoint::write(dir, end, &ids[recent..], &fold.replay).ok()
+}
+
+/// A fold under way.
+struct Fold<'a> {
+    session: &'a str,
+    replay: Replay,
+    read: u64,
+    bytes: u64,
+    spared: u64,
+}
+
+impl Fold<'_> {
+    fn new(session: &str) -> Fold<'_> {
+        Fold { session, replay: Replay::new(None), read: 0, bytes: 0, spared: 0 }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "whoever is told of records may fail")]
+    fn push(&mut self, line: &[u8], head: Head) -> io::Result<()> {
+        self.replay.push(&parse(line, head, self.session));
+        self.read += 1;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! Walks over all segments of a session, in order and as one chain.
+//!
+//! Nothing is locked: a session that is running may grow, and close a segment, meanwhile.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use crate::journal::format::{Chain, Head};
+use crate::journal::scan::{Damage, Scanner, Step, open_to_read};
+use crate::journal::segments::{ACTIVE, Mark, closed_name, closed_segments};
+
+/// Why a walk could not go on.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    /// Whoever is told about the records cannot take them.
+    Out(io::Error),
+    /// The journal cannot be read.
+    Journal(io::Error),
+}
+
+/// Whoever is told of every line, of its head and its place.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>;
+
+/// Why a walk ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Everything was read.
+    End,
+    /// The active file ends within a line.
+    Torn,
+    /// A later version wrote the next line.
+    Newer(u32),
+    /// The next line, or the next file, is not what belongs there.
+    Damaged(Damage),
+}
+
+/// Where and why a walk ended.
+#[derive(Debug)]
+pub(crate) struct Walked {
+    pub(crate) stop: Stop,
+    /// What comes after the last good record.
+    pub(crate) end: Mark,
+    /// The file that `end` lies in.
+    pub(crate) file: String,
+    /// Lines of it before `end`.
+    pub(crate) lines: u64,
+    /// Files that were read.
+    pub(crate) files: u32,
+    /// Bytes of good records.
+    pub(crate) bytes: u64,
+}
+
+/// The beginning of session `id`.
+pub(crate) fn beginning(id: &str) -> Mark {
+    Mark { record: 1, segment: 1, offset: 0, chain: Chain::start(id) }
+}
+
+/// Calls `each` with every line from `from` on, its head, and its place.
+pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, ReadError> {
+    let gap = closed_segments(dir).map_err(ReadError::Journal)?.gap_after();
+    let mut walked = Walked {
+        stop: Stop::End,
+        end: from,
+        file: name_of(from.segment, false),
+        lines: 0,
+        files: 0,
+        bytes: 0,
+    };
+    loop {
+        let segment = walked.end.segment;
+        if let Some(last) = gap
+            && segment > last
+        {
+            walked.file = closed_name(segment);
+            walked.stop = Stop::Damaged(Damage::Missing { name: closed_name(segment) });
+            return Ok(walked);
+        }
+        let Some((mut file, closed)) = open_segment(dir, segment).map_err(ReadError::Journal)?
+        else {
+            return Ok(walked);
+        };
+        walked.file = name_of(segment, closed);
+        walked.files += 1;
+        walked.lines = 0;
+        let at = io::SeekFrom::Start(walked.end.offset);
+        io::Seek::seek(&mut file, at).map_err(ReadError::Journal)?;
+        let stop = read_file(file, &mut walked, each)?;
+        // It may have been closed while it was read.
+        let closed = closed || (stop == Stop::End && dir.join(closed_name(segment)).exists());
+        match (stop, closed) {
+            (Stop::End, true) => {
+                walked.end = Mark { segment: segment + 1, offset: 0, ..walked.end };
+            }
+            (Stop::Torn, true) => {
+                walked.stop = Stop::Damaged(Damage::Torn);
+                return Ok(walked);
+            }
+            (stop, _) => {
+                walked.stop = stop;
+                return Ok(walked);
+            }
+        }
+    }
+}
+
+fn read_file(file: File, walked: &mut Walked, each: Each<'_>) -> Result<Stop, ReadError> {
+    let Mark { record, offset, chain, segment } = walked.end;
+    let mut scanner = Scanner::new(file, chain, Some(record), offset);
+    loop {
+        match scanner.step().map_err(ReadError::Journal)? {
+            Step::Record(head) => {
+                each(scanner.line(), head, walked.end).map_err(ReadError::Out)?;
+                walked.lines += 1;
+                walked.bytes += scanner.line().len() as u64;
+                walked.end = Mark {
+                    record: head.record + 1,
+                    segment,
+                    offset: scanner.offset(),
+                    chain: scanner.chain(),
+                };
+            }
+            Step::End => return Ok(Stop::End),
+            Step::Torn => return Ok(Stop::Torn),
+            Step::Newer(version) => return Ok(Stop::Newer(version)),
+            Step::Damaged(damage) => return Ok(Stop::Damaged(damage)),
+        }
+    }
+}
+
+/// Opens segment `number`, and says whether it is closed. `None`: there is none yet.
+pub(crate) fn open_segment(dir: &Path, number: u32) -> io::Result<Option<(File, bool)>> {
+    let open = |name: &str| match open_to_read(&dir.join(name)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
+    };
+    let closed = closed_name(number);
+    if let Some(file) = open(&closed)? {
+        return Ok(Some((file, true)));
+    }
+    let active = open(ACTIVE)?;
+    // If it was closed in between, the active file is already the next one.
+    match open(&closed)? {
+        Some(file) => Ok(Some((file, true))),
+        None => Ok(active.map(|file| (file, false))),
+    }
+}
+
+fn name_of(segment: u32, closed: bool) -> String {
+    if closed { closed_name(segment) } else { ACTIVE.to_owned() }
+}

@@ -1,0 +1,62 @@
+//! Closing a full segment and beginning the next one.
+//!
+//! The next file is made before the full one gets its last name: without room for another file
+//! the full one grows on. Killed between any two steps, the journal opens with nothing lost.
+
+use std::path::Path;
+
+use crate::journal::segments::{ACTIVE, closed_name};
+use crate::journal::writer::disk::Unusable;
+use crate::journal::writer::{Tail, Turn, lock};
+
+/// The next active file before it has its name.
+pub(crate) const NEXT: &str = "session.jsonl.next";
+/// What must be written after a failure before the next attempt.
+const AGAIN_BYTES: u64 = 1 << 20;
+
+impl Tail {
+    /// Closes the active file and opens another one. If that fails the active file grows on, and
+    /// a later group tries again.
+    pub(super) fn rotate(&mut self, turn: &mut Turn) {
+        if self.length < self.rotate_from {
+            return;
+        }
+        self.disk.release(self.length);
+        if self.disk.sync().is_err() {
+            turn.suspect = true;
+            self.disk = Box::new(Unusable);
+            return;
+        }
+        self.steps.reached("synced");
+        self.rotate_from = self.length + AGAIN_BYTES;
+        let mut segments = lock(&self.segments);
+        let (dir, number) = (segments.dir().to_owned(), segments.active());
+        let Ok(next) = (self.next_disk)() else { return };
+        self.steps.reached("made");
+        if close(&dir, number).is_err() {
+            return;
+        }
+        self.steps.reached("closed");
+        self.disk = match std::fs::rename(dir.join(NEXT), dir.join(ACTIVE)) {
+            Ok(()) => next,
+            // Opening the journal again makes an active file.
+            Err(_) => Box::new(Unusable),
+        };
+        self.steps.reached("opened");
+        segments.set_closed(number);
+        self.length = 0;
+        self.rotate_from = 0;
+        self.new_entries.push(dir);
+        drop(segments);
+        (self.closed)(number);
+    }
+}
+
+/// Gives the active file its last name, which nobody may have.
+fn close(dir: &Path, number: u32) -> std::io::Result<()> {
+    let closed = dir.join(closed_name(number));
+    if closed.symlink_metadata().is_ok() {
+        return Err(std::io::ErrorKind::AlreadyExists.into());
+    }
+    std::fs::rename(dir.join(ACTIVE), closed)
+}

@@ -1,0 +1,91 @@
+//! One process owns a session; others are refused at once, and readers never wait.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use posse::journal::FileJournal;
+use posse_actors::conversation::SessionId;
+use posse_actors::ports::JournalError;
+
+use crate::model_server::{Answer, ModelServer, calls, says};
+use crate::posse::{Machine, Running};
+
+fn open(dir: &Path) -> Result<FileJournal, JournalError> {
+    let id = dir.file_name().unwrap().to_str().unwrap();
+    FileJournal::lock(dir, SessionId::new(id))
+}
+
+#[test]
+fn a_second_owner_is_refused_at_once_with_the_name_of_the_first() {
+    let server = ModelServer::start(vec![Answer::Hold(Vec::new())]);
+    let machine = Machine::with(&server);
+    let running = machine.start(&["wait for ever"]);
+    server.wait_for_request();
+    let dir = machine.session_dir();
+    let id = dir.file_name().unwrap().to_str().unwrap().to_owned();
+    let owner = format!("process {}", running.pid());
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let start = Instant::now();
+        match open(&dir) {
+            Err(JournalError::Locked { owner: named }) => assert_eq!(named, owner),
+            other => panic!("{other:?}"),
+        }
+        quickest = quickest.min(start.elapsed());
+    }
+    // Of several: the machine may be busy.
+    assert!(quickest < Duration::from_millis(200), "{quickest:?}");
+    let removed = machine.posse(&["sessions", "rm", "--yes", &id]);
+    removed.assert_code(8);
+    assert!(removed.stderr.contains(&owner), "{}", removed.stderr);
+    for read in [&["sessions", "show", &id] as &[&str], &["sessions", "verify", &id]] {
+        machine.posse(read).assert_code(0);
+    }
+    assert!(dir.join("session.jsonl").exists());
+    running.signal(Signal::SIGKILL);
+    running.end();
+    // A dead owner is none, whatever name it left.
+    let journal = open(&dir).unwrap();
+    assert!(journal.replayed().unwrap().read > 0);
+    drop(journal);
+    machine.posse(&["sessions", "rm", "--yes", &id]).assert_code(0);
+    assert!(!dir.exists());
+}
+
+/// A run whose state lies on a disk of 3 MiB, which `before` fills and may empty again later.
+fn on_a_small_disk(machine: &Machine, before: &str, args: &str) -> Option<crate::posse::Ended> {
+    let script = format!(
+        "mount -t tmpfs -o size=3m,mode=700 none \"$POSSE_HOME/state\" || exit 99\n\
+         cd .\n{before}\nexec \"$0\" {args}"
+    );
+    std::fs::create_dir_all(machine.path("posse/state")).unwrap();
+    let line = format!("exec unshare -Urm sh -c '{script}' \"$0\"");
+    let ended = Running::start(machine.shell(&line)).end();
+    // Where nobody may have a namespace of their own, there is no small disk either.
+    let cannot = ended.code == Some(99) || ended.stderr.contains("unshare");
+    (!cannot).then_some(ended)
+}
+
+#[test]
+fn a_disk_that_is_nearly_full_is_waited_for_before_anything_happens() {
+    let write = || calls(&[("write_file", serde_json::json!({"path": "a.txt", "content": "x"}))]);
+    let fill = "dd if=/dev/zero of=\"$POSSE_HOME/state/filler\" bs=1k count=2600 2>/dev/null\n";
+    for (freed, code) in [(true, 0), (false, 8)] {
+        let server = ModelServer::start(vec![write(), says("done")]);
+        let machine = Machine::with(&server);
+        let before = if freed {
+            format!("{fill}(sleep 1; rm \"$POSSE_HOME/state/filler\") &")
+        } else {
+            fill.to_owned()
+        };
+        let args = "run --yes --sandbox off \"write it\"";
+        let Some(ended) = on_a_small_disk(&machine, &before, args) else { return };
+        assert_eq!(ended.code, Some(code), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.contains("hardly any room"), "{}", ended.stderr);
+        assert_eq!(machine.work("a.txt").exists(), freed, "{}", ended.stderr);
+        // The first request may be on its way before the disk was looked at.
+        let requests = server.requests().len();
+        assert!(if freed { requests == 2 } else { requests <= 1 }, "{requests}");
+    }
+}
