@@ -74,7 +74,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         quiet: false,
         yes: false,
         dry_run: false,
-        kept: false,
+        again: None,
         hang_up: HangUp::Ends,
     };
     let exit =

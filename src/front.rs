@@ -3,7 +3,9 @@
 //! They consume events and send requests; they decide nothing. A front end knows the kernel and
 //! no other adapter.
 
+pub mod again;
 pub mod headless;
+pub mod picker;
 pub mod plain;
 pub mod prompt;
 

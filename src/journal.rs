@@ -14,6 +14,7 @@ mod memory;
 mod read;
 mod scan;
 mod segments;
+mod standing;
 mod store;
 mod summary;
 mod transcript;

@@ -182,7 +182,10 @@ async fn play(
     stage.enter(session.clone());
     for turn in turns {
         stage.begin(turn.replies, turn.failure);
-        let running = session.prompt(turn.prompt).await;
+        let running = match turn.prompt {
+            Some(prompt) => session.prompt(prompt).await,
+            None => session.go_on().await,
+        };
         let running = running.map_err(|error| internal(error.to_string()))?;
         running.outcome().await;
     }
@@ -212,7 +215,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
             result_bytes_max: usize::MAX,
             ..Limits::default()
         },
-        history: Vec::new(),
+        history: recording.history.clone(),
         resumption: None,
         instructions: String::new(),
         price: None,

@@ -15,6 +15,7 @@ use posse_actors::root_session::{PromptError, Running, SessionHandle, TurnOutcom
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
+use crate::front::again::Again;
 use crate::front::outcome::{Advised, Verdict, judge};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
@@ -80,10 +81,10 @@ pub struct Manner {
     pub yes: bool,
     /// Whether tools only say what they would do.
     pub dry_run: bool,
-    /// Whether the session is kept and can go on.
-    pub kept: bool,
     /// What happens when the terminal goes away.
     pub hang_up: HangUp,
+    /// How the session can go on later, if it is kept.
+    pub again: Option<Again>,
 }
 
 /// What is to be done.
@@ -96,7 +97,8 @@ pub enum Task {
 }
 
 impl Task {
-    async fn begin(self, session: &SessionHandle) -> Result<Running, PromptError> {
+    /// Begins it.
+    pub(crate) async fn begin(self, session: &SessionHandle) -> Result<Running, PromptError> {
         match self {
             Task::Prompt(prompt) => session.prompt(prompt).await,
             Task::GoOn => session.go_on().await,

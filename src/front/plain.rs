@@ -19,6 +19,7 @@ use posse_actors::ports::Ports;
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 
 use crate::failure::{Exit, Failure, lines, printable};
+use crate::front::headless::Task;
 use crate::front::outcome::unwritten;
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
@@ -105,8 +106,8 @@ pub struct Options {
     pub dry_run: bool,
     /// Where typed lines are kept, if they are.
     pub history: Option<PathBuf>,
-    /// What is asked before anything is typed.
-    pub first: Option<Prompt>,
+    /// What is done before anything is typed.
+    pub first: Option<Task>,
 }
 
 /// Talks until the user leaves.
@@ -129,6 +130,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         forgotten: options.forgotten,
         yes: options.yes,
         rule_shown: false,
+        kept: !options.forgotten,
         progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
         questions: Questions::default(),
         signals: Signals::listen(),
@@ -141,8 +143,8 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         totals: Totals::default(),
     };
     plain.introduce(options.forgotten, options.dry_run).await;
-    if let Some(prompt) = options.first {
-        plain.work(prompt).await;
+    if let Some(task) = options.first {
+        plain.work(task).await;
     }
     plain.talk().await;
     Ok(plain.leave().await)
@@ -160,6 +162,8 @@ struct Plain<'a> {
     yes: bool,
     /// A rule that would have allowed what was denied was shown, in this task.
     rule_shown: bool,
+    /// Whether sessions can be resumed.
+    kept: bool,
     progress: Progress,
     questions: Questions,
     signals: Signals,
@@ -319,7 +323,7 @@ impl Plain<'_> {
     async fn follow_line(&mut self, line: &str) {
         match parse(line) {
             Typed::Blank => (),
-            Typed::Text(text) => self.work(Prompt::text(text)).await,
+            Typed::Text(text) => self.work(Task::Prompt(Prompt::text(text))).await,
             Typed::Help => self.say(&help()).await,
             Typed::Status => self.status().await,
             Typed::Select(what, None) => self.show_names(what).await,
@@ -469,7 +473,11 @@ impl Plain<'_> {
         let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
         let (reason, limit) =
             if signal { ("interrupted", HURRIED_END) } else { ("completed", PATIENT_END) };
-        let line = self.progress.finish_line();
+        let mut line = self.progress.finish_line().to_owned();
+        if self.kept {
+            let id = self.current.session.id();
+            line = format!("{line}session {id} · posse resume {id}\n");
+        }
         self.stderr.write(line.into()).await;
         let farewell = self.farewell();
         self.stderr.write(farewell.into_bytes()).await;

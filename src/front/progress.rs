@@ -220,8 +220,8 @@ impl Progress {
                 let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
                 self.paint("31", &text)
             }
-            Event::ToolOutcomeUnknown { content, .. } => {
-                self.paint("31", &format!("  ✗ {}", first_line(content)))
+            Event::ToolOutcomeUnknown { name, content, .. } => {
+                self.paint("31", &format!("  ✗ {name}: {}", first_line(content)))
             }
             Event::PermissionDenied { request_id, .. } => {
                 self.decided(request_id, false);

@@ -3,12 +3,14 @@
 use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
+use posse_actors::record::Replay;
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::read::{self, ReadError};
 use crate::journal::scan::parse;
 use crate::journal::segments::ACTIVE;
+use crate::journal::standing::standing;
 use crate::journal::state::{Found, StateDir, Within};
 use crate::journal::summary::{SessionState, SessionSummary};
 use crate::journal::transcript::{Transcript, counted, local};
@@ -177,7 +179,7 @@ fn write_list(
     Ok(())
 }
 
-fn state_text(state: &SessionState) -> String {
+pub(crate) fn state_text(state: &SessionState) -> String {
     match state {
         SessionState::Running => "running".to_owned(),
         SessionState::Ended(reason) => shortened(reason, 20),
@@ -240,13 +242,20 @@ fn write_session(
     view: &View,
     out: &mut dyn Write,
 ) -> Result<Option<String>, ReadError> {
-    read::records(found, &mut |line, head| {
+    let mut replay = Replay::new(None);
+    let problem = read::records(found, &mut |line, head| {
         if view.json {
             return out.write_all(line);
         }
         let record = parse(line, head, &found.id);
+        replay.push(&record);
         Transcript::new(&mut *out, &view.zone, view.color).add(&record)
-    })
+    })?;
+    if !view.json {
+        let stands = standing(&found.dir, &replay.finish(), &view.zone);
+        writeln!(out, "state: {}", printable(&stands)).map_err(ReadError::Out)?;
+    }
+    Ok(problem)
 }
 
 pub(crate) fn unreadable(found: &Found, error: &io::Error) -> Failure {
@@ -286,7 +295,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// `now`, `5 min ago`, `3 days ago`.
-fn relative(then_ms: u64, now_ms: u64) -> String {
+pub(crate) fn relative(then_ms: u64, now_ms: u64) -> String {
     let Some(seconds) = now_ms.checked_sub(then_ms).map(|ms| ms / 1000) else {
         return "in the future".to_owned();
     };

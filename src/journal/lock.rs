@@ -64,12 +64,16 @@ impl SessionLock {
 
 /// Whether some process owns the session in `dir`.
 pub(crate) fn is_held(dir: &Path) -> bool {
+    held_by(dir).is_some()
+}
+
+/// Which process owns the session in `dir`, if one does.
+pub(crate) fn held_by(dir: &Path) -> Option<String> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags.bits()).open(dir.join(NAME))
-    else {
-        return false;
-    };
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    let options = OpenOptions::new().read(true).custom_flags(flags.bits()).open(dir.join(NAME));
+    let mut file = options.ok()?;
+    let held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    held.then(|| owner(&mut file))
 }
 
 fn signature() -> String {

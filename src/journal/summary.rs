@@ -56,6 +56,12 @@ pub struct SessionSummary {
     pub model: Option<String>,
     /// The beginning of the first prompt.
     pub prompt: Option<String>,
+    /// Replies of the main agent, if it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
+    /// US dollars, if it ended and they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
 }
 
 /// How a session stands.
@@ -102,6 +108,8 @@ impl SessionSummary {
             agent: None,
             model: None,
             prompt: None,
+            turns: None,
+            cost_usd: None,
         };
         if let Err(error) = summary.read(&dir) {
             summary.state = SessionState::Damaged(error.to_string());
@@ -132,7 +140,10 @@ impl SessionSummary {
                 self.records = last.record;
                 self.last_ms = Some(last.ts);
                 self.state = match last.event {
-                    Event::SessionEnded { reason, .. } => SessionState::Ended(reason),
+                    Event::SessionEnded { reason, turns, cost_usd, .. } => {
+                        (self.turns, self.cost_usd) = (Some(turns), cost_usd);
+                        SessionState::Ended(reason)
+                    }
                     _ => SessionState::Interrupted,
                 };
                 return Ok(());

@@ -109,6 +109,7 @@ fn describe(event: &Event) -> Option<(Tone, &'static str, String)> {
             (Tone::Bad, "unknown", format!("nobody knows how `{name}` ended"))
         }
         Event::SessionStarted { .. }
+        | Event::SessionForked { .. }
         | Event::SessionResumed { .. }
         | Event::SessionParked { .. }
         | Event::SessionEnded { .. } => describe_session(event)?,
@@ -127,8 +128,15 @@ fn describe_session(event: &Event) -> Option<(Tone, &'static str, String)> {
             "started",
             format!("{agent} with {model} ({provider}) in {cwd}, posse {posse}"),
         ),
-        Event::SessionResumed { records, .. } => {
-            (Tone::Quiet, "resumed", format!("after {records} records"))
+        Event::SessionForked { parent, parent_record, history } => {
+            let messages = counted(history.len() as u64, "message");
+            let text = format!("from session {parent} at record {parent_record}, with {messages}");
+            (Tone::Quiet, "branched", text)
+        }
+        Event::SessionResumed { records, changed, .. } => {
+            let lines = std::iter::once(format!("after {records} records"));
+            let text = lines.chain(changed.iter().cloned()).collect::<Vec<_>>().join("\n");
+            (Tone::Quiet, "resumed", text)
         }
         Event::SessionParked { cause, .. } => (Tone::Bad, "parked", cause.clone()),
         Event::SessionEnded { reason, exit_code, usage, turns, cost_usd, .. } => {

@@ -1,8 +1,9 @@
 //! A record taken apart into what the world did: prompts, replies, results, interruptions.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
-use posse_actors::conversation::{CallId, ContentPart, MessageId, Prompt, Usage};
+use posse_actors::conversation::{CallId, ContentPart, Message as Said, MessageId, Prompt, Usage};
 use posse_actors::event::{Event, MessageKind, StoredRecord};
 use posse_actors::ports::{Completion, ToolOutput};
 use serde_json::Value;
@@ -28,6 +29,10 @@ pub(crate) struct Recording {
     queued: HashMap<MessageId, (Message, Option<CallId>)>,
     /// The call of the last reply that started last.
     running: Option<CallId>,
+    /// What the session took over from the one that it branched off.
+    pub(crate) history: Vec<Arc<Said>>,
+    /// A prompt is being worked on.
+    open: bool,
 }
 
 /// Something that the user said meanwhile.
@@ -36,7 +41,8 @@ pub(crate) type Message = (MessageKind, Vec<ContentPart>);
 /// One prompt, and what was answered to it.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    pub(crate) prompt: Prompt,
+    /// `None`: what was left unfinished went on.
+    pub(crate) prompt: Option<Prompt>,
     pub(crate) replies: VecDeque<Reply>,
     /// How asking the model ended, if not with its last reply.
     pub(crate) failure: Option<String>,
@@ -47,6 +53,12 @@ pub(crate) struct Turn {
 pub(crate) struct Reply {
     pub(crate) completion: Completion,
     pub(crate) messages: Vec<Message>,
+}
+
+impl Turn {
+    fn of(prompt: Option<Prompt>) -> Turn {
+        Turn { prompt, replies: VecDeque::new(), failure: None }
+    }
 }
 
 impl Recording {
@@ -70,13 +82,19 @@ impl Recording {
                 self.started_ms = record.ts;
             }
             Event::InvocationStarted { tools, .. } => {
+                // Nobody said anything: what was parked or interrupted went on.
+                if !self.open && !self.turns.is_empty() {
+                    self.turns.push(Turn::of(None));
+                }
+                self.open = true;
                 let new = tools.iter().filter(|name| !self.tools.contains(name));
                 let new: Vec<String> = new.cloned().collect();
                 self.tools.extend(new);
             }
             Event::UserMessage { content, message_id: None } => {
                 let prompt = Prompt { content: content.clone() };
-                self.turns.push(Turn { prompt, replies: VecDeque::new(), failure: None });
+                self.turns.push(Turn::of(Some(prompt)));
+                self.open = true;
             }
             Event::MessageQueued { message_id, kind, content } => {
                 let message = (*kind, content.clone());
@@ -92,7 +110,12 @@ impl Recording {
                 }
                 None => (),
             },
+            Event::SessionForked { history, .. } => self.history.clone_from(history),
+            Event::InvocationCompleted { .. } | Event::InvocationCancelled { .. } => {
+                self.open = false;
+            }
             Event::InvocationFailed { class, .. } => {
+                self.open = false;
                 if let Some(turn) = self.turns.last_mut() {
                     turn.failure = Some(class.clone());
                 }

@@ -100,7 +100,7 @@ impl Fold {
                 self.end("completed", Some(result.clone()), *turns, *usage);
             }
             Event::InvocationFailed { class, turns, usage, .. } => {
-                let lost = matches!(class.as_str(), "crashed" | "journal" | "parked");
+                let lost = matches!(class.as_str(), "crashed" | "journal" | "parked" | "broke_off");
                 if lost || self.timed_out {
                     self.open_end();
                 } else {

@@ -11,10 +11,12 @@ use crate::cli::{PromptArg, RunArgs};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, Origin};
 use crate::failure::{Exit, Failure};
+use crate::front::headless::Task;
 use crate::front::plain::{self, Choice, Opened, Options, Selected, Sources};
 use crate::front::prompt::{self, Images};
 use crate::provider::presets;
 use crate::wiring::confinement::unenforced;
+use crate::wiring::resuming::Resuming;
 use crate::wiring::run::{Kept, Setup, assemble_in, recorded, runtime, start_log};
 use crate::wiring::{Place, authority, colors, notices, place, provider, toolbox};
 
@@ -22,7 +24,10 @@ use crate::wiring::{Place, authority, colors, notices, place, provider, toolbox}
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
-    let found = place(&args.place, args.overrides(), environment)?;
+    let resuming = Resuming::of(args, environment).map_err(one)?;
+    let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
+    let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
+    let found = place(&args.place, flags.clone(), environment)?;
     notices(&found.loaded);
     found.dirs.check_workspace(&found.cwd).map_err(one)?;
     let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
@@ -54,15 +59,26 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         yes: args.yes,
         dry_run: args.dry_run,
         history: history.filter(|_| !args.no_transcript),
-        first,
+        first: match first {
+            Some(prompt) => Some(Task::Prompt(prompt)),
+            None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::GoOn),
+        },
     };
     let asking = match (args.yes, interactive) {
         (true, _) => Asking::Yes,
         (false, true) => Asking::Human,
         (false, false) => Asking::Nobody,
     };
-    let mut sessions =
-        Sessions { args, environment, asking, found, profile: String::new(), kept: None };
+    let mut sessions = Sessions {
+        args,
+        environment,
+        asking,
+        found,
+        flags,
+        resuming,
+        profile: String::new(),
+        kept: None,
+    };
     let runtime = runtime().map_err(one)?;
     let exit = runtime.block_on(plain::run(&mut sessions, options));
     // A thread that waits for a key must not keep the process.
@@ -81,6 +97,10 @@ struct Sessions<'a> {
     asking: Asking,
     /// What counts for the session that goes on.
     found: Place,
+    /// What was given on the command line, and what the resumed session was.
+    flags: Vec<(&'static str, Value, &'static str)>,
+    /// The stored session that goes on first.
+    resuming: Option<Resuming>,
     /// Its provider.
     profile: String,
     /// Where it is recorded.
@@ -112,13 +132,22 @@ impl plain::Sessions for Sessions<'_> {
             dry_run: self.args.dry_run,
             keep: !self.args.no_transcript,
         };
-        let new = if goes_on && self.kept.is_some() {
-            None
-        } else {
-            Some(Kept::new(&setup).map_err(one)?)
+        let (new, ports, mut session) = match (self.resuming.take(), &self.kept) {
+            (Some(resuming), _) => {
+                io::stderr().write_all(resuming.last_words().as_bytes()).ok();
+                let (kept, ports, session) = resuming.assemble_kept(&setup, Arc::clone(&model))?;
+                (Some(kept), ports, session)
+            }
+            (None, Some(kept)) if goes_on => {
+                let (ports, session) = assemble_in(kept, &setup, Arc::clone(&model))?;
+                (None, ports, session)
+            }
+            (None, _) => {
+                let kept = Kept::new(&setup).map_err(one)?;
+                let (ports, session) = assemble_in(&kept, &setup, Arc::clone(&model))?;
+                (Some(kept), ports, session)
+            }
         };
-        let kept = new.as_ref().or(self.kept.as_ref()).ok_or_else(Vec::new)?;
-        let (ports, mut session) = assemble_in(kept, &setup, Arc::clone(&model))?;
         // Somebody sees that it waits, and can stop it.
         session.limits.outwaits_once = self.asking == Asking::Human;
         if !goes_on {
@@ -172,7 +201,7 @@ impl plain::Sessions for Sessions<'_> {
 impl Sessions<'_> {
     /// What was given on the command line, and what was selected since.
     fn overrides(&self, choice: &Choice) -> Vec<(&'static str, Value, &'static str)> {
-        let mut overrides = self.args.overrides();
+        let mut overrides = self.flags.clone();
         let chosen = [
             ("defaultAgent", &choice.agent, "/agent"),
             ("defaultProvider", &choice.provider, "/provider"),

@@ -10,6 +10,7 @@ use posse_actors::limits::Limits;
 use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -28,7 +29,7 @@ use crate::tools::workspace::Workspace;
 use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::hooking::hook_settings;
 use crate::wiring::model_price::price;
-use crate::wiring::resuming::Resuming;
+use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
     Place, authority, colors, fallback, notices, place, provider, session_id, toolbox,
@@ -36,6 +37,9 @@ use crate::wiring::{
 
 /// Names of variables whose values are secrets, in part.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
+
+/// Bytes of the hash of what an agent is told that are kept: it is compared, not attacked.
+const DIGEST_BYTES: usize = 8;
 
 /// Values shorter than this are too common to be masked wherever they appear.
 const SECRET_BYTES_MIN: usize = 8;
@@ -136,7 +140,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     };
     assembled.settings.noted = authority::ignored(&loaded);
     introduce(&assembled, args, &loaded);
-    let manner = manner(args, &assembled, environment);
+    let manner = manner(args, &assembled, &loaded, environment);
     let task = match prompt {
         Some(prompt) => Some(Task::Prompt(prompt)),
         None => goes_on.then_some(Task::GoOn),
@@ -232,7 +236,7 @@ pub(crate) fn assemble_in(
         .map(|tool| tool.spec().name.clone())
         .filter(|name| agent.tools.sees(name))
         .collect();
-    let system_prompt = system_prompt(agent, setup, &roots, &tier);
+    let (system_prompt, digest) = system_prompt(agent, setup, &roots, &tier);
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
@@ -265,7 +269,7 @@ pub(crate) fn assemble_in(
         limits: limits(settings),
         history: Vec::new(),
         resumption: None,
-        instructions: String::new(),
+        instructions: digest,
         price: Some(price),
         noted: Vec::new(),
         fail: posse_actors::root_session::FailPoints::none(),
@@ -273,7 +277,13 @@ pub(crate) fn assemble_in(
     Ok((ports, settings))
 }
 
-fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str) -> String {
+/// What the agent is told; and a hash of it without what changes by itself, such as the date.
+fn system_prompt(
+    agent: &Agent,
+    setup: &Setup<'_>,
+    roots: &[String],
+    tier: &str,
+) -> (String, String) {
     let repository = agents::repository_root(setup.cwd);
     let root = repository.as_deref().unwrap_or(setup.cwd);
     let user = setup.dirs.config.join("AGENTS.md");
@@ -288,7 +298,12 @@ fn system_prompt(agent: &Agent, setup: &Setup<'_>, roots: &[String], tier: &str)
         git_branch: repository.as_deref().and_then(agents::git_branch),
         sandbox: confinement::briefing(tier, &setup.settings.sandbox, setup.asking),
     };
-    agents::system_prompt(agent, &block, &instructions)
+    let whole = agents::system_prompt(agent, &block, &instructions);
+    let lasting = EnvironmentBlock { date: String::new(), git_branch: None, ..block };
+    let lasting = agents::system_prompt(agent, &lasting, &instructions);
+    let digest = Sha256::digest(lasting.as_bytes());
+    let digest = digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    (whole, digest)
 }
 
 impl Kept {
@@ -478,7 +493,12 @@ fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
 }
 
 /// How the run is shown.
-fn manner(args: &RunArgs, assembled: &Assembled, environment: &Environment) -> Manner {
+fn manner(
+    args: &RunArgs,
+    assembled: &Assembled,
+    loaded: &Loaded,
+    environment: &Environment,
+) -> Manner {
     Manner {
         format: match args.output_format {
             OutputFormat::Text => Format::Text,
@@ -491,7 +511,7 @@ fn manner(args: &RunArgs, assembled: &Assembled, environment: &Environment) -> M
         quiet: false,
         yes: args.yes,
         dry_run: args.dry_run,
-        kept: !args.no_transcript,
+        again: (!args.no_transcript).then(|| resuming::again(assembled, args, loaded, environment)),
         hang_up: hang_up(args, assembled),
     }
 }

@@ -165,7 +165,7 @@ fn an_unattended_run_goes_on_without_its_terminal() {
         let write = calls(&[("write_file", json!({"path": "made", "content": "x"}))]);
         let (server, open) = gated(vec![write, says("It is done.")]);
         let machine = machine_of(&server);
-        let mut terminal = Terminal::run(&machine, &["run", "--unattended", "-y", "go"]);
+        let mut terminal = Terminal::run(&machine, &["run", "--unattended", "-y", "go"], "xterm");
         let said = terminal.see("run.log");
         assert!(said.contains("unattended: without its terminal it goes on"), "{said}");
         eventually("the request", || server.requests().len() == 1);
@@ -197,7 +197,7 @@ fn an_unattended_run_without_its_terminal_still_ends_when_told() {
     let sleep = marker();
     let server = ModelServer::start(vec![runs(&format!("echo ready; sleep {sleep}"))]);
     let machine = Machine::with(&server);
-    let mut terminal = Terminal::run(&machine, &["run", "--unattended", "-y", "go"]);
+    let mut terminal = Terminal::run(&machine, &["run", "--unattended", "-y", "go"], "xterm");
     eventually("the command", || !marked(&sleep).is_empty());
     terminal.vanish();
     let log = || fs::read_to_string(machine.session_dir().join("run.log")).unwrap_or_default();
@@ -236,7 +236,7 @@ fn a_terminal_that_vanishes_ends_a_run_that_is_not_unattended() {
     let server =
         ModelServer::start(vec![Answer::Hold(stream_bytes(text_event("so far").as_bytes()))]);
     let machine = Machine::with(&server);
-    let mut terminal = Terminal::run(&machine, &["run", "go"]);
+    let mut terminal = Terminal::run(&machine, &["run", "go"], "xterm");
     terminal.see("so far");
     terminal.vanish();
     assert_eq!(terminal.end(), Some(129));

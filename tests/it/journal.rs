@@ -229,6 +229,7 @@ fn lists_and_shows_what_happened() {
     ·  done      hi (1 more line, · ms)
     ·  model     It says\u{1b}[2J hi.
     ·  ended     completed, exit code · · turns, · tokens in, · out
+    state: completed
     ");
     let verified = machine.posse(&["sessions", "verify", &id]);
     verified.assert_code(0);

@@ -42,11 +42,11 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     fn open(machine: &Machine, args: &[&str]) -> Terminal {
-        Terminal::run(machine, &[&["plain"], args].concat())
+        Terminal::run(machine, &[&["plain"], args].concat(), "xterm")
     }
 
-    /// The program with these arguments.
-    pub(crate) fn run(machine: &Machine, args: &[&str]) -> Terminal {
+    /// A terminal of this kind, with the program and these arguments.
+    pub(crate) fn run(machine: &Machine, args: &[&str], kind: &str) -> Terminal {
         let OpenptyResult { master, slave } = openpty(None, None).unwrap();
         // A program that holds the other side would never see it vanish.
         for side in [&master, &slave] {
@@ -56,7 +56,7 @@ impl Terminal {
         let program = machine.command::<&str>(&[]);
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(env!("CARGO_BIN_EXE_posse")).args(args);
-        command.current_dir(machine.path("work")).env_clear().env("TERM", "xterm");
+        command.current_dir(machine.path("work")).env_clear().env("TERM", kind);
         command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let end = || Stdio::from(slave.try_clone().unwrap());
         command.stdin(end()).stdout(end()).stderr(end());
@@ -135,7 +135,7 @@ impl Terminal {
     }
 
     /// Whether lines are edited by the terminal itself, as a shell expects it afterwards.
-    fn is_cooked(&self) -> bool {
+    pub(crate) fn is_cooked(&self) -> bool {
         let flags = tcgetattr(&self.slave).unwrap().local_flags;
         flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }

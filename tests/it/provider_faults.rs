@@ -65,12 +65,17 @@ fn classes_what_a_server_refuses() {
     });
 }
 
+/// The error that a run ended with.
+fn error_of(ended: &Ended) -> &str {
+    let error = ended.stderr.split_once("error[").unwrap().1;
+    error.split_once("\nsession ").map_or(error, |(error, _)| error)
+}
+
 #[test]
 fn says_when_a_page_is_not_from_the_provider() {
     let portal = "<html>log in to the hotel's network</html>";
     let (ended, ..) = always(status("200 OK", &["content-type: text/html"], portal));
-    let error = ended.stderr.split_once("error[").unwrap().1;
-    let error = error.split_once("session 2").unwrap().0;
+    let error = error_of(&ended);
     insta::assert_snapshot!(error, @r"
     PRV008]: what answered is not the provider
       why: the answer is not from the provider: local: the reply is an HTML page (a login page of the network, or a wrong baseURL)
@@ -224,8 +229,7 @@ fn names_the_provider_and_the_byte() {
     let (ended, server, machine) = always(stream(body.as_bytes()));
     assert_ended(&ended, 5, "PRV001");
     assert_eq!(server.requests().len(), 2);
-    let error = ended.stderr.split_once("error[").unwrap().1;
-    let error = error.split_once("session 2").unwrap().0;
+    let error = error_of(&ended);
     insta::assert_snapshot!(error, @r"
     PRV001]: the provider could not answer
       why: the reply broke off or made no sense: local: not a valid reply in the event at byte 62: expected value at line 1 column 14

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::model_server::{
     Answer, ModelServer, calls, runs, says, status, stream_bytes, text_event,
 };
+use crate::plain::Terminal;
 use crate::posse::{Ended, Machine, Running};
 
 /// The id of the only session there is.
@@ -61,6 +62,9 @@ fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
     let machine = Machine::with(&server);
     killed_in_a_command(&server, &machine);
     let id = id(&machine);
+    let shown = machine.posse(&["sessions", "show", &id]);
+    let state = "state: broke off with 1 call of unknown outcome";
+    assert!(shown.stdout.contains(state), "{}", shown.stdout);
     let args = ["resume", &id, "--output-format", "stream-json", "--yes", "--sandbox", "off"];
     let ended = machine.posse(&args);
     ended.assert_code(0);
@@ -75,6 +79,9 @@ fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
     assert!(told[0].contains("Whether it took effect is not known"), "{told:?}");
     assert!(ended.stderr.contains(&format!("session {id}")), "{}", ended.stderr);
     machine.verify();
+    machine.posse(&["replay", &id]).assert_code(0);
+    let shown = machine.posse(&["sessions", "show", &id]);
+    assert!(shown.stdout.ends_with("state: completed\n"), "{}", shown.stdout);
     // It has ended now, and nothing is left to go on with.
     let again = machine.posse(&["resume", &id]);
     again.assert_code(2);
@@ -119,6 +126,11 @@ fn a_branch_leaves_the_session_as_it_was() {
     assert_eq!(first["forkedFrom"]["session"], json!(parent), "{first}");
     assert_eq!(contents(&server.requests()[1], "user"), [r#""first""#, r#""another way""#]);
     machine.verify();
+    machine.posse(&["replay", child]).assert_code(0);
+    let exported = machine.posse(&["sessions", "export", child]);
+    for part in ["One.", "another way", "Otherwise.", &parent] {
+        assert!(exported.stdout.contains(part), "{part}: {}", exported.stdout);
+    }
     // And it can go on itself.
     let shown = machine.posse(&["resume", child]);
     assert!(shown.stderr.contains("SES013"), "{}", shown.stderr);
@@ -129,10 +141,21 @@ fn a_parked_session_goes_on_with_fresh_patience() {
     let busy = status("503 Service Unavailable", &[], "{}");
     let server = ModelServer::start_and_repeat(vec![busy]);
     let machine = Machine::configured(&server, &json!({"patience": "300ms"}), &json!({}));
-    let parked = machine.posse(&["run", "fix it"]);
+    // A machine with timers.
+    fs::create_dir_all(machine.path("bin")).unwrap();
+    fs::write(machine.path("bin/systemd-run"), "").unwrap();
+    let mut command = machine.command(&["run", "fix it"]);
+    command.env("PATH", machine.path("bin"));
+    let parked = Running::start(command).end();
     parked.assert_code(5);
     let id = id(&machine);
     assert!(parked.stderr.contains(&format!("posse resume {id}")), "{}", parked.stderr);
+    let line = parked.stderr.lines().find(|line| line.contains("systemd-run")).unwrap();
+    for part in ["--on-active=", "--working-directory=", "-E POSSE_HOME", "--unattended"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let shown = machine.posse(&["sessions", "show", &id]);
+    assert!(shown.stdout.contains("state: parked until "), "{}", shown.stdout);
     drop(server);
     let server = ModelServer::start(vec![says("Fixed.")]);
     let config = fs::read_to_string(machine.path("posse/config/config.json")).unwrap();
@@ -143,6 +166,7 @@ fn a_parked_session_goes_on_with_fresh_patience() {
     ended.assert_code(0);
     assert_eq!(ended.stdout, "Fixed.\n");
     assert_eq!(contents(&server.requests()[0], "user"), [r#""fix it""#]);
+    machine.posse(&["replay", &id]).assert_code(0);
     machine.verify();
 }
 
@@ -162,6 +186,9 @@ fn is_refused_while_another_process_has_it() {
         "{}",
         refused.stderr
     );
+    let shown = machine.posse(&["sessions", "show", &id]);
+    let state = format!("state: running (process {pid})");
+    assert!(shown.stdout.contains(&state), "{}", shown.stdout);
     // A branch needs nobody's lock.
     let branch = machine.posse(&["resume", &id, "--fork", "and now"]);
     branch.assert_code(0);
@@ -259,5 +286,87 @@ fn goes_on_at_the_end_of_what_is_proved() {
     assert!(machine.session_dir().join("session.jsonl.damaged-1").exists());
     // The call had ended, so it does not run again.
     assert_eq!(contents(&server.requests()[2], "tool").len(), 1);
+    machine.verify();
+}
+
+/// Two sessions, the second one killed while the model thinks.
+fn two_sessions(machine: &Machine) {
+    machine.posse(&["run", "write the docs"]).assert_code(0);
+    let mut running = machine.start(&["fix the test"]);
+    running.wait_for("model.text.delta");
+    running.signal(Signal::SIGKILL);
+    running.wait();
+}
+
+#[test]
+fn a_person_chooses_from_a_list() {
+    let held = stream_bytes(text_event("I think").as_bytes());
+    let server =
+        ModelServer::start(vec![says("One."), Answer::Hold(held), says("Done."), says("More.")]);
+    let machine = Machine::with(&server);
+    two_sessions(&machine);
+    let mut terminal = Terminal::run(&machine, &["resume"], "xterm");
+    terminal.see("Which session goes on?");
+    let list = terminal.see("up/down");
+    let (newest, oldest) = (list.find("fix the test"), list.find("write the docs"));
+    assert!(newest.is_some() && newest < oldest, "{list}");
+    // What broke off goes on by itself.
+    terminal.press("TEST\r");
+    terminal.see("you: fix the test");
+    terminal.see("Done.");
+    terminal.see("> ");
+    terminal.press("and more\r");
+    terminal.see("More.");
+    terminal.see("> ");
+    terminal.press("\u{4}");
+    assert_eq!(terminal.end(), Some(0));
+    assert!(terminal.is_cooked());
+    let last = contents(&server.requests()[3], "user");
+    assert_eq!(last, [r#""fix the test""#, r#""and more""#]);
+    machine.verify();
+}
+
+#[test]
+fn a_person_may_choose_nothing() {
+    let server = ModelServer::start(vec![says("One.")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "write the docs"]).assert_code(0);
+    for (keys, code) in [("\u{1b}", 2), ("\u{3}", 130)] {
+        let mut terminal = Terminal::run(&machine, &["resume"], "xterm");
+        terminal.see("up/down");
+        terminal.press(keys);
+        assert_eq!(terminal.end(), Some(code));
+        assert!(terminal.is_cooked());
+    }
+}
+
+#[test]
+fn a_terminal_that_can_do_nothing_gets_numbers() {
+    let server = ModelServer::start(vec![says("One."), says("Two.")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "write the docs"]).assert_code(0);
+    let mut terminal = Terminal::run(&machine, &["resume"], "dumb");
+    let list = terminal.see("which one?");
+    assert!(list.contains("  1  ") && !list.contains('\u{1b}'), "{list:?}");
+    terminal.press("1\n");
+    terminal.see("you: write the docs");
+    terminal.see("> ");
+    terminal.press("go on\r");
+    terminal.see("Two.");
+    terminal.press("/exit\r");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+#[test]
+fn line_mode_goes_on_too() {
+    let server = ModelServer::start(vec![says("One."), says("Two.")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "--agent", "plan", "first"]).assert_code(0);
+    let ended = machine.posse_with_input(&["plain", "-c"], b"second\n");
+    ended.assert_code(0);
+    assert!(ended.stdout.contains("Two."), "{}", ended.stdout);
+    assert!(ended.stderr.contains("agent     plan"), "{}", ended.stderr);
+    assert_eq!(contents(&server.requests()[1], "user"), [r#""first""#, r#""second""#]);
+    assert_eq!(ids(&machine).len(), 1);
     machine.verify();
 }

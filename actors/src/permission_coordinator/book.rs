@@ -120,6 +120,12 @@ impl GrantBook {
         self.questions().shown.contains_key(id)
     }
 
+    /// Whether this process has shown the question, and so sees to its end.
+    pub(crate) fn has_shown(&self, id: &QuestionId) -> bool {
+        let questions = self.questions();
+        questions.shown.contains_key(id) || questions.ended.iter().any(|(ended, _)| ended == id)
+    }
+
     /// The question is over. Returns what observers saw of it, if it was open until now.
     pub(crate) fn end(&self, id: &QuestionId, how: Ended) -> Option<Shown> {
         let mut questions = self.questions();

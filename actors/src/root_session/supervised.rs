@@ -251,7 +251,8 @@ impl RootSession {
         // Those that were shown are withdrawn by who showed them.
         let ours = |asked: &&OpenQuestion| {
             let id = |origin: &Arc<Origin>| origin.invocation_id == main.origin.invocation_id;
-            asked.origin.as_ref().is_some_and(id) && !self.services.book.is_shown(&asked.request_id)
+            asked.origin.as_ref().is_some_and(id)
+                && !self.services.book.has_shown(&asked.request_id)
         };
         self.withdraw(replayed.open_questions.iter().filter(ours).cloned().collect());
     }

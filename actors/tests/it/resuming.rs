@@ -105,6 +105,7 @@ async fn story(runs: &Runs) -> Vec<StoredRecord> {
         Step::calls("guarded", &["one", "two"]),
         Step::after(&gate, Step::calls("echo", &["c"])),
         Step::say("first answer"),
+        Step::say("answer to what came later"),
         Step::calls("guarded", &["three"]),
         Step::say("second answer"),
     ];

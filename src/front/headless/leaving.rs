@@ -1,11 +1,13 @@
 //! The end of a headless run: the last record, the last words, and out, whoever does not read them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use posse_actors::agent_invocation::Ending;
 use posse_actors::root_session::{SessionEnding, TurnOutcome};
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::failure::{Exit, lines, printable};
+use crate::failure::{Exit, lines};
+use crate::front::again::Again;
 use crate::front::headless::{Front, WIND_DOWN, far_away};
 use crate::front::outcome::{Verdict, unwritten};
 use crate::front::signals::Signals;
@@ -96,7 +98,8 @@ impl Front {
         if self.look_again().await {
             self.print(&verdict, outcome.as_ref()).await;
         }
-        let farewell = self.farewell();
+        let again = self.manner.again.as_ref();
+        let farewell = again.map(|again| farewell(again, outcome.as_ref())).unwrap_or_default();
         let Front { stdout, mut stderr, .. } = self;
         let written = stdout.finish().await;
         if let Err(cause) = &written {
@@ -107,15 +110,24 @@ impl Front {
         stderr.finish().await.ok();
         if written.is_err() && verdict.exit == Exit::Done { Exit::Failed } else { verdict.exit }
     }
+}
 
-    /// The last line that a person sees.
-    fn farewell(&self) -> String {
-        if !self.manner.kept {
-            return String::new();
+/// How the session goes on, for whoever wants it to; and for one that is parked, how it does so
+/// by itself.
+fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
+    let mut text = format!("session {} · {}\n", again.session, again.command());
+    let parked = outcome.and_then(|outcome| match outcome.ending {
+        Ending::Parked { next_try_ms, .. } => next_try_ms,
+        _ => None,
+    });
+    if let Some(at) = parked {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wait = Duration::from_millis(at).saturating_sub(now);
+        if let Some(line) = again.later(wait) {
+            text.extend(["by itself then: ", &line, "\n"]);
         }
-        let id = printable(self.session.id().as_str());
-        format!("{}\n", self.progress.dim(&format!("session {id} · posse resume {id}")))
     }
+    text
 }
 
 /// Somebody wants out: it takes this much longer at most.

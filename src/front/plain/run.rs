@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posse_actors::conversation::{ContentPart, InvocationId, Prompt};
+use posse_actors::conversation::{ContentPart, InvocationId};
 use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, TurnOutcome};
 
 use crate::failure::Exit;
+use crate::front::headless::Task;
 use crate::front::outcome::{Advised, judge};
 use crate::front::plain::Plain;
 use crate::front::plain::commands::{Typed, help, parse};
@@ -18,11 +19,12 @@ use crate::front::question::Answered;
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 impl Plain<'_> {
-    /// Works on `prompt` to its end.
-    pub(super) async fn work(&mut self, prompt: Prompt) {
-        while self.current.events.try_next().is_some() {}
+    /// Works on `task` to its end.
+    pub(super) async fn work(&mut self, task: Task) {
+        // What the session itself says at its beginning is shown; between tasks nothing is.
+        while self.totals.prompts > 0 && self.current.events.try_next().is_some() {}
         self.rule_shown = false;
-        let running = match self.current.session.prompt(prompt).await {
+        let running = match task.begin(&self.current.session).await {
             Ok(running) => running,
             Err(error) => {
                 self.last = Exit::Failed;

@@ -142,6 +142,7 @@ fn shows_a_transcript_that_cannot_draw() {
     21:56:57  done      one (2 more lines, 3 ms)
     21:56:58  crash     ToolCallRun: index 3
     21:56:59  ended     completed, exit code 0, 1 turn, 12 tokens in, 3 out
+    state: completed
     ");
     let (json, _) = text(|out| show(&state, ID, &view(true), out));
     assert_eq!(json.as_bytes(), std::fs::read(file(&state)).unwrap());

@@ -1,8 +1,9 @@
 //! Records as a reader sees them: what was said, and each call with everything that belongs to it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use posse_actors::conversation::{CallId, ContentPart, QuestionId, Usage, text_of};
+use posse_actors::conversation::{CallId, ContentPart, Message, QuestionId, Usage, text_of};
 use posse_actors::event::{Event, HookDecision, Origin, Scope, StoredRecord};
 use serde_json::Value;
 
@@ -102,6 +103,7 @@ impl Story {
         let origin = record.origin.as_deref();
         match record.event {
             Event::SessionStarted { .. }
+            | Event::SessionForked { .. }
             | Event::SessionResumed { .. }
             | Event::SessionParked { .. }
             | Event::SessionEnded { .. } => self.session(ts, record.event),
@@ -140,12 +142,39 @@ impl Story {
             Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
                 self.started.get_or_insert(Started { ts, posse, cwd, agent, provider, model });
             }
-            Event::SessionResumed { records, .. } => {
-                self.note(ts, false, "resumed", format!("after {records} records"));
+            Event::SessionForked { parent, parent_record, history } => {
+                self.taken_over(ts, &history);
+                let text = format!("from session {parent} at record {parent_record}");
+                self.note(ts, false, "branched", text);
+            }
+            Event::SessionResumed { records, changed, .. } => {
+                let changed: String = changed.iter().map(|what| format!("; {what}")).collect();
+                self.note(ts, false, "resumed", format!("after {records} records{changed}"));
             }
             Event::SessionParked { cause, .. } => self.note(ts, true, "parked", cause),
             Event::SessionEnded { reason, exit_code, .. } => self.ended = Some((reason, exit_code)),
             _ => (),
+        }
+    }
+
+    /// What was said in the session that this one branched off.
+    fn taken_over(&mut self, ts: u64, history: &[Arc<Message>]) {
+        for message in history {
+            match &**message {
+                Message::User { content } => {
+                    let (text, images) = (self.kept(text_of(content)), images(content));
+                    self.prompt.get_or_insert_with(|| text.clone());
+                    self.entries.push(Entry::User { ts, text, images, queued: false });
+                }
+                Message::Assistant(said) => {
+                    let text = self.kept(said.content.clone().unwrap_or_default());
+                    if !text.trim().is_empty() {
+                        let (who, thinking) = (None, String::new());
+                        self.entries.push(Entry::Reply { ts, who, thinking, text });
+                    }
+                }
+                Message::System { .. } | Message::Tool { .. } => (),
+            }
         }
     }
 

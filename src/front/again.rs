@@ -1,0 +1,138 @@
+//! How a session goes on later: the command that does it, and the ready-made line that has the
+//! machine do it. Pure.
+
+use std::path::Path;
+use std::time::Duration;
+
+/// What the line has to be ready for.
+const SLACK: Duration = Duration::from_secs(30);
+
+/// A session that can go on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Again {
+    /// Its id.
+    pub session: String,
+    /// The program, as a path.
+    pub program: String,
+    /// The folder in which it works.
+    pub cwd: String,
+    /// The flags of this run that have to be given again.
+    pub flags: Vec<String>,
+    /// Names of variables that the program needs and a timer does not have.
+    pub variables: Vec<String>,
+    /// Where programs are looked for.
+    pub path: String,
+}
+
+/// What starts a program later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timer {
+    /// `systemd-run`.
+    Systemd,
+    /// `at`.
+    At,
+}
+
+impl Again {
+    /// What a person types.
+    pub(crate) fn command(&self) -> String {
+        format!("posse resume {}", self.session)
+    }
+
+    /// The line that has it done after `wait`, without anybody there; `None` where nothing starts
+    /// programs later.
+    pub(crate) fn later(&self, wait: Duration) -> Option<String> {
+        Some(self.line(wait, Timer::of(&self.path)?))
+    }
+
+    fn line(&self, wait: Duration, timer: Timer) -> String {
+        let seconds = wait.saturating_add(SLACK).as_secs();
+        let words = [self.program.as_str(), "resume", &self.session, "--unattended"];
+        let words = words.into_iter().map(str::to_owned).chain(self.flags.iter().cloned());
+        let command = words.map(|word| shell_word(&word)).collect::<Vec<_>>().join(" ");
+        let cwd = shell_word(&self.cwd);
+        match timer {
+            Timer::Systemd => {
+                let variables: Vec<String> =
+                    self.variables.iter().map(|name| format!(" -E {name}")).collect();
+                format!(
+                    "systemd-run --user --on-active={seconds}s --working-directory={cwd}{} {command}",
+                    variables.concat()
+                )
+            }
+            Timer::At => {
+                let minutes = seconds.div_ceil(60);
+                let line = format!("cd {cwd} && {command}");
+                format!("echo {} | at now + {minutes} minutes", shell_word(&line))
+            }
+        }
+    }
+}
+
+impl Timer {
+    /// The first that there is.
+    fn of(path: &str) -> Option<Timer> {
+        let is_there = |name: &str| {
+            let folders = path.split(':').filter(|folder| folder.starts_with('/'));
+            folders.map(|folder| Path::new(folder).join(name)).any(|file| file.is_file())
+        };
+        [("systemd-run", Timer::Systemd), ("at", Timer::At)]
+            .into_iter()
+            .find_map(|(name, timer)| is_there(name).then_some(timer))
+    }
+}
+
+/// `text` as one word of a shell.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn again() -> Again {
+        Again {
+            session: "20260101-000000-aaaaaa".to_owned(),
+            program: "/opt/my tools/posse".to_owned(),
+            cwd: "/home/me/work".to_owned(),
+            flags: vec!["--yes".to_owned()],
+            variables: vec!["OPENAI_API_KEY".to_owned()],
+            path: String::new(),
+        }
+    }
+
+    #[test]
+    fn is_a_line_for_the_timer_that_there_is() {
+        let hour = Duration::from_hours(1);
+        insta::assert_snapshot!(again().line(hour, Timer::Systemd), @"systemd-run --user --on-active=3630s --working-directory=/home/me/work -E OPENAI_API_KEY '/opt/my tools/posse' resume 20260101-000000-aaaaaa --unattended --yes");
+        insta::assert_snapshot!(again().line(hour, Timer::At), @r"echo 'cd /home/me/work && '\''/opt/my tools/posse'\'' resume 20260101-000000-aaaaaa --unattended --yes' | at now + 61 minutes");
+        assert_eq!(again().command(), "posse resume 20260101-000000-aaaaaa");
+    }
+
+    #[test]
+    fn takes_the_first_timer_on_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = format!("relative:{}", dir.path().display());
+        assert_eq!(Timer::of(&path), None);
+        assert_eq!(Again { path: path.clone(), ..again() }.later(Duration::ZERO), None);
+        std::fs::write(dir.path().join("at"), "").unwrap();
+        assert_eq!(Timer::of(&path), Some(Timer::At));
+        std::fs::write(dir.path().join("systemd-run"), "").unwrap();
+        assert_eq!(Timer::of(&path), Some(Timer::Systemd));
+    }
+
+    /// Whatever is in a path, a shell reads it back as it was.
+    #[test]
+    fn quotes_for_a_shell() {
+        for text in ["plain", "", "it's here", "$HOME `x` \\ \"y\"", "a\nb", "--x=1;rm"] {
+            let line = format!("printf %s {}", shell_word(text));
+            let said = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
+            assert_eq!(String::from_utf8(said.stdout).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! How a session stands, in one line for a person: what it waits for, and what is not known of it.
+
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+use posse_actors::record::Replayed;
+
+use crate::journal::lock;
+use crate::journal::transcript::{counted, local};
+
+/// How the session in `dir` stands, whose records say `replayed`.
+pub(crate) fn standing(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
+    if let Some(owner) = lock::held_by(dir) {
+        return format!("running ({owner})");
+    }
+    if let Some(parked) = &replayed.parked {
+        let until = parked.next_try_ms.and_then(|at| local(at, zone));
+        let until = until.map_or_else(
+            || "its user looks".to_owned(),
+            |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        );
+        return format!("parked until {until}: {}", parked.cause);
+    }
+    let unknown = replayed.open_calls.iter().filter(|open| open.effect).count() as u64;
+    let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
+    match (broke_off, &replayed.ended) {
+        (true, _) if unknown > 0 => {
+            format!("broke off with {} of unknown outcome", counted(unknown, "call"))
+        }
+        (true, _) | (false, None) => "broke off".to_owned(),
+        (false, Some(reason)) => reason.clone(),
+    }
+}
