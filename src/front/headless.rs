@@ -82,10 +82,10 @@ pub struct Manner {
     pub yes: bool,
     /// Whether tools only say what they would do.
     pub dry_run: bool,
-    /// How the session can go on later, if it is kept.
-    pub again: Option<Again>,
     /// What happens when the terminal goes away.
     pub hang_up: HangUp,
+    /// How the session can go on later, if it is kept.
+    pub again: Option<Again>,
 }
 
 /// What is to be done.

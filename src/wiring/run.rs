@@ -19,7 +19,6 @@ use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines, printable};
-use crate::front::again::Again;
 use crate::front::headless::{self, Format, HangUp, Manner, Task};
 use crate::front::prompt::{self, Images, Wanted};
 use crate::hooks::{self, Masking};
@@ -142,9 +141,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     };
     assembled.settings.noted = authority::ignored(&loaded);
     introduce(&assembled, args, &loaded);
-    let again =
-        (!args.no_transcript).then(|| resuming::again(&assembled, args, &loaded, environment));
-    let manner = manner(args, &assembled, again, environment);
+    let manner = manner(args, &assembled, &loaded, environment);
     let task = match prompt {
         Some(prompt) => Some(Task::Prompt(prompt)),
         None => goes_on.then_some(Task::GoOn),
@@ -505,7 +502,7 @@ fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
 fn manner(
     args: &RunArgs,
     assembled: &Assembled,
-    again: Option<Again>,
+    loaded: &Loaded,
     environment: &Environment,
 ) -> Manner {
     Manner {
@@ -520,7 +517,7 @@ fn manner(
         quiet: false,
         yes: args.yes,
         dry_run: args.dry_run,
-        again,
+        again: (!args.no_transcript).then(|| resuming::again(assembled, args, loaded, environment)),
         hang_up: hang_up(args, assembled),
     }
 }

@@ -6,7 +6,8 @@ use posse_actors::agent_invocation::Ending;
 use posse_actors::root_session::{SessionEnding, TurnOutcome};
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::failure::{Exit, lines, printable};
+use crate::failure::{Exit, lines};
+use crate::front::again::Again;
 use crate::front::headless::{Front, WIND_DOWN, far_away};
 use crate::front::outcome::{Verdict, unwritten};
 use crate::front::signals::Signals;
@@ -97,7 +98,8 @@ impl Front {
         if self.look_again().await {
             self.print(&verdict, outcome.as_ref()).await;
         }
-        let farewell = self.farewell(outcome.as_ref());
+        let again = self.manner.again.as_ref();
+        let farewell = again.map(|again| farewell(again, outcome.as_ref())).unwrap_or_default();
         let Front { stdout, mut stderr, .. } = self;
         let written = stdout.finish().await;
         if let Err(cause) = &written {
@@ -108,26 +110,24 @@ impl Front {
         stderr.finish().await.ok();
         if written.is_err() && verdict.exit == Exit::Done { Exit::Failed } else { verdict.exit }
     }
+}
 
-    /// The last that a person sees: how the session goes on, for whoever wants it to; and for one
-    /// that is parked, how it does so by itself.
-    fn farewell(&self, outcome: Option<&TurnOutcome>) -> String {
-        let Some(again) = &self.manner.again else { return String::new() };
-        let line = format!("session {} · {}", printable(&again.session), again.command());
-        let mut text = format!("{}\n", self.progress.dim(&line));
-        let parked = outcome.and_then(|outcome| match outcome.ending {
-            Ending::Parked { next_try_ms, .. } => next_try_ms,
-            _ => None,
-        });
-        if let Some(at) = parked {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let wait = Duration::from_millis(at).saturating_sub(now);
-            if let Some(line) = again.later(wait) {
-                text.extend(["by itself then: ", &line, "\n"]);
-            }
+/// How the session goes on, for whoever wants it to; and for one that is parked, how it does so
+/// by itself.
+fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
+    let mut text = format!("session {} · {}\n", again.session, again.command());
+    let parked = outcome.and_then(|outcome| match outcome.ending {
+        Ending::Parked { next_try_ms, .. } => next_try_ms,
+        _ => None,
+    });
+    if let Some(at) = parked {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wait = Duration::from_millis(at).saturating_sub(now);
+        if let Some(line) = again.later(wait) {
+            text.extend(["by itself then: ", &line, "\n"]);
         }
-        text
     }
+    text
 }
 
 /// Somebody wants out: it takes this much longer at most.
