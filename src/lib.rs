@@ -30,4 +30,5 @@ pub mod front;
 pub mod lists;
 pub mod packaging;
 pub mod replaying;
+pub mod talk;
 pub mod wiring;

@@ -12,11 +12,11 @@ use posse_actors::root_session::{SessionEnding, SessionHandle, TurnOutcome};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, lines};
-use crate::front::outcome::{Advised, Verdict, judge, unwritten};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::{self, Answered, Questions};
-use crate::front::signals::Signals;
+use crate::talk::outcome::{Advised, Verdict, judge, unwritten};
+use crate::talk::signals::Signals;
 
 pub use driven::drive;
 

@@ -7,7 +7,7 @@ use posse_actors::ports::HookEvent;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
-use crate::front::outcome::clock_time;
+use crate::talk::outcome::clock_time;
 
 /// Characters of a line that are shown.
 const RESULT_CHARS_MAX: usize = 160;

@@ -11,9 +11,10 @@ use crate::cli::{PromptArg, RunArgs};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, Origin};
 use crate::failure::{Exit, Failure};
-use crate::front::plain::{self, Choice, Opened, Options, Selected, Sources};
+use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::provider::presets;
+use crate::talk::{self, Choice, Opened, Selected, Sources};
 use crate::wiring::confinement::unenforced;
 use crate::wiring::run::{Kept, Setup, assemble_in, recorded, runtime, start_log};
 use crate::wiring::{Place, authority, colors, notices, place, provider, toolbox};
@@ -87,7 +88,7 @@ struct Sessions<'a> {
     kept: Option<Kept>,
 }
 
-impl plain::Sessions for Sessions<'_> {
+impl talk::Sessions for Sessions<'_> {
     fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>> {
         let one = |error: Failure| vec![error];
         let mut found = place(&self.args.place, self.overrides(choice), self.environment)?;
