@@ -31,4 +31,5 @@ pub mod lists;
 pub mod packaging;
 pub mod replaying;
 pub mod talk;
+pub mod tui;
 pub mod wiring;

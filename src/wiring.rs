@@ -12,6 +12,7 @@ mod provider;
 mod run;
 mod toolbox;
 mod trusting;
+mod tui;
 mod world;
 
 use std::ffi::OsString;
@@ -62,6 +63,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
         Invocation::Plain(args) => plain::run(&args, &environment),
+        Invocation::Tui(args) => tui::run(&args, &environment),
         Invocation::Replay(args) => errands::replay(&args, &environment),
         Invocation::Agents(args) => errands::agents(&args, &environment),
         Invocation::Tools(args) => errands::tools(&args, &environment),

@@ -1,8 +1,10 @@
 //! `posse plain`: sessions for the line mode, put together again when something else is selected.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use posse_actors::conversation::Prompt;
 use posse_actors::ports::Asking;
 use serde_json::{Value, json};
 
@@ -23,12 +25,33 @@ use crate::wiring::{Place, authority, colors, notices, place, provider, toolbox}
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
-    let found = place(&args.place, args.overrides(), environment)?;
-    notices(&found.loaded);
-    found.dirs.check_workspace(&found.cwd).map_err(one)?;
     let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+    let (mut sessions, first) = Sessions::prepare(args, environment, interactive)?;
+    let options = Options {
+        interactive,
+        color: colors(io::stderr().is_terminal(), environment),
+        forgotten: args.no_transcript,
+        yes: args.yes,
+        dry_run: args.dry_run,
+        history: sessions.history(),
+        first,
+    };
+    let runtime = runtime().map_err(one)?;
+    let exit = runtime.block_on(plain::run(&mut sessions, options));
+    // A thread that waits for a key must not keep the process.
+    runtime.shutdown_background();
+    exit
+}
+
+/// What is asked before anything is typed.
+fn first_prompt(
+    args: &RunArgs,
+    environment: &Environment,
+    found: &Place,
+) -> Result<Option<Prompt>, Vec<Failure>> {
+    let one = |error: Failure| vec![error];
     let settings = &found.loaded.settings;
-    let first = match &args.prompt {
+    Ok(match &args.prompt {
         Some(PromptArg::Text(text)) => {
             if !args.images.is_empty()
                 && let Ok(model) = provider::choose(settings, environment, &found.cwd)
@@ -46,29 +69,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         }
         // Standard input is read line by line anyway.
         Some(PromptArg::Stdin) | None => None,
-    };
-    let history = keeps_history(&found.loaded.layers).then(|| found.dirs.state.join("history"));
-    let options = Options {
-        interactive,
-        color: colors(io::stderr().is_terminal(), environment),
-        forgotten: args.no_transcript,
-        yes: args.yes,
-        dry_run: args.dry_run,
-        history: history.filter(|_| !args.no_transcript),
-        first,
-    };
-    let asking = match (args.yes, interactive) {
-        (true, _) => Asking::Yes,
-        (false, true) => Asking::Human,
-        (false, false) => Asking::Nobody,
-    };
-    let mut sessions =
-        Sessions { args, environment, asking, found, profile: String::new(), kept: None };
-    let runtime = runtime().map_err(one)?;
-    let exit = runtime.block_on(plain::run(&mut sessions, options));
-    // A thread that waits for a key must not keep the process.
-    runtime.shutdown_background();
-    exit
+    })
 }
 
 /// Whether typed lines outlive the process (`ui.history`).
@@ -76,12 +77,13 @@ fn keeps_history(layers: &Layers) -> bool {
     layers.get("ui.history").is_none_or(|leaf| leaf.value != false)
 }
 
-struct Sessions<'a> {
+/// Sessions of this process, one after the other.
+pub(super) struct Sessions<'a> {
     args: &'a RunArgs,
-    environment: &'a Environment,
+    pub(super) environment: &'a Environment,
     asking: Asking,
     /// What counts for the session that goes on.
-    found: Place,
+    pub(super) found: Place,
     /// Its provider.
     profile: String,
     /// Where it is recorded.
@@ -170,7 +172,32 @@ impl talk::Sessions for Sessions<'_> {
     }
 }
 
-impl Sessions<'_> {
+impl<'a> Sessions<'a> {
+    /// Looks where they would be, and what is asked first. `interactive`: somebody is there.
+    pub(super) fn prepare(
+        args: &'a RunArgs,
+        environment: &'a Environment,
+        interactive: bool,
+    ) -> Result<(Sessions<'a>, Option<Prompt>), Vec<Failure>> {
+        let found = place(&args.place, args.overrides(), environment)?;
+        notices(&found.loaded);
+        found.dirs.check_workspace(&found.cwd).map_err(|error| vec![error])?;
+        let first = first_prompt(args, environment, &found)?;
+        let asking = match (args.yes, interactive) {
+            (true, _) => Asking::Yes,
+            (false, true) => Asking::Human,
+            (false, false) => Asking::Nobody,
+        };
+        let profile = String::new();
+        Ok((Sessions { args, environment, asking, found, profile, kept: None }, first))
+    }
+
+    /// Where typed lines are kept, if they are.
+    pub(super) fn history(&self) -> Option<PathBuf> {
+        let kept = keeps_history(&self.found.loaded.layers) && !self.args.no_transcript;
+        kept.then(|| self.found.dirs.state.join("history"))
+    }
+
     /// What was given on the command line, and what was selected since.
     fn overrides(&self, choice: &Choice) -> Vec<(&'static str, Value, &'static str)> {
         let mut overrides = self.args.overrides();

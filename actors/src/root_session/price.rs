@@ -17,7 +17,8 @@ impl Price {
         Price(Arc::new(of))
     }
 
-    pub(super) fn of(&self, usage: &Usage) -> Option<f64> {
+    /// What these tokens cost, if that is known.
+    pub fn of(&self, usage: &Usage) -> Option<f64> {
         (self.0)(usage)
     }
 }
