@@ -1,12 +1,8 @@
 //! The terminal UI: a calm view of a session, in the terminal's own scrollback.
 //!
-//! It is one more consumer of `SessionHandle` and its events. Events fold into a [`view`], the
+//! It is one more consumer of `SessionHandle` and its events. Events fold into a view, the
 //! view becomes cells, cells become bytes; keys become commands. All of that is pure: only
-//! [`terminal`] and [`running`] touch the world.
-//!
-//! [`view`]: self
-//! [`terminal`]: self
-//! [`running`]: self
+//! `terminal` and `running` touch the world.
 
 mod app;
 mod commands;
@@ -26,6 +22,11 @@ mod text;
 mod theme;
 mod view;
 mod viewer;
+
+#[cfg(test)]
+mod guide;
+#[cfg(test)]
+mod testing;
 
 use std::path::PathBuf;
 

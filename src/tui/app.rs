@@ -44,6 +44,8 @@ pub(super) enum Effect {
     Select(Selected, String),
     /// A command that needs more than what is here.
     Do(Command),
+    /// Put this into the clipboard.
+    Copy(String),
     /// Draw everything anew.
     Redraw,
     /// Back to the shell for a while.
@@ -293,6 +295,14 @@ impl App {
                     self.view.note(Role::Dim, "(no file was changed in this conversation)");
                 }
             }
+            Command::Copy => {
+                let reply = self.view.last_reply().to_owned();
+                if !reply.is_empty() {
+                    self.view.note(Role::Dim, "(copied, if the terminal allows it)");
+                    return vec![Effect::Copy(reply)];
+                }
+                self.view.note(Role::Dim, "(there is no answer yet)");
+            }
             Command::Theme(name) => self.choose_theme(name.as_deref()),
             Command::Stop if self.busy => return self.stop(),
             Command::Stop => self.view.note(Role::Dim, "(nothing runs)"),
@@ -397,3 +407,6 @@ fn always(action: Option<Action>) -> Option<Effect> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

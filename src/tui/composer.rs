@@ -218,3 +218,6 @@ fn cursor_in(before: &str, columns: usize) -> (usize, usize) {
     let last = rows.last().map_or(2, row_width);
     (last, rows.len() - 1)
 }
+
+#[cfg(test)]
+mod tests;

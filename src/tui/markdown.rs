@@ -15,9 +15,6 @@ pub(super) use stream::{Piece, Stream};
 
 use table::Table;
 
-/// Levels of lists and quotes that are shown as such.
-const DEPTH_MAX: usize = 12;
-
 /// The rows of a piece.
 pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Row> {
     match piece {
@@ -49,13 +46,14 @@ pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<Row> {
 /// Code, indented by two so that it stands out; a line that is too long goes on below.
 fn code_rows(lines: &str, highlighter: &mut Highlighter, columns: usize, theme: Theme) -> Vec<Row> {
     let mut rows = Vec::new();
-    let indent = [Span::raw("  ")];
+    let indent = [Span::raw(" ".repeat(2.min(columns / 2)))];
+    let below = [Span::raw(" ".repeat(6.min(columns / 2)))];
     for line in lines.split('\n') {
         let line = harmless(line);
         let pieces = highlighter.line(&line);
         let spans: Vec<Span<'static>> =
             pieces.into_iter().map(|(role, text)| span(theme, role, text)).collect();
-        rows.extend(wrap(&spans, columns, &indent, &indent));
+        rows.extend(wrap(&spans, columns, &indent, &below));
     }
     rows
 }
@@ -323,22 +321,27 @@ impl Writer {
 
     fn prefix_of(&self, with_marks: bool) -> Vec<Span<'static>> {
         let mut prefix = Vec::new();
-        for level in self.levels.iter().take(DEPTH_MAX) {
-            match level {
-                Level::Quote => prefix.push(span(self.theme, Role::Dim, "│ ")),
-                Level::List(_) => (),
-                Level::Item { mark: Some(mark), .. } if with_marks => {
-                    prefix.push(span(self.theme, Role::Accent, mark.clone()));
-                }
-                Level::Item { columns, .. } => prefix.push(Span::raw(" ".repeat(*columns))),
+        let mut taken = 0;
+        for level in &self.levels {
+            let (text, role) = match level {
+                Level::Quote => ("│ ".to_owned(), Role::Dim),
+                Level::List(_) => continue,
+                Level::Item { mark: Some(mark), .. } if with_marks => (mark.clone(), Role::Accent),
+                Level::Item { columns, .. } => (" ".repeat(*columns), Role::Text),
+            };
+            // Half of the row is for what is said, however deep it is said.
+            taken += width(&text);
+            if taken > self.columns / 2 {
+                break;
             }
+            prefix.push(span(self.theme, role, text));
         }
         prefix
     }
 
     fn room(&self) -> usize {
         let taken: usize = self.prefix_of(false).iter().map(|span| width(&span.content)).sum();
-        self.columns.saturating_sub(taken).max(4)
+        self.columns.saturating_sub(taken).max(2)
     }
 
     fn finish(mut self) -> Vec<Row> {
@@ -346,3 +349,6 @@ impl Writer {
         self.rows
     }
 }
+
+#[cfg(test)]
+mod tests;

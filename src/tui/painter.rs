@@ -108,6 +108,11 @@ impl Painter {
 
     fn draw(&mut self, frame: &Frame, out: &mut Out) {
         self.begin(out);
+        if self.shown.is_none() {
+            // A row that the terminal has broken in two would be joined again with what is written
+            // into its second half.
+            out.raw(b"\x1b[J");
+        }
         let columns = usize::from(frame.live.area.width);
         for row in &frame.finished {
             for span in &row.spans {
@@ -136,7 +141,11 @@ impl Painter {
         let Some(shown) = self.shown.take() else { return };
         for y in 0..frame.live.area.height {
             let (old, new) = (used(&shown, y), used(&frame.live, y));
-            let same = |x: usize| cell(&shown, x, y) == cell(&frame.live, x, y);
+            // Half of a wide character that goes away is not what a blank is.
+            let same = |x: usize| {
+                cell(&shown, x, y) == cell(&frame.live, x, y)
+                    && is_continued(&shown, x, y) == is_continued(&frame.live, x, y)
+            };
             let Some(first) = (0..new.max(old)).find(|x| !same(*x)) else { continue };
             // A wide character is drawn from its beginning.
             let first = (0..=first).rev().find(|x| !is_continued(&frame.live, *x, y)).unwrap_or(0);
@@ -300,3 +309,6 @@ fn code_of(color: Color, base: u8) -> Option<u8> {
     };
     Some(base + nth)
 }
+
+#[cfg(test)]
+mod tests;

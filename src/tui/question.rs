@@ -116,7 +116,7 @@ impl Questions {
     /// Something was pasted: that is no answer, and no silence.
     pub(super) fn disturbed(&mut self, now: Duration) {
         if let Some(silence) = &mut self.silence {
-            silence.key(now);
+            *silence = Silence::begin(now);
         }
     }
 

@@ -7,8 +7,10 @@
 mod asking;
 mod session;
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
 use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::event::MessageKind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -62,6 +64,8 @@ pub(super) struct Tui<'a> {
     leaving: Option<Exit>,
     /// What is drawn below a screen of its own.
     beneath: Option<Painter>,
+    /// Messages that came when nothing ran any more.
+    unsaid: VecDeque<String>,
 }
 
 /// Runs until the user leaves.
@@ -99,6 +103,7 @@ pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<E
         tells,
         leaving: None,
         beneath: None,
+        unsaid: VecDeque::new(),
     };
     // Keys are taken from here on; what takes longer comes behind the first frame.
     tui.draw();
@@ -298,6 +303,11 @@ impl Tui<'_> {
                 }
                 Effect::Select(what, name) => self.select(what, name).await,
                 Effect::Do(command) => self.execute(command).await,
+                Effect::Copy(text) => {
+                    let text = base64::engine::general_purpose::STANDARD.encode(text);
+                    let bytes = format!("\x1b]52;c;{text}\x07").into_bytes();
+                    self.terminal.write(bytes);
+                }
                 Effect::Redraw => self.distrust(),
                 Effect::Suspend => self.suspend().await,
                 Effect::Leave(exit) => self.leaving = Some(exit),
@@ -344,14 +354,19 @@ impl Tui<'_> {
                 self.app.view.note(Role::Warn, text);
             }
             Told::Note(text) => self.app.view.note(Role::Dim, text),
+            // It ended a moment ago: this is the next task.
             Told::Unsaid(text) => {
-                // It ended a moment ago: this is the next task.
-                if self.app.busy {
-                    self.app.composer.set(&text);
-                } else {
-                    self.say(text, MessageKind::Steer);
-                }
+                self.unsaid.push_back(text);
+                self.say_unsaid();
             }
+        }
+    }
+
+    fn say_unsaid(&mut self) {
+        if !self.app.busy
+            && let Some(text) = self.unsaid.pop_front()
+        {
+            self.prompt(Prompt { content: vec![ContentPart::text(text)] });
         }
     }
 
@@ -373,6 +388,7 @@ impl Tui<'_> {
         let Some(concluded) = current.concluded(LAST_EVENTS, now) else { return };
         self.app.over();
         asking::conclude(&mut self.app, concluded, self.options.yes);
+        self.say_unsaid();
         self.dirty = true;
     }
 

@@ -110,7 +110,7 @@ mod tests {
             manner: None,
         };
         let rows: Vec<String> = [100, 70, 50, 30, 10].map(|columns| shown(&status, columns)).into();
-        insta::assert_snapshot!(rows.join("\n"), @"");
+        insta::assert_snapshot!(rows.join("\n"));
     }
 
     #[test]

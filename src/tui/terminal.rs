@@ -45,6 +45,8 @@ pub(super) struct Terminal {
     /// A screen of its own is shown.
     pub(super) apart: bool,
     given_back: bool,
+    /// It was given back for a while.
+    lent: bool,
 }
 
 /// What the thread that writes is at.
@@ -74,7 +76,8 @@ impl Terminal {
                 shared.done.notify_one();
             }
         })?;
-        let terminal = Terminal { found, writer, state, apart: false, given_back: false };
+        let terminal =
+            Terminal { found, writer, state, apart: false, given_back: false, lent: false };
         terminal.write(TAKE.to_vec());
         Ok(terminal)
     }
@@ -115,15 +118,19 @@ impl Terminal {
 
     /// As it was found, for a while: for the shell, or for another program.
     pub(super) async fn lend(&mut self, last: Vec<u8>) {
+        self.lent = true;
         self.write([&last, GIVE_BACK].concat());
         tokio::time::timeout(Duration::from_secs(1), self.freed()).await.ok();
         tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.found).ok();
     }
 
-    /// Takes it again.
+    /// Takes it again. Whoever stopped us may have changed it.
     pub(super) fn retake(&mut self) {
         raw(&self.found).ok();
-        self.write(TAKE.to_vec());
+        // The terminal counts how often it was told about keys.
+        if std::mem::take(&mut self.lent) {
+            self.write(TAKE.to_vec());
+        }
     }
 
     /// Gives it back for good, after `last`.

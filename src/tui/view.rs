@@ -67,12 +67,16 @@ pub(super) struct Waiting {
 pub(super) struct View {
     /// In order; those at the beginning that are not open are finished.
     blocks: VecDeque<Block>,
+    /// Rows of finished blocks that did not fit into the last frame.
+    ready: VecDeque<Row>,
     /// What was finished last, which decides what stands between it and the next.
     before: Option<Kind>,
     stream: Stream,
     /// The text of the reply so far, and whether any of it was shown.
     reply: String,
     thought: String,
+    /// The last whole reply, to be copied.
+    last_reply: String,
     banner: Option<Banner>,
     queue: Vec<Waiting>,
     tree: Tree,
@@ -285,6 +289,9 @@ impl View {
     /// A whole reply: what of it was not heard yet follows. If parts of it were lost on the way,
     /// it is shown again as it is.
     fn reply(&mut self, whole: &str) {
+        if !whole.trim().is_empty() {
+            whole.clone_into(&mut self.last_reply);
+        }
         match whole.strip_prefix(self.reply.as_str()) {
             Some(rest) => {
                 let pieces = self.stream.push(rest);
@@ -429,13 +436,17 @@ impl View {
         &self.queue
     }
 
+    /// The last whole reply.
+    pub(super) fn last_reply(&self) -> &str {
+        &self.last_reply
+    }
+
     /// Whole outputs of calls.
     pub(super) fn outputs(&self) -> &Outputs {
         &self.outputs
     }
 
-    /// Rows of what is finished, of at least one block and about `rows_max` rows at most. What is
-    /// given once is not given again.
+    /// Rows of what is finished, at most `rows_max`. What is given once is not given again.
     pub(super) fn take_finished(
         &mut self,
         columns: usize,
@@ -443,23 +454,23 @@ impl View {
         theme: Theme,
         now: Duration,
     ) -> Vec<Row> {
-        let mut rows = Vec::new();
-        while rows.len() < rows_max
+        while self.ready.len() < rows_max
             && let Some(block) = self.blocks.pop_front_if(|block| !block.is_open())
         {
             let kind = block.kind();
             if self.before.is_some_and(|before| apart(before, kind)) {
-                rows.push(Line::default());
+                self.ready.push_back(Line::default());
             }
-            rows.extend(block.rows(columns, theme, now));
+            self.ready.extend(block.rows(columns, theme, now));
             self.before = Some(if kind == Kind::CodeGoesOn { Kind::Text } else { kind });
         }
-        rows
+        let count = self.ready.len().min(rows_max);
+        self.ready.drain(..count).collect()
     }
 
     /// Whether something is finished that was not taken yet.
     pub(super) fn has_finished(&self) -> bool {
-        self.blocks.front().is_some_and(|block| !block.is_open())
+        !self.ready.is_empty() || self.blocks.front().is_some_and(|block| !block.is_open())
     }
 
     /// Rows of what goes on, the last `rows_max` of them.

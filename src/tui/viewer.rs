@@ -104,7 +104,7 @@ impl Viewer {
         let all = if page.is_diff {
             diff::rows(&page.text, columns, usize::MAX, theme)
         } else {
-            let lines = harmless(&page.text);
+            let lines = harmless(page.text.trim_end_matches('\n'));
             let lines = lines.split('\n');
             lines
                 .flat_map(|line| wrap(&[span(theme, Role::Text, line)], columns, &[], &[]))

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use jiff::tz::TimeZone;
+use posse_actors::ports::Asking;
 
 use crate::agents;
 use crate::cli::RunArgs;
@@ -18,8 +19,8 @@ use crate::provider::presets;
 use crate::talk::{self, Choice, Opened, Selected};
 use crate::tui::{self, Found, Options, Report, Theme};
 use crate::wiring::plain::{self, Sessions};
-use crate::wiring::run::runtime;
-use crate::wiring::{authority, errands};
+use crate::wiring::run::{Setup, runtime};
+use crate::wiring::{authority, confinement, errands};
 
 /// Opens the terminal UI, or line mode where there is nothing to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -115,8 +116,12 @@ impl tui::World for World<'_> {
             facts.push((false, "no key of a provider is in the environment".to_owned()));
         }
         facts.extend(set.into_iter().map(|key| (true, format!("{key} is set"))));
-        let trusted = if found.loaded.project.is_some() { "" } else { "no " };
-        facts.push((false, format!("{trusted}settings of this project")));
+        facts.extend(
+            local_servers().into_iter().map(|name| {
+                (true, format!("something listens where {name} does: /provider {name}"))
+            }),
+        );
+        facts.push(self.confinement());
         Found { facts }
     }
 
@@ -142,7 +147,10 @@ impl tui::World for World<'_> {
                     loaded: Ok(&found.loaded),
                     streams: Streams::of_process(true),
                 };
-                doctor::run(&examined, false, false, false, &mut out).map_err(one)?;
+                // It tries commands, and has a runtime of its own for that.
+                let look = || doctor::run(&examined, false, false, false, &mut out).map(drop);
+                let looked = std::thread::scope(|scope| scope.spawn(look).join());
+                looked.unwrap_or(Ok(())).map_err(one)?;
                 let text = String::from_utf8_lossy(&out).into_owned();
                 return Ok(match what {
                     Report::Sandbox => section(&text, "sandbox"),
@@ -171,6 +179,54 @@ impl tui::World for World<'_> {
         }
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
+}
+
+impl World<'_> {
+    /// What would confine commands here.
+    fn confinement(&self) -> (bool, String) {
+        let Sessions { environment, found, .. } = &self.sessions;
+        let setup = Setup {
+            cwd: &found.cwd,
+            add_dirs: &[],
+            dirs: &found.dirs,
+            settings: &found.loaded.settings,
+            environment,
+            asking: Asking::Human,
+            dry_run: false,
+            keep: false,
+        };
+        let sandbox = confinement::sandbox(&setup, vec![found.cwd.clone()], Vec::new());
+        match sandbox.map(|sandbox| sandbox.tier()) {
+            Ok("full") => (true, "commands run in a full sandbox".to_owned()),
+            Ok("reduced") => {
+                (true, "commands run in a reduced sandbox (/doctor says why)".to_owned())
+            }
+            Ok(_) => {
+                (false, "there is no sandbox here: commands run with all of your rights".to_owned())
+            }
+            Err(failure) => (false, printable(&failure.what)),
+        }
+    }
+}
+
+/// Presets whose usual port somebody listens on, as the kernel lists it: nobody is asked.
+fn local_servers() -> Vec<&'static str> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let table: String =
+        tables.iter().filter_map(|table| std::fs::read_to_string(table).ok()).collect();
+    let listens = |port: u16| {
+        table.lines().any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let (own, state) = (fields.next().unwrap_or_default(), fields.nth(1));
+            state == Some("0A") && own.ends_with(&format!(":{port:04X}"))
+        })
+    };
+    let port = |preset: &presets::Preset| {
+        let rest = preset.base_url?.strip_prefix("http://localhost:")?;
+        rest.split('/').next()?.parse().ok()
+    };
+    let local = presets::all().iter().filter(|preset| port(preset).is_some_and(listens));
+    local.map(|preset| preset.name).collect()
 }
 
 /// The lines below a heading of a report.

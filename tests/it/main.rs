@@ -43,6 +43,7 @@ mod demo;
 // A program that drives a session, and a person at a terminal.
 mod driving;
 mod plain;
+mod tui;
 
 // What is stored, as a document, and run again.
 mod export;

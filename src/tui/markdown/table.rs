@@ -2,7 +2,7 @@
 
 use ratatui_core::text::{Line, Span};
 
-use crate::tui::text::{Row, span, width};
+use crate::tui::text::{Row, span, width, wrap};
 use crate::tui::theme::{Role, Theme};
 
 type Cell = Vec<Span<'static>>;
@@ -92,7 +92,7 @@ impl Table {
                     spans.push(span(theme, Role::Strong, format!("{text}: ")));
                 }
                 spans.extend(cell.iter().cloned());
-                rows.extend(crate::tui::text::wrap(&spans, room, &[], &[Span::raw("  ")]));
+                rows.extend(wrap(&spans, room, &[], &[]));
             }
         }
         rows

@@ -191,7 +191,7 @@ impl Tool {
     fn outcome(&self, columns: usize, theme: Theme, rows: &mut Vec<Row>) {
         if let Some(ended) = &self.ended {
             let more = if self.above > 0 {
-                format!("; {} lines above (Ctrl+O shows them)", self.above)
+                format!("; {} above (Ctrl+O shows all)", lines(self.above))
             } else {
                 String::new()
             };
@@ -220,6 +220,10 @@ fn last_lines(text: &str) -> (Vec<String>, usize) {
     let above = lines.len().saturating_sub(OUTPUT_LINES_MAX);
     let shown = lines[above..].iter().map(|line| clipped(&harmless(line), LINE_COLUMNS_MAX));
     (shown.collect(), above)
+}
+
+fn lines(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "line" } else { "lines" })
 }
 
 /// How long something took.
