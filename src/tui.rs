@@ -75,6 +75,7 @@ pub enum Report {
 
 /// How the terminal UI behaves.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
     /// The working directory, as it is shown.
     pub cwd: String,

@@ -51,8 +51,9 @@ struct EmbeddingGuide;
 
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let invocation = match cli::parse(args, io::stdin().is_terminal() && io::stderr().is_terminal())
-    {
+    // Who reads what is said need not read what goes wrong.
+    let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
+    let invocation = match cli::parse(args, io::stdin().is_terminal() && seen) {
         Ok(invocation) => invocation,
         Err(exit) => return leave(&exit),
     };

@@ -178,6 +178,93 @@ impl View {
             }
         }
         match event {
+            Event::TextDelta { .. }
+            | Event::ThinkingDelta { .. }
+            | Event::ModelRequest { .. }
+            | Event::ModelReply { .. }
+            | Event::ModelPartial { .. }
+            | Event::ModelUsage { .. } => self.follow_model(event),
+            Event::UserMessage { content, message_id } => {
+                if let Some(id) = message_id {
+                    self.queue.retain(|waiting| waiting.id != *id);
+                }
+                self.end_text();
+                self.blocks.push_back(Block::User(shown(content)));
+            }
+            Event::MessageQueued { message_id, kind, content } => {
+                if self.queue.iter().all(|waiting| waiting.id != *message_id) {
+                    let (id, text) = (message_id.clone(), shown(content));
+                    self.queue.push(Waiting { id, kind: *kind, text });
+                }
+            }
+            Event::MessageDelivered { message_id } => {
+                self.queue.retain(|waiting| waiting.id != *message_id);
+            }
+            Event::ProviderWaiting { provider, wait_ms, patience_left_ms, cause, .. } => {
+                self.banner = Some(Banner::Waiting {
+                    provider: provider.clone(),
+                    until: now + Duration::from_millis(*wait_ms),
+                    patience: Duration::from_millis(*patience_left_ms),
+                    cause: cause.clone(),
+                });
+            }
+            Event::ProviderSilent { provider, silent_ms } => {
+                let since = now.saturating_sub(Duration::from_millis(*silent_ms));
+                self.banner = Some(Banner::Silent { provider: provider.clone(), since });
+            }
+            Event::InvocationStarted { provider, model, .. } => {
+                (self.provider, self.model) = (provider.clone(), model.clone());
+                self.began(origin, now);
+            }
+            Event::InvocationCompleted { .. }
+            | Event::InvocationFailed { .. }
+            | Event::InvocationCancelled { .. } => self.ended(),
+            Event::SessionParked { cause, .. } => {
+                self.parked = Some(harmless(cause));
+                self.notice(event);
+            }
+            Event::ToolRequested { .. }
+            | Event::ToolStarted { .. }
+            | Event::ToolOutputDelta { .. }
+            | Event::ToolCompleted { .. }
+            | Event::ToolFailed { .. }
+            | Event::ToolOutcomeUnknown { .. } => self.follow_call(event, now),
+            Event::PermissionRequested { .. }
+            | Event::PermissionGranted { .. }
+            | Event::PermissionWithdrawn { .. }
+            | Event::PermissionDenied { .. } => self.follow_question(event),
+            other => self.notice(other),
+        }
+    }
+
+    fn began(&mut self, origin: Option<&Origin>, now: Duration) {
+        self.asked.clear();
+        self.seen.clear();
+        self.parked = None;
+        if let Some(origin) = origin {
+            self.running = Some((origin.invocation_id.clone(), now));
+        }
+    }
+
+    fn follow_question(&mut self, event: &Event) {
+        match event {
+            Event::PermissionRequested { request_id, call_id, .. } => {
+                self.asked.push((request_id.clone(), call_id.clone()));
+            }
+            Event::PermissionGranted { request_id, by, .. } => {
+                self.decided(request_id, by == "user");
+            }
+            Event::PermissionWithdrawn { request_id, .. } => self.decided(request_id, false),
+            Event::PermissionDenied { request_id, .. } => {
+                self.decided(request_id, false);
+                self.notice(event);
+            }
+            _ => (),
+        }
+    }
+
+    fn follow_model(&mut self, event: &Event) {
+        match event {
             Event::TextDelta { text } => {
                 self.banner = None;
                 self.thought.clear();
@@ -210,68 +297,7 @@ impl View {
                 self.context =
                     usage.output_tokens.map(|written| read + written).or(usage.input_tokens);
             }
-            Event::UserMessage { content, message_id } => {
-                if let Some(id) = message_id {
-                    self.queue.retain(|waiting| waiting.id != *id);
-                }
-                self.end_text();
-                self.blocks.push_back(Block::User(shown(content)));
-            }
-            Event::MessageQueued { message_id, kind, content } => {
-                if self.queue.iter().all(|waiting| waiting.id != *message_id) {
-                    let (id, text) = (message_id.clone(), shown(content));
-                    self.queue.push(Waiting { id, kind: *kind, text });
-                }
-            }
-            Event::MessageDelivered { message_id } => {
-                self.queue.retain(|waiting| waiting.id != *message_id);
-            }
-            Event::ProviderWaiting { provider, wait_ms, patience_left_ms, cause, .. } => {
-                self.banner = Some(Banner::Waiting {
-                    provider: provider.clone(),
-                    until: now + Duration::from_millis(*wait_ms),
-                    patience: Duration::from_millis(*patience_left_ms),
-                    cause: cause.clone(),
-                });
-            }
-            Event::ProviderSilent { provider, silent_ms } => {
-                let since = now.saturating_sub(Duration::from_millis(*silent_ms));
-                self.banner = Some(Banner::Silent { provider: provider.clone(), since });
-            }
-            Event::InvocationStarted { provider, model, .. } => {
-                (self.provider, self.model) = (provider.clone(), model.clone());
-                self.asked.clear();
-                self.seen.clear();
-                self.parked = None;
-                if let Some(origin) = origin {
-                    self.running = Some((origin.invocation_id.clone(), now));
-                }
-            }
-            Event::InvocationCompleted { .. }
-            | Event::InvocationFailed { .. }
-            | Event::InvocationCancelled { .. } => self.ended(),
-            Event::SessionParked { cause, .. } => {
-                self.parked = Some(harmless(cause));
-                self.notice(event);
-            }
-            Event::ToolRequested { .. }
-            | Event::ToolStarted { .. }
-            | Event::ToolOutputDelta { .. }
-            | Event::ToolCompleted { .. }
-            | Event::ToolFailed { .. }
-            | Event::ToolOutcomeUnknown { .. } => self.follow_call(event, now),
-            Event::PermissionRequested { request_id, call_id, .. } => {
-                self.asked.push((request_id.clone(), call_id.clone()));
-            }
-            Event::PermissionGranted { request_id, by, .. } => {
-                self.decided(request_id, by == "user");
-            }
-            Event::PermissionWithdrawn { request_id, .. } => self.decided(request_id, false),
-            Event::PermissionDenied { request_id, .. } => {
-                self.decided(request_id, false);
-                self.notice(event);
-            }
-            other => self.notice(other),
+            _ => (),
         }
     }
 
@@ -565,7 +591,7 @@ fn shown(content: &[ContentPart]) -> String {
     let images = content.iter().filter(|part| matches!(part, ContentPart::ImageUrl { .. })).count();
     if images > 0 {
         let word = if images == 1 { "image" } else { "images" };
-        text.push_str(&format!(" [{images} {word}]"));
+        text = format!("{text} [{images} {word}]");
     }
     text
 }

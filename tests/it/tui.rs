@@ -16,7 +16,7 @@ use crate::model_server::{
 use crate::posse::Machine;
 
 /// After this a screen counts as stuck.
-const STUCK: Duration = Duration::from_secs(60);
+const STUCK: Duration = Duration::from_secs(30);
 
 /// No key is an answer before a question stood there for so long, and the keyboard was silent.
 const SILENCE: Duration = Duration::from_millis(450);
@@ -371,7 +371,7 @@ fn commands_say_what_they_know() {
 fn without_a_model_there_is_a_screen_all_the_same() {
     let machine = Machine::new();
     let tmux = Tmux::open(&machine, &[]);
-    let screen = tmux.wait_for("no model");
+    let screen = tmux.wait_for("Ways on");
     for line in ["There is no model to ask yet.", "posse demo", "What was found here"] {
         assert!(screen.contains(line), "{line}:\n{screen}");
     }

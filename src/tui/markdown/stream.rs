@@ -4,7 +4,7 @@
 use crate::tui::highlight::Highlighter;
 
 /// Bytes that are kept back for what may still change.
-const TAIL_BYTES_MAX: usize = 16 << 10;
+const TAIL_BYTES_MAX: usize = 4 << 10;
 
 /// A part of a text that does not change any more, or the rest of it as it is now.
 #[derive(Debug, Clone)]
@@ -134,7 +134,9 @@ impl Stream {
             at += line.len();
         }
         if cut == 0 && self.tail.len() > TAIL_BYTES_MAX {
-            cut = self.tail.rfind('\n').map_or(self.tail.len(), |end| end + 1);
+            // At the end of a line, or of a word; whatever has neither is no text to be read.
+            let end = self.tail.rfind('\n').or_else(|| self.tail.rfind(' '));
+            cut = end.map_or(self.tail.len(), |end| end + 1);
         }
         let piece: String = self.tail.drain(..cut).collect();
         Some(Piece::Text(piece)).filter(says_something)
