@@ -37,6 +37,8 @@ pub enum Invocation {
     Config(ConfigArgs),
     /// `posse plain`, and `posse` alone on a terminal: no prompt, text in and out.
     Plain(Box<RunArgs>),
+    /// The terminal UI; what is asked first is in it.
+    Tui(Box<RunArgs>),
     /// `posse replay`.
     Replay(ReplayArgs),
     /// `posse agents`.
@@ -399,7 +401,7 @@ pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Inv
         args.push("posse".into());
     }
     if args.len() == 1 && terminal {
-        return Ok(Invocation::Plain(Box::default()));
+        return Ok(Invocation::Tui(Box::default()));
     }
     let first = args.get(1).and_then(|arg| arg.to_str()).unwrap_or_default();
     if args.len() == 2 && matches!(first, "--version" | "-V") {

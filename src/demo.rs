@@ -14,9 +14,10 @@ use posse_actors::ports::Asking;
 use crate::cli::{DemoArgs, OutputFormat};
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{Exit, Failure};
-use crate::front::headless::{Format, HangUp, Manner, Task};
+use crate::front::headless::{Format, HangUp, Manner};
 use crate::journal::verify_session;
 use crate::provider::replay;
+use crate::talk::Task;
 use crate::wiring::{self, Setup};
 
 /// Name, contents and mode of the files of the sample repository.

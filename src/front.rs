@@ -10,8 +10,6 @@ pub mod plain;
 pub mod prompt;
 
 mod driver;
-mod outcome;
 mod output;
 mod progress;
 mod question;
-mod signals;

@@ -30,4 +30,6 @@ pub mod front;
 pub mod lists;
 pub mod packaging;
 pub mod replaying;
+pub mod talk;
+pub mod tui;
 pub mod wiring;

@@ -13,6 +13,7 @@ mod resuming;
 mod run;
 mod toolbox;
 mod trusting;
+mod tui;
 mod world;
 
 use std::ffi::OsString;
@@ -51,8 +52,9 @@ struct EmbeddingGuide;
 
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let invocation = match cli::parse(args, io::stdin().is_terminal() && io::stderr().is_terminal())
-    {
+    // Who reads what is said need not read what goes wrong.
+    let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
+    let invocation = match cli::parse(args, io::stdin().is_terminal() && seen) {
         Ok(invocation) => invocation,
         Err(exit) => return leave(&exit),
     };
@@ -66,6 +68,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
         Invocation::Plain(args) => plain::run(&args, &environment),
+        Invocation::Tui(args) => tui::run(&args, &environment),
         Invocation::Replay(args) => errands::replay(&args, &environment),
         Invocation::Agents(args) => errands::agents(&args, &environment),
         Invocation::Tools(args) => errands::tools(&args, &environment),

@@ -15,11 +15,10 @@ mod till;
 
 pub use accounts::{Account, Accounts, Billing, Counted};
 pub use book::{Amount, Answer, Budget, Ledger, Need, Refused};
-pub use price::{Price, Rates, Tariff, dollars};
+pub use price::{Price, Rates, Tariff, dollars, usd};
 pub use report::aligned;
 
 pub(crate) use estimate::Gauge;
 pub(crate) use meter::{Answered, Meter, MeterArgs};
-pub(crate) use price::usd;
 pub(crate) use purse::Purse;
 pub(crate) use till::{Order, Till};

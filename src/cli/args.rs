@@ -23,7 +23,7 @@ use flags::{Place, Plain, RUN_EXITS, ResumeCommand, Run};
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "On a terminal, `posse` alone is `posse plain`. \
+    after_help = "On a terminal, `posse` alone opens the terminal UI. \
                   `posse -p PROMPT` is short for `posse run -p PROMPT`. \
                   `posse demo` needs no key and no network."
 )]
@@ -54,6 +54,11 @@ pub(crate) enum Command {
     /// Answers go to standard output, everything else to standard error. `/help` lists what can
     /// be said to posse itself; `/exit` ends it.
     Plain(Box<Plain>),
+    /// Opens the terminal UI, as `posse` alone does
+    ///
+    /// `/help` lists its commands and keys. Where there is no terminal to draw on, it is
+    /// `posse plain`.
+    Tui(Box<Plain>),
     /// Shows everything on a recorded model and a sample repository, without key or network
     Demo(Demo),
     /// Shows, checks, exports and removes what is stored
@@ -301,6 +306,7 @@ impl Command {
             Command::Run(run) => Invocation::Run(Box::new(run.into_args()?)),
             Command::Resume(resume) => Invocation::Resume(Box::new(resume.into_args()?)),
             Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args()?)),
+            Command::Tui(tui) => Invocation::Tui(Box::new(tui.into_args()?)),
             Command::Demo(Demo { output_format, verbose }) => {
                 Invocation::Demo(DemoArgs { output_format, verbose })
             }

@@ -245,8 +245,8 @@ fn reads_sessions_and_config() {
 #[test]
 fn opens_a_conversation_for_nothing_at_all_on_a_terminal_only() {
     let bare = || std::iter::once(OsString::from("posse"));
-    assert_eq!(parse(bare(), true), Ok(Invocation::Plain(Box::default())));
-    assert_eq!(parse(std::iter::empty(), true), Ok(Invocation::Plain(Box::default())));
+    assert_eq!(parse(bare(), true), Ok(Invocation::Tui(Box::default())));
+    assert_eq!(parse(std::iter::empty(), true), Ok(Invocation::Tui(Box::default())));
     assert_eq!(parse(bare(), false).unwrap_err().code, 2);
     let Ok(Invocation::Plain(args)) = play("plain --agent plan -y --cwd x") else { panic!() };
     let expected = RunArgs {

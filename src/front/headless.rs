@@ -9,19 +9,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::conversation::{Prompt, Usage};
+use posse_actors::conversation::Usage;
 use posse_actors::event::{Announcement, Event, Subscription};
 use posse_actors::ledger::dollars;
-use posse_actors::root_session::{PromptError, Running, SessionHandle, TurnOutcome};
+use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
 use crate::front::again::Again;
-use crate::front::outcome::{Advised, Verdict, judge};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::{self, Answered, Questions};
-use crate::front::signals::Signals;
+use crate::talk::Task;
+use crate::talk::outcome::{Advised, Verdict, judge};
+use crate::talk::signals::Signals;
 
 pub use driven::drive;
 
@@ -86,25 +87,6 @@ pub struct Manner {
     pub hang_up: HangUp,
     /// How the session can go on later, if it is kept.
     pub again: Option<Again>,
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Task {
-    /// What the user asks for.
-    Prompt(Prompt),
-    /// What broke off, or what the model was not asked yet.
-    GoOn,
-}
-
-impl Task {
-    /// Begins it.
-    pub(crate) async fn begin(self, session: &SessionHandle) -> Result<Running, PromptError> {
-        match self {
-            Task::Prompt(prompt) => session.prompt(prompt).await,
-            Task::GoOn => session.go_on().await,
-        }
-    }
 }
 
 /// Works on `task`, shows it as `manner` says, and ends the session.

@@ -4,7 +4,6 @@
 //! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
 
 mod commands;
-mod history;
 mod run;
 mod terminal;
 
@@ -15,21 +14,18 @@ use std::time::{Duration, Instant};
 use posse_actors::compaction::bytes_of;
 use posse_actors::conversation::{Prompt, Usage};
 use posse_actors::event::Subscription;
-use posse_actors::ports::Ports;
-use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::root_session::{SessionEnding, SessionHandle};
 
 use crate::failure::{Exit, Failure, lines, printable};
-use crate::front::headless::Task;
-use crate::front::outcome::unwritten;
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
-use crate::front::signals::Signals;
-
-pub use commands::Selected;
+use crate::talk::history::History;
+use crate::talk::outcome::unwritten;
+use crate::talk::signals::Signals;
+use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task};
 
 use commands::{Typed, help, parse};
-use history::History;
 use terminal::{Input, Terminal};
 
 /// What stands in front of a line that is typed.
@@ -43,52 +39,6 @@ const PATIENT_END: Duration = Duration::from_secs(30);
 
 /// The same, for somebody who wants out.
 const HURRIED_END: Duration = Duration::from_millis(500);
-
-/// Where line mode gets its sessions from.
-pub trait Sessions {
-    /// Puts a session together. `goes_on`: it belongs to the conversation of the one before, and
-    /// is recorded with it; otherwise a new conversation begins.
-    fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>>;
-
-    /// Makes what was selected the default of later processes.
-    fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure>;
-
-    /// Names that can be selected, as far as they are known.
-    fn names(&self, what: Selected) -> Vec<String>;
-}
-
-/// What was selected in this process. `None`: what is configured.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// The agent.
-    pub agent: Option<String>,
-    /// The provider.
-    pub provider: Option<String>,
-    /// The model.
-    pub model: Option<String>,
-}
-
-/// A session that is ready to start.
-#[expect(missing_debug_implementations, reason = "it is taken apart at once")]
-pub struct Opened {
-    /// What it needs of the world.
-    pub ports: Ports,
-    /// What it is.
-    pub settings: SessionSettings,
-    /// Where its provider, model and agent come from.
-    pub sources: Sources,
-}
-
-/// Who said which provider, model and agent it is, in words.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sources {
-    /// The provider.
-    pub provider: String,
-    /// The model.
-    pub model: String,
-    /// The agent.
-    pub agent: String,
-}
 
 /// How line mode behaves.
 #[derive(Debug, Clone, Default)]
@@ -130,7 +80,6 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         forgotten: options.forgotten,
         yes: options.yes,
         rule_shown: false,
-        kept: !options.forgotten,
         progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
         questions: Questions::default(),
         signals: Signals::listen(),
@@ -162,8 +111,6 @@ struct Plain<'a> {
     yes: bool,
     /// A rule that would have allowed what was denied was shown, in this task.
     rule_shown: bool,
-    /// Whether sessions can be resumed.
-    kept: bool,
     progress: Progress,
     questions: Questions,
     signals: Signals,
@@ -484,11 +431,7 @@ impl Plain<'_> {
         let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
         let (reason, limit) =
             if signal { ("interrupted", HURRIED_END) } else { ("completed", PATIENT_END) };
-        let mut line = self.progress.finish_line().to_owned();
-        if self.kept {
-            let id = self.current.session.id();
-            line = format!("{line}session {id} · posse resume {id}\n");
-        }
+        let line = self.progress.finish_line();
         self.stderr.write(line.into()).await;
         let farewell = self.farewell();
         self.stderr.write(farewell.into_bytes()).await;

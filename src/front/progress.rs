@@ -9,7 +9,7 @@ use posse_actors::event::Event;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
-use crate::front::outcome::clock_time;
+use crate::talk::outcome::clock_time;
 
 use lines::{DIFF_LINES_MAX, clipped, first_line, last_lines, of_hook, rough, seconds, switch};
 use live::{Live, Screen, fitting};

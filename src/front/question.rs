@@ -5,7 +5,6 @@
 
 pub(crate) mod keyboard;
 mod pages;
-mod silence;
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,6 @@
 //! What the user decided for longer than a session: where it is kept, and the commands around it.
 
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,4 +99,21 @@ pub(crate) fn run_grants(
         GrantsAction::Clear => desk.clear(&mut out),
     };
     ended.map_err(|failure| vec![failure])
+}
+
+/// What is allowed beyond a session in this project, for a person.
+pub(crate) fn grants_in(
+    cwd: &Path,
+    dirs: &Dirs,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let desk = Desk {
+        vault: Vault::new(&dirs.state),
+        project: project_of(cwd),
+        settings: keeping(settings, "full"),
+        now_ms: now_ms(),
+        json: false,
+    };
+    desk.list(false, out)
 }

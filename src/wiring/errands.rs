@@ -46,7 +46,7 @@ pub(super) fn tools(args: &ListArgs, environment: &Environment) -> Ended {
 
 /// The tools of a session in `cwd`, to be looked at. None of them is called, so nothing comes
 /// into the folder that they are given.
-fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
+pub(super) fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
     let workspace = Workspace::open(cwd, &[])?;
     let sandbox = Sandbox::new(Vec::new()).map_err(|error| {
         Failure::new("SBX001", Exit::Internal, "the program cannot find itself")

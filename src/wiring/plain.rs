@@ -1,8 +1,10 @@
 //! `posse plain`: sessions for the line mode, put together again when something else is selected.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use posse_actors::conversation::Prompt;
 use posse_actors::ports::Asking;
 use serde_json::{Value, json};
 
@@ -11,10 +13,10 @@ use crate::cli::{PromptArg, RunArgs};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, Origin};
 use crate::failure::{Exit, Failure};
-use crate::front::headless::Task;
-use crate::front::plain::{self, Choice, Opened, Options, Selected, Sources};
+use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::provider::presets;
+use crate::talk::{self, Choice, Opened, Selected, Sources, Task};
 use crate::wiring::confinement::unenforced;
 use crate::wiring::resuming::Resuming;
 use crate::wiring::run::{Kept, Setup, assemble_in, recorded, runtime, start_log};
@@ -24,15 +26,33 @@ use crate::wiring::{Place, authority, colors, notices, place, provider, toolbox}
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
-    let resuming = Resuming::of(args, environment).map_err(one)?;
-    let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
-    let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
-    let found = place(&args.place, flags.clone(), environment)?;
-    notices(&found.loaded);
-    found.dirs.check_workspace(&found.cwd).map_err(one)?;
     let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+    let (mut sessions, first) = Sessions::prepare(args, environment, interactive)?;
+    let options = Options {
+        interactive,
+        color: colors(io::stderr().is_terminal(), environment),
+        forgotten: args.no_transcript,
+        yes: args.yes,
+        dry_run: args.dry_run,
+        history: sessions.history(),
+        first,
+    };
+    let runtime = runtime().map_err(one)?;
+    let exit = runtime.block_on(plain::run(&mut sessions, options));
+    // A thread that waits for a key must not keep the process.
+    runtime.shutdown_background();
+    exit
+}
+
+/// What is asked before anything is typed.
+fn first_prompt(
+    args: &RunArgs,
+    environment: &Environment,
+    found: &Place,
+) -> Result<Option<Prompt>, Vec<Failure>> {
+    let one = |error: Failure| vec![error];
     let settings = &found.loaded.settings;
-    let first = match &args.prompt {
+    Ok(match &args.prompt {
         Some(PromptArg::Text(text)) => {
             if !args.images.is_empty()
                 && let Ok(model) = provider::choose(settings, environment, &found.cwd)
@@ -50,40 +70,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         }
         // Standard input is read line by line anyway.
         Some(PromptArg::Stdin) | None => None,
-    };
-    let history = keeps_history(&found.loaded.layers).then(|| found.dirs.state.join("history"));
-    let options = Options {
-        interactive,
-        color: colors(io::stderr().is_terminal(), environment),
-        forgotten: args.no_transcript,
-        yes: args.yes,
-        dry_run: args.dry_run,
-        history: history.filter(|_| !args.no_transcript),
-        first: match first {
-            Some(prompt) => Some(Task::Prompt(prompt)),
-            None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::GoOn),
-        },
-    };
-    let asking = match (args.yes, interactive) {
-        (true, _) => Asking::Yes,
-        (false, true) => Asking::Human,
-        (false, false) => Asking::Nobody,
-    };
-    let mut sessions = Sessions {
-        args,
-        environment,
-        asking,
-        found,
-        flags,
-        resuming,
-        profile: String::new(),
-        kept: None,
-    };
-    let runtime = runtime().map_err(one)?;
-    let exit = runtime.block_on(plain::run(&mut sessions, options));
-    // A thread that waits for a key must not keep the process.
-    runtime.shutdown_background();
-    exit
+    })
 }
 
 /// Whether typed lines outlive the process (`ui.history`).
@@ -91,12 +78,13 @@ fn keeps_history(layers: &Layers) -> bool {
     layers.get("ui.history").is_none_or(|leaf| leaf.value != false)
 }
 
-struct Sessions<'a> {
-    args: &'a RunArgs,
-    environment: &'a Environment,
+/// Sessions of this process, one after the other.
+pub(super) struct Sessions<'a> {
+    args: RunArgs,
+    pub(super) environment: &'a Environment,
     asking: Asking,
     /// What counts for the session that goes on.
-    found: Place,
+    pub(super) found: Place,
     /// What was given on the command line, and what the resumed session was.
     flags: Vec<(&'static str, Value, &'static str)>,
     /// The stored session that goes on first.
@@ -107,7 +95,7 @@ struct Sessions<'a> {
     kept: Option<Kept>,
 }
 
-impl plain::Sessions for Sessions<'_> {
+impl talk::Sessions for Sessions<'_> {
     fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>> {
         let one = |error: Failure| vec![error];
         let mut found = place(&self.args.place, self.overrides(choice), self.environment)?;
@@ -198,7 +186,43 @@ impl plain::Sessions for Sessions<'_> {
     }
 }
 
-impl Sessions<'_> {
+impl<'a> Sessions<'a> {
+    /// Looks where they would be, and what is done first. `interactive`: somebody is there.
+    pub(super) fn prepare(
+        args: &RunArgs,
+        environment: &'a Environment,
+        interactive: bool,
+    ) -> Result<(Sessions<'a>, Option<Task>), Vec<Failure>> {
+        let one = |error: Failure| vec![error];
+        let resuming = Resuming::of(args, environment).map_err(one)?;
+        let (args, flags) = match &resuming {
+            Some(resuming) => (resuming.args.clone(), resuming.overrides()),
+            None => (args.clone(), args.overrides()),
+        };
+        let found = place(&args.place, flags.clone(), environment)?;
+        notices(&found.loaded);
+        found.dirs.check_workspace(&found.cwd).map_err(one)?;
+        let first = match first_prompt(&args, environment, &found)? {
+            Some(prompt) => Some(Task::Prompt(prompt)),
+            None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::GoOn),
+        };
+        let asking = match (args.yes, interactive) {
+            (true, _) => Asking::Yes,
+            (false, true) => Asking::Human,
+            (false, false) => Asking::Nobody,
+        };
+        let (profile, kept) = (String::new(), None);
+        let sessions =
+            Sessions { args, environment, asking, found, flags, resuming, profile, kept };
+        Ok((sessions, first))
+    }
+
+    /// Where typed lines are kept, if they are.
+    pub(super) fn history(&self) -> Option<PathBuf> {
+        let kept = keeps_history(&self.found.loaded.layers) && !self.args.no_transcript;
+        kept.then(|| self.found.dirs.state.join("history"))
+    }
+
     /// What was given on the command line, and what was selected since.
     fn overrides(&self, choice: &Choice) -> Vec<(&'static str, Value, &'static str)> {
         let mut overrides = self.flags.clone();

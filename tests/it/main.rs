@@ -56,6 +56,7 @@ mod demo;
 // A program that drives a session, and a person at a terminal.
 mod driving;
 mod plain;
+mod tui;
 
 // What it has cost, and what it may.
 mod ledger;

@@ -169,6 +169,7 @@ impl Fleet {
             clock: Arc::clone(&clock),
             feed: Feed::new(),
             outbox,
+            patience: limits.patience,
             fail: FailPoints::none(),
         };
         let spawned = Actor::spawn(None, TranscriptWriter::new(args), ()).await;

@@ -159,14 +159,19 @@ mod pairs {
 
 impl Accounts {
     /// Adds the next record of a session.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "only requests matter")]
     pub fn push(&mut self, record: &StoredRecord) {
-        match &record.event {
+        self.follow(record.origin.as_deref(), &record.event);
+    }
+
+    /// Adds the next event of a session, from `origin`.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only requests matter")]
+    pub fn follow(&mut self, origin: Option<&Origin>, event: &Event) {
+        match event {
             Event::ModelRequest { provider, model, .. } => {
                 self.asked = Some((provider.clone(), model.clone()));
             }
             Event::ModelUsage { usage, billing, .. } => {
-                self.add(record.origin.as_deref(), usage, billing.as_deref());
+                self.add(origin, usage, billing.as_deref());
             }
             Event::BudgetReserved { request, nano_usd, tokens } => {
                 self.last_request = self.last_request.max(*request);

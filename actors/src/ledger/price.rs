@@ -96,9 +96,9 @@ impl fmt::Debug for Price {
     }
 }
 
-/// The same for whoever reads no whole numbers.
+/// Nano-USD as dollars, for whoever reads no whole numbers.
 #[expect(clippy::cast_precision_loss, reason = "nobody has spent nine million dollars")]
-pub(crate) fn usd(nano: u64) -> f64 {
+pub fn usd(nano: u64) -> f64 {
     nano as f64 / 1e9
 }
 

@@ -315,16 +315,16 @@ pub(crate) static KEYS: &[Key] = &[
         "Loads the user's own tools."),
     key("ui.history", Bool, D::Bool(true), Never,
         "Keeps what was typed in line mode for the next time."),
-    later("ui.keybindings", TextMap, Never,
-        "Keys, by command."),
+    key("ui.keybindings", TextMap, D::None, Never,
+        "Keys of the terminal UI, by the names of its guide."),
     later("ui.queue.followUp", Choice(&["all", "one"]), Harmless,
         "How many waiting messages follow at once."),
     later("ui.queue.steering", Choice(&["all", "one"]), Harmless,
         "How many waiting messages steer at once."),
     later("ui.showThinking", Bool, Harmless,
         "Shows the model's thinking."),
-    later("ui.theme", Text, Harmless,
-        "Colours: dark, light, high-contrast, none.")
+    key("ui.theme", Choice(&["dark", "light", "high-contrast", "none"]), D::None, Harmless,
+        "Colours of the terminal UI.")
         .variable("POSSE_THEME"),
     key("version", Whole(1, 1_000_000), D::None, Harmless,
         "The version of this format: 1. A file of a later version is read as far as it is \

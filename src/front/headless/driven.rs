@@ -13,7 +13,8 @@ use posse_actors::root_session::{DeliverError, Running, SessionHandle, TurnOutco
 use crate::failure::Exit;
 use crate::front::driver::{Driver, Instruction, Numbered};
 use crate::front::headless::losing::Told;
-use crate::front::headless::{Front, Manner, Task, far_away, next_when_read, wind_down};
+use crate::front::headless::{Front, Manner, far_away, next_when_read, wind_down};
+use crate::talk::Task;
 
 /// Complaints about lines that are answered; a program that is wrong this often does not listen.
 const COMPLAINTS_MAX: u32 = 1000;

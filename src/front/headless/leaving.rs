@@ -9,8 +9,8 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::failure::{Exit, lines};
 use crate::front::again::Again;
 use crate::front::headless::{Front, WIND_DOWN, far_away};
-use crate::front::outcome::{Verdict, unwritten};
-use crate::front::signals::Signals;
+use crate::talk::outcome::{Verdict, unwritten};
+use crate::talk::signals::Signals;
 
 /// How long the end of a session may take.
 const PATIENT_END: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
 //! What a line typed in line mode means. Pure.
 
 use crate::failure::nearest;
+use crate::talk::Selected;
 
 /// Each command with its arguments and what it does.
 const COMMANDS: [(&str, &str, &str); 12] = [
@@ -43,28 +44,6 @@ pub(crate) enum Typed {
     Exit,
     /// No command has that name; perhaps this one was meant.
     Unknown(String, Option<&'static str>),
-}
-
-/// What can be chosen between runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Selected {
-    /// The model of the provider.
-    Model,
-    /// The provider.
-    Provider,
-    /// The agent.
-    Agent,
-}
-
-impl Selected {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Selected::Model => "model",
-            Selected::Provider => "provider",
-            Selected::Agent => "agent",
-        }
-    }
 }
 
 /// Understands a line, or several that were pasted.

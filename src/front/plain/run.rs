@@ -8,12 +8,12 @@ use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, TurnOutcome};
 
 use crate::failure::Exit;
-use crate::front::headless::Task;
-use crate::front::outcome::{Advised, judge};
 use crate::front::plain::Plain;
 use crate::front::plain::commands::{Typed, help, parse};
 use crate::front::plain::terminal::Input;
 use crate::front::question::Answered;
+use crate::talk::Task;
+use crate::talk::outcome::{Advised, judge};
 
 /// How long the last events of a run are awaited.
 const LAST_EVENTS: Duration = Duration::from_secs(2);

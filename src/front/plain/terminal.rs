@@ -22,8 +22,8 @@ use rustyline::{Editor, Helper};
 use tokio::sync::mpsc;
 
 use crate::front::driver::{Line, next_line};
-use crate::front::plain::history::History;
 use crate::front::question::keyboard::{self, HUSH, Hushed};
+use crate::talk::history::History;
 
 /// Lines that follow each other faster than this were pasted, and belong together.
 const PASTE_GAP: Duration = Duration::from_millis(30);

@@ -17,7 +17,7 @@ use nix::sys::termios::{
 use tokio::sync::mpsc;
 
 use crate::front::driver::{Line, next_line};
-use crate::front::question::silence::Silence;
+use crate::talk::silence::Silence;
 
 /// The terminal of a process, wherever its standard streams go.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";

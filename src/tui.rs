@@ -1,0 +1,131 @@
+//! The terminal UI: a calm view of a session, in the terminal's own scrollback.
+//!
+//! It is one more consumer of `SessionHandle` and its events. Events fold into a view, the
+//! view becomes cells, cells become bytes; keys become commands. All of that is pure: only
+//! `terminal` and `running` touch the world.
+
+mod app;
+mod commands;
+mod composer;
+mod diff;
+mod highlight;
+mod input;
+mod keymap;
+mod markdown;
+mod painter;
+mod question;
+mod running;
+mod selector;
+mod status;
+mod terminal;
+mod text;
+mod theme;
+mod view;
+mod viewer;
+
+#[cfg(test)]
+mod guide;
+#[cfg(test)]
+mod testing;
+
+use std::path::PathBuf;
+
+use crate::failure::{Exit, Failure};
+use crate::talk::{Sessions, Task};
+
+pub use theme::Theme;
+
+/// What the terminal UI needs of the world beyond sessions.
+pub trait World: Sessions {
+    /// What was found on this machine, for somebody who has no model yet.
+    fn found(&self) -> Found;
+
+    /// Tokens that fit into a request to a model and its reply, if that is known.
+    fn window(&self, provider: &str, model: &str) -> Option<u64>;
+
+    /// A text about something, for the session of that id.
+    fn report(&mut self, what: &Report, session: &str) -> Result<String, Vec<Failure>>;
+}
+
+/// What was found, each with whether it helps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// In words.
+    pub facts: Vec<(bool, String)>,
+}
+
+/// Something to be told about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// Settings with their sources.
+    Config,
+    /// What works here.
+    Doctor,
+    /// Tools.
+    Tools,
+    /// How permissions are decided.
+    Permissions,
+    /// What confines commands.
+    Sandbox,
+    /// The conversation as a document, in a file of that name.
+    Export(Option<String>),
+}
+
+/// How the terminal UI behaves.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
+pub struct Options {
+    /// The working directory, as it is shown.
+    pub cwd: String,
+    /// How it looks.
+    pub theme: Theme,
+    /// Whether sessions are kept.
+    pub kept: bool,
+    /// Whether questions are answered with yes already.
+    pub yes: bool,
+    /// Whether tools only say what they would do.
+    pub dry_run: bool,
+    /// The same in a word, for the last row.
+    pub manner: Option<&'static str>,
+    /// Where typed lines are kept, if they are.
+    pub history: Option<PathBuf>,
+    /// What is done before anything is typed.
+    pub first: Option<Task>,
+    /// Whether the terminal breaks lines anew when it becomes narrower.
+    pub reflows: bool,
+    /// Names of the table of keys with other keys for them, separated by white space.
+    pub keys: Vec<(String, String)>,
+}
+
+/// Whether there is a terminal to draw on. `Err`: why not, in a few words.
+pub fn usable(variable: impl Fn(&str) -> Option<String>) -> Result<(), &'static str> {
+    if !terminal::is_there() {
+        return Err("standard input or output is no terminal");
+    }
+    match variable("TERM").as_deref() {
+        None | Some("") => return Err("TERM is not set"),
+        Some("dumb") => return Err("TERM is dumb"),
+        Some(_) => (),
+    }
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| variable(name).filter(|value| !value.is_empty()));
+    let speaks = locale.is_none_or(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    });
+    if speaks { Ok(()) } else { Err("the locale is not UTF-8") }
+}
+
+/// Whether a terminal breaks lines anew when it becomes narrower: most do.
+pub fn reflows(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let term = variable("TERM").unwrap_or_default();
+    let tmux = variable("TMUX").is_some();
+    let stiff = term == "linux" || term.starts_with("screen") && !tmux;
+    tmux || !(stiff || variable("XTERM_VERSION").is_some())
+}
+
+/// Talks until the user leaves.
+pub async fn run(world: &mut dyn World, options: Options) -> Result<Exit, Vec<Failure>> {
+    running::run(world, options).await
+}

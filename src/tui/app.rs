@@ -1,0 +1,412 @@
+//! The terminal UI without a terminal: events and keys in, frames and wishes out. Knows no clock:
+//! the time is passed in.
+
+mod frame;
+mod words;
+
+use std::time::Duration;
+
+use posse_actors::conversation::QuestionId;
+use posse_actors::event::{Event, MessageKind, Origin};
+use posse_actors::permission_coordinator::Decision;
+
+use crate::failure::Exit;
+use crate::talk::{Selected, Sources};
+use crate::tui::commands::{Command, Typed, When, parse};
+use crate::tui::composer::{Composer, Outcome};
+use crate::tui::input::{Input, Key};
+use crate::tui::keymap::{Action, Edit, Keymap, SHORTCUTS};
+use crate::tui::question::{Answered, Questions};
+use crate::tui::selector::{Chosen, Selector};
+use crate::tui::status::Status;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::view::View;
+use crate::tui::viewer::Viewer;
+
+/// A letter on an empty prompt acts when no other key follows within this.
+const SHORTCUT: Duration = Duration::from_millis(150);
+
+/// A second Ctrl+C within this leaves.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What is to be done by whoever holds the session and the terminal.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Effect {
+    /// Say this: as a new task, or to what runs.
+    Say(String, MessageKind),
+    /// Stop what runs.
+    Interrupt,
+    /// A question is decided.
+    Answer(QuestionId, Decision),
+    /// Show what can be chosen.
+    Choose(Selected, Option<char>),
+    /// It was chosen.
+    Select(Selected, String),
+    /// A command that needs more than what is here.
+    Do(Command),
+    /// Put this into the clipboard.
+    Copy(String),
+    /// Draw everything anew.
+    Redraw,
+    /// Back to the shell for a while.
+    Suspend,
+    /// Leave.
+    Leave(Exit),
+}
+
+/// Everything that is shown and asked.
+#[derive(Debug, Default)]
+pub(super) struct App {
+    pub(super) view: View,
+    pub(super) composer: Composer,
+    pub(super) questions: Questions,
+    pub(super) status: Status,
+    pub(super) sources: Sources,
+    pub(super) session: String,
+    pub(super) theme: Theme,
+    pub(super) keymap: Keymap,
+    selector: Option<Selector>,
+    viewer: Option<Viewer>,
+    /// A letter that opens something unless another key follows soon.
+    pending: Option<(char, Duration)>,
+    /// When Ctrl+C was pressed last, to leave.
+    cancelled: Option<Duration>,
+    /// What runs was asked to stop.
+    pub(super) stopping: bool,
+    /// A task is being worked on.
+    pub(super) busy: bool,
+    /// What is above a question, so that it does not move.
+    frozen: Option<frame::Frozen>,
+}
+
+impl App {
+    /// Follows what happened.
+    pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
+        self.view.follow(event, origin, now);
+        self.questions.follow(event, origin);
+        if !self.view.provider.is_empty() {
+            self.status.provider.clone_from(&self.view.provider);
+            self.status.model.clone_from(&self.view.model);
+        }
+        self.status.context = self.view.context;
+    }
+
+    /// Follows what was typed.
+    pub(super) fn input(&mut self, input: Input, now: Duration) -> Vec<Effect> {
+        match input {
+            Input::Key(key) => self.key(key, now),
+            Input::Paste(text) => {
+                self.pending = None;
+                self.questions.disturbed(now);
+                match &mut self.selector {
+                    Some(selector) => selector.filter.push_str(text.trim()),
+                    None if self.viewer.is_none() => self.composer.paste(&text),
+                    None => (),
+                }
+                Vec::new()
+            }
+            Input::Gone => vec![Effect::Leave(Exit::HangUp)],
+        }
+    }
+
+    fn key(&mut self, key: Key, now: Duration) -> Vec<Effect> {
+        let pending = self.pending.take();
+        let action = self.keymap.action(key);
+        if let Some(effect) = always(action) {
+            return vec![effect];
+        }
+        if self.questions.is_open() {
+            return self.key_of_question(key, action, now);
+        }
+        if let Some(viewer) = &mut self.viewer {
+            if !viewer.key(key) {
+                self.viewer = None;
+            }
+            return Vec::new();
+        }
+        if self.selector.is_some() {
+            return self.key_of_selector(key);
+        }
+        if let Some(action) = action {
+            return self.act(action, now);
+        }
+        let shortcut = key.writes().filter(|c| SHORTCUTS.iter().any(|(known, _)| known == c));
+        if let Some(letter) =
+            shortcut.filter(|_| self.composer.is_empty() && !self.busy && pending.is_none())
+        {
+            self.pending = Some((letter, now));
+        }
+        self.composer.key(key);
+        Vec::new()
+    }
+
+    fn key_of_question(&mut self, key: Key, action: Option<Action>, now: Duration) -> Vec<Effect> {
+        if matches!(action, Some(Action::Interrupt | Action::Cancel)) {
+            return self.act(Action::Cancel, now);
+        }
+        match self.questions.key(key, now) {
+            Answered::Decided(id, decision) => {
+                self.frozen = None;
+                vec![Effect::Answer(id, decision)]
+            }
+            Answered::Taken => Vec::new(),
+            Answered::Passed => {
+                // Whoever was writing when it appeared goes on writing.
+                match action {
+                    Some(Action::Edit(Edit::Up | Edit::Down)) => (),
+                    Some(Action::Edit(edit)) => {
+                        self.composer.edit(edit);
+                    }
+                    Some(_) => (),
+                    None => {
+                        self.composer.key(key);
+                    }
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    fn key_of_selector(&mut self, key: Key) -> Vec<Effect> {
+        let Some(selector) = &mut self.selector else { return Vec::new() };
+        match selector.key(key) {
+            Chosen::Open => Vec::new(),
+            Chosen::Closed => {
+                // It was no command, but the beginning of something to say.
+                if let (Some(letter), false) = (selector.opened_by, selector.filter.is_empty()) {
+                    let text = format!("{letter}{}", selector.filter);
+                    self.composer.set(&text);
+                }
+                self.selector = None;
+                Vec::new()
+            }
+            Chosen::Name(name) => {
+                let what = selector.what;
+                self.selector = None;
+                vec![Effect::Select(what, name)]
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action, now: Duration) -> Vec<Effect> {
+        match action {
+            Action::Submit => {
+                if self.composer.continues() {
+                    return Vec::new();
+                }
+                self.submit(MessageKind::Steer)
+            }
+            Action::FollowUp if self.busy => self.submit(MessageKind::FollowUp),
+            Action::FollowUp => {
+                self.composer.edit(Edit::Newline);
+                Vec::new()
+            }
+            Action::Interrupt if self.busy => self.stop(),
+            Action::Interrupt => Vec::new(),
+            Action::Cancel => self.cancel(now),
+            Action::Leave if self.composer.is_empty() => {
+                if self.busy {
+                    self.view.note(
+                        Role::Dim,
+                        "(something runs: Esc stops it, /exit stops it and leaves)",
+                    );
+                    return Vec::new();
+                }
+                vec![Effect::Leave(Exit::Done)]
+            }
+            Action::Leave => {
+                self.composer.edit(Edit::Delete);
+                Vec::new()
+            }
+            Action::Viewer => {
+                self.viewer = Viewer::of(self.view.outputs());
+                if self.viewer.is_none() {
+                    self.view.note(Role::Dim, "(no call has given anything yet)");
+                }
+                Vec::new()
+            }
+            Action::Edit(edit) => {
+                if self.composer.edit(edit) == Outcome::Changed {
+                    self.cancelled = None;
+                }
+                Vec::new()
+            }
+            Action::Redraw | Action::Suspend => always(Some(action)).into_iter().collect(),
+        }
+    }
+
+    fn stop(&mut self) -> Vec<Effect> {
+        self.stopping = true;
+        vec![Effect::Interrupt]
+    }
+
+    /// Ctrl+C: each time the next thing there is to give up.
+    fn cancel(&mut self, now: Duration) -> Vec<Effect> {
+        let again = self.cancelled.is_some_and(|before| now.saturating_sub(before) < AGAIN);
+        self.cancelled = Some(now);
+        if again {
+            return vec![Effect::Leave(Exit::Interrupt)];
+        }
+        if self.busy {
+            return self.stop();
+        }
+        if !self.composer.is_empty() {
+            self.composer.take();
+            self.cancelled = None;
+        }
+        Vec::new()
+    }
+
+    fn submit(&mut self, kind: MessageKind) -> Vec<Effect> {
+        let text = self.composer.take();
+        let typed = parse(&text);
+        if matches!(typed, Typed::Text(_)) {
+            self.composer.remember(&text);
+        }
+        match typed {
+            Typed::Blank => Vec::new(),
+            Typed::Text(text) => vec![Effect::Say(text, kind)],
+            Typed::Command(_, When::Idle) if self.busy => {
+                self.view.note(Role::Dim, "(that has to wait until nothing runs; Esc stops it)");
+                Vec::new()
+            }
+            Typed::Command(command, _) => self.command(command),
+            Typed::Unknown(name, meant) => {
+                let hint = match meant {
+                    Some(meant) => format!("There is no /{name}. Did you mean /{meant}?"),
+                    None => format!("There is no /{name}. /help lists what there is."),
+                };
+                self.view.note(Role::Warn, hint);
+                Vec::new()
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) -> Vec<Effect> {
+        match command {
+            Command::Help => self.view.lines(words::help()),
+            Command::Keys => self.view.lines(words::keys()),
+            Command::Status => self.view.lines(words::status(self)),
+            Command::Context => self.view.lines(words::context(&self.status)),
+            Command::Cost => self.view.lines(words::cost(&self.view.usage, self.status.cost)),
+            Command::Diff => {
+                self.viewer = Viewer::of_changes(self.view.outputs());
+                if self.viewer.is_none() {
+                    self.view.note(Role::Dim, "(no file was changed in this conversation)");
+                }
+            }
+            Command::Copy => {
+                let reply = self.view.last_reply().to_owned();
+                if !reply.is_empty() {
+                    self.view.note(Role::Dim, "(copied, if the terminal allows it)");
+                    return vec![Effect::Copy(reply)];
+                }
+                self.view.note(Role::Dim, "(there is no answer yet)");
+            }
+            Command::Theme(name) => self.choose_theme(name.as_deref()),
+            Command::Stop if self.busy => return self.stop(),
+            Command::Stop => self.view.note(Role::Dim, "(nothing runs)"),
+            Command::Exit => return vec![Effect::Leave(Exit::Done)],
+            Command::Select(what, None) => return vec![Effect::Choose(what, None)],
+            Command::Select(what, Some(name)) => return vec![Effect::Select(what, name)],
+            other => return vec![Effect::Do(other)],
+        }
+        Vec::new()
+    }
+
+    fn choose_theme(&mut self, name: Option<&str>) {
+        let names: Vec<&str> = Theme::ALL.iter().map(|(name, _)| *name).collect();
+        let names = names.join(", ");
+        match name.map(|name| (name, Theme::named(name))) {
+            Some((_, Some(theme))) => {
+                self.theme = theme;
+                self.view.note(Role::Dim, format!("theme: {}", theme.name()));
+            }
+            Some((name, None)) => {
+                self.view
+                    .note(Role::Warn, format!("There is no theme \"{name}\"; there are {names}."));
+            }
+            None => {
+                self.view
+                    .note(Role::Dim, format!("theme: {} (there are {names})", self.theme.name()));
+            }
+        }
+    }
+
+    /// Opens the list of what can be chosen.
+    pub(super) fn choose(&mut self, what: Selected, names: Vec<String>, opened_by: Option<char>) {
+        let (current, source) = match what {
+            Selected::Model => (&self.status.model, &self.sources.model),
+            Selected::Provider => (&self.status.provider, &self.sources.provider),
+            Selected::Agent => (&self.status.agent, &self.sources.agent),
+        };
+        let mut selector = Selector::new(what, names, current, source);
+        selector.opened_by = opened_by;
+        self.selector = Some(selector);
+    }
+
+    /// Opens the viewer on a text.
+    pub(super) fn look_at(&mut self, title: &str, text: String) {
+        self.viewer = Some(Viewer::of_text(title, text));
+    }
+
+    /// What is due because time has passed.
+    pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
+        let due = self.pending.filter(|(_, at)| now.saturating_sub(*at) >= SHORTCUT);
+        let Some((letter, _)) = due else { return Vec::new() };
+        self.pending = None;
+        let mut typed = [0; 4];
+        if self.composer.shown() != letter.encode_utf8(&mut typed) {
+            return Vec::new();
+        }
+        self.composer.take();
+        let what = match letter {
+            'a' => Selected::Agent,
+            'p' => Selected::Provider,
+            _ => Selected::Model,
+        };
+        vec![Effect::Choose(what, Some(letter))]
+    }
+
+    /// When something changes without an event or a key; `None`: never.
+    pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
+        let shortcut = self.pending.map(|(_, at)| (at + SHORTCUT).saturating_sub(now));
+        let deaf = self.questions.deaf_for(now);
+        // What turns does so eight times a second; behind a question nothing moves.
+        let moves = (self.view.moves() && !self.questions.is_open() && self.viewer.is_none())
+            .then(|| Duration::from_millis(125));
+        let hint = self
+            .cancelled
+            .map(|at| (at + AGAIN).saturating_sub(now))
+            .filter(|left| !left.is_zero());
+        [shortcut, deaf, moves, hint]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|left| left.max(Duration::from_millis(1)))
+    }
+
+    /// The task that was worked on is over.
+    pub(super) fn over(&mut self) {
+        self.busy = false;
+        self.stopping = false;
+        self.questions.forget();
+        self.frozen = None;
+    }
+
+    fn asks_to_leave(&self, now: Duration) -> bool {
+        self.cancelled.is_some_and(|at| now.saturating_sub(at) < AGAIN)
+    }
+}
+
+/// What is done whatever is open.
+fn always(action: Option<Action>) -> Option<Effect> {
+    match action {
+        Some(Action::Redraw) => Some(Effect::Redraw),
+        Some(Action::Suspend) => Some(Effect::Suspend),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

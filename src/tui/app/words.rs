@@ -1,0 +1,92 @@
+//! What commands say that need nothing but what is shown.
+
+use posse_actors::conversation::Usage;
+
+use crate::tui::app::App;
+use crate::tui::commands::COMMANDS;
+use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
+use crate::tui::status::{Status, short};
+use crate::tui::theme::Role;
+
+type Lines = Vec<(Role, String)>;
+
+/// Commands, and how to find the keys.
+pub(super) fn help() -> Lines {
+    let mut lines = vec![(Role::Strong, "Commands".to_owned())];
+    lines.extend(COMMANDS.iter().map(|entry| {
+        let name = format!("/{} {}", entry.name, entry.argument);
+        (Role::Text, format!("  {name:<18} {}", entry.what))
+    }));
+    lines.push((Role::Dim, "Everything else is a task. While one is worked on, Enter says what you wrote to the model at its next step.".to_owned()));
+    lines.extend(keys());
+    lines
+}
+
+/// Keys.
+pub(super) fn keys() -> Lines {
+    let mut lines = vec![(Role::Strong, "Keys".to_owned())];
+    let line = |keys: String, what: &str| (Role::Text, format!("  {keys:<28} {what}"));
+    lines.extend(BINDINGS.iter().map(|binding| line(shown(binding), binding.what)));
+    lines.push((Role::Strong, "On an empty prompt, when no other key follows".to_owned()));
+    lines.extend(SHORTCUTS.iter().map(|(key, what)| line(key.to_string(), what)));
+    lines.push((Role::Strong, "When a question is open".to_owned()));
+    lines.extend(ANSWERS.iter().map(|(key, what)| line(key.to_string(), what)));
+    lines
+}
+
+pub(super) fn status(app: &App) -> Lines {
+    let Status { provider, model, agent, cwd, tier, .. } = &app.status;
+    let with = |value: &str, source: &str| {
+        if source.is_empty() { value.to_owned() } else { format!("{value} ({source})") }
+    };
+    let sources = &app.sources;
+    let tier = match tier.as_str() {
+        "full" => "full",
+        "reduced" => "reduced: secret files can be read by commands",
+        "" => "unknown yet",
+        _ => "none: commands run with all of your rights",
+    };
+    let rows = [
+        ("session", app.session.clone()),
+        ("provider", with(provider, &sources.provider)),
+        ("model", with(model, &sources.model)),
+        ("agent", with(agent, &sources.agent)),
+        ("folder", cwd.clone()),
+        ("sandbox", tier.to_owned()),
+    ];
+    rows.into_iter().map(|(name, value)| (Role::Text, format!("{name:<10} {value}"))).collect()
+}
+
+pub(super) fn context(status: &Status) -> Lines {
+    let text = match (status.context, status.window) {
+        (None, _) => "the model has not been asked yet".to_owned(),
+        (Some(used), Some(window)) if window > 0 => format!(
+            "{} of {} tokens: {}% (the last request and its reply)",
+            short(used),
+            short(window),
+            used.saturating_mul(100) / window
+        ),
+        (Some(used), _) => {
+            format!("{} tokens; how many fit is not known of this model", short(used))
+        }
+    };
+    vec![(Role::Text, text), (Role::Dim, "/compact makes the history shorter".to_owned())]
+}
+
+pub(super) fn cost(usage: &Usage, cost: Option<f64>) -> Lines {
+    let tokens = |count: Option<u64>| count.map_or("unknown".to_owned(), |count| count.to_string());
+    let mut lines = vec![
+        (Role::Text, format!("read     {} tokens", tokens(usage.input_tokens))),
+        (Role::Text, format!("written  {} tokens", tokens(usage.output_tokens))),
+    ];
+    lines.extend(
+        usage
+            .cached_input_tokens
+            .map(|cached| (Role::Dim, format!("  {cached} of the read ones from a cache"))),
+    );
+    let money = cost.map_or("unknown: no price is known of this model".to_owned(), |cost| {
+        format!("${cost:.4}")
+    });
+    lines.push((Role::Text, format!("money    {money}")));
+    lines
+}

@@ -1,0 +1,122 @@
+//! A unified diff as rows, with the numbers of the lines that are there afterwards, or were
+//! before.
+
+use ratatui_core::text::Span;
+
+use crate::tui::text::{Row, harmless, span, wrap};
+use crate::tui::theme::{Role, Theme};
+
+/// The rows of at most `lines_max` lines, the first ones. What is left out is said.
+pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -> Vec<Row> {
+    let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
+    let lines: Vec<&str> = diff.lines().skip_while(is_header).collect();
+    let digits = digits(&lines);
+    let mut rows = Vec::new();
+    let (mut old, mut new) = (0_u64, 0_u64);
+    let mut shown = 0;
+    let mut first = true;
+    for line in &lines {
+        if let Some((from, to)) = hunk(line) {
+            (old, new) = (from, to);
+            if !first {
+                rows.push(crate::tui::text::row(theme, Role::Dim, format!("{:>digits$} ⋮", "")));
+            }
+            first = false;
+            continue;
+        }
+        if shown == lines_max {
+            let left =
+                lines.len() - lines.iter().position(|at| std::ptr::eq(at, line)).unwrap_or(0);
+            let text = format!("{:>digits$} … {left} more lines (Ctrl+O shows them)", "");
+            rows.push(crate::tui::text::row(theme, Role::Dim, text));
+            break;
+        }
+        shown += 1;
+        let (role, number) = match line.as_bytes().first() {
+            Some(b'+') => (Role::Added, Some(&mut new)),
+            Some(b'-') => (Role::Removed, Some(&mut old)),
+            Some(b'\\') => (Role::Dim, None),
+            _ => {
+                old = old.saturating_add(1);
+                (Role::Dim, Some(&mut new))
+            }
+        };
+        let gutter = match number {
+            Some(number) => {
+                let gutter = format!("{number:>digits$} ");
+                *number = number.saturating_add(1);
+                gutter
+            }
+            None => format!("{:>digits$} ", ""),
+        };
+        let before = [span(theme, Role::Dim, gutter)];
+        let below = [Span::raw(" ".repeat(digits + 1))];
+        let text = [span(theme, role, harmless(line))];
+        rows.extend(wrap(&text, columns, &before, &below));
+    }
+    rows
+}
+
+/// Digits of the largest number.
+fn digits(lines: &[&str]) -> usize {
+    let last = lines.iter().filter_map(|line| hunk(line)).map(|(old, new)| old.max(new)).max();
+    let largest = last.unwrap_or_default().saturating_add(lines.len() as u64);
+    largest.to_string().len().max(3)
+}
+
+/// Where a hunk begins, before and after.
+fn hunk(line: &str) -> Option<(u64, u64)> {
+    let rest = line.strip_prefix("@@ -")?;
+    let (old, rest) = rest.split_once(" +")?;
+    let (new, _) = rest.split_once(" @@")?;
+    let number = |text: &str| text.split(',').next().and_then(|text| text.parse().ok());
+    Some((number(old)?, number(new)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(diff: &str, columns: usize, lines_max: usize) -> String {
+        let rows = rows(diff, columns, lines_max, Theme::Plain);
+        let line = |row: &Row| {
+            let text: String = row.spans.iter().map(|span| span.content.as_ref()).collect();
+            text + "\n"
+        };
+        rows.iter().map(line).collect()
+    }
+
+    const DIFF: &str =
+        "--- a\n+++ b\n@@ -9,3 +9,3 @@\n one\n-two\n+2\n three\n@@ -40 +40,2 @@\n x\n+y\n";
+
+    #[test]
+    fn lines_have_the_numbers_they_have_in_the_file() {
+        insta::assert_snapshot!(shown(DIFF, 40, 20), @r"
+          9  one
+         10 -two
+         10 +2
+         11  three
+            ⋮
+         40  x
+         41 +y
+        ");
+    }
+
+    #[test]
+    fn says_what_it_leaves_out() {
+        insta::assert_snapshot!(shown(DIFF, 60, 2), @r"
+          9  one
+         10 -two
+            … 5 more lines (Ctrl+O shows them)
+        ");
+    }
+
+    #[test]
+    fn nonsense_is_shown_as_it_is() {
+        assert_eq!(shown("\u{1b}[2Jx", 20, 3), "  0 x\n");
+        assert_eq!(
+            shown("@@ -99999999999999999999 +1 @@\n+a", 40, 3),
+            "  0 @@ -99999999999999999999 +1 @@\n  1 +a\n"
+        );
+    }
+}

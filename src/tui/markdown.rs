@@ -1,0 +1,354 @@
+//! Markdown as rows. What is no Markdown is shown as it was written.
+
+mod stream;
+mod table;
+
+use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use ratatui_core::style::Style;
+use ratatui_core::text::{Line, Span};
+
+use crate::tui::highlight::Highlighter;
+use crate::tui::text::{Row, harmless, row, span, width, wrap};
+use crate::tui::theme::{Role, Theme};
+
+pub(super) use stream::{Piece, Stream};
+
+use table::Table;
+
+/// The rows of a piece.
+pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Row> {
+    match piece {
+        Piece::Text(text) => rows(text, columns, theme),
+        Piece::Code { language, highlighter, lines, begins } => {
+            let mut rows = Vec::new();
+            if *begins && !language.is_empty() {
+                rows.push(row(theme, Role::Dim, format!("  {}", harmless(language))));
+            }
+            let mut highlighter = highlighter.clone();
+            rows.extend(code_rows(lines, &mut highlighter, columns, theme));
+            rows
+        }
+    }
+}
+
+/// The rows of a text. No more columns are used than given, and no row is longer than it must be.
+pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<Row> {
+    let text = harmless(text);
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let mut writer = Writer::new(columns, theme);
+    for event in Parser::new_ext(&text, options) {
+        writer.take(event);
+    }
+    writer.finish()
+}
+
+/// Code, indented by two so that it stands out; a line that is too long goes on below.
+fn code_rows(lines: &str, highlighter: &mut Highlighter, columns: usize, theme: Theme) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let indent = [Span::raw(" ".repeat(2.min(columns / 2)))];
+    let below = [Span::raw(" ".repeat(6.min(columns / 2)))];
+    for line in lines.split('\n') {
+        let line = harmless(line);
+        let pieces = highlighter.line(&line);
+        let spans: Vec<Span<'static>> =
+            pieces.into_iter().map(|(role, text)| span(theme, role, text)).collect();
+        rows.extend(wrap(&spans, columns, &indent, &below));
+    }
+    rows
+}
+
+/// What surrounds a paragraph.
+#[derive(Debug, Clone)]
+enum Level {
+    Quote,
+    /// The number of the next item, if items have numbers, and whether its mark was written.
+    List(Option<u64>),
+    /// The mark of an item, until it was written.
+    Item {
+        mark: Option<String>,
+        columns: usize,
+    },
+}
+
+struct Writer {
+    columns: usize,
+    theme: Theme,
+    rows: Vec<Row>,
+    levels: Vec<Level>,
+    spans: Vec<Span<'static>>,
+    roles: Vec<Role>,
+    link: Option<(String, usize)>,
+    code: Option<(Highlighter, String)>,
+    table: Option<Table>,
+    heading: bool,
+    /// A blank row stands before the next block.
+    gap: bool,
+}
+
+impl Writer {
+    fn new(columns: usize, theme: Theme) -> Writer {
+        Writer {
+            columns: columns.max(4),
+            theme,
+            rows: Vec::new(),
+            levels: Vec::new(),
+            spans: Vec::new(),
+            roles: Vec::new(),
+            link: None,
+            code: None,
+            table: None,
+            heading: false,
+            gap: false,
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.begin(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(text) => match &mut self.code {
+                Some((_, code)) => code.push_str(&text),
+                None => self.say(&text, None),
+            },
+            Event::Code(text) => self.say(&text, Some(Role::Code)),
+            Event::SoftBreak => self.say(" ", None),
+            Event::HardBreak => self.flush(),
+            Event::Rule => {
+                self.open_block();
+                let wide = self.room().min(40);
+                let text = "─".repeat(wide);
+                self.spans.push(span(self.theme, Role::Dim, text));
+                self.flush();
+                self.gap = true;
+            }
+            Event::TaskListMarker(done) => {
+                self.say(if done { "[x] " } else { "[ ] " }, Some(Role::Accent));
+            }
+            Event::Html(text) | Event::InlineHtml(text) => {
+                for (at, line) in text.trim_end_matches('\n').split('\n').enumerate() {
+                    if at > 0 {
+                        self.flush();
+                    }
+                    self.say(line, Some(Role::Dim));
+                }
+            }
+            Event::FootnoteReference(text) => self.say(&format!("[{text}]"), None),
+            Event::InlineMath(text) | Event::DisplayMath(text) => self.say(&text, Some(Role::Code)),
+        }
+    }
+
+    fn begin(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::Paragraph | Tag::HtmlBlock => self.open_block(),
+            Tag::Heading { level, .. } => {
+                self.open_block();
+                self.heading = true;
+                if level > HeadingLevel::H2 {
+                    let marks = "#".repeat(level as usize);
+                    self.spans.push(span(self.theme, Role::Dim, format!("{marks} ")));
+                }
+                self.roles.push(Role::Heading);
+            }
+            Tag::BlockQuote(_) => {
+                self.open_block();
+                self.level(Level::Quote);
+            }
+            Tag::List(first) => {
+                self.flush();
+                if self.levels.is_empty() {
+                    self.open_block();
+                }
+                self.level(Level::List(first));
+            }
+            Tag::Item => self.item(),
+            Tag::CodeBlock(kind) => {
+                self.flush();
+                self.open_block();
+                let language = match kind {
+                    CodeBlockKind::Fenced(language) => language.to_string(),
+                    CodeBlockKind::Indented => String::new(),
+                };
+                self.code = Some((Highlighter::of(&language), String::new()));
+            }
+            Tag::Emphasis => self.roles.push(Role::Emphasis),
+            Tag::Strong => self.roles.push(Role::Strong),
+            Tag::Strikethrough => self.roles.push(Role::Dim),
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
+                self.link = Some((dest_url.to_string(), self.spans.len()));
+                self.roles.push(Role::Link);
+            }
+            Tag::Table(_) => {
+                self.open_block();
+                self.table = Some(Table::default());
+            }
+            Tag::TableRow => self.table.iter_mut().for_each(Table::begin_row),
+            Tag::TableHead => self.table.iter_mut().for_each(Table::begin_head),
+            _ => (),
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Paragraph | TagEnd::HtmlBlock => {
+                self.flush();
+                self.gap = true;
+            }
+            TagEnd::Heading(_) => {
+                self.roles.pop();
+                self.flush();
+                self.heading = false;
+                self.gap = true;
+            }
+            TagEnd::BlockQuote(_) => {
+                self.flush();
+                self.levels.pop();
+                self.gap = true;
+            }
+            TagEnd::List(_) => {
+                self.flush();
+                self.levels.pop();
+                self.gap = self.levels.is_empty();
+            }
+            TagEnd::Item => {
+                self.flush();
+                self.levels.pop();
+                self.gap = false;
+            }
+            TagEnd::CodeBlock => self.end_code(),
+            TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough => {
+                self.roles.pop();
+            }
+            TagEnd::Link | TagEnd::Image => {
+                self.roles.pop();
+                self.end_link();
+            }
+            TagEnd::TableCell => {
+                let cell = std::mem::take(&mut self.spans);
+                self.table.iter_mut().for_each(|table| table.add(cell.clone()));
+            }
+            TagEnd::Table => {
+                if let Some(table) = self.table.take() {
+                    let (before, theme) = (self.prefix(), self.theme);
+                    let room = self.room();
+                    for row in table.rows(room, theme) {
+                        self.rows.push(Line::from([before.clone(), row.spans].concat()));
+                    }
+                }
+                self.gap = true;
+            }
+            _ => (),
+        }
+    }
+
+    /// An address that differs from its text is shown: what is followed should be known.
+    fn end_link(&mut self) {
+        let Some((address, from)) = self.link.take() else { return };
+        let text: String = self.spans.iter().skip(from).map(|span| span.content.as_ref()).collect();
+        if text != address && !address.is_empty() && address.trim_start_matches("mailto:") != text {
+            self.say(&format!(" ({address})"), Some(Role::Dim));
+        }
+    }
+
+    fn end_code(&mut self) {
+        let Some((mut highlighter, code)) = self.code.take() else { return };
+        let code = code.strip_suffix('\n').unwrap_or(&code);
+        let (before, room) = (self.prefix(), self.room());
+        for row in code_rows(code, &mut highlighter, room, self.theme) {
+            self.rows.push(Line::from([before.clone(), row.spans].concat()));
+        }
+        self.gap = true;
+    }
+
+    fn item(&mut self) {
+        self.flush();
+        let mark = match self.levels.last_mut() {
+            Some(Level::List(Some(number))) => {
+                let mark = format!("{number}. ");
+                *number = number.saturating_add(1);
+                mark
+            }
+            _ => "• ".to_owned(),
+        };
+        let columns = width(&mark);
+        self.level(Level::Item { mark: Some(mark), columns });
+    }
+
+    fn level(&mut self, level: Level) {
+        self.levels.push(level);
+    }
+
+    /// A blank row before a block, where one belongs.
+    fn open_block(&mut self) {
+        self.flush();
+        if std::mem::take(&mut self.gap) && !self.rows.is_empty() {
+            let before = self.prefix_of(false);
+            self.rows.push(Line::from(before));
+        }
+    }
+
+    fn say(&mut self, text: &str, role: Option<Role>) {
+        let own = role.or(self.roles.last().copied()).unwrap_or(Role::Text);
+        let style = self
+            .roles
+            .iter()
+            .fold(Style::new(), |style, role| style.patch(self.theme.style(*role)));
+        let style = if role.is_some() { style.patch(self.theme.style(own)) } else { style };
+        self.spans.push(Span::styled(text.to_owned(), style));
+    }
+
+    /// Ends the row that is being written.
+    fn flush(&mut self) {
+        if self.spans.is_empty() {
+            return;
+        }
+        let spans = std::mem::take(&mut self.spans);
+        let first = self.prefix();
+        let rest = self.prefix_of(false);
+        self.rows.extend(wrap(&spans, self.columns, &first, &rest));
+    }
+
+    /// What stands before the next row; the mark of an item is written once.
+    fn prefix(&mut self) -> Vec<Span<'static>> {
+        let prefix = self.prefix_of(true);
+        for level in &mut self.levels {
+            if let Level::Item { mark, .. } = level {
+                *mark = None;
+            }
+        }
+        prefix
+    }
+
+    fn prefix_of(&self, with_marks: bool) -> Vec<Span<'static>> {
+        let mut prefix = Vec::new();
+        let mut taken = 0;
+        for level in &self.levels {
+            let (text, role) = match level {
+                Level::Quote => ("│ ".to_owned(), Role::Dim),
+                Level::List(_) => continue,
+                Level::Item { mark: Some(mark), .. } if with_marks => (mark.clone(), Role::Accent),
+                Level::Item { columns, .. } => (" ".repeat(*columns), Role::Text),
+            };
+            // Half of the row is for what is said, however deep it is said.
+            taken += width(&text);
+            if taken > self.columns / 2 {
+                break;
+            }
+            prefix.push(span(self.theme, role, text));
+        }
+        prefix
+    }
+
+    fn room(&self) -> usize {
+        let taken: usize = self.prefix_of(false).iter().map(|span| width(&span.content)).sum();
+        self.columns.saturating_sub(taken).max(2)
+    }
+
+    fn finish(mut self) -> Vec<Row> {
+        self.flush();
+        self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests;

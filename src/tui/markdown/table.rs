@@ -1,0 +1,100 @@
+//! A table in columns as wide as what is in them; one that does not fit is shown cell by cell.
+
+use ratatui_core::text::{Line, Span};
+
+use crate::tui::text::{Row, span, width, wrap};
+use crate::tui::theme::{Role, Theme};
+
+type Cell = Vec<Span<'static>>;
+
+/// A table that is being read.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    rows: Vec<Vec<Cell>>,
+    has_head: bool,
+}
+
+fn columns_of(cell: &Cell) -> usize {
+    cell.iter().map(|span| width(&span.content)).sum()
+}
+
+impl Table {
+    pub(super) fn begin_head(&mut self) {
+        self.has_head = true;
+        self.begin_row();
+    }
+
+    pub(super) fn begin_row(&mut self) {
+        self.rows.push(Vec::new());
+    }
+
+    pub(super) fn add(&mut self, cell: Cell) {
+        if let Some(row) = self.rows.last_mut() {
+            row.push(cell);
+        }
+    }
+
+    pub(super) fn rows(&self, room: usize, theme: Theme) -> Vec<Row> {
+        let count = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let wide = |nth: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(nth))
+                .map(columns_of)
+                .max()
+                .unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..count).map(wide).collect();
+        if widths.iter().sum::<usize>() + 3 * count.saturating_sub(1) > room {
+            return self.one_by_one(room, theme);
+        }
+        let mut rows = Vec::new();
+        for (nth, row) in self.rows.iter().enumerate() {
+            let mut spans: Vec<Span<'static>> = Vec::new();
+            for (column, wide) in widths.iter().enumerate() {
+                if column > 0 {
+                    spans.push(span(theme, Role::Dim, " │ "));
+                }
+                let none = Vec::new();
+                let cell = row.get(column).unwrap_or(&none);
+                let is_head = self.has_head && nth == 0;
+                spans.extend(cell.iter().cloned().map(|mut span| {
+                    if is_head {
+                        span.style = span.style.patch(theme.style(Role::Strong));
+                    }
+                    span
+                }));
+                if column + 1 < widths.len() {
+                    spans.push(Span::raw(" ".repeat(wide - columns_of(cell))));
+                }
+            }
+            rows.push(Line::from(spans));
+            if self.has_head && nth == 0 {
+                let rules: Vec<String> = widths.iter().map(|wide| "─".repeat(*wide)).collect();
+                rows.push(Line::from(span(theme, Role::Dim, rules.join("─┼─"))));
+            }
+        }
+        rows
+    }
+
+    /// Each cell in rows of its own, behind the title of its column.
+    fn one_by_one(&self, room: usize, theme: Theme) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let titles = self.rows.first().filter(|_| self.has_head);
+        for (nth, row) in self.rows.iter().skip(usize::from(self.has_head)).enumerate() {
+            if nth > 0 {
+                rows.push(Line::from(span(theme, Role::Dim, "─".repeat(room.min(8)))));
+            }
+            for (column, cell) in row.iter().enumerate() {
+                let mut spans: Vec<Span<'static>> = Vec::new();
+                if let Some(title) = titles.and_then(|titles| titles.get(column)) {
+                    let text: String = title.iter().map(|span| span.content.as_ref()).collect();
+                    spans.push(span(theme, Role::Strong, format!("{text}: ")));
+                }
+                spans.extend(cell.iter().cloned());
+                rows.extend(wrap(&spans, room, &[], &[]));
+            }
+        }
+        rows
+    }
+}

@@ -1,0 +1,54 @@
+//! Markdown as rows, and whatever else is called Markdown.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::tui::text::row_width;
+
+fn shown(text: &str, columns: usize) -> String {
+    let rows = rows(text, columns, Theme::Plain);
+    let line = |row: &Row| row.spans.iter().map(|span| span.content.as_ref()).collect::<String>();
+    rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
+}
+
+const TEXT: &str = "# Title\n\nA *paragraph* with `code`, **weight** and a [link](https://example.org), \
+    long enough to be broken.\n\n### Third\n\n- one\n- two\n  - inner\n    1. first\n    2. second\n\n\
+    10. ten\n11. eleven\n\n> quoted\n> text\n>\n> - item\n\n```rust\nfn main() {}\n```\n\n\
+    | a | bee |\n|---|---|\n| 1 | 2 |\n\n- [x] done\n- [ ] open\n\n---\n\nlast  \nline";
+
+#[test]
+fn shows_every_kind_of_block() {
+    insta::assert_snapshot!(shown(TEXT, 40));
+}
+
+#[test]
+fn a_table_that_does_not_fit_is_shown_cell_by_cell() {
+    let text =
+        "| name | what it does |\n|---|---|\n| one | a long description of it |\n| two | x |";
+    insta::assert_snapshot!(shown(text, 24));
+}
+
+#[test]
+fn nothing_in_it_draws() {
+    let text = "a\u{1b}[2Jb `c\u{1b}]0;x\u{7}d`\n\n```\n\u{1b}[31m\u{202e}\n```\n";
+    assert_eq!(shown(text, 40), "ab cd\n\n  \\u{202e}\n");
+}
+
+proptest! {
+    #[test]
+    fn no_row_is_wider_than_the_screen(
+        text in "([a-z#`*_>|\\-\\[\\]()!<0-9. ]|\n){0,160}",
+        columns in 10usize..60,
+    ) {
+        for row in rows(&text, columns, Theme::Dark) {
+            prop_assert!(row_width(&row) <= columns, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn words_are_not_lost(words in prop::collection::vec("[a-z]{1,12}", 1..30), columns in 8usize..40) {
+        let text = words.join(" ");
+        let shown = shown(&text, columns).split_whitespace().collect::<String>();
+        prop_assert_eq!(shown, words.concat());
+    }
+}

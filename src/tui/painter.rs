@@ -1,0 +1,314 @@
+//! Frames as bytes for a terminal. Pure.
+//!
+//! The lower part of the screen is ours; what is above belongs to the terminal, which scrolls it
+//! away and keeps it. The terminal is asked nothing: where our part begins is known from where
+//! the cursor was left, and every way there is relative. Nothing is ever cleared but what is
+//! below the cursor.
+
+use std::io::Write as _;
+
+use ratatui_core::buffer::{Buffer, Cell};
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier, Style};
+
+use crate::tui::text::{Row, row_width, width};
+
+/// What is to be seen.
+#[derive(Debug, Clone)]
+pub(super) struct Frame {
+    /// Rows that are finished: they go above our part, and are never touched again.
+    pub(super) finished: Vec<Row>,
+    /// Our part.
+    pub(super) live: Buffer,
+    /// Where the cursor is in it; `None`: it is not shown.
+    pub(super) cursor: Option<(u16, u16)>,
+}
+
+/// Knows what the terminal shows of our part.
+#[derive(Debug)]
+pub(super) struct Painter {
+    shown: Option<Buffer>,
+    /// Rows from the beginning of our part to the cursor.
+    above: u16,
+    /// Columns from the left to the cursor.
+    column: u16,
+    /// Whether the terminal breaks lines anew when it becomes narrower.
+    reflows: bool,
+}
+
+const BEGIN: &[u8] = b"\x1b[?2026h\x1b[?25l";
+const END: &[u8] = b"\x1b[?2026l";
+
+impl Painter {
+    /// The cursor is at the left of a row of its own.
+    pub(super) fn new(reflows: bool) -> Painter {
+        Painter { shown: None, above: 0, column: 0, reflows }
+    }
+
+    /// Bytes that make the terminal show `frame`; none if it does already.
+    pub(super) fn paint(&mut self, frame: &Frame) -> Vec<u8> {
+        let mut out = Out { bytes: Vec::new(), style: Style::new() };
+        let same = self.shown.as_ref().is_some_and(|shown| shown.area == frame.live.area);
+        if same && frame.finished.is_empty() {
+            self.change(frame, &mut out);
+        } else {
+            self.draw(frame, &mut out);
+        }
+        let row = frame.cursor.map_or(self.above, |(_, y)| y);
+        let column = frame.cursor.map_or(self.column, |(x, _)| x);
+        if !out.bytes.is_empty() || row != self.above || column != self.column {
+            self.go(column, row, &mut out);
+            if frame.cursor.is_some() {
+                out.raw(b"\x1b[?25h");
+            }
+        }
+        self.shown = Some(frame.live.clone());
+        if out.bytes.is_empty() {
+            return out.bytes;
+        }
+        [BEGIN, &out.bytes, END].concat()
+    }
+
+    /// The terminal has another width now, and may have broken our rows anew.
+    pub(super) fn resized(&mut self, columns: u16) {
+        let Some(shown) = self.shown.take() else { return };
+        if !self.reflows || columns == 0 {
+            return;
+        }
+        let rows_of = |row: u16| {
+            let wide = u16::try_from(used(&shown, row)).unwrap_or(u16::MAX);
+            wide.div_ceil(columns).max(1)
+        };
+        let above = (0..self.above).map(rows_of).fold(0_u16, u16::saturating_add);
+        self.above = above.saturating_add(self.column / columns);
+        self.column %= columns;
+    }
+
+    /// Everything of our part is drawn with the next frame.
+    pub(super) fn distrust(&mut self) {
+        self.shown = None;
+    }
+
+    /// Bytes that remove our part, and leave the cursor where it began.
+    pub(super) fn withdraw(&mut self) -> Vec<u8> {
+        let mut out = Out { bytes: Vec::new(), style: Style::new() };
+        self.begin(&mut out);
+        out.raw(b"\x1b[J\x1b[?25h");
+        *self = Painter::new(self.reflows);
+        out.bytes
+    }
+
+    fn begin(&mut self, out: &mut Out) {
+        out.raw(b"\r");
+        if self.above > 0 {
+            out.number(b'A', self.above);
+        }
+        (self.above, self.column) = (0, 0);
+    }
+
+    fn draw(&mut self, frame: &Frame, out: &mut Out) {
+        self.begin(out);
+        if self.shown.is_none() {
+            // A row that the terminal has broken in two would be joined again with what is written
+            // into its second half.
+            out.raw(b"\x1b[J");
+        }
+        let columns = usize::from(frame.live.area.width);
+        for row in &frame.finished {
+            for span in &row.spans {
+                out.styled(&span.content, row.style.patch(span.style));
+            }
+            out.end_row(row_width(row) < columns);
+            out.raw(b"\r\n");
+        }
+        let height = frame.live.area.height;
+        for y in 0..height {
+            if y > 0 {
+                out.raw(b"\r\n");
+            }
+            let end = used(&frame.live, y);
+            out.cells(&frame.live, y, 0, end);
+            out.end_row(end < columns);
+        }
+        // What we had below is not there any more.
+        out.raw(b"\x1b[J");
+        self.above = height.saturating_sub(1);
+        let last = used(&frame.live, self.above);
+        self.column = u16::try_from(last).unwrap_or(u16::MAX).min(frame.live.area.width);
+    }
+
+    fn change(&mut self, frame: &Frame, out: &mut Out) {
+        let Some(shown) = self.shown.take() else { return };
+        for y in 0..frame.live.area.height {
+            let (old, new) = (used(&shown, y), used(&frame.live, y));
+            // Half of a wide character that goes away is not what a blank is.
+            let same = |x: usize| {
+                cell(&shown, x, y) == cell(&frame.live, x, y)
+                    && is_continued(&shown, x, y) == is_continued(&frame.live, x, y)
+            };
+            let Some(first) = (0..new.max(old)).find(|x| !same(*x)) else { continue };
+            // A wide character is drawn from its beginning.
+            let first = (0..=first).rev().find(|x| !is_continued(&frame.live, *x, y)).unwrap_or(0);
+            let last = (first..new).rev().find(|x| !same(*x)).map_or(first, |last| last + 1);
+            let last = (last..new).find(|x| !is_continued(&frame.live, *x, y)).unwrap_or(new);
+            self.go(u16::try_from(first).unwrap_or(u16::MAX), y, out);
+            out.cells(&frame.live, y, first, last.max(first));
+            if new < old {
+                if last < new {
+                    self.go(u16::try_from(new).unwrap_or(u16::MAX), y, out);
+                }
+                out.end_row(new < usize::from(frame.live.area.width));
+            }
+            self.column = u16::MAX;
+        }
+    }
+
+    fn go(&mut self, column: u16, row: u16, out: &mut Out) {
+        match row.cmp(&self.above) {
+            std::cmp::Ordering::Less => out.number(b'A', self.above - row),
+            std::cmp::Ordering::Greater => out.number(b'B', row - self.above),
+            std::cmp::Ordering::Equal => (),
+        }
+        if column != self.column || column == 0 {
+            if column == 0 {
+                out.raw(b"\r");
+            } else {
+                out.number(b'G', column + 1);
+            }
+        }
+        (self.above, self.column) = (row, column);
+    }
+}
+
+fn cell(buffer: &Buffer, x: usize, y: u16) -> Option<&Cell> {
+    let x = u16::try_from(x).ok()?;
+    buffer.cell((x, y))
+}
+
+/// Whether a cell is the second half of the character before it.
+fn is_continued(buffer: &Buffer, x: usize, y: u16) -> bool {
+    x > 0 && cell(buffer, x - 1, y).is_some_and(|cell| width(cell.symbol()) > 1)
+}
+
+/// Columns of a row up to its last cell that shows something.
+fn used(buffer: &Buffer, y: u16) -> usize {
+    let Rect { width: columns, height, .. } = buffer.area;
+    if y >= height {
+        return 0;
+    }
+    let shows = |x: &usize| {
+        cell(buffer, *x, y).is_some_and(|cell| {
+            cell.symbol() != " "
+                || cell.bg != Color::Reset
+                || cell.modifier.intersects(Modifier::REVERSED | Modifier::UNDERLINED)
+        })
+    };
+    let last = (0..usize::from(columns)).rev().find(shows);
+    last.map_or(0, |x| {
+        let wide = cell(buffer, x, y).map_or(1, |cell| width(cell.symbol()).max(1));
+        (x + wide).min(usize::from(columns))
+    })
+}
+
+struct Out {
+    bytes: Vec<u8>,
+    style: Style,
+}
+
+impl Out {
+    fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn number(&mut self, last: u8, number: u16) {
+        // Writing to memory does not fail.
+        write!(self.bytes, "\x1b[{number}{}", char::from(last)).ok();
+    }
+
+    fn styled(&mut self, text: &str, style: Style) {
+        self.set(style);
+        self.raw(text.as_bytes());
+    }
+
+    fn cells(&mut self, buffer: &Buffer, y: u16, from: usize, to: usize) {
+        let mut x = from;
+        while x < to {
+            let Some(cell) = cell(buffer, x, y) else { break };
+            let style = Style { fg: Some(cell.fg), bg: Some(cell.bg), ..Style::new() }
+                .add_modifier(cell.modifier);
+            self.styled(cell.symbol(), style);
+            x += width(cell.symbol()).max(1);
+        }
+        self.set(Style::new());
+    }
+
+    /// Removes what stands behind. In the last column the cursor stands on what was written last.
+    fn end_row(&mut self, has_room: bool) {
+        self.set(Style::new());
+        if has_room {
+            self.raw(b"\x1b[K");
+        }
+    }
+
+    fn set(&mut self, style: Style) {
+        let style = Style {
+            fg: style.fg.filter(|color| *color != Color::Reset),
+            bg: style.bg.filter(|color| *color != Color::Reset),
+            add_modifier: style.add_modifier,
+            ..Style::new()
+        };
+        if style == self.style {
+            return;
+        }
+        self.raw(b"\x1b[0");
+        for (modifier, code) in MODIFIERS {
+            if style.add_modifier.contains(modifier) {
+                write!(self.bytes, ";{code}").ok();
+            }
+        }
+        if let Some(code) = style.fg.and_then(|color| code_of(color, 30)) {
+            write!(self.bytes, ";{code}").ok();
+        }
+        if let Some(code) = style.bg.and_then(|color| code_of(color, 40)) {
+            write!(self.bytes, ";{code}").ok();
+        }
+        self.raw(b"m");
+        self.style = style;
+    }
+}
+
+const MODIFIERS: [(Modifier, u8); 6] = [
+    (Modifier::BOLD, 1),
+    (Modifier::DIM, 2),
+    (Modifier::ITALIC, 3),
+    (Modifier::UNDERLINED, 4),
+    (Modifier::REVERSED, 7),
+    (Modifier::CROSSED_OUT, 9),
+];
+
+/// The code of a colour of the palette; themes use no other.
+fn code_of(color: Color, base: u8) -> Option<u8> {
+    let nth = match color {
+        Color::Black => 0,
+        Color::Red => 1,
+        Color::Green => 2,
+        Color::Yellow => 3,
+        Color::Blue => 4,
+        Color::Magenta => 5,
+        Color::Cyan => 6,
+        Color::Gray => 7,
+        Color::DarkGray => 60,
+        Color::LightRed => 61,
+        Color::LightGreen => 62,
+        Color::LightYellow => 63,
+        Color::LightBlue => 64,
+        Color::LightMagenta => 65,
+        Color::LightCyan => 66,
+        Color::White => 67,
+        Color::Reset | Color::Rgb(..) | Color::Indexed(_) => return None,
+    };
+    Some(base + nth)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,551 @@
+//! What drives the terminal UI: keys, events, signals and time in, frames and requests out.
+//!
+//! Nothing here waits for the session or the terminal: requests are made beside, and a frame is
+//! drawn only when the one before it is out. A slow terminal sees fewer frames, and every event
+//! is followed.
+
+mod asking;
+mod session;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use posse_actors::conversation::{ContentPart, Prompt, text_of};
+use posse_actors::event::MessageKind;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::failure::{Exit, Failure};
+use crate::talk::history::History;
+use crate::talk::signals::Signals;
+use crate::talk::{Choice, Selected, Task};
+use crate::tui::app::{App, Effect};
+use crate::tui::commands::Command;
+use crate::tui::composer::Composer;
+use crate::tui::painter::Painter;
+use crate::tui::terminal::{self, Terminal};
+use crate::tui::theme::Role;
+use crate::tui::{Options, Report, World};
+
+use session::{Current, Happened, Told};
+
+/// Between two frames.
+const FRAME: Duration = Duration::from_millis(16);
+
+/// Events that are followed before a frame is considered again.
+const EVENTS_AT_ONCE: usize = 256;
+
+/// How long the last events of a run are awaited.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+
+/// How long the end of a session may take.
+const PATIENT_END: Duration = Duration::from_secs(30);
+
+/// The same, for somebody who wants out.
+const HURRIED_END: Duration = Duration::from_millis(500);
+
+pub(super) struct Tui<'a> {
+    world: &'a mut dyn World,
+    app: App,
+    terminal: Terminal,
+    painter: Painter,
+    size: (u16, u16),
+    started: Instant,
+    drawn: Option<Duration>,
+    dirty: bool,
+    choice: Choice,
+    current: Option<Current>,
+    history: History,
+    options: Options,
+    told: mpsc::Receiver<Told>,
+    tells: mpsc::Sender<Told>,
+    /// How the process ends, once that is decided.
+    leaving: Option<Exit>,
+    /// What is drawn below a screen of its own.
+    beneath: Option<Painter>,
+    /// Messages that came when nothing ran any more.
+    unsaid: VecDeque<String>,
+}
+
+/// Runs until the user leaves.
+pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<Exit, Vec<Failure>> {
+    let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
+    let history = History::open(options.history.take());
+    let mut app = App::default();
+    app.composer = Composer::new(history.lines());
+    app.theme = options.theme;
+    app.status.cwd.clone_from(&options.cwd);
+    app.status.manner = options.manner;
+    for wrong in app.keymap.bind(&options.keys) {
+        app.view.note(Role::Warn, format!("! ui.keybindings: {wrong}"));
+    }
+    let failed = |error: std::io::Error| internal(format!("the terminal cannot be used: {error}"));
+    let terminal = Terminal::take().map_err(failed)?;
+    terminal::keep_panics();
+    let inputs = terminal::read().map_err(failed)?;
+    let (tells, told) = mpsc::channel(64);
+    let first = options.first.take();
+    let mut tui = Tui {
+        world,
+        app,
+        terminal,
+        painter: Painter::new(options.reflows),
+        size: terminal::size(),
+        started: Instant::now(),
+        drawn: None,
+        dirty: true,
+        choice: Choice::default(),
+        current: None,
+        history,
+        options,
+        told,
+        tells,
+        leaving: None,
+        beneath: None,
+        unsaid: VecDeque::new(),
+    };
+    // Keys are taken from here on; what takes longer comes behind the first frame.
+    tui.draw();
+    tui.begin().await;
+    if let Some(task) = first {
+        tui.work(task);
+    }
+    tui.talk(inputs).await;
+    Ok(tui.leave().await)
+}
+
+impl Tui<'_> {
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Opens the first session. Without one there is a screen all the same.
+    async fn begin(&mut self) {
+        let opened = self.world.open(&self.choice, false);
+        match opened {
+            Ok(opened) => {
+                let started = Current::start(opened).await;
+                self.enter(started);
+                let lines = asking::introduction(&self.app, &self.options);
+                self.app.view.lines(lines);
+            }
+            Err(failures) => {
+                let found = self.world.found();
+                self.app.view.lines(asking::first_run(&failures, &found));
+            }
+        }
+        // Whatever was printed meanwhile is above.
+        self.distrust();
+    }
+
+    fn enter(&mut self, started: Result<Current, String>) {
+        match started {
+            Ok(current) => {
+                current
+                    .describe(&mut self.app, self.world.window(&current.provider, &current.model));
+                self.current = Some(current);
+            }
+            Err(what) => {
+                self.app.view.failures(&[Failure::new("INT003", Exit::Internal, what)]);
+                self.leaving = Some(Exit::Internal);
+            }
+        }
+        self.dirty = true;
+    }
+
+    async fn talk(&mut self, mut inputs: mpsc::Receiver<Vec<crate::tui::input::Input>>) {
+        let mut signals = Signals::listen();
+        let mut resized = signal(SignalKind::window_change()).ok();
+        let mut continued = signal(SignalKind::from_raw(nix::libc::SIGCONT)).ok();
+        while self.leaving.is_none() {
+            let now = self.now();
+            let due = self.app.tick(now);
+            self.perform(due).await;
+            self.conclude();
+            let wait = self.next_wait();
+            tokio::select! {
+                biased;
+                exit = signals.next() => self.leaving = Some(exit),
+                found = inputs.recv() => match found {
+                    Some(found) => {
+                        for input in found {
+                            let effects = self.app.input(input, self.now());
+                            self.perform(effects).await;
+                        }
+                        self.dirty = true;
+                    }
+                    None => self.leaving = Some(Exit::HangUp),
+                },
+                () = received(&mut resized) => {
+                    let size = terminal::size();
+                    if size != self.size {
+                        self.painter.resized(size.0);
+                        self.size = size;
+                        self.dirty = true;
+                    }
+                }
+                () = received(&mut continued) => {
+                    self.terminal.retake();
+                    self.distrust();
+                }
+                told = self.told.recv() => {
+                    if let Some(told) = told {
+                        self.hear(told);
+                    }
+                }
+                happened = session::next(&mut self.current) => self.happened(happened),
+                () = self.terminal.freed(), if !self.terminal.is_free() => (),
+                () = tokio::time::sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => {
+                    self.dirty = true;
+                }
+            }
+            if self.terminal.is_broken() && self.leaving.is_none() {
+                self.leaving = Some(Exit::HangUp);
+            }
+            self.draw_if_due();
+        }
+    }
+
+    fn happened(&mut self, happened: Happened) {
+        self.dirty = true;
+        match happened {
+            Happened::Event(announcement) => {
+                self.follow(&announcement);
+                for _ in 0..EVENTS_AT_ONCE {
+                    let more = self.current.as_mut().and_then(|current| current.events.try_next());
+                    let Some(announcement) = more else { break };
+                    self.follow(&announcement);
+                }
+            }
+            Happened::Outcome(outcome) => {
+                let now = self.now();
+                if let Some(current) = &mut self.current {
+                    current.ended(outcome, now);
+                }
+            }
+            Happened::Closed => {
+                self.current = None;
+                self.app.over();
+            }
+        }
+    }
+
+    /// When something has to be done without anybody asking.
+    fn next_wait(&self) -> Option<Duration> {
+        let now = self.now();
+        let frame = (self.dirty && self.terminal.is_free()).then(|| {
+            self.drawn.map_or(Duration::ZERO, |drawn| (drawn + FRAME).saturating_sub(now))
+        });
+        let last = self.current.as_ref().and_then(|current| current.waits_until(LAST_EVENTS, now));
+        [frame, self.app.next_change(now), last].into_iter().flatten().min()
+    }
+
+    fn draw_if_due(&mut self) {
+        let now = self.now();
+        let due = self.drawn.is_none_or(|drawn| now.saturating_sub(drawn) >= FRAME);
+        if self.dirty && due && self.terminal.is_free() {
+            self.draw();
+        }
+    }
+
+    fn draw(&mut self) {
+        let now = self.now();
+        let (columns, rows) = self.size;
+        let shown = self.app.frame(columns, rows, now);
+        let mut bytes = Vec::new();
+        if shown.apart != self.terminal.apart {
+            bytes = self.switch(shown.apart);
+        }
+        bytes.extend(self.painter.paint(&shown.frame));
+        self.terminal.write(bytes);
+        self.drawn = Some(now);
+        self.dirty = shown.more;
+    }
+
+    /// Between our part of the screen and a screen of its own.
+    fn switch(&mut self, apart: bool) -> Vec<u8> {
+        let bytes = self.terminal.set_apart(apart);
+        let other = Painter::new(self.options.reflows);
+        if apart {
+            self.beneath = Some(std::mem::replace(&mut self.painter, other));
+        } else if let Some(beneath) = self.beneath.take() {
+            self.painter = beneath;
+            self.painter.distrust();
+        }
+        bytes
+    }
+
+    /// What the terminal shows of our part is not known any more.
+    fn distrust(&mut self) {
+        self.painter.distrust();
+        self.dirty = true;
+    }
+
+    async fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            self.dirty = true;
+            match effect {
+                Effect::Say(text, kind) => self.say(text, kind),
+                Effect::Interrupt => {
+                    if let Some(current) = &self.current {
+                        current.session.interrupt();
+                    }
+                }
+                Effect::Answer(id, decision) => {
+                    if let Some(current) = &self.current {
+                        current.answer(id, decision, &self.tells);
+                    }
+                }
+                Effect::Choose(what, opened_by) => {
+                    let names = self.world.names(what);
+                    self.app.choose(what, names, opened_by);
+                }
+                Effect::Select(what, name) => self.select(what, name).await,
+                Effect::Do(command) => self.execute(command).await,
+                Effect::Copy(text) => {
+                    let text = base64::engine::general_purpose::STANDARD.encode(text);
+                    let bytes = format!("\x1b]52;c;{text}\x07").into_bytes();
+                    self.terminal.write(bytes);
+                }
+                Effect::Redraw => self.distrust(),
+                Effect::Suspend => self.suspend().await,
+                Effect::Leave(exit) => self.leaving = Some(exit),
+            }
+        }
+    }
+
+    fn say(&mut self, text: String, kind: MessageKind) {
+        self.history.add(&text);
+        if self.app.busy {
+            if let Some(current) = &self.current {
+                current.deliver(kind, text, &self.tells);
+            }
+            return;
+        }
+        self.prompt(Prompt { content: vec![ContentPart::text(text)] });
+    }
+
+    fn prompt(&mut self, prompt: Prompt) {
+        self.work(Task::Prompt(prompt));
+    }
+
+    fn work(&mut self, task: Task) {
+        match &mut self.current {
+            Some(current) => {
+                self.app.busy = true;
+                current.work(task, &self.tells);
+            }
+            None => {
+                let text = "Nobody is there to answer yet: /provider chooses one, /exit leaves.";
+                self.app.view.note(Role::Warn, text);
+                if let Task::Prompt(prompt) = task {
+                    self.app.composer.set(&text_of(&prompt.content));
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, told: Told) {
+        self.dirty = true;
+        match told {
+            Told::Runs(running) => {
+                if let Some(current) = &mut self.current {
+                    current.runs(running, self.started.elapsed());
+                }
+            }
+            Told::Refused(text) => {
+                self.app.over();
+                self.app.view.note(Role::Warn, text);
+            }
+            Told::Note(text) => self.app.view.note(Role::Dim, text),
+            // It ended a moment ago: this is the next task.
+            Told::Unsaid(text) => {
+                self.unsaid.push_back(text);
+                self.say_unsaid();
+            }
+        }
+    }
+
+    fn say_unsaid(&mut self) {
+        if !self.app.busy
+            && let Some(text) = self.unsaid.pop_front()
+        {
+            self.prompt(Prompt { content: vec![ContentPart::text(text)] });
+        }
+    }
+
+    fn follow(&mut self, announcement: &posse_actors::event::Announcement) {
+        let now = self.now();
+        if let Some(current) = &mut self.current {
+            current.notice(announcement);
+        }
+        self.app.follow(announcement.event(), announcement.origin(), now);
+        if let Some(current) = &self.current {
+            self.app.status.cost = current.cost();
+        }
+    }
+
+    /// A task is over when its outcome is known and its last event was followed.
+    fn conclude(&mut self) {
+        let now = self.now();
+        let Some(current) = &mut self.current else { return };
+        let Some(concluded) = current.concluded(LAST_EVENTS, now) else { return };
+        self.app.over();
+        asking::conclude(&mut self.app, concluded, self.options.yes);
+        self.say_unsaid();
+        self.dirty = true;
+    }
+
+    async fn select(&mut self, what: Selected, name: String) {
+        let mut choice = self.choice.clone();
+        let chosen = Some(name.clone());
+        match what {
+            Selected::Agent => choice.agent = chosen,
+            Selected::Model => choice.model = chosen,
+            Selected::Provider => {
+                // A model belongs to its provider.
+                choice.model = None;
+                choice.provider = chosen;
+            }
+        }
+        let goes_on = self.current.is_some();
+        if !self.reopen(choice, goes_on).await {
+            return;
+        }
+        let lines = asking::selection(&self.app);
+        self.app.view.lines(lines);
+        if let Err(failure) = self.world.remember(what, &name) {
+            self.app.view.failures(&[failure]);
+        }
+    }
+
+    /// Goes on in another session: the same conversation, or a new one. If it cannot be put
+    /// together, the one that is there goes on.
+    async fn reopen(&mut self, choice: Choice, goes_on: bool) -> bool {
+        let mut opened = match self.aside(|world| world.open(&choice, goes_on)) {
+            Ok(opened) => opened,
+            Err(failures) => {
+                self.app.view.failures(&failures);
+                return false;
+            }
+        };
+        if let Some(before) = self.current.take() {
+            if goes_on {
+                opened.settings.history = before.session.history().await;
+            }
+            before.end("completed", Exit::Done, PATIENT_END).await;
+        }
+        let started = Current::start(opened).await;
+        self.enter(started);
+        self.choice = choice;
+        self.current.is_some()
+    }
+
+    /// Does something that may print. What it prints stands above our part.
+    fn aside<T>(&mut self, work: impl FnOnce(&mut dyn World) -> T) -> T {
+        let bytes = self.painter.withdraw();
+        // Before anything is printed over it.
+        nix::unistd::write(std::io::stdout(), &bytes).ok();
+        let done = work(self.world);
+        self.dirty = true;
+        done
+    }
+
+    async fn execute(&mut self, command: Command) {
+        match command {
+            Command::New => {
+                if self.reopen(self.choice.clone(), false).await {
+                    self.app.view.begin();
+                    let session = self.app.session.clone();
+                    self.app
+                        .view
+                        .note(Role::Dim, format!("(a new conversation: session {session})"));
+                }
+            }
+            Command::Compact => {
+                if let Some(current) = &self.current {
+                    current.compact(&self.tells);
+                }
+            }
+            other => {
+                if let Some((title, report)) = asking::report(other) {
+                    self.report(title, report);
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, title: &str, report: Report) {
+        let session = self.app.session.clone();
+        let long = matches!(report, Report::Config | Report::Doctor | Report::Tools);
+        match self.aside(|world| world.report(&report, &session)) {
+            Ok(text) if long => self.app.look_at(title, text),
+            Ok(text) => self.app.view.note(Role::Text, text),
+            Err(failures) => self.app.view.failures(&failures),
+        }
+    }
+
+    async fn suspend(&mut self) {
+        let mut last = self.painter.withdraw();
+        if self.terminal.apart {
+            last = [self.switch(false), self.painter.withdraw()].concat();
+        }
+        self.terminal.lend(last).await;
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP).ok();
+        // From here on somebody has sent SIGCONT.
+        self.terminal.retake();
+        self.size = terminal::size();
+        self.distrust();
+    }
+
+    async fn leave(mut self) -> Exit {
+        let exit = self.leaving.unwrap_or(Exit::Done);
+        let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
+        let (reason, limit) = if signal || self.app.busy {
+            ("interrupted", HURRIED_END)
+        } else {
+            ("completed", PATIENT_END)
+        };
+        let mut last = Vec::new();
+        if self.terminal.apart {
+            last = self.switch(false);
+        }
+        // What is finished stays; the prompt does not.
+        let (columns, rows) = self.size;
+        for _ in 0..64 {
+            let shown = self.app.frame(columns, rows, self.started.elapsed());
+            last.extend(self.painter.paint(&shown.frame));
+            if !shown.more {
+                break;
+            }
+        }
+        last.extend(self.painter.withdraw());
+        let session = self.app.session.clone();
+        let kept = self.options.kept && self.app.view.usage.output_tokens.is_some();
+        self.terminal.give_back(last).await;
+        if let Some(said) = terminal::take_panic() {
+            tracing::debug!(said, "something panicked and was survived");
+        }
+        if let Some(current) = self.current.take() {
+            let mut signals = Signals::listen();
+            tokio::select! {
+                () = current.end(reason, exit, limit) => (),
+                _ = signals.next() => (),
+            }
+        }
+        if kept && exit != Exit::HangUp {
+            asking::farewell(&session);
+        }
+        exit
+    }
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,110 @@
+//! The words of the runtime: how it begins, what was chosen, how a task ended.
+
+use std::io::Write as _;
+
+use crate::failure::{Failure, printable};
+use crate::talk::outcome::{Advised, judge};
+use crate::tui::app::App;
+use crate::tui::commands::Command;
+use crate::tui::running::session::Concluded;
+use crate::tui::theme::Role;
+use crate::tui::view::tool::lasted;
+use crate::tui::{Found, Options, Report};
+
+type Lines = Vec<(Role, String)>;
+
+/// What a session begins with.
+pub(super) fn introduction(app: &App, options: &Options) -> Lines {
+    let kept = if options.kept { "" } else { " (not kept, cannot be resumed)" };
+    let mut lines = vec![(
+        Role::Dim,
+        format!("posse {} · session {}{kept}", env!("CARGO_PKG_VERSION"), app.session),
+    )];
+    match app.status.tier.as_str() {
+        "full" => (),
+        "reduced" => lines
+            .push((Role::Warn, "sandbox reduced: secret files can be read by commands".to_owned())),
+        _ => lines.push((Role::Bad, "no sandbox: commands run with all of your rights".to_owned())),
+    }
+    if options.dry_run {
+        lines.push((Role::Warn, "dry run: nothing is written or run".to_owned()));
+    }
+    lines
+}
+
+/// What somebody sees who has no model yet.
+pub(super) fn first_run(failures: &[Failure], found: &Found) -> Lines {
+    let mut lines = vec![
+        (Role::Heading, format!("posse {}", env!("CARGO_PKG_VERSION"))),
+        (Role::Text, String::new()),
+        (Role::Warn, "There is no model to ask yet.".to_owned()),
+    ];
+    for failure in failures {
+        lines.extend(failure.to_string().lines().map(|line| (Role::Dim, format!("  {line}"))));
+    }
+    lines.push((Role::Text, String::new()));
+    lines.push((Role::Strong, "What was found here".to_owned()));
+    lines.extend(found.facts.iter().map(|(good, text)| {
+        let (role, mark) = if *good { (Role::Good, "✓") } else { (Role::Dim, "·") };
+        (role, format!("  {mark} {text}"))
+    }));
+    lines.push((Role::Text, String::new()));
+    lines.push((Role::Strong, "Ways on".to_owned()));
+    let ways = [
+        "p or /provider   choose a provider; a local server needs no key",
+        "/exit, then `export ANTHROPIC_API_KEY=…` (or that of another provider) and `posse`",
+        "/exit, then `posse demo`: everything on a recorded model, without key or network",
+        "/doctor          try what posse needs here",
+    ];
+    lines.extend(ways.map(|way| (Role::Text, format!("  {way}"))));
+    lines
+}
+
+/// What was chosen, and who said so.
+pub(super) fn selection(app: &App) -> Lines {
+    let rows = [
+        ("provider", &app.status.provider, &app.sources.provider),
+        ("model", &app.status.model, &app.sources.model),
+        ("agent", &app.status.agent, &app.sources.agent),
+    ];
+    let line = |(word, name, source): (&str, &String, &String)| {
+        (Role::Dim, format!("{word:<9} {} ({})", printable(name), printable(source)))
+    };
+    rows.map(line).to_vec()
+}
+
+/// Shows how a task ended.
+pub(super) fn conclude(app: &mut App, concluded: Concluded, yes: bool) {
+    let was_stopped = concluded.was_stopped();
+    let Concluded { outcome, took, rule_shown } = concluded;
+    let verdict = judge(outcome.as_ref(), None, Advised { yes, rule: rule_shown });
+    app.view.failures(verdict.failure.as_slice());
+    let Some(outcome) = outcome else { return };
+    let word = if was_stopped { "stopped" } else { "done" };
+    let replies = if outcome.turns == 1 { "reply" } else { "replies" };
+    let tokens = match (outcome.usage.input_tokens, outcome.usage.output_tokens) {
+        (Some(read), Some(written)) => format!(" · {read} tokens read, {written} written"),
+        _ => String::new(),
+    };
+    let took = lasted(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+    app.view.note(Role::Dim, format!("({word}: {} {replies}{tokens} · {took})", outcome.turns));
+}
+
+/// What a command wants to know of the world.
+pub(super) fn report(command: Command) -> Option<(&'static str, Report)> {
+    Some(match command {
+        Command::Config => ("settings", Report::Config),
+        Command::Doctor => ("doctor", Report::Doctor),
+        Command::Tools => ("tools", Report::Tools),
+        Command::Permissions => ("permissions", Report::Permissions),
+        Command::Sandbox => ("sandbox", Report::Sandbox),
+        Command::Export(file) => ("export", Report::Export(file)),
+        _ => return None,
+    })
+}
+
+/// What is said when the terminal is the shell's again.
+pub(super) fn farewell(session: &str) {
+    let text = format!("session {}\n", printable(session));
+    std::io::stderr().write_all(text.as_bytes()).ok();
+}

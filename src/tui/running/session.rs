@@ -1,0 +1,266 @@
+//! The session that goes on, and the task that is worked on. Requests are made beside: whoever
+//! draws does not wait for an answer.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::conversation::{ContentPart, InvocationId, QuestionId};
+use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
+use posse_actors::ledger::{Accounts, usd};
+use posse_actors::permission_coordinator::Decision;
+use posse_actors::root_session::{
+    DeliverError, Running, SessionEnding, SessionHandle, TurnOutcome,
+};
+use tokio::sync::mpsc;
+
+use crate::failure::Exit;
+use crate::talk::{self, Opened, Sources};
+use crate::tui::app::App;
+
+type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
+
+/// What a request came to.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// The task runs.
+    Runs(Running),
+    /// It does not.
+    Refused(String),
+    /// Something to know.
+    Note(String),
+    /// A message found nobody: nothing ran any more.
+    Unsaid(String),
+}
+
+/// A task that is worked on.
+struct Task {
+    invocation: InvocationId,
+    since: Duration,
+    outcome: Option<Outcome>,
+    /// How it ended, and when that was known.
+    ended: Option<(Option<TurnOutcome>, Duration)>,
+    /// Its last event was followed.
+    over: bool,
+    rule_shown: bool,
+}
+
+/// How a task ended.
+#[derive(Debug)]
+pub(super) struct Concluded {
+    pub(super) outcome: Option<TurnOutcome>,
+    pub(super) took: Duration,
+    pub(super) rule_shown: bool,
+}
+
+/// The session that goes on.
+pub(super) struct Current {
+    pub(super) session: SessionHandle,
+    pub(super) events: Subscription,
+    pub(super) provider: String,
+    pub(super) model: String,
+    sources: Sources,
+    agent: String,
+    tier: String,
+    accounts: Accounts,
+    task: Option<Task>,
+    /// Questions so far that nobody could be asked.
+    unanswered: u32,
+}
+
+impl Current {
+    pub(super) async fn start(opened: Opened) -> Result<Current, String> {
+        let Opened { ports, settings, sources } = opened;
+        let info = ports.provider.info();
+        let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
+        let resumed = settings.resumption.as_ref().filter(|resumed| resumed.branch.is_none());
+        let accounts = match resumed {
+            Some(resumed) => resumed.replayed.accounts.clone(),
+            None => settings.accounts.clone(),
+        };
+        let session = SessionHandle::start(ports, settings).await;
+        let session = session.map_err(|error| error.to_string())?;
+        let events = session.subscribe();
+        let (provider, model) = (info.profile, info.model);
+        Ok(Current {
+            session,
+            events,
+            provider,
+            model,
+            sources,
+            agent,
+            tier,
+            accounts,
+            task: None,
+            unanswered: 0,
+        })
+    }
+
+    /// Tells what is shown all the time.
+    pub(super) fn describe(&self, app: &mut App, window: Option<u64>) {
+        app.session = self.session.id().to_string();
+        app.sources = self.sources.clone();
+        app.status.provider.clone_from(&self.provider);
+        app.status.model.clone_from(&self.model);
+        app.status.agent.clone_from(&self.agent);
+        app.status.tier.clone_from(&self.tier);
+        app.status.window = window;
+        app.view.provider.clone_from(&self.provider);
+        app.view.model.clone_from(&self.model);
+    }
+
+    /// What is known of the cost so far, in dollars.
+    pub(super) fn cost(&self) -> Option<f64> {
+        self.accounts.total.known().map(usd)
+    }
+
+    pub(super) fn work(&self, task: talk::Task, tells: &mpsc::Sender<Told>) {
+        let (session, tells) = (self.session.clone(), tells.clone());
+        tokio::spawn(async move {
+            let told = match task.begin(&session).await {
+                Ok(running) => Told::Runs(running),
+                Err(error) => Told::Refused(format!("{error}; /new begins anew")),
+            };
+            tells.send(told).await.ok();
+        });
+    }
+
+    pub(super) fn runs(&mut self, running: Running, now: Duration) {
+        self.task = Some(Task {
+            invocation: running.invocation().clone(),
+            since: now,
+            outcome: Some(Box::pin(running.outcome())),
+            ended: None,
+            over: false,
+            rule_shown: false,
+        });
+    }
+
+    pub(super) fn deliver(&self, kind: MessageKind, text: String, tells: &mpsc::Sender<Told>) {
+        let (session, tells) = (self.session.clone(), tells.clone());
+        tokio::spawn(async move {
+            let content = vec![ContentPart::text(text.clone())];
+            let told = match session.deliver(kind, content).await {
+                Ok(_) => return,
+                Err(DeliverError::Idle) => Told::Unsaid(text),
+                Err(error @ DeliverError::Full) => Told::Note(format!("({error})")),
+            };
+            tells.send(told).await.ok();
+        });
+    }
+
+    pub(super) fn answer(&self, id: QuestionId, decision: Decision, tells: &mpsc::Sender<Told>) {
+        let (session, tells) = (self.session.clone(), tells.clone());
+        tokio::spawn(async move {
+            if let Err(error) = session.answer(id, decision).await {
+                tells.send(Told::Note(format!("({error})"))).await.ok();
+            }
+        });
+    }
+
+    pub(super) fn compact(&self, tells: &mpsc::Sender<Told>) {
+        let (session, tells) = (self.session.clone(), tells.clone());
+        tokio::spawn(async move {
+            // What was removed is an event.
+            let text = match session.compact().await {
+                Ok(Some(_)) => return,
+                Ok(None) => "(there is nothing to remove yet)".to_owned(),
+                Err(error) => format!("({error})"),
+            };
+            tells.send(Told::Note(text)).await.ok();
+        });
+    }
+
+    /// Looks whether an event is the last one of the task.
+    pub(super) fn notice(&mut self, announcement: &Announcement) {
+        self.accounts.follow(announcement.origin(), announcement.event());
+        let Some(task) = &mut self.task else { return };
+        match announcement.event() {
+            Event::PermissionDenied { by, rule: Some(_), .. } => task.rule_shown |= by == "nobody",
+            Event::InvocationCompleted { .. }
+            | Event::InvocationFailed { .. }
+            | Event::InvocationCancelled { .. } => {
+                let origin = announcement.origin();
+                task.over |= origin.is_some_and(|origin| origin.invocation_id == task.invocation);
+            }
+            _ => (),
+        }
+    }
+
+    pub(super) fn ended(&mut self, outcome: Option<TurnOutcome>, now: Duration) {
+        if let Some(task) = &mut self.task {
+            task.outcome = None;
+            task.ended = Some((outcome, now));
+        }
+    }
+
+    /// How long the last events are still awaited.
+    pub(super) fn waits_until(&self, limit: Duration, now: Duration) -> Option<Duration> {
+        let task = self.task.as_ref()?;
+        let (_, at) = task.ended.as_ref()?;
+        Some((*at + limit).saturating_sub(now))
+    }
+
+    /// How the task ended, once, when everything it said was heard.
+    pub(super) fn concluded(&mut self, limit: Duration, now: Duration) -> Option<Concluded> {
+        let task = self.task.as_ref()?;
+        let (_, at) = task.ended.as_ref()?;
+        if !task.over && now.saturating_sub(*at) < limit {
+            return None;
+        }
+        let task = self.task.take()?;
+        let (outcome, at) = task.ended?;
+        let outcome = outcome.map(|mut outcome| {
+            // The session counts over all of its tasks.
+            let before = std::mem::replace(&mut self.unanswered, outcome.unanswered);
+            outcome.unanswered = outcome.unanswered.saturating_sub(before);
+            outcome
+        });
+        let took = at.saturating_sub(task.since);
+        Some(Concluded { outcome, took, rule_shown: task.rule_shown })
+    }
+
+    pub(super) async fn end(&self, reason: &str, exit: Exit, limit: Duration) {
+        let ending = SessionEnding {
+            reason: reason.to_owned(),
+            exit_code: i32::from(exit as u8),
+            result: None,
+        };
+        tokio::time::timeout(limit, self.session.end(ending)).await.ok();
+    }
+}
+
+impl Concluded {
+    pub(super) fn was_stopped(&self) -> bool {
+        let ending = self.outcome.as_ref().map(|outcome| &outcome.ending);
+        matches!(ending, Some(Ending::Interrupted))
+    }
+}
+
+/// What the session says next.
+pub(super) enum Happened {
+    /// An event.
+    Event(Arc<Announcement>),
+    /// How the task ended; `None`: the session died.
+    Outcome(Option<TurnOutcome>),
+    /// There will be no more.
+    Closed,
+}
+
+/// What happens next; pending while there is no session. Dropping the future loses nothing.
+pub(super) async fn next(current: &mut Option<Current>) -> Happened {
+    let Some(Current { events, task, .. }) = current else { return std::future::pending().await };
+    let outcome = task.as_mut().and_then(|task| task.outcome.as_mut());
+    let outcome = async {
+        match outcome {
+            Some(outcome) => outcome.await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        event = events.next() => event.map_or(Happened::Closed, Happened::Event),
+        outcome = outcome => Happened::Outcome(outcome),
+    }
+}

@@ -1,0 +1,124 @@
+//! The last row: who answers, where, within what, and what it took so far.
+
+use crate::tui::text::{Row, clipped, clipped_front, span, width};
+use crate::tui::theme::{Role, Theme};
+
+use ratatui_core::text::{Line, Span};
+
+/// What the last row says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Status {
+    /// The provider profile.
+    pub(super) provider: String,
+    /// The model.
+    pub(super) model: String,
+    /// The agent.
+    pub(super) agent: String,
+    /// The working directory, with `~`.
+    pub(super) cwd: String,
+    /// What confines commands: `full`, `reduced` or `none`.
+    pub(super) tier: String,
+    /// Tokens in the last request and reply, and how many fit.
+    pub(super) context: Option<u64>,
+    /// Tokens that fit, if that is known.
+    pub(super) window: Option<u64>,
+    /// US dollars, if they are known.
+    pub(super) cost: Option<f64>,
+    /// Permission questions are answered with yes, or nothing is written.
+    pub(super) manner: Option<&'static str>,
+}
+
+/// A number of tokens, as exactly as anybody wants to know it.
+pub(super) fn short(tokens: u64) -> String {
+    match tokens {
+        0..1000 => tokens.to_string(),
+        1000..100_000 => format!("{}.{}k", tokens / 1000, tokens % 1000 / 100),
+        100_000..1_000_000 => format!("{}k", tokens / 1000),
+        _ => format!("{}.{}M", tokens / 1_000_000, tokens % 1_000_000 / 100_000),
+    }
+}
+
+impl Status {
+    /// The row: what does not fit is left out, the least important first.
+    pub(super) fn row(&self, columns: usize, theme: Theme) -> Row {
+        let who = if self.model.is_empty() {
+            "no model".to_owned()
+        } else {
+            format!("{} via {}", self.model, self.provider)
+        };
+        let context = match (self.context, self.window) {
+            (Some(used), Some(window)) if window > 0 => {
+                Some(format!("{}% of {}", used.saturating_mul(100) / window, short(window)))
+            }
+            (Some(used), _) => Some(format!("{} tokens", short(used))),
+            (None, _) => None,
+        };
+        let tier = match self.tier.as_str() {
+            "full" => Some((Role::Dim, "sandbox")),
+            "reduced" => Some((Role::Warn, "sandbox reduced")),
+            "" => None,
+            _ => Some((Role::Bad, "no sandbox")),
+        };
+        // With how much each of them matters.
+        let mut parts: Vec<(u8, Role, String)> = vec![(1, Role::Text, who)];
+        parts.extend((!self.agent.is_empty()).then(|| (3, Role::Dim, self.agent.clone())));
+        parts.extend(self.manner.map(|manner| (0, Role::Warn, manner.to_owned())));
+        parts.extend(
+            tier.map(|(role, tier)| (if role == Role::Dim { 4 } else { 0 }, role, tier.to_owned())),
+        );
+        parts.extend(context.map(|context| (2, Role::Dim, context)));
+        parts.extend(self.cost.map(|cost| (3, Role::Dim, format!("${cost:.2}"))));
+        parts.push((5, Role::Dim, clipped_front(&self.cwd, 30)));
+        let taken = |parts: &[(u8, Role, String)]| -> usize {
+            parts.iter().map(|(.., text)| width(text) + 3).sum::<usize>().saturating_sub(3)
+        };
+        while taken(&parts) > columns && parts.len() > 1 {
+            let least = parts.iter().map(|(rank, ..)| *rank).max().unwrap_or_default();
+            let at = parts.iter().rposition(|(rank, ..)| *rank == least).unwrap_or_default();
+            parts.remove(at);
+        }
+        let mut spans: Vec<Span<'static>> = Vec::new();
+        for (at, (_, role, text)) in parts.into_iter().enumerate() {
+            if at > 0 {
+                spans.push(span(theme, Role::Dim, " · "));
+            }
+            spans.push(span(theme, role, clipped(&text, columns)));
+        }
+        Line::from(spans)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(status: &Status, columns: usize) -> String {
+        status.row(columns, Theme::Plain).spans.iter().map(|span| span.content.as_ref()).collect()
+    }
+
+    #[test]
+    fn what_matters_least_goes_first() {
+        let status = Status {
+            provider: "anthropic".into(),
+            model: "claude-large-5".into(),
+            agent: "build".into(),
+            cwd: "~/src/a/project/of/mine".into(),
+            tier: "none".into(),
+            context: Some(24_500),
+            window: Some(200_000),
+            cost: Some(0.314),
+            manner: None,
+        };
+        let rows: Vec<String> = [100, 70, 50, 30, 10].map(|columns| shown(&status, columns)).into();
+        insta::assert_snapshot!(rows.join("\n"));
+    }
+
+    #[test]
+    fn counts_are_short() {
+        let table =
+            [(7, "7"), (1234, "1.2k"), (99_999, "99.9k"), (123_456, "123k"), (1_250_000, "1.2M")];
+        for (tokens, text) in table {
+            assert_eq!(short(tokens), text);
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Text on its way to the screen: made harmless, measured in columns, broken into rows.
+
+use ratatui_core::style::Style;
+use ratatui_core::text::{Line, Span};
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use crate::tui::theme::{Role, Theme};
+
+/// A row of the screen, ready to be drawn.
+pub(super) type Row = Line<'static>;
+
+/// Columns of a tab.
+const TAB: &str = "    ";
+
+/// A piece of text that looks like what it is.
+pub(super) fn span(theme: Theme, role: Role, text: impl Into<String>) -> Span<'static> {
+    Span::styled(text.into(), theme.style(role))
+}
+
+/// A row of one look.
+pub(super) fn row(theme: Theme, role: Role, text: impl Into<String>) -> Row {
+    Line::from(span(theme, role, text))
+}
+
+/// Columns that `text` takes.
+pub(super) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Columns that a row takes.
+pub(super) fn row_width(row: &Row) -> usize {
+    row.spans.iter().map(|span| width(&span.content)).sum()
+}
+
+/// `text` without what draws on a terminal or reorders what is read: sequences of terminals are
+/// left out, other control characters and direction overrides are written out. Newlines stay.
+///
+/// Of a line that draws over itself, what stood there last is left.
+pub(super) fn harmless(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for (at, line) in text.split('\n').enumerate() {
+        if at > 0 {
+            safe.push('\n');
+        }
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let line = line.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default();
+        harmless_line(line, &mut safe);
+    }
+    safe
+}
+
+fn harmless_line(line: &str, safe: &mut String) {
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        rest = match c {
+            '\u{1b}' => after_sequence(after),
+            '\t' => {
+                safe.push_str(TAB);
+                after
+            }
+            // Joins pictures to one, which terminals measure each in its own way.
+            '\u{200b}' | '\u{200d}' | '\u{2060}' | '\u{feff}' => after,
+            c if c.is_control() || reorders(c) => {
+                safe.extend(c.escape_default());
+                after
+            }
+            c => {
+                safe.push(c);
+                after
+            }
+        };
+    }
+}
+
+/// What follows an escape sequence that `rest` goes on with. One that does not end is left out to
+/// the end of the line.
+fn after_sequence(rest: &str) -> &str {
+    let Some(kind) = rest.chars().next() else { return "" };
+    let after = &rest[kind.len_utf8()..];
+    let end = match kind {
+        '[' => after.find(|c: char| ('@'..='~').contains(&c)).map(|at| at + 1),
+        ']' | 'P' | '_' | '^' | 'X' => {
+            let bell = after.find('\u{7}').map(|at| at + 1);
+            let string_end = after.find("\u{1b}\\").map(|at| at + 2);
+            bell.into_iter().chain(string_end).min()
+        }
+        // Choosing a character set has one more character.
+        '(' | ')' | '*' | '+' | '#' | '%' | ' ' => after.chars().next().map(char::len_utf8),
+        c if c.is_ascii() => Some(0),
+        _ => return rest,
+    };
+    end.map_or("", |end| &after[end..])
+}
+
+/// Characters that change the order or the presence of what is read.
+fn reorders(c: char) -> bool {
+    matches!(c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2061}'..='\u{2069}'
+        | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The beginning of `text` in at most `columns`, with a mark where it was cut.
+pub(super) fn clipped(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut taken = 0;
+    for grapheme in text.graphemes(true) {
+        let wide = width(grapheme);
+        if taken + wide + 1 > columns {
+            break;
+        }
+        kept.push_str(grapheme);
+        taken += wide;
+    }
+    if columns > 0 {
+        kept.push('…');
+    }
+    kept
+}
+
+/// `path` in at most `columns`: what is left out is left out at its beginning.
+pub(super) fn clipped_front(path: &str, columns: usize) -> String {
+    if width(path) <= columns {
+        return path.to_owned();
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    let mut taken = 1;
+    for grapheme in path.graphemes(true).rev() {
+        let wide = width(grapheme);
+        if taken + wide > columns {
+            break;
+        }
+        kept.push(grapheme);
+        taken += wide;
+    }
+    kept.push("…");
+    kept.into_iter().rev().collect()
+}
+
+/// Breaks `spans` into rows of at most `columns`: at white space where there is some. The first
+/// row begins with `first`, the others with `rest`.
+pub(super) fn wrap(
+    spans: &[Span<'static>],
+    columns: usize,
+    first: &[Span<'static>],
+    rest: &[Span<'static>],
+) -> Vec<Row> {
+    let mut wrapper = Wrapper::new(columns, first, rest);
+    for span in spans {
+        wrapper.add(&span.content, span.style);
+    }
+    wrapper.finish()
+}
+
+/// Breaks a line where the screen ends and nowhere else: nothing of it is left out, and what is
+/// written at its end does not jump. The last column stays free for a cursor.
+pub(super) fn break_rows(
+    line: &str,
+    columns: usize,
+    first: &[Span<'static>],
+    rest: &[Span<'static>],
+    theme: Theme,
+) -> Vec<Row> {
+    let room = columns.saturating_sub(1).max(4);
+    let mut rows = vec![Line::from(first.to_vec())];
+    let mut piece = String::new();
+    let mut taken = row_width(&rows[0]);
+    for grapheme in line.graphemes(true) {
+        if taken + width(grapheme) > room && !piece.is_empty() {
+            if let Some(last) = rows.last_mut() {
+                last.push_span(span(theme, Role::Text, std::mem::take(&mut piece)));
+            }
+            rows.push(Line::from(rest.to_vec()));
+            taken = rows.last().map_or(0, row_width);
+        }
+        piece.push_str(grapheme);
+        taken += width(grapheme);
+    }
+    if let Some(last) = rows.last_mut()
+        && !piece.is_empty()
+    {
+        last.push_span(span(theme, Role::Text, piece));
+    }
+    rows
+}
+
+struct Wrapper<'a> {
+    columns: usize,
+    rest: &'a [Span<'static>],
+    rows: Vec<Row>,
+    /// The row that is filled.
+    row: Vec<Span<'static>>,
+    taken: usize,
+    /// Nothing but its beginning stands in the row.
+    fresh: bool,
+    /// White space that is written only if something follows it in the row.
+    gap: Vec<(String, Style)>,
+    /// A word that may go on.
+    word: Vec<(String, Style)>,
+}
+
+fn columns_of(pieces: &[(String, Style)]) -> usize {
+    pieces.iter().map(|(text, _)| width(text)).sum()
+}
+
+impl<'a> Wrapper<'a> {
+    fn new(columns: usize, first: &[Span<'static>], rest: &'a [Span<'static>]) -> Wrapper<'a> {
+        let columns = columns.max(1);
+        Wrapper {
+            columns,
+            rest,
+            rows: Vec::new(),
+            row: first.to_vec(),
+            taken: first.iter().map(|span| width(&span.content)).sum(),
+            fresh: true,
+            gap: Vec::new(),
+            word: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, text: &str, style: Style) {
+        for grapheme in text.graphemes(true) {
+            if grapheme.starts_with(' ') {
+                self.end_word();
+                push(&mut self.gap, grapheme, style);
+            } else {
+                push(&mut self.word, grapheme, style);
+                // Where words are not separated, each character is one.
+                if width(grapheme) > 1 {
+                    self.end_word();
+                }
+            }
+        }
+    }
+
+    fn end_word(&mut self) {
+        if self.word.is_empty() {
+            return;
+        }
+        let word = std::mem::take(&mut self.word);
+        let gap = std::mem::take(&mut self.gap);
+        let needed = columns_of(&gap) + columns_of(&word);
+        if self.taken + needed <= self.columns {
+            self.write(&gap);
+            self.write(&word);
+            return;
+        }
+        if !self.fresh {
+            self.next_row();
+        } else if self.taken + columns_of(&gap) < self.columns {
+            // Indented, and the first word is long.
+            self.write(&gap);
+        }
+        if self.taken + columns_of(&word) <= self.columns {
+            return self.write(&word);
+        }
+        for (text, style) in word {
+            for grapheme in text.graphemes(true) {
+                if self.taken + width(grapheme) > self.columns && !self.fresh {
+                    self.next_row();
+                }
+                self.write(&[(grapheme.to_owned(), style)]);
+            }
+        }
+    }
+
+    fn write(&mut self, pieces: &[(String, Style)]) {
+        for (text, style) in pieces {
+            self.taken += width(text);
+            self.fresh = false;
+            match self.row.last_mut() {
+                Some(last) if last.style == *style => last.content.to_mut().push_str(text),
+                _ => self.row.push(Span::styled(text.clone(), *style)),
+            }
+        }
+    }
+
+    fn next_row(&mut self) {
+        let row = std::mem::replace(&mut self.row, self.rest.to_vec());
+        self.rows.push(Line::from(row));
+        self.taken = self.rest.iter().map(|span| width(&span.content)).sum();
+        self.fresh = true;
+    }
+
+    fn finish(mut self) -> Vec<Row> {
+        self.end_word();
+        self.rows.push(Line::from(self.row));
+        self.rows
+    }
+}
+
+fn push(pieces: &mut Vec<(String, Style)>, text: &str, style: Style) {
+    match pieces.last_mut() {
+        Some((last, same)) if *same == style => last.push_str(text),
+        _ => pieces.push((text.to_owned(), style)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rows(text: &str, columns: usize) -> Vec<String> {
+        let spans = [Span::raw(text.to_owned())];
+        let rows = wrap(&spans, columns, &[], &[]);
+        rows.iter().map(|row| row.spans.iter().map(|span| &*span.content).collect()).collect()
+    }
+
+    #[test]
+    fn breaks_at_spaces_and_only_then_within_words() {
+        assert_eq!(rows("one two three", 8), ["one two", "three"]);
+        assert_eq!(rows("", 8), [""]);
+        assert_eq!(rows("abcdefghij", 4), ["abcd", "efgh", "ij"]);
+        assert_eq!(rows("a bcdefgh", 4), ["a", "bcde", "fgh"]);
+        assert_eq!(rows("    indented word", 12), ["    indented", "word"]);
+        assert_eq!(rows("日本語", 4), ["日本", "語"]);
+    }
+
+    #[test]
+    fn says_nothing_that_draws() {
+        let table = [
+            ("a\u{1b}[31mred\u{1b}[0m", "ared"),
+            ("\u{1b}]0;title\u{7}x", "x"),
+            ("\u{1b}]8;;http://x\u{1b}\\y", "y"),
+            ("\u{1b}Pnever ends", ""),
+            ("a\tb", "a    b"),
+            ("10%\r20%\r100%", "100%"),
+            ("windows\r\nlines\r\n", "windows\nlines\n"),
+            ("bell\u{7}", "bell\\u{7}"),
+            ("a\u{202e}b", "a\\u{202e}b"),
+            ("\u{9b}2J", "\\u{9b}2J"),
+            ("\u{1b}(Bx", "x"),
+            ("\u{1b}é", "é"),
+        ];
+        for (text, safe) in table {
+            assert_eq!(harmless(text), safe, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn cuts_where_it_must_and_says_so() {
+        assert_eq!(clipped("hello", 5), "hello");
+        assert_eq!(clipped("hello", 4), "hel…");
+        assert_eq!(clipped("日本語", 4), "日…");
+        assert_eq!(clipped("hello", 0), "");
+        assert_eq!(clipped_front("/home/me/project", 9), "…/project");
+    }
+
+    proptest! {
+        #[test]
+        fn no_row_is_wider_and_no_letter_is_lost(text in "[a-z日é ]{0,80}", columns in 2usize..40) {
+            let rows = rows(&text, columns);
+            for row in &rows {
+                prop_assert!(width(row) <= columns, "{row:?}");
+            }
+            let letters = |text: &str| text.replace(' ', "");
+            prop_assert_eq!(letters(&rows.concat()), letters(&text));
+        }
+
+        #[test]
+        fn whatever_it_is_given_it_gives_no_controls(text in any::<String>()) {
+            let safe = harmless(&text);
+            prop_assert!(safe.chars().all(|c| c == '\n' || !(c.is_control() || reorders(c))));
+        }
+    }
+}

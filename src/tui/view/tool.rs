@@ -1,0 +1,246 @@
+//! A call of a tool, in short: what it does, and how it ended.
+
+use std::time::Duration;
+
+use posse_actors::conversation::{CallId, ContentPart, text_of};
+use serde_json::Value;
+
+use ratatui_core::text::Span;
+
+use crate::tui::diff;
+use crate::tui::text::{Row, clipped, harmless, row, span, wrap};
+use crate::tui::theme::{Role, Theme};
+
+/// Lines of a command's output that are shown when it has ended, the last ones.
+const OUTPUT_LINES_MAX: usize = 5;
+
+/// The same while it runs.
+const LIVE_LINES_MAX: usize = 5;
+
+/// Lines of a diff that are shown, the first ones.
+const DIFF_LINES_MAX: usize = 16;
+
+/// Bytes of the output of a running command that are kept.
+const LIVE_BYTES_MAX: usize = 8 << 10;
+
+/// Columns of a line of output: what is longer is cut, and whole in the viewer.
+const LINE_COLUMNS_MAX: usize = 400;
+
+/// How far a call is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum State {
+    /// It was asked for, and is looked at.
+    Asked,
+    /// It runs.
+    Running,
+    /// It ended well.
+    Done,
+    /// It did not: the class and the first line of what the model is told.
+    Failed { class: String, why: String },
+    /// Nobody knows.
+    Unknown,
+}
+
+/// A call.
+#[derive(Debug, Clone)]
+pub(in crate::tui) struct Tool {
+    pub(super) call: CallId,
+    pub(super) name: String,
+    pub(super) summary: Option<String>,
+    pub(super) state: State,
+    /// When it began.
+    pub(super) since: Duration,
+    /// The end of what it printed so far.
+    live: String,
+    /// How a command ended.
+    ended: Option<String>,
+    /// The last lines of a command.
+    output: Vec<String>,
+    above: usize,
+    diff: Option<String>,
+}
+
+impl Tool {
+    pub(super) fn asked(call: CallId, name: &str, now: Duration) -> Tool {
+        Tool {
+            call,
+            name: name.to_owned(),
+            summary: None,
+            state: State::Asked,
+            since: now,
+            live: String::new(),
+            ended: None,
+            output: Vec::new(),
+            above: 0,
+            diff: None,
+        }
+    }
+
+    pub(super) fn printed(&mut self, text: &str) {
+        self.live.push_str(text);
+        if self.live.len() > 2 * LIVE_BYTES_MAX {
+            let mut from = self.live.len() - LIVE_BYTES_MAX;
+            while !self.live.is_char_boundary(from) {
+                from += 1;
+            }
+            self.live.drain(..from);
+        }
+    }
+
+    /// It ended well. `seen`: the user saw the change in a question.
+    pub(super) fn completed(
+        &mut self,
+        content: &[ContentPart],
+        metadata: &Value,
+        duration_ms: u64,
+        seen: bool,
+    ) {
+        self.state = State::Done;
+        self.live = String::new();
+        if metadata.get("exitCode").is_some() {
+            let how = match (metadata["exitCode"].as_i64(), metadata["signal"].as_str()) {
+                (Some(code), _) => format!("exit {code}"),
+                (None, Some(signal)) => format!("ended by {}", harmless(signal)),
+                (None, None) => "ended".to_owned(),
+            };
+            self.ended = Some(format!("{how}, {}", lasted(duration_ms)));
+            (self.output, self.above) = last_lines(&text_of(content));
+        }
+        self.diff =
+            metadata["diff"].as_str().filter(|diff| !diff.is_empty() && !seen).map(str::to_owned);
+    }
+
+    pub(super) fn failed(&mut self, class: &str, content: &[ContentPart]) {
+        let text = harmless(&text_of(content));
+        let line = text.lines().next().unwrap_or_default();
+        // What the model is told begins with the class as well.
+        let line = line.strip_prefix("Denied: ").filter(|_| class == "denied").unwrap_or(line);
+        self.live = String::new();
+        self.state = State::Failed { class: class.to_owned(), why: clipped(line, 300) };
+    }
+
+    pub(in crate::tui) fn is_open(&self) -> bool {
+        matches!(self.state, State::Asked | State::Running)
+    }
+
+    /// What it does, in words.
+    pub(in crate::tui) fn title(&self) -> String {
+        let summary = self.summary.as_deref().unwrap_or(&self.name);
+        harmless(&summary.replace('\n', " ⏎ "))
+    }
+
+    /// The rows of it. `tick`: what turns while it runs.
+    pub(in crate::tui) fn rows(
+        &self,
+        columns: usize,
+        theme: Theme,
+        now: Duration,
+        tick: &str,
+    ) -> Vec<Row> {
+        let title = self.title();
+        let below = [Span::raw("  ")];
+        let head = |role, mark: &str, text: String| {
+            wrap(
+                &[span(theme, Role::Dim, text)],
+                columns,
+                &[span(theme, role, mark.to_owned())],
+                &below,
+            )
+        };
+        let mut rows = match &self.state {
+            State::Asked | State::Running => {
+                let text = format!(
+                    "{} · {}",
+                    clipped(&title, columns.saturating_mul(2)),
+                    age(now, self.since)
+                );
+                head(Role::Accent, &format!("{tick} "), text)
+            }
+            State::Done => head(Role::Good, "• ", clipped(&title, columns.saturating_mul(3))),
+            State::Failed { .. } | State::Unknown => {
+                head(Role::Bad, "✗ ", clipped(&title, columns.saturating_mul(3)))
+            }
+        };
+        let indent = [span(theme, Role::Dim, "  └ ")];
+        let under = [Span::raw("    ")];
+        match &self.state {
+            State::Failed { class, why } => {
+                let text = [span(theme, Role::Bad, format!("{class}: {why}"))];
+                rows.extend(wrap(&text, columns, &indent, &under));
+            }
+            State::Unknown => {
+                let text = "nobody knows whether it happened; the model was told";
+                rows.extend(wrap(&[span(theme, Role::Bad, text)], columns, &indent, &under));
+            }
+            State::Asked | State::Running => {
+                let lines: Vec<&str> = self.live.lines().collect();
+                let from = lines.len().saturating_sub(LIVE_LINES_MAX);
+                let shown: Vec<String> = lines[from..]
+                    .iter()
+                    .map(|line| clipped(&harmless(line), columns.saturating_sub(4)))
+                    .collect();
+                rows.extend(
+                    shown.into_iter().map(|line| row(theme, Role::Dim, format!("    {line}"))),
+                );
+            }
+            State::Done => self.outcome(columns, theme, &mut rows),
+        }
+        rows
+    }
+
+    fn outcome(&self, columns: usize, theme: Theme, rows: &mut Vec<Row>) {
+        if let Some(ended) = &self.ended {
+            let more = if self.above > 0 {
+                format!("; {} above (Ctrl+O shows all)", lines(self.above))
+            } else {
+                String::new()
+            };
+            rows.push(row(theme, Role::Dim, clipped(&format!("  └ {ended}{more}"), columns)));
+            let lines = self.output.iter().map(|line| clipped(line, columns.saturating_sub(4)));
+            rows.extend(lines.map(|line| row(theme, Role::Dim, format!("    {line}"))));
+        }
+        if let Some(diff) = &self.diff {
+            let inner = diff::rows(diff, columns.saturating_sub(4), DIFF_LINES_MAX, theme);
+            rows.extend(inner.into_iter().map(|row| {
+                let mut spans = vec![Span::raw("    ")];
+                spans.extend(row.spans);
+                Row::from(spans)
+            }));
+        }
+    }
+}
+
+/// The last lines that a command printed, without the tool's own remarks below them, and how many
+/// there are above.
+fn last_lines(text: &str) -> (Vec<String>, usize) {
+    let mut lines: Vec<&str> = text.lines().collect();
+    while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
+        lines.pop();
+    }
+    let above = lines.len().saturating_sub(OUTPUT_LINES_MAX);
+    let shown = lines[above..].iter().map(|line| clipped(&harmless(line), LINE_COLUMNS_MAX));
+    (shown.collect(), above)
+}
+
+fn lines(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "line" } else { "lines" })
+}
+
+/// How long something took.
+pub(in crate::tui) fn lasted(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..100_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        _ => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1000),
+    }
+}
+
+/// How long ago something began, in whole seconds, so that it changes rarely.
+pub(in crate::tui) fn age(now: Duration, since: Duration) -> String {
+    let seconds = now.saturating_sub(since).as_secs();
+    match seconds {
+        0..100 => format!("{seconds} s"),
+        100..6000 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}

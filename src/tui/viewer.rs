@@ -1,0 +1,129 @@
+//! Whole outputs and changes on a screen of their own, to be scrolled through.
+
+use crate::tui::diff;
+use crate::tui::input::{Code, Key};
+use crate::tui::text::{Row, clipped, harmless, row, span, wrap};
+use crate::tui::theme::{Role, Theme};
+use crate::tui::view::Outputs;
+
+use ratatui_core::text::{Line, Span};
+
+/// Something to look at.
+#[derive(Debug, Clone)]
+struct Page {
+    title: String,
+    text: String,
+    is_diff: bool,
+}
+
+/// An open viewer.
+#[derive(Debug)]
+pub(super) struct Viewer {
+    pages: Vec<Page>,
+    at: usize,
+    scroll: usize,
+    /// Rows of the page and of the screen, when it was shown last.
+    size: (usize, usize),
+}
+
+impl Viewer {
+    /// Of what calls gave; the last one is open. `None`: there is nothing.
+    pub(super) fn of(outputs: &Outputs) -> Option<Viewer> {
+        let page = |(title, text, is_diff): (&str, &str, bool)| Page {
+            title: title.to_owned(),
+            text: text.to_owned(),
+            is_diff,
+        };
+        let pages: Vec<Page> = outputs
+            .iter()
+            .flat_map(|output| {
+                let diff = output.diff.as_deref().map(|diff| (output.title.as_str(), diff, true));
+                diff.into_iter().chain([(output.title.as_str(), output.text.as_str(), false)])
+            })
+            .filter(|(_, text, _)| !text.is_empty())
+            .map(page)
+            .collect();
+        let at = pages.len().checked_sub(1)?;
+        Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
+    }
+
+    /// Of every change, in one page. `None`: nothing was changed.
+    pub(super) fn of_changes(outputs: &Outputs) -> Option<Viewer> {
+        let pages: Vec<Page> = outputs
+            .iter()
+            .filter_map(|output| {
+                let text = output.diff.clone()?;
+                Some(Page { title: output.title.clone(), text, is_diff: true })
+            })
+            .collect();
+        let at = pages.len().checked_sub(1)?;
+        Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
+    }
+
+    /// Of one text.
+    pub(super) fn of_text(title: &str, text: String) -> Viewer {
+        let page = Page { title: title.to_owned(), text, is_diff: false };
+        Viewer { pages: vec![page], at: 0, scroll: 0, size: (0, 0) }
+    }
+
+    /// Follows a key; `false`: it is closed.
+    pub(super) fn key(&mut self, key: Key) -> bool {
+        let page = self.size.1.saturating_sub(1).max(1);
+        let last = self.size.0.saturating_sub(self.size.1);
+        let letter = key.writes();
+        match (key.code, letter) {
+            (Code::Esc, _) | (_, Some('q')) => return false,
+            (Code::Char('o' | 'c' | 'd'), None) if key.ctrl => return false,
+            (Code::Up, _) | (_, Some('k')) => self.scroll = self.scroll.saturating_sub(1),
+            (Code::Down | Code::Enter, _) | (_, Some('j')) => self.scroll += 1,
+            (Code::PageUp, _) | (_, Some('b')) => self.scroll = self.scroll.saturating_sub(page),
+            (Code::PageDown, _) | (_, Some(' ')) => self.scroll += page,
+            (Code::Home, _) | (_, Some('g')) => self.scroll = 0,
+            (Code::End, _) | (_, Some('G')) => self.scroll = last,
+            (Code::Left, _) | (_, Some('p')) if self.at > 0 => {
+                (self.at, self.scroll) = (self.at - 1, 0)
+            }
+            (Code::Right, _) | (_, Some('n')) if self.at + 1 < self.pages.len() => {
+                (self.at, self.scroll) = (self.at + 1, 0);
+            }
+            _ => (),
+        }
+        self.scroll = self.scroll.min(last);
+        true
+    }
+
+    /// The whole screen.
+    pub(super) fn rows(&mut self, columns: usize, height: usize, theme: Theme) -> Vec<Row> {
+        let Some(page) = self.pages.get(self.at) else { return Vec::new() };
+        let of = if self.pages.len() > 1 {
+            format!("{}/{} ", self.at + 1, self.pages.len())
+        } else {
+            String::new()
+        };
+        let title = clipped(&format!("{of}{}", harmless(&page.title).replace('\n', " ")), columns);
+        let all = if page.is_diff {
+            diff::rows(&page.text, columns, usize::MAX, theme)
+        } else {
+            let lines = harmless(page.text.trim_end_matches('\n'));
+            let lines = lines.split('\n');
+            lines
+                .flat_map(|line| wrap(&[span(theme, Role::Text, line)], columns, &[], &[]))
+                .collect()
+        };
+        let room = height.saturating_sub(2).max(1);
+        self.size = (all.len(), room);
+        self.scroll = self.scroll.min(all.len().saturating_sub(room));
+        let end = (self.scroll + room).min(all.len());
+        let mut rows = vec![row(theme, Role::Strong, title)];
+        let total = all.len();
+        rows.extend(all.into_iter().skip(self.scroll).take(room));
+        rows.resize(room + 1, Line::default());
+        let others = if self.pages.len() > 1 { " · ←→ others" } else { "" };
+        let hint = format!(
+            "rows {}–{end} of {total} · ↑↓ PgUp PgDn Home End{others} · q closes",
+            self.scroll + 1
+        );
+        rows.push(Line::from(vec![Span::styled(clipped(&hint, columns), theme.style(Role::Dim))]));
+        rows
+    }
+}

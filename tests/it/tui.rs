@@ -1,0 +1,444 @@
+//! The terminal UI in a real terminal (tmux), from the keyboard.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use crate::model_server::{
+    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+};
+use crate::posse::Machine;
+
+/// After this a screen counts as stuck.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// No key is an answer before a question stood there for so long, and the keyboard was silent.
+const SILENCE: Duration = Duration::from_millis(450);
+
+/// A terminal with the program in it. It ends with the test.
+struct Tmux {
+    socket: PathBuf,
+    dir: PathBuf,
+}
+
+impl Tmux {
+    /// A terminal of 100 columns and 30 rows.
+    fn open(machine: &Machine, args: &[&str]) -> Tmux {
+        Tmux::with(machine, args, "TERM=tmux-256color TMUX=1")
+    }
+
+    fn with(machine: &Machine, args: &[&str], variables: &str) -> Tmux {
+        let dir = machine.path("tmp");
+        let program = machine.command(args);
+        let own: Vec<String> = program
+            .get_envs()
+            .filter_map(|(name, value)| Some(format!("{}='{}'", name.to_str()?, value?.to_str()?)))
+            .collect();
+        let line = [&[env!("CARGO_BIN_EXE_posse")], args].concat().join(" ");
+        // The shell stays, so that what is left of the terminal can be looked at.
+        let script = format!(
+            "cd '{work}'\nstty -a > '{dir}/before'\nenv -i {own} {variables} sh -c 'echo $$ > \"{dir}/pid\"; \
+             exec {line}' 2> '{dir}/stderr'\necho \"ended with $?\"\nstty -a > '{dir}/after'\n\
+             echo over\ncat\n",
+            work = machine.path("work").display(),
+            dir = dir.display(),
+            own = own.join(" "),
+        );
+        fs::write(dir.join("script"), script).unwrap();
+        let tmux = Tmux { socket: dir.join("tmux"), dir };
+        let script = format!("sh '{}'", tmux.dir.join("script").display());
+        tmux.run(&["new-session", "-d", "-s", "t", "-x", "100", "-y", "30", &script]);
+        tmux
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new("tmux");
+        command.arg("-f").arg("/dev/null").arg("-S").arg(&self.socket).args(args);
+        command.env_remove("TMUX").env("LC_ALL", "C.UTF-8");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    /// Everything that is on the screen.
+    fn screen(&self) -> String {
+        let output = self.run(&["capture-pane", "-p", "-t", "t"]);
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// The same with what has scrolled away.
+    fn all(&self) -> String {
+        let output = self.run(&["capture-pane", "-p", "-J", "-S", "-", "-t", "t"]);
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// Returns the screen as soon as `what` is on it.
+    #[track_caller]
+    fn wait_for(&self, what: &str) -> String {
+        self.wait_until(what, |screen| screen.contains(what))
+    }
+
+    #[track_caller]
+    fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
+        let started = Instant::now();
+        loop {
+            let screen = self.screen();
+            if is_there(&screen) {
+                return screen;
+            }
+            assert!(started.elapsed() < STUCK, "{what} did not come:\n{screen}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn types(&self, text: &str) {
+        self.run(&["send-keys", "-t", "t", "-l", text]);
+    }
+
+    fn presses(&self, key: &str) {
+        self.run(&["send-keys", "-t", "t", key]);
+    }
+
+    /// Says this, as soon as the prompt is there.
+    fn says(&self, text: &str) {
+        self.wait_for("❯");
+        self.types(text);
+        self.wait_for(text.lines().last().unwrap());
+        self.presses("Enter");
+    }
+
+    fn pid(&self) -> Pid {
+        let text = fs::read_to_string(self.dir.join("pid")).unwrap();
+        Pid::from_raw(text.trim().parse().unwrap())
+    }
+
+    /// Fails unless the program ended with `code` and the terminal is as it was.
+    #[track_caller]
+    fn assert_ended(&self, code: i32) {
+        let screen = self.wait_for("\nover");
+        assert!(screen.contains(&format!("ended with {code}")), "{screen}");
+        let read = |name| fs::read_to_string(self.dir.join(name)).unwrap();
+        assert_eq!(read("before"), read("after"));
+        let shown =
+            self.run(&["display-message", "-p", "-t", "t", "#{cursor_flag} #{alternate_on}"]);
+        assert_eq!(String::from_utf8_lossy(&shown.stdout).trim(), "1 0", "cursor and screen");
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        // It is our own server, on a socket of its own; it may be gone already.
+        Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").output().ok();
+    }
+}
+
+#[test]
+fn answers_a_task_and_leaves_the_terminal_as_it_was() {
+    let server = ModelServer::start(vec![says("## Title\n\nIt is **done**.\n\n- one\n- two")]);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    let raw = machine.path("tmp/raw");
+    tmux.run(&["pipe-pane", "-t", "t", &format!("cat > '{}'", raw.display())]);
+    tmux.says("do it");
+    let screen = tmux.wait_for("(done: 1 reply");
+    for line in ["❯ do it", "Title", "It is done.", "• one", "scripted-1 via local"] {
+        assert!(screen.contains(line), "{line}:\n{screen}");
+    }
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+    // What was said stays in the terminal, and the prompt does not.
+    let all = tmux.all();
+    assert!(all.contains("It is done.") && !all.contains("scripted-1 via local"), "{all}");
+    let bytes = fs::read(raw).unwrap();
+    for clear in [&b"\x1b[2J"[..], b"\x1b[3J", b"\x1bc", b"\x1b[1J", b"\x1b[6n", b"\x1b[c"] {
+        let found = bytes.windows(clear.len()).any(|window| window == clear);
+        assert!(!found, "{} was sent", String::from_utf8_lossy(clear).escape_debug());
+    }
+    machine.verify();
+}
+
+#[test]
+fn a_question_is_answered_with_one_key_and_only_after_a_silence() {
+    let script = vec![
+        runs("mkdir made; touch made/yes"),
+        runs("touch made/no"),
+        says("Both were asked about."),
+    ];
+    let server = ModelServer::start(script);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.says("make them");
+    let screen = tmux.wait_for("[n] no");
+    assert!(screen.contains("│ mkdir made; touch made/yes"), "{screen}");
+    thread::sleep(SILENCE);
+    tmux.presses("y");
+    let screen = tmux.wait_for("│ touch made/no");
+    assert!(screen.contains("• run mkdir made"), "{screen}");
+    thread::sleep(SILENCE);
+    tmux.presses("n");
+    tmux.wait_for("Both were asked about.");
+    assert!(machine.work("made/yes").exists());
+    assert!(!machine.work("made/no").exists());
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+}
+
+#[test]
+fn escape_stops_what_runs_and_the_conversation_goes_on() {
+    let held = stream_bytes(text_event("This takes a").as_bytes());
+    let server = ModelServer::start(vec![Answer::Hold(held), says("Here I am again.")]);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.says("take your time");
+    tmux.wait_for("This takes a");
+    tmux.presses("Escape");
+    tmux.wait_for("(stopped");
+    tmux.says("still there?");
+    tmux.wait_for("Here I am again.");
+    tmux.types("/exit");
+    tmux.presses("Enter");
+    tmux.assert_ended(0);
+}
+
+#[test]
+fn ctrl_c_twice_leaves_whatever_runs() {
+    let held = stream_bytes(text_event("This takes a").as_bytes());
+    let server = ModelServer::start(vec![Answer::Hold(held)]);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.says("take your time");
+    tmux.wait_for("This takes a");
+    tmux.run(&["send-keys", "-t", "t", "C-c", "C-c"]);
+    tmux.assert_ended(130);
+}
+
+#[test]
+fn a_paste_is_one_text_and_is_not_sent_by_its_lines() {
+    let server = ModelServer::start(vec![says("Read.")]);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.wait_for("❯");
+    let text: String = (0..40).map(|nth| format!("line {nth}\n")).collect();
+    fs::write(machine.path("tmp/paste"), &text).unwrap();
+    let file = machine.path("tmp/paste");
+    tmux.run(&["load-buffer", file.to_str().unwrap()]);
+    tmux.run(&["paste-buffer", "-p", "-t", "t"]);
+    tmux.wait_for("[paste 1: 40 lines]");
+    assert!(server.requests().is_empty());
+    tmux.types(" end");
+    tmux.presses("Enter");
+    tmux.wait_for("(done: 1 reply");
+    let request = server.requests().pop().unwrap();
+    let said = text_of(&request["messages"].as_array().unwrap().last().unwrap()["content"]);
+    assert_eq!(said, format!("{text} end"));
+}
+
+#[test]
+fn follows_the_window_without_losing_or_repeating_what_was_said() {
+    let long = "word ".repeat(60);
+    let server = ModelServer::start(vec![says(&format!("first\n\n{long}\n\nlast"))]);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.says("say much");
+    tmux.wait_for("(done: 1 reply");
+    for (columns, rows) in [("60", "20"), ("120", "40"), ("40", "12"), ("100", "30")] {
+        tmux.run(&["resize-window", "-t", "t", "-x", columns, "-y", rows]);
+        let wide = columns.parse::<usize>().unwrap();
+        let rule = "─".repeat(wide);
+        // Exactly one prompt, as wide as the window.
+        tmux.wait_until(&format!("a prompt at {columns} columns"), |screen| {
+            screen.lines().filter(|line| *line == rule).count() == 1
+                && screen.matches('❯').count() <= 2
+                && screen.contains("❯ a task")
+        });
+    }
+    let all = tmux.all();
+    for once in ["say much", "first", "last", "(done: 1 reply"] {
+        assert_eq!(all.matches(once).count(), 1, "{once}:\n{all}");
+    }
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+}
+
+#[test]
+fn what_is_typed_during_the_work_is_said_at_the_next_step() {
+    let gate = "while [ ! -e gate ]; do sleep 0.05; done";
+    let server = ModelServer::start(vec![runs(gate), says("Seen.")]);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.says("begin");
+    tmux.wait_for("[n] no");
+    thread::sleep(SILENCE);
+    tmux.presses("y");
+    tmux.wait_for("Enter says it at the next step");
+    tmux.types("and mind the gap");
+    tmux.presses("Enter");
+    tmux.wait_for("⤷ at the next step: and mind the gap");
+    machine.write("gate", "");
+    let screen = tmux.wait_for("Seen.");
+    assert!(screen.contains("❯ and mind the gap"), "{screen}");
+    let request = server.requests().pop().unwrap();
+    let said = text_of(&request["messages"].as_array().unwrap().last().unwrap()["content"]);
+    assert_eq!(said, "and mind the gap");
+}
+
+#[test]
+fn whole_outputs_are_in_the_viewer() {
+    let server = ModelServer::start(vec![
+        calls(&[("read_file", json!({"path": "long.txt"}))]),
+        says("Read."),
+    ]);
+    let machine = Machine::with(&server);
+    let lines: String = (1..=200).map(|nth| format!("row number {nth}\n")).collect();
+    machine.write("long.txt", lines);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.says("read it");
+    tmux.wait_for("(done: ");
+    let before = tmux.screen();
+    tmux.presses("C-o");
+    tmux.wait_for("q closes");
+    tmux.presses("G");
+    tmux.wait_for("row number 200");
+    tmux.presses("q");
+    tmux.wait_until("the screen from before", |screen| screen == before);
+}
+
+#[test]
+fn names_are_chosen_on_an_empty_prompt() {
+    let server = ModelServer::start(vec![says("As planned.")]);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.wait_for("scripted-1 via local");
+    tmux.presses("a");
+    tmux.wait_for("Enter chooses");
+    tmux.types("plan");
+    tmux.presses("Enter");
+    tmux.wait_for("scripted-1 via local · plan");
+    tmux.says("go");
+    tmux.wait_for("As planned.");
+    tmux.types("a word that begins with an a");
+    tmux.wait_for("❯ a word that begins with an a");
+}
+
+#[test]
+fn commands_say_what_they_know() {
+    let server = ModelServer::start(vec![says("Hello.")]);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.says("hi");
+    tmux.wait_for("(done: ");
+    let looks = [
+        ("/status", "built in"),
+        ("/cost", "money"),
+        ("/context", "/compact makes"),
+        ("/permissions", ""),
+        ("/sandbox", "sandbox"),
+        ("/export notes.md", "written to"),
+        ("/nonsense", "There is no /nonsense"),
+        ("/compact", "nothing to remove"),
+    ];
+    for (command, answer) in looks {
+        tmux.says(command);
+        tmux.wait_for(answer);
+    }
+    assert!(machine.read("notes.md").contains("Hello."));
+    for (command, answer) in
+        [("/config", "defaultProvider"), ("/tools", "read_file"), ("/doctor", "terminal")]
+    {
+        tmux.says(command);
+        tmux.wait_for("q closes");
+        if command != "/doctor" {
+            tmux.wait_for(answer);
+        }
+        tmux.presses("q");
+        tmux.wait_for("❯ a task");
+    }
+    let before = tmux.all();
+    tmux.says("/new");
+    tmux.wait_for("(a new conversation");
+    assert!(tmux.all().contains(before.lines().next().unwrap()), "what was said stays");
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+}
+
+#[test]
+fn without_a_model_there_is_a_screen_all_the_same() {
+    let machine = Machine::new();
+    let tmux = Tmux::open(&machine, &[]);
+    let screen = tmux.wait_for("Ways on");
+    for line in ["There is no model to ask yet.", "posse demo", "What was found here"] {
+        assert!(screen.contains(line), "{line}:\n{screen}");
+    }
+    tmux.says("do it");
+    tmux.wait_for("Nobody is there to answer yet");
+    tmux.wait_for("❯ do it");
+    tmux.presses("C-u");
+    tmux.presses("p");
+    tmux.wait_for("Enter chooses");
+    tmux.presses("Escape");
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+}
+
+#[test]
+fn signals_end_it_and_leave_the_terminal_as_it_was() {
+    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130), (Signal::SIGHUP, 129)] {
+        let held = stream_bytes(text_event("This takes a").as_bytes());
+        let server = ModelServer::start(vec![Answer::Hold(held)]);
+        let machine = Machine::with(&server);
+        let tmux = Tmux::open(&machine, &[]);
+        tmux.says("take your time");
+        tmux.wait_for("This takes a");
+        kill(tmux.pid(), signal).unwrap();
+        tmux.assert_ended(code);
+        machine.verify();
+    }
+}
+
+#[test]
+fn a_terminal_that_vanishes_ends_it() {
+    let held = stream_bytes(text_event("This takes a").as_bytes());
+    let server = ModelServer::start(vec![Answer::Hold(held)]);
+    let machine = Machine::with(&server);
+    let tmux = Tmux::open(&machine, &[]);
+    tmux.says("take your time");
+    tmux.wait_for("This takes a");
+    let pid = tmux.pid();
+    drop(tmux);
+    let started = Instant::now();
+    while kill(pid, None).is_ok() {
+        assert!(started.elapsed() < STUCK, "it goes on without a terminal");
+        thread::sleep(Duration::from_millis(20));
+    }
+    machine.verify();
+}
+
+#[test]
+fn where_nothing_can_be_drawn_it_is_line_mode() {
+    let tables = [
+        ("TERM=dumb", "TERM is dumb"),
+        ("XTERM_VERSION=1", "TERM is not set"),
+        ("TERM=xterm LC_ALL=de_DE.ISO-8859-1", "the locale is not UTF-8"),
+    ];
+    for (variables, why) in tables {
+        let server = ModelServer::start(vec![]);
+        let machine = Machine::with(&server);
+        let tmux = Tmux::with(&machine, &[], variables);
+        let started = Instant::now();
+        let stderr = loop {
+            let stderr = fs::read_to_string(machine.path("tmp/stderr")).unwrap_or_default();
+            if stderr.contains("sandbox") {
+                break stderr;
+            }
+            assert!(started.elapsed() < STUCK, "{stderr}\n{}", tmux.screen());
+            thread::sleep(Duration::from_millis(20));
+        };
+        assert!(stderr.starts_with(&format!("posse plain: {why}\n")), "{stderr}");
+    }
+}
