@@ -149,6 +149,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
     Ok(plain.leave().await)
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 struct Plain<'a> {
     sessions: &'a mut dyn Sessions,
     choice: Choice,

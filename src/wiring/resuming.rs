@@ -129,14 +129,12 @@ impl Resuming {
         let one = |error: Failure| vec![error];
         let Resuming { found, journal, replayed, started, damage, mut notes, .. } = self;
         let id = SessionId::new(found.id.clone());
-        let (kept, branch) = match journal {
-            Some(journal) => (Kept::again(id, journal, found.dir.clone()), None),
-            None => {
-                let kept = Kept::new(setup).map_err(one)?;
-                copy_outputs(&found.dir, kept.dir())
-                    .map_err(|error| one(uncopied(&found, &error)))?;
-                (kept, Some(Branch { session: id, record: replayed.last_record }))
-            }
+        let (kept, branch) = if let Some(journal) = journal {
+            (Kept::again(id, journal, found.dir.clone()), None)
+        } else {
+            let kept = Kept::new(setup).map_err(one)?;
+            copy_outputs(&found.dir, kept.dir()).map_err(|error| one(uncopied(&found, &error)))?;
+            (kept, Some(Branch { session: id, record: replayed.last_record }))
         };
         let (ports, mut settings) = assemble_in(&kept, setup, model)?;
         let info = ports.provider.info();
