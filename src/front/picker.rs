@@ -83,7 +83,7 @@ pub async fn pick(
 async fn pick_by_number(rows: &[Row], signals: &mut Signals) -> io::Result<Picked> {
     let mut text = String::new();
     for (nth, row) in rows.iter().take(ROWS_MAX).enumerate() {
-        text.push_str(&format!("{:>3}  {}\n", nth + 1, line(row)));
+        text.extend([&format!("{:>3}  ", nth + 1), line(row).as_str(), "\n"]);
     }
     text.push_str("which one? number or id, or nothing to leave: ");
     show(&text)?;
@@ -154,7 +154,6 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
             0..0x20 => (None, 1),
             _ => {
                 let width = match first {
-                    0..0x80 => 1,
                     0xc0..0xe0 => 2,
                     0xe0..0xf0 => 3,
                     0xf0..0xf8 => 4,
@@ -225,11 +224,11 @@ impl<'a> List<'a> {
 
     fn render(&self) -> Vec<String> {
         let mut lines =
-            vec![self.cut(format!("Which session goes on? {}", printable(&self.filter)))];
+            vec![self.cut(&format!("Which session goes on? {}", printable(&self.filter)))];
         let first = self.at.saturating_sub(self.room - 1);
         for (nth, row) in self.left.iter().enumerate().skip(first).take(self.room) {
             let mark = if nth == self.at { ">" } else { " " };
-            lines.push(self.cut(format!("{mark} {}", line(&self.rows[*row]))));
+            lines.push(self.cut(&format!("{mark} {}", line(&self.rows[*row]))));
         }
         if self.left.is_empty() {
             lines.push("  none has these words".to_owned());
@@ -239,11 +238,11 @@ impl<'a> List<'a> {
             self.left.len(),
             self.rows.len()
         );
-        lines.push(self.cut(keys));
+        lines.push(self.cut(&keys));
         lines
     }
 
-    fn cut(&self, text: String) -> String {
+    fn cut(&self, text: &str) -> String {
         // The last column stays free: some terminals wrap there.
         text.chars().take(self.columns - 1).collect()
     }
@@ -252,7 +251,9 @@ impl<'a> List<'a> {
 /// A session in one line.
 fn line(row: &Row) -> String {
     let Row { id, age, state, spent, prompt } = row;
-    printable(&format!("{id}  {age:<12} {state:<12} {spent:<16} {prompt}"))
+    let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
+    let spent = if spent.is_empty() { String::new() } else { format!("  ({spent})") };
+    printable(&format!("{id}  {age:<11} {state:<12} {prompt}{spent}"))
 }
 
 /// What stands on the screen, to draw over it.

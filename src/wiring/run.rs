@@ -1,5 +1,6 @@
 //! `posse run`: from arguments and settings to a session, and through it to an exit code.
 
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,27 +99,14 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     if let Some(file) = &args.record {
         model = recorded(model, file, &cwd, settings, environment).map_err(one)?;
     }
-    let driven = args.input_format == InputFormat::StreamJson;
-    if driven && args.output_format != OutputFormat::StreamJson {
-        let what = "--input-format stream-json needs --output-format stream-json";
-        let why = "questions and errors are events, and their answers need their ids";
-        return Err(one(Failure::new("CLI004", Exit::Usage, what)
-            .because(why)
-            .fix("pass both, or neither")));
-    }
+    let driven = is_driven(args).map_err(one)?;
     if !args.images.is_empty()
         && let Some(failure) = provider::blindness(settings, &model.info())
     {
         return Err(one(failure));
     }
     let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
-    if let Some(resuming) = &resuming
-        && prompt.is_none()
-        && !driven
-        && !resuming.is_unfinished()
-    {
-        return Err(one(resuming.nothing_to_do()));
-    }
+    let task = task(prompt, resuming.as_ref(), driven).map_err(one)?;
     let is_there = driven || (headless::can_ask() && !args.unattended);
     let asking = match (args.yes, is_there) {
         (true, _) => Asking::Yes,
@@ -135,7 +123,6 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         dry_run: args.dry_run,
         keep: !args.no_transcript,
     };
-    let goes_on = resuming.as_ref().is_some_and(Resuming::is_unfinished);
     let mut assembled = match resuming {
         Some(resuming) => resuming.assemble(&setup, model)?,
         None => assemble(&setup, model)?,
@@ -143,10 +130,6 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     assembled.settings.noted = authority::ignored(&loaded);
     introduce(&assembled, args, &loaded);
     let manner = manner(args, &assembled, &loaded, environment);
-    let task = match prompt {
-        Some(prompt) => Some(Task::Prompt(prompt)),
-        None => goes_on.then_some(Task::GoOn),
-    };
     let ended = match task {
         task if driven => {
             hold(assembled, async |session| headless::drive(session, task, manner).await)
@@ -156,6 +139,33 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         None => Ok(Exit::Usage),
     };
     ended.map_err(one)
+}
+
+/// Whether another program drives the session.
+fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
+    let driven = args.input_format == InputFormat::StreamJson;
+    if driven && args.output_format != OutputFormat::StreamJson {
+        let what = "--input-format stream-json needs --output-format stream-json";
+        let why = "questions and errors are events, and their answers need their ids";
+        return Err(Failure::new("CLI004", Exit::Usage, what)
+            .because(why)
+            .fix("pass both, or neither"));
+    }
+    Ok(driven)
+}
+
+/// What is to be done first. Only one that is driven may begin without anything to do.
+fn task(
+    prompt: Option<Prompt>,
+    resuming: Option<&Resuming>,
+    driven: bool,
+) -> Result<Option<Task>, Failure> {
+    match (prompt, resuming) {
+        (Some(prompt), _) => Ok(Some(Task::Prompt(prompt))),
+        (None, Some(resuming)) if resuming.is_unfinished() => Ok(Some(Task::GoOn)),
+        (None, Some(resuming)) if !driven => Err(resuming.nothing_to_do()),
+        (None, _) => Ok(None),
+    }
 }
 
 /// Runs an assembled session to its end.
@@ -309,8 +319,12 @@ fn system_prompt(
     let lasting = EnvironmentBlock { date: String::new(), git_branch: None, ..block };
     let lasting = agents::system_prompt(agent, &lasting, &instructions);
     let digest = Sha256::digest(lasting.as_bytes());
-    let digest = digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    (whole, digest)
+    let mut hex = String::with_capacity(2 * DIGEST_BYTES);
+    for byte in digest.iter().take(DIGEST_BYTES) {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    (whole, hex)
 }
 
 impl Kept {

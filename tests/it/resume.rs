@@ -307,9 +307,9 @@ fn a_person_chooses_from_a_list() {
     two_sessions(&machine);
     let mut terminal = Terminal::run(&machine, &["resume"], "xterm");
     terminal.see("Which session goes on?");
-    let list = terminal.see("up/down");
-    let (newest, oldest) = (list.find("fix the test"), list.find("write the docs"));
-    assert!(newest.is_some() && newest < oldest, "{list}");
+    let shown = terminal.see("up/down");
+    let (newest, oldest) = (shown.find("fix the test"), shown.find("write the docs"));
+    assert!(newest.is_some() && newest < oldest, "{shown}");
     // What broke off goes on by itself.
     terminal.press("TEST\r");
     terminal.see("you: fix the test");

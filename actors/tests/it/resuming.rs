@@ -395,7 +395,7 @@ async fn branches_off_without_touching_what_was() {
     let records = bench.journal.records();
     match &records[0].event {
         Event::SessionStarted { forked_from, .. } => {
-            assert_eq!(forked_from.as_ref(), Some(&branch))
+            assert_eq!(forked_from.as_ref(), Some(&branch));
         }
         other => panic!("{other:?}"),
     }

@@ -150,8 +150,8 @@ impl Story {
                 self.note(ts, false, "branched", text);
             }
             Event::SessionResumed { records, changed, .. } => {
-                let changed: String = changed.iter().map(|what| format!("; {what}")).collect();
-                self.note(ts, false, "resumed", format!("after {records} records{changed}"));
+                let text = std::iter::once(format!("after {records} records")).chain(changed);
+                self.note(ts, false, "resumed", text.collect::<Vec<_>>().join("; "));
             }
             Event::SessionParked { cause, .. } => self.note(ts, true, "parked", cause),
             Event::SessionEnded { reason, exit_code, .. } => self.ended = Some((reason, exit_code)),
