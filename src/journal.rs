@@ -23,6 +23,7 @@ mod writer;
 
 pub use memory::MemoryJournal;
 pub use read::{replayed, whole_session};
+pub use standing::{has_begun, last_change};
 pub use state::{StateDir, new_session_id};
 pub use store::FileJournal;
 pub use summary::{SessionState, SessionSummary};

@@ -62,7 +62,7 @@ enum Msg {
     Warn(String),
     InvocationEnded(InvocationId, Result<Outcome, Lost>),
     /// What the journal says about an invocation that crashed.
-    Reread(InvocationId, Result<Result<Replayed, JournalError>, JoinError>),
+    Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
     End(SessionEnding, Report<()>),
     /// The last record is written.
     Closed,
@@ -240,7 +240,7 @@ impl Actor for RootSession {
             Msg::Compact(reply) => answer(reply, self.compact(state)),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, outcome) => self.invocation_ended(&me, &id, outcome, state),
-            Msg::Reread(id, replayed) => self.reread(&me, &id, replayed, state).await?,
+            Msg::Reread(id, replayed) => self.reread(&me, &id, *replayed, state).await?,
             Msg::End(ending, done) => self.end(&me, ending, done, state),
             Msg::Closed => self.closed(&me, state).await,
         }

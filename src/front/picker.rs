@@ -252,7 +252,9 @@ impl<'a> List<'a> {
 /// A session in one line.
 fn line(row: &Row) -> String {
     let Row { id, age, state, spent, prompt } = row;
-    printable(&format!("{id}  {age:<12} {state:<12} {spent:<16} {prompt}"))
+    let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
+    let spent = if spent.is_empty() { String::new() } else { format!("  ({spent})") };
+    printable(&format!("{id}  {age:<11} {state:<12} {prompt}{spent}"))
 }
 
 /// What stands on the screen, to draw over it.

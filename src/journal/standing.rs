@@ -1,12 +1,25 @@
 //! How a session stands, in one line for a person: what it waits for, and what is not known of it.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use jiff::tz::TimeZone;
 use posse_actors::record::Replayed;
 
 use crate::journal::lock;
+use crate::journal::segments::{ACTIVE, closed_name};
 use crate::journal::transcript::{counted, local};
+
+/// When the journal in `dir` was last written to, as far as the file system says.
+pub fn last_change(dir: &Path) -> Option<SystemTime> {
+    dir.join(ACTIVE).metadata().and_then(|about| about.modified()).ok()
+}
+
+/// Whether the journal in `dir` has anything in it.
+pub fn has_begun(dir: &Path) -> bool {
+    let has_bytes = dir.join(ACTIVE).metadata().is_ok_and(|about| about.len() > 0);
+    has_bytes || dir.join(closed_name(1)).exists()
+}
 
 /// How the session in `dir` stands, whose records say `replayed`.
 pub(crate) fn standing(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {

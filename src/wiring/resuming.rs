@@ -4,7 +4,10 @@
 //! Agent, provider and model come from the record unless a flag says otherwise. What may be done
 //! never does: permissions, sandbox and trust are those of now.
 
-use std::io::{self, IsTerminal, Write};
+mod choosing;
+mod later;
+
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,21 +18,18 @@ use posse_actors::record::{Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
 use serde_json::{Value, json};
 
-use crate::cli::{self, Resume, RunArgs, Which};
-use crate::config::{Dirs, Environment, Loaded};
+use crate::cli::{self, RunArgs};
+use crate::config::{Dirs, Environment};
 use crate::failure::{Exit, Failure, printable};
-use crate::front::again::Again;
-use crate::front::picker::{self, Picked, Row};
-use crate::journal::commands;
-use crate::journal::state::{Found, Within};
-use crate::journal::{self, FileJournal, SessionState, SessionSummary, StateDir};
+use crate::journal::state::Found;
+use crate::journal::{self, FileJournal, StateDir};
 use crate::project;
-use crate::provider::presets;
 use crate::wiring::run::{Assembled, Kept, Setup, assemble_in, runtime};
-use crate::wiring::world::now_ms;
 
-/// Sessions that an error offers.
-const OFFERED_MAX: usize = 5;
+pub(crate) use later::again;
+
+use choosing::{find, is_there};
+
 /// Characters of what was said last.
 const WORDS_MAX: usize = 300;
 
@@ -196,140 +196,6 @@ impl Resuming {
 pub(crate) fn is_conversation(args: &RunArgs) -> bool {
     let wanted = args.resume.as_ref().is_some_and(|resume| !resume.headless);
     wanted && is_there()
-}
-
-fn is_there() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
-/// How the session can go on later.
-pub(crate) fn again(
-    assembled: &Assembled,
-    args: &RunArgs,
-    loaded: &Loaded,
-    environment: &Environment,
-) -> Again {
-    let mut flags = Vec::new();
-    let mut switch = |on: bool, flag: &str| flags.extend(on.then(|| flag.to_owned()));
-    switch(args.yes, "--yes");
-    switch(args.place.trust_project, "--trust-project");
-    switch(args.sandbox_required == Some(true), "--sandbox-required");
-    let mut value = |flag: &str, value: Option<String>| {
-        flags.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
-    };
-    value("--sandbox", args.sandbox.clone());
-    value("--network", args.network.clone());
-    value("--config", args.place.config.as_ref().map(|file| absolute(file)));
-    for dir in &args.add_dirs {
-        value("--add-dir", Some(absolute(dir)));
-    }
-    let profile = assembled.ports.provider.info().profile;
-    let configured = loaded.settings.providers.get(&profile);
-    let key = configured.and_then(|configured| configured.api_key_env.clone());
-    let preset = presets::preset(&profile).and_then(|preset| preset.key_variable);
-    let needed = ["POSSE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"].map(str::to_owned);
-    let needed = needed.into_iter().chain(key.or_else(|| preset.map(str::to_owned)));
-    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("posse"));
-    Again {
-        session: assembled.settings.session_id.to_string(),
-        program: program.display().to_string(),
-        cwd: assembled.settings.cwd.clone(),
-        flags,
-        variables: needed.filter(|name| environment.get(name).is_some()).collect(),
-        path: environment.get("PATH").unwrap_or_default().to_owned(),
-    }
-}
-
-fn absolute(path: &Path) -> String {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
-}
-
-/// Lets somebody at the terminal choose one of `sessions`.
-fn pick(sessions: &[SessionSummary], environment: &Environment) -> Result<usize, Failure> {
-    let now = now_ms();
-    let row = |session: &SessionSummary| Row {
-        id: session.id.clone(),
-        age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
-        state: commands::state_text(&session.state),
-        spent: spent(session),
-        prompt: session.prompt.clone().unwrap_or_default(),
-    };
-    let rows: Vec<Row> = sessions.iter().map(row).collect();
-    let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
-    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
-    // Some terminals do not know how large they are.
-    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
-    let size = size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
-    let picked = runtime()?.block_on(picker::pick(&rows, dumb, size));
-    let left = |exit: Exit| Failure::new("CLI012", exit, "no session was chosen");
-    match picked {
-        Ok(Picked::Row(nth)) => Ok(nth),
-        Ok(Picked::Nothing) => Err(left(Exit::Usage)),
-        Ok(Picked::Signal(exit)) => Err(left(exit)),
-        Err(error) => Err(left(Exit::Usage).because(error.to_string())),
-    }
-}
-
-/// What it took, in a few characters.
-fn spent(session: &SessionSummary) -> String {
-    let turns = session.turns.map(|turns| format!("{turns} turns"));
-    let cost = session.cost_usd.map(|cost| format!("${cost:.2}"));
-    turns.into_iter().chain(cost).collect::<Vec<_>>().join(" ")
-}
-
-/// The session that `resume` means, seen from `cwd`.
-fn find(
-    resume: &Resume,
-    state: &StateDir,
-    cwd: &Path,
-    environment: &Environment,
-) -> Result<Found, Failure> {
-    match &resume.which {
-        Which::Id(id) => state.find(Within::Everywhere, id),
-        Which::Last => {
-            let sessions = of_project(state, cwd)?;
-            let newest = sessions.into_iter().next().ok_or_else(none_here)?;
-            state.find(Within::Everywhere, &newest.id)
-        }
-        Which::Unsaid => {
-            let sessions = of_project(state, cwd)?;
-            if sessions.is_empty() {
-                return Err(none_here());
-            }
-            if is_there() {
-                let nth = pick(&sessions, environment)?;
-                return state.find(Within::Everywhere, &sessions[nth].id);
-            }
-            let ids: Vec<String> =
-                sessions.iter().take(OFFERED_MAX).map(|s| format!("`{}`", s.id)).collect();
-            let what = "which session should go on?";
-            Err(Failure::new("CLI012", Exit::Usage, what)
-                .because("without a terminal nobody can choose one")
-                .fix(format!("give one of {}, or --last for the newest", ids.join(", "))))
-        }
-    }
-}
-
-fn none_here() -> Failure {
-    Failure::new("SES014", Exit::Session, "there is no session of this directory or its project")
-        .fix("`posse sessions list --all` shows every session")
-}
-
-/// Sessions with records of the directory, or, if it has none, of its project; newest first.
-pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
-    let has_records = |summary: &SessionSummary| summary.state != SessionState::Empty;
-    let mut here = state.summaries(Within::Project(cwd))?;
-    here.retain(has_records);
-    if !here.is_empty() {
-        return Ok(here);
-    }
-    let root = project::root_of(cwd);
-    let mut all = state.summaries(Within::Everywhere)?;
-    all.retain(|summary| {
-        let within = |cwd: &String| project::root_of(Path::new(cwd)) == root;
-        has_records(summary) && summary.cwd.as_ref().is_some_and(within)
-    });
-    Ok(all)
 }
 
 /// Takes the lock of the session, or says who has it.

@@ -28,6 +28,9 @@ pub(super) struct Running {
     lost: bool,
 }
 
+/// Calls with their results, as far as they have one; and open questions.
+type TakenUp = (Vec<(Wanted, Option<ToolOutput>)>, HashMap<CallId, QuestionId>);
+
 /// What an earlier incarnation left of the calls of its last reply: what the loop is to do about
 /// them, and the questions that are open about them.
 pub(super) fn take_up(
@@ -35,7 +38,7 @@ pub(super) fn take_up(
     tools: &[ToolSpec],
     transcript: &Transcript,
     origin: &Arc<Origin>,
-) -> (Vec<(Wanted, Option<ToolOutput>)>, HashMap<CallId, QuestionId>) {
+) -> TakenUp {
     let mut asked = HashMap::new();
     let mut calls = Vec::with_capacity(pending.len());
     for Pending { call, output, requested, question } in pending {

@@ -71,17 +71,16 @@ impl RootSession {
         let replayed = &resumption.replayed;
         state.history.clone_from(&replayed.messages);
         state.queued = replayed.queued.iter().map(queued).collect();
-        match &resumption.branch {
-            Some(branch) => self.branch_off(branch, state),
-            None => {
-                let records = replayed.last_record;
-                let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
-                let event = Event::SessionResumed { records, with, changed };
-                self.transcript.note(None, event);
-                state.total = replayed.usage;
-                state.turns = replayed.turns;
-                state.unfinished = self.take_up(replayed);
-            }
+        if let Some(branch) = &resumption.branch {
+            self.branch_off(branch, state);
+        } else {
+            let records = replayed.last_record;
+            let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
+            let event = Event::SessionResumed { records, with, changed };
+            self.transcript.note(None, event);
+            state.total = replayed.usage;
+            state.turns = replayed.turns;
+            state.unfinished = self.take_up(replayed);
         }
         if let Some(message) = resumption.damage.clone() {
             self.transcript.note(None, Event::Warning { message });

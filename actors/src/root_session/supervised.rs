@@ -202,7 +202,8 @@ impl RootSession {
             read_back(&*store, &id).await
         };
         let id = main.origin.invocation_id.clone();
-        main.rereading = Some(beside(me, reread, move |replayed| Msg::Reread(id, replayed)));
+        main.rereading =
+            Some(beside(me, reread, move |replayed| Msg::Reread(id, Box::new(replayed))));
     }
 
     pub(super) async fn reread(

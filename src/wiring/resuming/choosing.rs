@@ -1,0 +1,123 @@
+//! Which stored session is meant: by its id, the newest, or the one that somebody chooses.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use crate::cli::{Resume, Which};
+use crate::config::Environment;
+use crate::failure::{Exit, Failure};
+use crate::front::picker::{self, Picked, Row};
+use crate::journal::commands;
+use crate::journal::state::{Found, Within};
+use crate::journal::{self, SessionState, SessionSummary, StateDir};
+use crate::project;
+use crate::wiring::run::runtime;
+use crate::wiring::world::now_ms;
+
+/// Sessions that an error offers.
+const OFFERED_MAX: usize = 5;
+
+/// The session that `resume` means, seen from `cwd`.
+pub(super) fn find(
+    resume: &Resume,
+    state: &StateDir,
+    cwd: &Path,
+    environment: &Environment,
+) -> Result<Found, Failure> {
+    match &resume.which {
+        Which::Id(id) => state.find(Within::Everywhere, id),
+        Which::Last => newest(state, cwd),
+        Which::Unsaid => {
+            let sessions = of_project(state, cwd)?;
+            if sessions.is_empty() {
+                return Err(none_here());
+            }
+            if is_there() {
+                let nth = pick(&sessions, environment)?;
+                return state.find(Within::Everywhere, &sessions[nth].id);
+            }
+            let ids: Vec<String> =
+                sessions.iter().take(OFFERED_MAX).map(|s| format!("`{}`", s.id)).collect();
+            let what = "which session should go on?";
+            Err(Failure::new("CLI012", Exit::Usage, what)
+                .because("without a terminal nobody can choose one")
+                .fix(format!("give one of {}, or --last for the newest", ids.join(", "))))
+        }
+    }
+}
+
+/// The session of the project that was worked on last.
+fn newest(state: &StateDir, cwd: &Path) -> Result<Found, Failure> {
+    let mut here = state.sessions(Within::Project(cwd))?;
+    here.sort_by_key(|found| std::cmp::Reverse(journal::last_change(&found.dir)));
+    // One that broke off before its first record has nothing to go on with.
+    let begun = here.into_iter().find(|found| journal::has_begun(&found.dir));
+    if let Some(found) = begun {
+        return Ok(found);
+    }
+    let newest = of_project(state, cwd)?.into_iter().next().ok_or_else(none_here)?;
+    state.find(Within::Everywhere, &newest.id)
+}
+
+fn none_here() -> Failure {
+    Failure::new("SES014", Exit::Session, "there is no session of this directory or its project")
+        .fix("`posse sessions list --all` shows every session")
+}
+
+/// Sessions with records of the directory, or, if it has none, of its project; those that were
+/// worked on last come first.
+fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
+    let has_records = |summary: &SessionSummary| summary.state != SessionState::Empty;
+    let mut here = state.summaries(Within::Project(cwd))?;
+    here.retain(has_records);
+    here.sort_by_key(|summary| std::cmp::Reverse(summary.last_ms));
+    if !here.is_empty() {
+        return Ok(here);
+    }
+    let root = project::root_of(cwd);
+    let mut all = state.summaries(Within::Everywhere)?;
+    all.retain(|summary| {
+        let within = |cwd: &String| project::root_of(Path::new(cwd)) == root;
+        has_records(summary) && summary.cwd.as_ref().is_some_and(within)
+    });
+    all.sort_by_key(|summary| std::cmp::Reverse(summary.last_ms));
+    Ok(all)
+}
+
+/// Lets somebody at the terminal choose one of `sessions`.
+fn pick(sessions: &[SessionSummary], environment: &Environment) -> Result<usize, Failure> {
+    let now = now_ms();
+    let row = |session: &SessionSummary| Row {
+        id: session.id.clone(),
+        age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
+        state: commands::state_text(&session.state),
+        spent: spent(session),
+        prompt: session.prompt.clone().unwrap_or_default(),
+    };
+    let rows: Vec<Row> = sessions.iter().map(row).collect();
+    let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    // Some terminals do not know how large they are.
+    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    let size = size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
+    let picked = runtime()?.block_on(picker::pick(&rows, dumb, size));
+    let left = |exit: Exit| Failure::new("CLI012", exit, "no session was chosen");
+    match picked {
+        Ok(Picked::Row(nth)) => Ok(nth),
+        Ok(Picked::Nothing) => Err(left(Exit::Usage)),
+        Ok(Picked::Signal(exit)) => Err(left(exit)),
+        Err(error) => Err(left(Exit::Usage).because(error.to_string())),
+    }
+}
+
+/// What it took, in a few characters.
+fn spent(session: &SessionSummary) -> String {
+    let turns = session.turns.map(|turns| format!("{turns} turns"));
+    let cost = session.cost_usd.map(|cost| format!("${cost:.2}"));
+    turns.into_iter().chain(cost).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether somebody is there to choose, and to talk.
+pub(super) fn is_there() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
