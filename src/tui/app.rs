@@ -75,6 +75,8 @@ pub(super) struct App {
     pub(super) stopping: bool,
     /// A task is being worked on.
     pub(super) busy: bool,
+    /// Rows that one frame hands to the terminal's own scrollback.
+    pub(super) pace: usize,
     /// What is above a question, so that it does not move.
     frozen: Option<frame::Frozen>,
 }

@@ -7,7 +7,7 @@ use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
 fn tables() -> [(&'static str, String); 4] {
     let letters = |rows: &[(char, &str)]| {
         let rows = rows.iter().map(|(key, what)| format!("| `{key}` | {what} |\n"));
-        format!("| key | does |\n|---|---|\n{}", rows.collect::<String>())
+        format!("| key | does |\n|---|---|\n{}", rows.collect::<Vec<_>>().concat())
     };
     let keys = BINDINGS
         .iter()
@@ -20,11 +20,17 @@ fn tables() -> [(&'static str, String); 4] {
     });
     [
         ("answers", letters(ANSWERS)),
-        ("keys", format!("| name | keys | does |\n|---|---|---|\n{}", keys.collect::<String>())),
+        (
+            "keys",
+            format!("| name | keys | does |\n|---|---|---|\n{}", keys.collect::<Vec<_>>().concat()),
+        ),
         ("shortcuts", letters(SHORTCUTS)),
         (
             "commands",
-            format!("| command | also | does |\n|---|---|---|\n{}", commands.collect::<String>()),
+            format!(
+                "| command | also | does |\n|---|---|---|\n{}",
+                commands.collect::<Vec<_>>().concat()
+            ),
         ),
     ]
 }
@@ -37,7 +43,7 @@ fn written(guide: &str) -> String {
         let at = text.find(&mark).unwrap_or_else(|| panic!("no mark for {name}")) + mark.len();
         let rest =
             text[at..].trim_start_matches('\n').lines().skip_while(|line| line.starts_with('|'));
-        let rest: String = rest.map(|line| format!("{line}\n")).collect();
+        let rest = rest.collect::<Vec<_>>().join("\n") + "\n";
         text = format!("{}\n{table}\n{}", &text[..at], rest.trim_start_matches('\n'));
     }
     text

@@ -420,7 +420,7 @@ mod tests {
             (b"\x1b[97;1:2u", key(Code::Char('a'))),
         ];
         for (bytes, expected) in table {
-            assert_eq!(all(bytes), [expected.clone()], "{bytes:?}");
+            assert_eq!(all(bytes), std::slice::from_ref(expected), "{bytes:?}");
         }
         assert_eq!(all(b"\x1b\x1b"), [key(Code::Esc), key(Code::Esc)]);
     }

@@ -111,7 +111,9 @@ impl Writer {
                 Some((_, code)) => code.push_str(&text),
                 None => self.say(&text, None),
             },
-            Event::Code(text) => self.say(&text, Some(Role::Code)),
+            Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
+                self.say(&text, Some(Role::Code));
+            }
             Event::SoftBreak => self.say(" ", None),
             Event::HardBreak => self.flush(),
             Event::Rule => {
@@ -134,7 +136,6 @@ impl Writer {
                 }
             }
             Event::FootnoteReference(text) => self.say(&format!("[{text}]"), None),
-            Event::InlineMath(text) | Event::DisplayMath(text) => self.say(&text, Some(Role::Code)),
         }
     }
 

@@ -5,6 +5,7 @@
 //! is followed.
 
 mod asking;
+mod errands;
 mod session;
 
 use std::collections::VecDeque;
@@ -19,14 +20,13 @@ use tokio::sync::mpsc;
 use crate::failure::{Exit, Failure};
 use crate::talk::history::History;
 use crate::talk::signals::Signals;
-use crate::talk::{Choice, Selected, Task};
+use crate::talk::{Choice, Task};
 use crate::tui::app::{App, Effect};
-use crate::tui::commands::Command;
 use crate::tui::composer::Composer;
 use crate::tui::painter::Painter;
 use crate::tui::terminal::{self, Terminal};
 use crate::tui::theme::Role;
-use crate::tui::{Options, Report, World};
+use crate::tui::{Options, World};
 
 use session::{Current, Happened, Told};
 
@@ -253,6 +253,8 @@ impl Tui<'_> {
         let now = self.now();
         let (columns, rows) = self.size;
         let shown = self.app.frame(columns, rows, now);
+        // Only what waits is worth a larger frame.
+        self.app.pace = if shown.more { self.terminal.pace(self.app.pace) } else { 0 };
         let mut bytes = Vec::new();
         if shown.apart != self.terminal.apart {
             bytes = self.switch(shown.apart);
@@ -331,18 +333,15 @@ impl Tui<'_> {
     }
 
     fn work(&mut self, task: Task) {
-        match &mut self.current {
-            Some(current) => {
-                self.app.busy = true;
-                current.work(task, &self.tells);
-            }
-            None => {
-                let text = "Nobody is there to answer yet: /provider chooses one, /exit leaves.";
-                self.app.view.note(Role::Warn, text);
-                if let Task::Prompt(prompt) = task {
-                    self.app.composer.set(&text_of(&prompt.content));
-                }
-            }
+        if let Some(current) = &self.current {
+            self.app.busy = true;
+            current.work(task, &self.tells);
+            return;
+        }
+        let text = "Nobody is there to answer yet: /provider chooses one, /exit leaves.";
+        self.app.view.note(Role::Warn, text);
+        if let Task::Prompt(prompt) = task {
+            self.app.composer.set(&text_of(&prompt.content));
         }
     }
 
@@ -395,95 +394,6 @@ impl Tui<'_> {
         asking::conclude(&mut self.app, concluded, self.options.yes);
         self.say_unsaid();
         self.dirty = true;
-    }
-
-    async fn select(&mut self, what: Selected, name: String) {
-        let mut choice = self.choice.clone();
-        let chosen = Some(name.clone());
-        match what {
-            Selected::Agent => choice.agent = chosen,
-            Selected::Model => choice.model = chosen,
-            Selected::Provider => {
-                // A model belongs to its provider.
-                choice.model = None;
-                choice.provider = chosen;
-            }
-        }
-        let goes_on = self.current.is_some();
-        if !self.reopen(choice, goes_on).await {
-            return;
-        }
-        let lines = asking::selection(&self.app);
-        self.app.view.lines(lines);
-        if let Err(failure) = self.world.remember(what, &name) {
-            self.app.view.failures(&[failure]);
-        }
-    }
-
-    /// Goes on in another session: the same conversation, or a new one. If it cannot be put
-    /// together, the one that is there goes on.
-    async fn reopen(&mut self, choice: Choice, goes_on: bool) -> bool {
-        let mut opened = match self.aside(|world| world.open(&choice, goes_on)) {
-            Ok(opened) => opened,
-            Err(failures) => {
-                self.app.view.failures(&failures);
-                return false;
-            }
-        };
-        if let Some(before) = self.current.take() {
-            if goes_on {
-                opened.settings.history = before.session.history().await;
-            }
-            before.end("completed", Exit::Done, PATIENT_END).await;
-        }
-        let started = Current::start(opened).await;
-        self.enter(started);
-        self.choice = choice;
-        self.current.is_some()
-    }
-
-    /// Does something that may print. What it prints stands above our part.
-    fn aside<T>(&mut self, work: impl FnOnce(&mut dyn World) -> T) -> T {
-        let bytes = self.painter.withdraw();
-        // Before anything is printed over it.
-        nix::unistd::write(std::io::stdout(), &bytes).ok();
-        let done = work(self.world);
-        self.dirty = true;
-        done
-    }
-
-    async fn execute(&mut self, command: Command) {
-        match command {
-            Command::New => {
-                if self.reopen(self.choice.clone(), false).await {
-                    self.app.view.begin();
-                    let session = self.app.session.clone();
-                    self.app
-                        .view
-                        .note(Role::Dim, format!("(a new conversation: session {session})"));
-                }
-            }
-            Command::Compact => {
-                if let Some(current) = &self.current {
-                    current.compact(&self.tells);
-                }
-            }
-            other => {
-                if let Some((title, report)) = asking::report(other) {
-                    self.report(title, report);
-                }
-            }
-        }
-    }
-
-    fn report(&mut self, title: &str, report: Report) {
-        let session = self.app.session.clone();
-        let long = matches!(report, Report::Config | Report::Doctor | Report::Tools);
-        match self.aside(|world| world.report(&report, &session)) {
-            Ok(text) if long => self.app.look_at(title, text),
-            Ok(text) => self.app.view.note(Role::Text, text),
-            Err(failures) => self.app.view.failures(&failures),
-        }
     }
 
     async fn suspend(&mut self) {

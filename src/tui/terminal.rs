@@ -5,10 +5,10 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,7 +32,17 @@ const TOGETHER: &[u8] = b"\x1b[?1049l";
 const REST: Duration = Duration::from_millis(30);
 
 /// The same for a paste.
-const PASTE_REST: Duration = Duration::from_millis(1000);
+const PASTE_REST: Duration = Duration::from_secs(1);
+
+/// Rows that are handed to the terminal's own scrollback with one frame. At a megabyte a second
+/// that many take less than a twentieth of it.
+pub(super) const PACE_MIN: usize = 150;
+
+/// The same for a terminal that takes them in no time.
+const PACE_MAX: usize = 2400;
+
+/// What is no time.
+const NO_TIME: Duration = Duration::from_millis(5);
 
 /// Inputs that wait to be followed.
 const INPUTS_WAITING: usize = 256;
@@ -54,6 +64,8 @@ pub(super) struct Terminal {
 struct Writing {
     busy: AtomicBool,
     broken: AtomicBool,
+    /// How long the last write took, in microseconds.
+    took: AtomicU64,
     done: Notify,
 }
 
@@ -67,11 +79,14 @@ impl Terminal {
         let shared = Arc::clone(&state);
         std::thread::Builder::new().name("terminal-write".to_owned()).spawn(move || {
             while let Ok(bytes) = frames.recv() {
+                let begun = Instant::now();
                 let mut out = io::stdout().lock();
                 if out.write_all(&bytes).and_then(|()| out.flush()).is_err() {
                     shared.broken.store(true, Ordering::Release);
                 }
                 drop(out);
+                let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+                shared.took.store(took, Ordering::Release);
                 shared.busy.store(false, Ordering::Release);
                 shared.done.notify_one();
             }
@@ -85,6 +100,13 @@ impl Terminal {
     /// Whether what was written last is out.
     pub(super) fn is_free(&self) -> bool {
         !self.state.busy.load(Ordering::Acquire)
+    }
+
+    /// Rows for the next frame, after so many for the last one.
+    pub(super) fn pace(&self, before: usize) -> usize {
+        let quick = Duration::from_micros(self.state.took.load(Ordering::Acquire)) < NO_TIME;
+        let next = if quick { before.saturating_mul(2) } else { before / 2 };
+        next.clamp(PACE_MIN, PACE_MAX)
     }
 
     /// Whether it is gone.

@@ -78,11 +78,13 @@ impl Stage {
         });
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "it reads better where it is called")]
     pub(crate) fn happens(&mut self, event: Event) {
         let origin = origin("i1", None, "build");
         self.app.follow(&event, Some(&origin), self.now);
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "it reads better where it is called")]
     pub(crate) fn happens_in(&mut self, origin: &Origin, event: Event) {
         self.app.follow(&event, Some(origin), self.now);
     }
@@ -181,17 +183,17 @@ impl Stage {
             assert!(live.area.height <= rows, "{} rows on a screen of {rows}", live.area.height);
             let mut lines: Vec<String> = Vec::new();
             for y in 0..live.area.height {
-                let mut line = String::new();
+                let mut drawn = String::new();
                 let mut x = 0;
                 while x < live.area.width {
                     if shown.frame.cursor == Some((x, y)) {
-                        line.push('▏');
+                        drawn.push('▏');
                     }
                     let symbol = live[(x, y)].symbol();
-                    line.push_str(symbol);
+                    drawn.push_str(symbol);
                     x += u16::try_from(crate::tui::text::width(symbol).max(1)).unwrap();
                 }
-                lines.push(line.trim_end().to_owned());
+                lines.push(drawn.trim_end().to_owned());
             }
             let above = if shown.apart { String::new() } else { self.finished.join("\n") + "\n" };
             let edge = "═".repeat(usize::from(columns));

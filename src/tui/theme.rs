@@ -105,14 +105,14 @@ impl Theme {
                     Role::Text => style,
                     Role::Dim | Role::Remark => style.add_modifier(Modifier::DIM),
                     Role::Accent => style.fg(either(Color::Cyan, Color::Blue)),
-                    Role::User => bold.fg(either(Color::Cyan, Color::Blue)),
+                    Role::User | Role::Heading => bold.fg(either(Color::Cyan, Color::Blue)),
                     Role::Good | Role::Added | Role::Literal => style.fg(Color::Green),
                     Role::Bad | Role::Removed => style.fg(Color::Red),
-                    Role::Warn | Role::Number => style.fg(either(Color::Yellow, Color::Magenta)),
-                    Role::Heading => bold.fg(either(Color::Cyan, Color::Blue)),
+                    Role::Warn | Role::Number | Role::Code => {
+                        style.fg(either(Color::Yellow, Color::Magenta))
+                    }
                     Role::Strong => bold,
                     Role::Emphasis => style.add_modifier(Modifier::ITALIC),
-                    Role::Code => style.fg(either(Color::Yellow, Color::Magenta)),
                     Role::Link => style
                         .fg(either(Color::Cyan, Color::Blue))
                         .add_modifier(Modifier::UNDERLINED),

@@ -152,11 +152,11 @@ impl Block {
 
 /// Whether a blank row stands between two.
 fn apart(before: Kind, after: Kind) -> bool {
-    match (before, after) {
-        (_, Kind::CodeGoesOn) => false,
-        (Kind::Tool, Kind::Tool) | (Kind::Note, Kind::Note) | (Kind::Tool, Kind::Note) => false,
-        _ => true,
-    }
+    let together = matches!(
+        (before, after),
+        (_, Kind::CodeGoesOn) | (Kind::Tool, Kind::Tool | Kind::Note) | (Kind::Note, Kind::Note)
+    );
+    !together
 }
 
 /// What turns, at that time.

@@ -81,7 +81,7 @@ impl Viewer {
             (Code::Home, _) | (_, Some('g')) => self.scroll = 0,
             (Code::End, _) | (_, Some('G')) => self.scroll = last,
             (Code::Left, _) | (_, Some('p')) if self.at > 0 => {
-                (self.at, self.scroll) = (self.at - 1, 0)
+                (self.at, self.scroll) = (self.at - 1, 0);
             }
             (Code::Right, _) | (_, Some('n')) if self.at + 1 < self.pages.len() => {
                 (self.at, self.scroll) = (self.at + 1, 0);

@@ -24,7 +24,7 @@ use crate::failure::{Exit, Failure, printable};
 use crate::journal::state::Found;
 use crate::journal::{self, FileJournal, StateDir};
 use crate::project;
-use crate::wiring::run::{Assembled, Kept, Setup, assemble_in, runtime};
+use crate::wiring::run::{Assembled, Kept, Setup, assemble_in};
 
 pub(crate) use later::again;
 

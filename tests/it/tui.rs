@@ -224,7 +224,7 @@ fn a_paste_is_one_text_and_is_not_sent_by_its_lines() {
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.wait_for("❯");
-    let text: String = (0..40).map(|nth| format!("line {nth}\n")).collect();
+    let text = (0..40).map(|nth| format!("line {nth}\n")).collect::<Vec<_>>().concat();
     fs::write(machine.path("tmp/paste"), &text).unwrap();
     let file = machine.path("tmp/paste");
     tmux.run(&["load-buffer", file.to_str().unwrap()]);
@@ -295,8 +295,8 @@ fn whole_outputs_are_in_the_viewer() {
         says("Read."),
     ]);
     let machine = Machine::with(&server);
-    let lines: String = (1..=200).map(|nth| format!("row number {nth}\n")).collect();
-    machine.write("long.txt", lines);
+    let lines: Vec<String> = (1..=200).map(|nth| format!("row number {nth}\n")).collect();
+    machine.write("long.txt", lines.concat());
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("read it");
     tmux.wait_for("(done: ");

@@ -8,12 +8,9 @@ use ratatui_core::text::Line;
 
 use crate::tui::app::App;
 use crate::tui::painter::Frame;
+use crate::tui::terminal::PACE_MIN;
 use crate::tui::text::{Row, clipped, harmless, row, span};
 use crate::tui::theme::Role;
-
-/// Rows that are handed to the terminal's own scrollback with one frame. At a megabyte a second
-/// that many take less than a twentieth of it.
-const FINISHED_ROWS_MAX: usize = 150;
 
 /// Messages that wait and are shown.
 const QUEUE_SHOWN_MAX: usize = 3;
@@ -52,7 +49,7 @@ impl App {
         let frozen = self.frozen.as_ref().is_some_and(|frozen| frozen.size == (columns, rows));
         let mut finished = Vec::new();
         if !frozen {
-            finished = self.view.take_finished(wide, FINISHED_ROWS_MAX, self.theme, now);
+            finished = self.view.take_finished(wide, self.pace.max(PACE_MIN), self.theme, now);
         }
         let more = !frozen && self.view.has_finished();
         // What led to a question stands above it, whole.
@@ -110,12 +107,8 @@ impl App {
         let cut = rows.len().saturating_sub(room);
         rows.drain(..cut);
         // What is shown above the prompt stands apart from what was before it.
-        if !rows.is_empty() || !extra.is_empty() {
-            if !rows.is_empty() && !extra.is_empty() {
-                rows.push(Line::default());
-            } else if rows.is_empty() {
-                rows.push(Line::default());
-            }
+        if !extra.is_empty() {
+            rows.push(Line::default());
             rows.extend(extra);
         }
         rows

@@ -199,8 +199,8 @@ fn a_list_to_choose_from() {
 #[test]
 fn the_viewer() {
     let build = |stage: &mut Stage| {
-        let lines: String = (1..=50).map(|nth| format!("line {nth}\n")).collect();
-        stage.calls("c1", "run seq 50", &lines, command_ended(0));
+        let lines: Vec<String> = (1..=50).map(|nth| format!("line {nth}")).collect();
+        stage.calls("c1", "run seq 50", &lines.join("\n"), command_ended(0));
         stage.presses(Key::ctrl('o'));
         stage.screen(60, 30);
         stage.presses(Key::plain(Code::PageDown));
@@ -340,8 +340,8 @@ fn the_question_in_front_stays_until_it_is_decided() {
 #[test]
 fn nothing_is_allowed_that_was_not_read_to_its_end() {
     let mut stage = Stage::at_work();
-    let command: String = (0..100).map(|nth| format!("echo {nth}\n")).collect();
-    stage.happens(question("q1", &command));
+    let command: Vec<String> = (0..100).map(|nth| format!("echo {nth}\n")).collect();
+    stage.happens(question("q1", &command.concat()));
     stage.screen(80, 24);
     stage.later(400);
     assert_eq!(stage.types("y"), []);

@@ -14,7 +14,7 @@ const UNDO_BYTES_MAX: usize = 1 << 20;
 /// A text with a cursor between two characters, or at an end.
 #[derive(Debug, Default)]
 pub(super) struct Text {
-    text: String,
+    written: String,
     /// In bytes.
     cursor: usize,
     /// What was removed last as a whole, to be put back.
@@ -26,11 +26,11 @@ pub(super) struct Text {
 
 impl Text {
     pub(super) fn as_str(&self) -> &str {
-        &self.text
+        &self.written
     }
 
     pub(super) fn around(&self) -> (&str, &str) {
-        self.text.split_at(self.cursor)
+        self.written.split_at(self.cursor)
     }
 
     pub(super) fn insert(&mut self, text: &str) {
@@ -38,22 +38,22 @@ impl Text {
         if !goes_on {
             self.keep();
         }
-        self.text.insert_str(self.cursor, text);
+        self.written.insert_str(self.cursor, text);
         self.cursor += text.len();
         self.writing = true;
     }
 
     pub(super) fn set(&mut self, text: &str) {
         self.keep();
-        text.clone_into(&mut self.text);
-        self.cursor = self.text.len();
+        text.clone_into(&mut self.written);
+        self.cursor = self.written.len();
     }
 
     pub(super) fn take(&mut self) -> String {
         self.undo.clear();
         self.cursor = 0;
         self.writing = false;
-        std::mem::take(&mut self.text)
+        std::mem::take(&mut self.written)
     }
 
     /// Makes a backslash before the cursor, at the end of its line, the end of the line.
@@ -64,7 +64,7 @@ impl Text {
         }
         self.keep();
         self.cursor -= 1;
-        self.text.replace_range(self.cursor..=self.cursor, "\n");
+        self.written.replace_range(self.cursor..=self.cursor, "\n");
         self.cursor += 1;
         true
     }
@@ -92,7 +92,7 @@ impl Text {
             Edit::Yank => {
                 let killed = self.killed.clone();
                 self.keep();
-                self.text.insert_str(self.cursor, &killed);
+                self.written.insert_str(self.cursor, &killed);
                 self.cursor += killed.len();
                 return !killed.is_empty();
             }
@@ -108,29 +108,29 @@ impl Text {
         if line.start == 0 {
             return false;
         }
-        let column = width(&self.text[line.start..self.cursor]);
+        let column = width(&self.written[line.start..self.cursor]);
         self.cursor = line.start - 1;
-        self.to_column(column);
+        self.go_to(column);
         true
     }
 
     /// Moves to the line below; `false`: there is none.
     pub(super) fn down(&mut self) -> bool {
         let line = self.line();
-        if line.end == self.text.len() {
+        if line.end == self.written.len() {
             return false;
         }
-        let column = width(&self.text[line.start..self.cursor]);
+        let column = width(&self.written[line.start..self.cursor]);
         self.cursor = line.end + 1;
-        self.to_column(column);
+        self.go_to(column);
         true
     }
 
-    fn to_column(&mut self, column: usize) {
+    fn go_to(&mut self, column: usize) {
         let line = self.line();
         let mut taken = 0;
         self.cursor = line.end;
-        for (at, grapheme) in self.text[line.clone()].grapheme_indices(true) {
+        for (at, grapheme) in self.written[line.clone()].grapheme_indices(true) {
             if taken >= column {
                 self.cursor = line.start + at;
                 break;
@@ -142,30 +142,30 @@ impl Text {
     fn line(&self) -> std::ops::Range<usize> {
         let (before, after) = self.around();
         let start = before.rfind('\n').map_or(0, |at| at + 1);
-        let end = after.find('\n').map_or(self.text.len(), |at| self.cursor + at);
+        let end = after.find('\n').map_or(self.written.len(), |at| self.cursor + at);
         start..end
     }
 
     fn before(&self) -> usize {
-        let mut cursor = GraphemeCursor::new(self.cursor, self.text.len(), true);
-        cursor.prev_boundary(&self.text, 0).ok().flatten().unwrap_or(0)
+        let mut cursor = GraphemeCursor::new(self.cursor, self.written.len(), true);
+        cursor.prev_boundary(&self.written, 0).ok().flatten().unwrap_or(0)
     }
 
     fn after(&self) -> usize {
-        let mut cursor = GraphemeCursor::new(self.cursor, self.text.len(), true);
-        cursor.next_boundary(&self.text, 0).ok().flatten().unwrap_or(self.text.len())
+        let mut cursor = GraphemeCursor::new(self.cursor, self.written.len(), true);
+        cursor.next_boundary(&self.written, 0).ok().flatten().unwrap_or(self.written.len())
     }
 
     fn word_before(&self) -> usize {
-        let before = &self.text[..self.cursor];
+        let before = &self.written[..self.cursor];
         let word = before.trim_end_matches(|c: char| !c.is_alphanumeric());
         word.trim_end_matches(char::is_alphanumeric).len()
     }
 
     fn word_after(&self) -> usize {
-        let after = &self.text[self.cursor..];
+        let after = &self.written[self.cursor..];
         let word = after.trim_start_matches(|c: char| !c.is_alphanumeric());
-        self.text.len() - word.trim_start_matches(char::is_alphanumeric).len()
+        self.written.len() - word.trim_start_matches(char::is_alphanumeric).len()
     }
 
     fn remove(&mut self, from: usize, to: usize, kept: bool) -> bool {
@@ -173,7 +173,7 @@ impl Text {
             return false;
         }
         self.keep();
-        let removed: String = self.text.drain(from..to).collect();
+        let removed: String = self.written.drain(from..to).collect();
         self.cursor = from;
         if kept {
             self.killed = removed;
@@ -183,10 +183,10 @@ impl Text {
 
     fn keep(&mut self) {
         self.writing = false;
-        if self.text.len() > UNDO_BYTES_MAX {
+        if self.written.len() > UNDO_BYTES_MAX {
             return;
         }
-        self.undo.push((self.text.clone(), self.cursor));
+        self.undo.push((self.written.clone(), self.cursor));
         let mut bytes: usize = self.undo.iter().map(|(text, _)| text.len()).sum();
         let mut gone = self.undo.len().saturating_sub(UNDO_MAX);
         for (text, _) in self.undo.iter().skip(gone) {
@@ -201,7 +201,7 @@ impl Text {
 
     fn undo(&mut self) -> bool {
         let Some((text, cursor)) = self.undo.pop() else { return false };
-        (self.text, self.cursor) = (text, cursor);
+        (self.written, self.cursor) = (text, cursor);
         true
     }
 }

@@ -61,7 +61,8 @@ fn switch(event: &Event, is_back: bool) -> String {
     if is_back {
         return format!("! {to} answers again, and is asked instead of {from}");
     }
-    let skipped: String = skipped.iter().map(|why| format!("\n  passed over {why}")).collect();
+    let skipped = skipped.iter().map(|why| format!("\n  passed over {why}"));
+    let skipped = skipped.collect::<Vec<_>>().concat();
     format!("! {to} is asked while {from} is away ({cause}){skipped}")
 }
 

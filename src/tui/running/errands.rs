@@ -1,0 +1,101 @@
+//! Commands that need more than what is shown: another session, or something to be told of the
+//! world.
+
+use crate::failure::Exit;
+use crate::talk::{Choice, Selected};
+use crate::tui::commands::Command;
+use crate::tui::running::session::Current;
+use crate::tui::running::{PATIENT_END, Tui, asking};
+use crate::tui::theme::Role;
+use crate::tui::{Report, World};
+
+impl Tui<'_> {
+    pub(super) async fn select(&mut self, what: Selected, name: String) {
+        let mut choice = self.choice.clone();
+        let chosen = Some(name.clone());
+        match what {
+            Selected::Agent => choice.agent = chosen,
+            Selected::Model => choice.model = chosen,
+            Selected::Provider => {
+                // A model belongs to its provider.
+                choice.model = None;
+                choice.provider = chosen;
+            }
+        }
+        let goes_on = self.current.is_some();
+        if !self.reopen(choice, goes_on).await {
+            return;
+        }
+        let lines = asking::selection(&self.app);
+        self.app.view.lines(lines);
+        if let Err(failure) = self.world.remember(what, &name) {
+            self.app.view.failures(&[failure]);
+        }
+    }
+
+    /// Goes on in another session: the same conversation, or a new one. If it cannot be put
+    /// together, the one that is there goes on.
+    async fn reopen(&mut self, choice: Choice, goes_on: bool) -> bool {
+        let mut opened = match self.aside(|world| world.open(&choice, goes_on)) {
+            Ok(opened) => opened,
+            Err(failures) => {
+                self.app.view.failures(&failures);
+                return false;
+            }
+        };
+        if let Some(before) = self.current.take() {
+            if goes_on {
+                opened.settings.history = before.session.history().await;
+            }
+            before.end("completed", Exit::Done, PATIENT_END).await;
+        }
+        let started = Current::start(opened).await;
+        self.enter(started);
+        self.choice = choice;
+        self.current.is_some()
+    }
+
+    /// Does something that may print. What it prints stands above our part.
+    fn aside<T>(&mut self, work: impl FnOnce(&mut dyn World) -> T) -> T {
+        let bytes = self.painter.withdraw();
+        // Before anything is printed over it.
+        nix::unistd::write(std::io::stdout(), &bytes).ok();
+        let done = work(self.world);
+        self.dirty = true;
+        done
+    }
+
+    pub(super) async fn execute(&mut self, command: Command) {
+        match command {
+            Command::New => {
+                if self.reopen(self.choice.clone(), false).await {
+                    self.app.view.begin();
+                    let session = self.app.session.clone();
+                    self.app
+                        .view
+                        .note(Role::Dim, format!("(a new conversation: session {session})"));
+                }
+            }
+            Command::Compact => {
+                if let Some(current) = &self.current {
+                    current.compact(&self.tells);
+                }
+            }
+            other => {
+                if let Some((title, report)) = asking::report(other) {
+                    self.report(title, &report);
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, title: &str, report: &Report) {
+        let session = self.app.session.clone();
+        let long = matches!(report, Report::Config | Report::Doctor | Report::Tools);
+        match self.aside(|world| world.report(report, &session)) {
+            Ok(text) if long => self.app.look_at(title, text),
+            Ok(text) => self.app.view.note(Role::Text, text),
+            Err(failures) => self.app.view.failures(&failures),
+        }
+    }
+}
