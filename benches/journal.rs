@@ -180,6 +180,7 @@ async fn noted(dir: &Path) -> Duration {
         history: Vec::new(),
         price: None,
         noted: Vec::new(),
+        delegation: None,
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

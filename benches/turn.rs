@@ -71,6 +71,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         history: Vec::new(),
         price: None,
         noted: Vec::new(),
+        delegation: None,
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

@@ -215,6 +215,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         history: Vec::new(),
         price: None,
         noted: Vec::new(),
+        delegation: None,
         fail: FailPoints::default(),
     }
 }

@@ -108,6 +108,7 @@ fn settings() -> SessionSettings {
         history: Vec::new(),
         price: None,
         noted: Vec::new(),
+        delegation: None,
         fail: FailPoints::default(),
     }
 }

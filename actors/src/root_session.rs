@@ -4,6 +4,7 @@
 //! Nothing here waits for the model, a tool, a human or a disk.
 
 mod admission;
+mod children;
 mod clients;
 mod handle;
 mod price;
@@ -21,6 +22,7 @@ use crate::agent_invocation::{
 };
 use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
+use crate::delegation::{Delegation, Desk};
 use crate::event::{Event, Fact, Feed, Origin};
 use crate::hooking::Hooked;
 use crate::limits::Limits;
@@ -39,6 +41,7 @@ pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
 pub use price::Price;
 
 use admission::{Admitting, Opening};
+use children::{ChildMsg, Children, Reach};
 use clients::Clients;
 use supervised::Supervised;
 
@@ -71,6 +74,8 @@ pub struct SessionSettings {
     pub price: Option<Price>,
     /// What was found before it started and belongs into its journal.
     pub noted: Vec<Event>,
+    /// Agents that may work for others; none where one works alone.
+    pub delegation: Option<Delegation>,
     /// Where tests make actors panic.
     pub fail: FailPoints,
 }
@@ -108,7 +113,9 @@ enum Msg {
     /// Hooks have been asked about the prompt.
     Admitted(InvocationId, Result<Hooked, JoinError>),
     Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
-    Interrupt,
+    /// The main agent and those it waits for, or everybody.
+    Interrupt(Reach),
+    Children(ChildMsg),
     History(RpcReplyPort<Vec<Arc<Message>>>),
     Compact(RpcReplyPort<Result<Option<Compacted>, PromptError>>),
     /// Something that a front end has to say about what it was told to do.
@@ -128,7 +135,8 @@ impl Msg {
             Msg::Opened(_) => "Opened",
             Msg::Admitted(..) => "Admitted",
             Msg::Deliver(..) => "Deliver",
-            Msg::Interrupt => "Interrupt",
+            Msg::Interrupt(_) => "Interrupt",
+            Msg::Children(_) => "Children",
             Msg::History(_) => "History",
             Msg::Compact(_) => "Compact",
             Msg::Warn(_) => "Warn",
@@ -145,6 +153,8 @@ struct RootSession {
     settings: Arc<SessionSettings>,
     provider_info: ProviderInfo,
     specs: Arc<[ToolSpec]>,
+    /// Where agents ask for others.
+    desk: Option<Arc<Desk>>,
     services: Arc<Services>,
     transcript: Transcript,
     feed: Feed,
@@ -169,6 +179,8 @@ struct State {
     /// What hooks said of the session.
     opening: Opening,
     parked: Option<String>,
+    /// Agents that work for others.
+    children: Children,
     closing: Option<Beside>,
     _observed: Observed,
 }
@@ -233,11 +245,14 @@ impl Actor for RootSession {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
         };
-        let clients = Clients::new(&self.ports, budget);
+        let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
+        let own = own.filter_map(|deputy| deputy.provider.as_ref());
+        let clients = Clients::new(&self.ports, own, budget);
         let mut state = State {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
             contacts: clients.contacts(&self.ports),
+            children: self.children(&me, &clients),
             clients,
             invocation_budget: budget(),
             history: self.settings.history.clone(),
@@ -276,11 +291,18 @@ impl Actor for RootSession {
             Msg::Opened(hooked) => self.opened(&me, hooked, state).await?,
             Msg::Admitted(id, hooked) => self.admitted(&me, &id, hooked, state).await?,
             Msg::Deliver(queued, reply) => deliver(queued, reply, state),
-            Msg::Interrupt => self.stop(&me, Ending::Interrupted, state),
+            Msg::Interrupt(reach) => self.stop(&me, reach, Ending::Interrupted, state),
+            Msg::Children(said) => self.child_said(&me, said, state).await?,
             Msg::History(reply) => answer(reply, state.history.clone()),
             Msg::Compact(reply) => answer(reply, self.compact(state)),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
+            Msg::InvocationEnded(id, left) if state.children.has(&id) => {
+                self.child_ended(&me, &id, left, state);
+            }
             Msg::InvocationEnded(id, outcome) => self.invocation_ended(&me, &id, outcome, state),
+            Msg::Reread(id, replayed) if state.children.has(&id) => {
+                self.child_reread(&me, &id, replayed, state).await?;
+            }
             Msg::Reread(id, replayed) => self.reread(&me, &id, replayed, state).await?,
             Msg::End(ending, done) => self.end(&me, ending, done, state),
             Msg::Closed => self.closed(&me, state).await,
@@ -315,7 +337,7 @@ impl RootSession {
             agent: self.settings.agent.clone(),
             provider: self.provider_info.profile.clone(),
             model: self.provider_info.model.clone(),
-            mode: "single-agent".to_owned(),
+            mode: if self.desk.is_some() { "multi-agent" } else { "single-agent" }.to_owned(),
         }
     }
 
@@ -387,7 +409,7 @@ impl RootSession {
         Event::InvocationStarted {
             provider: self.provider_info.profile.clone(),
             model: self.provider_info.model.clone(),
-            tools: self.settings.tools.clone(),
+            tools: self.specs.iter().map(|spec| spec.name.clone()).collect(),
             after: None,
         }
     }
@@ -404,6 +426,8 @@ impl RootSession {
         history.push(Arc::new(system));
         history.extend(state.history.iter().cloned());
         let id = main.origin.invocation_id.clone();
+        let mut resumed = resumed;
+        self.pending(&id, &mut resumed.queued, &mut state.children);
         let (presence, absence) = Presence::new();
         let spent = self.ports.clock.monotonic().saturating_sub(main.began);
         let left = |max: Duration| max.saturating_sub(spent);
@@ -418,6 +442,7 @@ impl RootSession {
             turns: resumed.turns,
             usage: resumed.usage,
             time_left: self.settings.limits.duration_max.map(left),
+            tokens_max: None,
             presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };
@@ -443,7 +468,8 @@ impl RootSession {
         }
         let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
         state.history = history.into_iter().filter(|message| !system(message)).collect();
-        state.queued = queued;
+        state.queued.extend(queued);
+        self.main_left(me, id, state);
         self.conclude(me, main, ending, turns, usage, state);
     }
 
@@ -460,7 +486,7 @@ impl RootSession {
         state.turns += turns;
         let unanswered = self.services.book.unanswered();
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered }).ok();
-        if state.ending.is_some() {
+        if state.ending.is_some() && !state.children.any_live() {
             self.close(me, state);
         }
     }
@@ -471,8 +497,8 @@ impl RootSession {
             return;
         }
         state.ending = Some((ending, vec![done]));
-        if state.main.is_some() {
-            self.stop(me, Ending::Interrupted, state);
+        if state.main.is_some() || state.children.any_live() {
+            self.stop(me, Reach::All, Ending::Interrupted, state);
         } else {
             self.close(me, state);
         }
@@ -484,7 +510,7 @@ impl RootSession {
         let event = Event::SessionEnded {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
-            usage: state.total,
+            usage: state.children.with_elsewhere(state.total),
             cost_usd: self.cost(state),
             turns: state.turns,
             result: ending.result.clone(),

@@ -172,6 +172,8 @@ pub struct Bench {
     pub clock: Arc<dyn crate::ports::Clock>,
     /// What tokens cost.
     pub price: Option<crate::root_session::Price>,
+    /// Agents that may work for others.
+    pub delegation: Option<crate::delegation::Delegation>,
     /// Where actors panic.
     pub fail: FailPoints,
 }
@@ -191,6 +193,7 @@ impl Bench {
             limits: Limits::default(),
             clock: Arc::new(TokioClock::default()),
             price: None,
+            delegation: None,
             fail: FailPoints::default(),
         }
         .tool(EchoTool::new())
@@ -222,6 +225,7 @@ impl Bench {
             history: Vec::new(),
             price: self.price.clone(),
             noted: Vec::new(),
+            delegation: self.delegation.clone(),
             fail: self.fail.clone(),
         };
         let ports = Ports {

@@ -14,6 +14,8 @@ mod posse;
 
 // Whole tasks over a real connection.
 mod turns;
+// Agents as files and as colleagues.
+mod agents;
 // What is asked about, allowed and denied.
 mod permission;
 // Programs that are asked, and secrets that are hidden.

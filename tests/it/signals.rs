@@ -24,7 +24,7 @@ fn endless() -> ModelServer {
 }
 
 /// A number of seconds that no other process sleeps.
-fn marker() -> String {
+pub(crate) fn marker() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let here = std::ptr::from_ref(&now) as usize;
     format!("9{}{}", now.as_nanos() % 1_000_000_000, here % 100_000)
@@ -44,7 +44,7 @@ fn marked(marker: &str) -> Vec<String> {
 }
 
 /// How many processes sleep that long.
-fn sleeping(marker: &str) -> usize {
+pub(crate) fn sleeping(marker: &str) -> usize {
     let line = format!("sleep {marker}");
     let is_sleep = |marked: &String| marked.split_once(' ').unwrap().1.trim_end() == line;
     marked(marker).iter().filter(|marked| is_sleep(marked)).count()
@@ -93,7 +93,7 @@ fn descriptors(pid: &str) -> Vec<String> {
 /// Waits until `check` holds, and fails if that takes longer than anything of a dead runtime may
 /// live.
 #[track_caller]
-fn eventually(what: &str, check: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, check: impl Fn() -> bool) {
     let begin = Instant::now();
     while !check() {
         assert!(begin.elapsed() < Duration::from_secs(5), "{what} did not happen");

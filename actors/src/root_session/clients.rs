@@ -23,9 +23,14 @@ struct Client {
 }
 
 impl Clients {
-    pub(super) fn new(ports: &Ports, budget: impl Fn() -> RestartBudget) -> Clients {
+    /// `others` are asked by agents that have a provider of their own.
+    pub(super) fn new<'a>(
+        ports: &'a Ports,
+        others: impl Iterator<Item = &'a Arc<dyn Provider>>,
+        budget: impl Fn() -> RestartBudget,
+    ) -> Clients {
         let mut clients: Vec<Client> = Vec::new();
-        for provider in providers(ports) {
+        for provider in providers(ports).chain(others) {
             let account = provider.account();
             let known = clients.iter_mut().find(|client| client.account == account);
             if let Some(client) = known {
@@ -53,6 +58,15 @@ impl Clients {
             Some(Contact { client, model, info: provider.info(), abilities })
         };
         Contacts::new(providers(ports).zip(abilities).filter_map(contact).collect())
+    }
+
+    /// How one of the others is reached.
+    pub(super) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<Contact> {
+        self.0.iter().find_map(|client| {
+            let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
+            let (client, info) = (client.supervised.line(), provider.info());
+            Some(Contact { client, model, info, abilities: Abilities::default() })
+        })
     }
 
     pub(super) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
@@ -118,6 +132,10 @@ impl RootSession {
 
     /// What everything cost, if that is known of every model that answered.
     pub(super) fn cost(&self, state: &State) -> Option<f64> {
+        Some(self.cost_here(state)? + self.cost_elsewhere(state)?)
+    }
+
+    fn cost_here(&self, state: &State) -> Option<f64> {
         let price = |contact: usize| match contact.checked_sub(1) {
             None => self.settings.price.as_ref(),
             Some(nth) => self.ports.fallbacks.get(nth)?.price.as_ref(),

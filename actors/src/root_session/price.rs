@@ -17,7 +17,7 @@ impl Price {
         Price(Arc::new(of))
     }
 
-    pub(super) fn of(&self, usage: &Usage) -> Option<f64> {
+    pub(in crate::root_session) fn of(&self, usage: &Usage) -> Option<f64> {
         (self.0)(usage)
     }
 }

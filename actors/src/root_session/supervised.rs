@@ -8,14 +8,14 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::{Ending, Queued, ended_event};
 use crate::conversation::{InvocationId, Message};
-use crate::event::{Event, Fact};
+use crate::event::{Event, Fact, Origin};
 use crate::mailbox::{Handled, Line, Started, beside, panic_text};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replay, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::{Main, Msg, Resumed, RootSession, State};
+use crate::root_session::{Main, Msg, Reach, Resumed, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
 /// Records read at a time when an invocation is rebuilt.
@@ -119,6 +119,8 @@ impl RootSession {
             self.client_crashed(me, nth, cause, state).await?;
         } else if state.main.as_ref().is_some_and(|main| main.is(child)) {
             self.main_crashed(me, cause, state);
+        } else if let Some(id) = state.children.running(child) {
+            self.one_crashed(me, &id, cause, state);
         }
         Ok(())
     }
@@ -160,7 +162,7 @@ impl RootSession {
         match state.main.take_if(|main| main.actor.is_none() && main.admitting.is_none()) {
             // It is not there to end by itself.
             Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
-            None => self.stop(me, ending, state),
+            None => self.stop(me, Reach::All, ending, state),
         }
     }
 
@@ -214,7 +216,7 @@ impl RootSession {
         let theirs = |main: &mut Main| main.origin.invocation_id == *id && main.actor.is_none();
         let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
         main.rereading = None;
-        let replayed = match replayed {
+        let mut replayed = match replayed {
             Ok(Ok(replayed)) => replayed,
             Ok(Err(error)) => {
                 let ending = journal_failed(error.to_string());
@@ -227,7 +229,8 @@ impl RootSession {
                 return Ok(());
             }
         };
-        self.account_for_open_calls(&main, &replayed);
+        self.reattach(id, &mut replayed, state);
+        self.account_for_open_calls(&main.origin, &replayed);
         let Replayed { messages, queued, turns, usage, .. } = replayed;
         state.history.truncate(main.base);
         state.history.extend(messages);
@@ -246,7 +249,7 @@ impl RootSession {
     }
 
     /// What the crash left open is closed in the journal as it was closed in the history.
-    fn account_for_open_calls(&self, main: &Main, replayed: &Replayed) {
+    pub(super) fn account_for_open_calls(&self, origin: &Arc<Origin>, replayed: &Replayed) {
         for open in &replayed.open_calls {
             let content = match replayed.messages.get(open.message).map(|message| &**message) {
                 Some(Message::Tool { content, .. }) => content.clone(),
@@ -260,13 +263,16 @@ impl RootSession {
                 let (metadata, duration_ms) = (serde_json::Value::Null, 0);
                 Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
             };
-            self.transcript.note(Some(&main.origin), event);
+            self.transcript.note(Some(origin), event);
         }
     }
 }
 
 /// What the journal says about an invocation.
-async fn read_back(store: &dyn JournalStore, id: &InvocationId) -> Result<Replayed, JournalError> {
+pub(super) async fn read_back(
+    store: &dyn JournalStore,
+    id: &InvocationId,
+) -> Result<Replayed, JournalError> {
     let mut replay = Replay::new(Some(id.clone()));
     let mut from = 1;
     loop {
@@ -287,6 +293,6 @@ impl Main {
     }
 }
 
-fn journal_failed(cause: String) -> Ending {
+pub(super) fn journal_failed(cause: String) -> Ending {
     Ending::Failed { class: "journal".to_owned(), cause }
 }

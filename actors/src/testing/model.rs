@@ -33,6 +33,8 @@ pub enum Step {
     Reply(Completion),
     /// Waits until the test says so, then does that.
     After(Arc<Notify>, Box<Step>),
+    /// What this makes of what it is asked.
+    Told(Box<dyn Fn(&[Arc<Message>]) -> Step + Send>),
 }
 
 impl Step {
@@ -153,8 +155,11 @@ impl Provider for ScriptedModel {
         request: Request,
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>> {
+        let step = match self.next_step() {
+            Some(Step::Told(tell)) => Some(tell(&request.messages)),
+            step => step,
+        };
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.messages);
-        let step = self.next_step();
         let mut attempt = Attempt { ended: false, dropped: Arc::clone(&self.dropped) };
         Box::pin(async move {
             // The whole of it, so that it is dropped with this future and not before.
@@ -176,7 +181,9 @@ async fn play(mut step: Step, deltas: &DeltaSender) -> Result<Completion, Provid
         step = *then;
     }
     match step {
-        Step::After(..) | Step::Away(..) => unreachable!("gates and absences are behind us"),
+        Step::After(..) | Step::Away(..) | Step::Told(_) => {
+            unreachable!("gates and absences are behind us")
+        }
         Step::Reply(completion) => Ok(completion),
         Step::Say(pieces) => {
             for piece in &pieces {

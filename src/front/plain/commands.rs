@@ -11,7 +11,7 @@ const COMMANDS: [(&str, &str, &str); 11] = [
     ("agent", "[NAME]", "another agent"),
     ("compact", "", "make the history shorter, without a model"),
     ("clear", "", "a new conversation"),
-    ("stop", "", "stop what runs (also Ctrl+C)"),
+    ("stop", "[all]", "stop what runs (also Ctrl+C); all: agents in the background, too"),
     ("exit", "", "leave (also Ctrl+D on an empty line)"),
     ("quit", "", "the same"),
     ("new", "", "the same as /clear"),
@@ -36,6 +36,8 @@ pub(crate) enum Typed {
     Clear,
     /// `/stop`.
     Stop,
+    /// `/stop all`.
+    StopAll,
     /// `/exit`.
     Exit,
     /// No command has that name; perhaps this one was meant.
@@ -81,6 +83,7 @@ pub(crate) fn parse(line: &str) -> Typed {
         "agent" => select(Selected::Agent),
         "compact" => Typed::Compact,
         "clear" | "new" => Typed::Clear,
+        "stop" if argument == Some("all") => Typed::StopAll,
         "stop" => Typed::Stop,
         "exit" | "quit" => Typed::Exit,
         name => Typed::Unknown(name.to_owned(), nearest(name, COMMANDS.map(|(name, ..)| name))),
