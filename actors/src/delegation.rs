@@ -195,7 +195,7 @@ pub(crate) fn depth_of(origin: &Origin) -> u32 {
     u32::try_from(origin.agent_path.matches('/').count()).unwrap_or(u32::MAX)
 }
 
-fn spec(name: &str, description: &str, properties: Value, required: &[&str]) -> ToolSpec {
+fn spec(name: &str, description: &str, properties: &Value, required: &[&str]) -> ToolSpec {
     ToolSpec {
         name: name.to_owned(),
         description: description.to_owned(),

@@ -427,7 +427,7 @@ impl RootSession {
         history.extend(state.history.iter().cloned());
         let id = main.origin.invocation_id.clone();
         let mut resumed = resumed;
-        self.pending(&id, &mut resumed.queued, &mut state.children);
+        RootSession::pending(&id, &mut resumed.queued, &mut state.children);
         let (presence, absence) = Presence::new();
         let spent = self.ports.clock.monotonic().saturating_sub(main.began);
         let left = |max: Duration| max.saturating_sub(spent);

@@ -59,12 +59,12 @@ fn delegate_spec(desk: &Desk) -> ToolSpec {
     let about = "Gives a bounded task to another agent, and returns its answer. It sees nothing but \
         what you write here, and works with its own tools. Several calls in one turn run side by \
         side. The answer is a report: check what matters.";
-    spec(DELEGATE, about, properties, &["agent", "task"])
+    spec(DELEGATE, about, &properties, &["agent", "task"])
 }
 
 fn status_spec() -> ToolSpec {
     let about = "Says what the agents do that you have started, and those that they have started.";
-    spec(STATUS, about, json!({}), &[])
+    spec(STATUS, about, &json!({}), &[])
 }
 
 fn result_spec() -> ToolSpec {
@@ -75,7 +75,7 @@ fn result_spec() -> ToolSpec {
         "waitSeconds": {"type": "integer", "description": "Waits so long for it to end; default 0."},
     });
     let about = "Reads what an agent answered that you have started, or how else it ended.";
-    spec(RESULT, about, properties, &["id"])
+    spec(RESULT, about, &properties, &["id"])
 }
 
 fn digest(parts: &[&str]) -> String {

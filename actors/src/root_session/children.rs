@@ -177,7 +177,7 @@ impl RootSession {
     ) -> Result<(), SpawnErr> {
         if state.ending.is_some()
             || state.parked.is_some()
-            || self.is_stopping(&start.origin, state)
+            || RootSession::is_stopping(&start.origin, state)
         {
             return Ok(());
         }
@@ -346,7 +346,7 @@ impl RootSession {
     }
 
     /// Whether whoever this is about is being stopped.
-    fn is_stopping(&self, origin: &Origin, state: &State) -> bool {
+    fn is_stopping(origin: &Origin, state: &State) -> bool {
         let id = &origin.invocation_id;
         let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
         let child = state.children.all.values().find(|child| child.id() == id);

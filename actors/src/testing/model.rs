@@ -13,6 +13,9 @@ use crate::ports::{
 };
 use crate::testing::clock::ManualClock;
 
+/// Makes a step of the history that a model is asked with.
+type TellFn = dyn Fn(&[Arc<Message>]) -> Step + Send;
+
 /// What a scripted model does with one attempt.
 pub enum Step {
     /// Says these pieces, then ends.
@@ -34,7 +37,7 @@ pub enum Step {
     /// Waits until the test says so, then does that.
     After(Arc<Notify>, Box<Step>),
     /// What this makes of what it is asked.
-    Told(Box<dyn Fn(&[Arc<Message>]) -> Step + Send>),
+    Told(Box<TellFn>),
 }
 
 impl Step {

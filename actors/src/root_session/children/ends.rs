@@ -41,14 +41,14 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
-        ending: Ending,
+        ending: &Ending,
         (turns, usage): (u32, Usage),
         state: &mut State,
     ) {
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
         child.rereading = None;
-        self.transcript.note(Some(&child.origin), ended_event(&ending, turns, usage));
-        self.child_over(me, id, &ending, (turns, usage), state);
+        self.transcript.note(Some(&child.origin), ended_event(ending, turns, usage));
+        self.child_over(me, id, ending, (turns, usage), state);
     }
 
     fn child_over(
@@ -123,7 +123,7 @@ impl RootSession {
         let Some(child) = state.children.find(id) else { return };
         if let Some(waiter) = child.waiter.take() {
             let heard = waiter.send(Arc::clone(ended)).is_ok();
-            if heard || self.is_rebuilding(&child.caller.invocation_id.clone(), state) {
+            if heard || Self::is_rebuilding(&child.caller.invocation_id.clone(), state) {
                 // One that is rebuilt finds the answer when it looks for its call.
                 return;
             }
@@ -131,7 +131,7 @@ impl RootSession {
         self.give_notice(me, id, ended, state);
     }
 
-    fn is_rebuilding(&self, id: &InvocationId, state: &State) -> bool {
+    fn is_rebuilding(id: &InvocationId, state: &State) -> bool {
         let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
         let child = state.children.all.values().find(|child| child.id() == id);
         main.is_some_and(|main| main.actor.is_none())
@@ -203,7 +203,6 @@ impl RootSession {
 
     /// What came for `id` while it was rebuilt, besides what the journal had.
     pub(in crate::root_session) fn pending(
-        &self,
         id: &InvocationId,
         queued: &mut Vec<Queued>,
         children: &mut Children,
@@ -239,7 +238,7 @@ impl RootSession {
                 class: "crashed".to_owned(),
                 cause: format!("it crashed too often: {cause}"),
             });
-            return self.conclude_child(me, id, ending, (0, Usage::default()), state);
+            return self.conclude_child(me, id, &ending, (0, Usage::default()), state);
         }
         let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
         let (whose, told) = (id.clone(), id.clone());
@@ -263,8 +262,8 @@ impl RootSession {
         replayed: Result<Result<Replayed, JournalError>, JoinError>,
         state: &mut State,
     ) -> Handled {
-        let theirs = |child: &&mut Child| child.is_live() && child.actor.is_none();
-        if state.children.find(id).filter(theirs).is_none() {
+        let waits = |child: &mut Child| child.is_live() && child.actor.is_none();
+        if !state.children.find(id).is_some_and(waits) {
             return Ok(());
         }
         let failed = match replayed {
@@ -272,7 +271,7 @@ impl RootSession {
             Ok(Err(error)) => error.to_string(),
             Err(died) => panic_text(died),
         };
-        self.conclude_child(me, id, journal_failed(failed), (0, Usage::default()), state);
+        self.conclude_child(me, id, &journal_failed(failed), (0, Usage::default()), state);
         Ok(())
     }
 
@@ -294,7 +293,7 @@ impl RootSession {
             .into_iter()
             .map(|QueuedMessage { id, kind, content }| Queued { id, kind, content })
             .collect();
-        self.pending(id, &mut queued, &mut state.children);
+        Self::pending(id, &mut queued, &mut state.children);
         if let Some(kind) = state.children.kinds.get(child.kind) {
             let left = (queued, turns, usage);
             self.start_child(me, &mut child, kind, messages, left).await?;
@@ -318,18 +317,17 @@ impl RootSession {
                 child.call_id == open.call.id && child.caller.invocation_id == *caller
             };
             let Some(child) = state.children.all.values_mut().find(theirs) else { continue };
-            let output = match &child.ended {
-                Some((ended, _)) => ended.output(bytes_max),
-                None => {
-                    child.waiter = None;
-                    child.reattached = true;
-                    ToolOutput::error(format!(
-                        "The part that waited for {} crashed. The agent goes on as {}: its answer \
-                         comes as a message, and agent_result reads it. Do not start it again.",
-                        child.origin.agent,
-                        child.id()
-                    ))
-                }
+            let output = if let Some((ended, _)) = &child.ended {
+                ended.output(bytes_max)
+            } else {
+                child.waiter = None;
+                child.reattached = true;
+                ToolOutput::error(format!(
+                    "The part that waited for {} crashed. The agent goes on as {}: its answer \
+                     comes as a message, and agent_result reads it. Do not start it again.",
+                    child.origin.agent,
+                    child.id()
+                ))
             };
             if let Some(message) = replayed.messages.get_mut(open.message) {
                 *message = Arc::new(Message::Tool {

@@ -157,7 +157,13 @@ impl RootSession {
             }
             match gone {
                 Some(id) => {
-                    self.conclude_child(me, &id, Ending::Interrupted, (0, Usage::default()), state);
+                    self.conclude_child(
+                        me,
+                        &id,
+                        &Ending::Interrupted,
+                        (0, Usage::default()),
+                        state,
+                    );
                 }
                 None => return,
             }
@@ -187,12 +193,13 @@ impl RootSession {
             })
             .collect();
         for id in late {
-            self.conclude_child(me, &id, Ending::Interrupted, (0, Usage::default()), state);
+            self.conclude_child(me, &id, &Ending::Interrupted, (0, Usage::default()), state);
         }
-        if let Some(stopping) = &mut state.children.stopping {
+        if let Some(Stopping { who, main, .. }) = state.children.stopping.take() {
             // Those above them have their own time.
-            stopping._overdue =
+            let overdue =
                 beside(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
+            state.children.stopping = Some(Stopping { who, main, _overdue: overdue });
         }
     }
 }
