@@ -56,10 +56,7 @@ pub(super) fn is_name(name: &str) -> bool {
 pub(super) fn define(written: &Written<'_>, known: &Known<'_>) -> Result<Agent, Vec<Failure>> {
     let mut reader = Reader { written, flaws: Vec::new() };
     let agent = reader.agent(known);
-    match agent {
-        Some(agent) if reader.flaws.is_empty() => Ok(agent),
-        _ => Err(reader.flaws),
-    }
+    if reader.flaws.is_empty() { Ok(agent) } else { Err(reader.flaws) }
 }
 
 struct Reader<'a> {
@@ -80,13 +77,19 @@ impl Group<'_> {
 }
 
 impl<'a> Reader<'a> {
-    fn flaw(&mut self, code: &'static str, path: &str, what: String, fix: impl Into<String>) {
+    fn flaw(
+        &mut self,
+        code: &'static str,
+        path: &str,
+        what: impl AsRef<str>,
+        fix: impl Into<String>,
+    ) {
         let place = (self.written.place)(path);
-        let what = format!("agent \"{}\": {what}", printable(self.written.name));
+        let what = format!("agent \"{}\": {}", printable(self.written.name), what.as_ref());
         self.flaws.push(Failure::new(code, Exit::Configuration, what).at(place).fix(fix));
     }
 
-    fn agent(&mut self, known: &Known<'_>) -> Option<Agent> {
+    fn agent(&mut self, known: &Known<'_>) -> Agent {
         let name = self.written.name;
         if !is_name(name) {
             let what = "its name is not usable".to_owned();
@@ -146,15 +149,15 @@ impl<'a> Reader<'a> {
             prompt: self.prompt(&top),
         };
         self.no_wider_than_the_user(&agent);
-        Some(agent)
+        agent
     }
 
     /// A repository may describe who works, and only narrow what they may do.
     fn no_wider_than_the_user(&mut self, agent: &Agent) {
+        const FIX: &str = "leave it out: a repository can only deny, or ask";
         if !matches!(agent.source, Source::Project(_)) {
             return;
         }
-        const FIX: &str = "leave it out: a repository can only deny, or ask";
         if agent.default_decision == Some(Decision::Allow) {
             let what = "a repository cannot allow what nothing else covers".to_owned();
             self.flaw("AGN003", "defaultDecision", what, FIX);
@@ -209,7 +212,7 @@ impl<'a> Reader<'a> {
             return ToolSelection::All;
         }
         let Some(names) = list.and_then(texts) else {
-            self.flaw("AGN003", path, "it does not say which tools it sees".to_owned(), FIX);
+            self.flaw("AGN003", path, "it does not say which tools it sees", FIX);
             return ToolSelection::Only(Vec::new());
         };
         if names.contains(&"*") {
@@ -234,7 +237,7 @@ impl<'a> Reader<'a> {
         };
         let Value::Array(rules) = given else {
             let fix = "write [{ tool: bash, decision: deny }]";
-            self.flaw("AGN003", "permissions", "permissions is not a list of rules".into(), fix);
+            self.flaw("AGN003", "permissions", "permissions is not a list of rules", fix);
             return Vec::new();
         };
         for (nth, rule) in rules.iter().enumerate() {

@@ -51,6 +51,9 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     Err(flaw(1, "the front matter has no end: close it with a line ---"))
 }
 
+/// The line of each value, by its path.
+type Lines = BTreeMap<String, usize>;
+
 struct Reader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     lines: BTreeMap<String, usize>,
@@ -60,7 +63,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn read(text: &'a str) -> Result<(Map<String, Value>, BTreeMap<String, usize>), Flaw> {
+    fn read(text: &'a str) -> Result<(Map<String, Value>, Lines), Flaw> {
         let parser = Parser::new_from_str(text);
         let mut reader = Reader { parser, lines: BTreeMap::new(), values: 0, line: 1 };
         let mut found = None;

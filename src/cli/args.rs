@@ -285,7 +285,7 @@ impl Command {
     pub(crate) fn into_invocation(self) -> Result<Invocation, CliExit> {
         Ok(match self {
             Command::Run(run) => Invocation::Run(Box::new(run.into_args()?)),
-            Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args()?)),
+            Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args())),
             Command::Demo(Demo { output_format, verbose }) => {
                 Invocation::Demo(DemoArgs { output_format, verbose })
             }

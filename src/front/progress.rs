@@ -80,8 +80,11 @@ impl Progress {
             return text;
         }
         let path = self.dim(&format!("[{}] ", printable(&origin.agent_path)));
-        let lines: String = text.lines().map(|line| format!("{path}{line}\n")).collect();
-        format!("{}{lines}", self.finish_line())
+        let mut shown = self.finish_line().to_owned();
+        for line in text.lines() {
+            shown.extend([path.as_str(), line, "\n"]);
+        }
+        shown
     }
 
     /// The text that `event` adds.

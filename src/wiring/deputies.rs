@@ -161,14 +161,13 @@ pub(crate) fn delegation(
     for agent in roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden) {
         let provider = match &agent.profile {
             None => None,
-            Some(name) => Some(match ways.get(name) {
-                Some(known) => Arc::clone(known),
-                None => {
-                    let place = agent.source.place().unwrap_or_default().to_owned();
-                    let made = way(name).map_err(|failure| failure.at(place))?;
-                    ways.insert(name.clone(), Arc::clone(&made));
-                    made
-                }
+            Some(name) => Some(if let Some(known) = ways.get(name) {
+                Arc::clone(known)
+            } else {
+                let place = agent.source.place().unwrap_or_default().to_owned();
+                let made = way(name).map_err(|failure| failure.at(place))?;
+                ways.insert(name.clone(), Arc::clone(&made));
+                made
             }),
         };
         let price = provider.as_ref().map(|provider| price(settings, &provider.info()));

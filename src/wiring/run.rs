@@ -224,14 +224,7 @@ pub(crate) fn assemble_in(
     let prompts = Prompts::read(setup, &roots, &tier);
     let system_prompt = prompts.of(agent, &roster, settings.multi_agent);
     let delegation = if settings.multi_agent {
-        let way = |name: &str| {
-            let theirs = Settings {
-                default_provider: Some(name.to_owned()),
-                model: None,
-                ..settings.clone()
-            };
-            provider::choose(&theirs, setup.environment, setup.cwd).map(&ready)
-        };
+        let way = |name: &str| provider_of(setup, name).map(&ready);
         deputies::delegation(&roster, agent, settings, &prompts, way).map_err(one)?
     } else {
         None
@@ -273,6 +266,13 @@ pub(crate) fn assemble_in(
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))
+}
+
+/// The provider of that name, with its own model.
+fn provider_of(setup: &Setup<'_>, name: &str) -> Result<Arc<dyn Provider>, Failure> {
+    let default_provider = Some(name.to_owned());
+    let theirs = Settings { default_provider, model: None, ..setup.settings.clone() };
+    provider::choose(&theirs, setup.environment, setup.cwd)
 }
 
 /// Every agent there is; where one alone works that is always there, nobody looks for others.

@@ -93,7 +93,7 @@ fn a_child_gets_no_more_than_its_parent_has() {
     let limits = GovernorLimits {
         depth_max: 2,
         tokens_max: Some(900),
-        duration_max: Some(Duration::from_secs(60)),
+        duration_max: Some(Duration::from_mins(1)),
         ..GovernorLimits::default()
     };
     let mut governor = Governor::new(limits);

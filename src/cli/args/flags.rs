@@ -185,19 +185,19 @@ impl Run {
             prompt,
             output_format: self.output_format,
             input_format: self.input_format,
-            ..self.agent.into_args(self.place)?
+            ..self.agent.into_args(self.place)
         })
     }
 }
 
 impl Plain {
-    pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
+    pub(crate) fn into_args(self) -> RunArgs {
         self.agent.into_args(self.place)
     }
 }
 
 impl Agent {
-    fn into_args(self, place: Place) -> Result<RunArgs, CliExit> {
+    fn into_args(self, place: Place) -> RunArgs {
         let multi = self.multi_agent || self.mode == Some(Mode::Multi);
         let mode = if multi { "multi-agent" } else { "single-agent" };
         let said = multi || self.single_agent || self.mode.is_some();
@@ -211,7 +211,7 @@ impl Agent {
             (_, true) => Some(false),
             _ => None,
         };
-        Ok(RunArgs {
+        RunArgs {
             agent: self.agent,
             provider: self.provider,
             model: self.model,
@@ -233,7 +233,7 @@ impl Agent {
             verbose: self.verbose,
             place: place.into_args(),
             ..RunArgs::default()
-        })
+        }
     }
 }
 
