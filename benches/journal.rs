@@ -196,6 +196,7 @@ async fn noted(dir: &Path) -> Duration {
         budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
+        delegation: None,
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

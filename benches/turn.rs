@@ -76,6 +76,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
+        delegation: None,
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

@@ -107,7 +107,7 @@ pub struct RunArgs {
     pub network: Option<String>,
     /// `--persistent-grants` or `--no-persistent-grants`.
     pub persistent_grants: Option<bool>,
-    /// `--mode`, `--single-agent`: `single-agent`, the only one there is.
+    /// `--mode`, `--single-agent`, `--multi-agent`: `single-agent` or `multi-agent`.
     pub agent_mode: Option<String>,
     /// `-v`, counted.
     pub verbose: u8,

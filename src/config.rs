@@ -26,7 +26,8 @@ pub use edit::{Change, edit, explain};
 pub use environment::{Dirs, Environment};
 pub use layers::{Fate, Layers, Leaf, Origin, ProjectFile, Trust, Wanted};
 pub use settings::{
-    CallBudget, GrantKeeping, ProviderSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
+    CallBudget, ConfiguredAgent, DelegationSettings, GrantKeeping, ProviderSettings,
+    SandboxSettings, Settings, Timeouts, ToolSettings,
 };
 pub(crate) use show::shown_value;
 pub use show::{paths, show};
@@ -115,7 +116,8 @@ pub(crate) fn load_with(
     let project = reader.take_project();
     let (layers, mut notices, mut failures) = reader.finish();
     notices.extend(notice);
-    let settings = Settings::from_layers(&layers, environment, &mut failures);
+    let mut settings = Settings::from_layers(&layers, environment, &mut failures);
+    settings.trust_project = sources.trust_project;
     let from = settings.permissions_from.as_deref();
     failures.extend(rules(&settings.permissions).into_iter().map(|failure| match from {
         Some(from) => failure.at(from),

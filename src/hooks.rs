@@ -133,7 +133,7 @@ impl Inner {
 
     fn guard(&self, occasion: &Occasion) -> Option<HookReport> {
         let Moment::PreToolUse(used) = &occasion.moment else { return None };
-        let agent = occasion.origin.as_ref().map_or("", |origin| origin.agent.as_str());
+        let agent = occasion.origin.as_ref().map_or("", |origin| origin.agent_path.as_str());
         let judged = catch_unwind(AssertUnwindSafe(|| self.guards.judge(used, agent)));
         judged.unwrap_or_else(|_| Some(crashed("built-in", true)))
     }

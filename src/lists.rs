@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use posse_actors::ports::{SideEffect, Toolbox};
 use serde_json::{Value, json};
 
-use crate::agents::{Agent, ToolSelection};
+use crate::agents::{Agent, Cost, ToolSelection};
 use crate::failure::{Exit, Failure, printable};
 
 /// Lists agents; `default` is the one that works when nobody names another.
@@ -16,23 +16,24 @@ pub fn agents(
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let written = if as_json {
-        let rows: Vec<Value> = agents.iter().map(|agent| agent_json(agent, default)).collect();
+        let rows: Vec<Value> = shown(agents).map(|agent| agent_json(agent, default)).collect();
         write_json(&rows, out)
     } else {
-        let mut rows =
-            vec![["AGENT", "SOURCE", "MAY", "TOOLS", "WHAT IT IS FOR"].map(str::to_owned)];
-        rows.extend(agents.iter().map(|agent| {
+        let mut rows = vec![
+            ["AGENT", "SOURCE", "MODE", "PROVIDER", "COST", "MAY", "TOOLS", "WHAT IT IS FOR"]
+                .map(str::to_owned),
+        ];
+        rows.extend(shown(agents).map(|agent| {
             let star = if agent.name == default { " (default)" } else { "" };
             [
                 format!("{}{star}", agent.name),
-                "builtin".to_owned(),
+                agent.source.word().to_owned(),
+                agent.mode.name().to_owned(),
+                agent.profile.clone().unwrap_or_else(|| "the session's".to_owned()),
+                agent.catalog.cost.map_or("-", Cost::name).to_owned(),
                 if agent.read_only { "read" } else { "read, change, run" }.to_owned(),
-                match agent.tools {
-                    ToolSelection::All => "*".to_owned(),
-                    ToolSelection::Only([]) => "none".to_owned(),
-                    ToolSelection::Only(names) => names.join(", "),
-                },
-                agent.description.to_owned(),
+                agent.tools.to_string(),
+                agent.description.clone(),
             ]
         }));
         write_table(&rows, out)
@@ -48,7 +49,10 @@ pub fn tools(
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let seen_by = |tool: &str| -> Vec<&str> {
-        agents.iter().filter(|agent| agent.tools.sees(tool)).map(|agent| agent.name).collect()
+        shown(agents)
+            .filter(|agent| agent.tools.sees(tool))
+            .map(|agent| agent.name.as_str())
+            .collect()
     };
     let written = if as_json {
         let rows: Vec<Value> = tools
@@ -84,15 +88,28 @@ pub fn tools(
     ended(written, out)
 }
 
+/// Hidden agents are nobody's business.
+fn shown(agents: &[Agent]) -> impl Iterator<Item = &Agent> {
+    agents.iter().filter(|agent| !agent.hidden)
+}
+
 fn agent_json(agent: &Agent, default: &str) -> Value {
-    let tools = match agent.tools {
+    let tools = match &agent.tools {
         ToolSelection::All => json!(["*"]),
         ToolSelection::Only(names) => json!(names),
     };
     json!({
         "name": agent.name,
         "description": agent.description,
-        "source": "builtin",
+        "displayName": agent.display_name,
+        "source": agent.source.word(),
+        "place": agent.source.place(),
+        "mode": agent.mode.name(),
+        "provider": agent.profile,
+        "cost": agent.catalog.cost.map(Cost::name),
+        "category": agent.catalog.category,
+        "callable": agent.delegation.callable,
+        "canDelegate": agent.delegation.can_delegate,
         "default": agent.name == default,
         "readOnly": agent.read_only,
         "tools": tools,
@@ -151,7 +168,7 @@ fn ended(written: io::Result<()>, out: &mut dyn Write) -> Result<Exit, Failure> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agents::BUILT_IN;
+    use crate::agents::built_in;
 
     fn shown(list: impl FnOnce(&mut dyn Write) -> Result<Exit, Failure>) -> String {
         let mut out = Vec::new();
@@ -161,18 +178,25 @@ mod tests {
 
     #[test]
     fn says_what_each_agent_sees() {
-        let text = shown(|out| agents(&BUILT_IN, "build", false, out));
+        let mut all = built_in();
+        let text = shown(|out| agents(&all, "build", false, out));
         insta::assert_snapshot!(text, @r"
-        AGENT            SOURCE   MAY                TOOLS                            WHAT IT IS FOR
-        build (default)  builtin  read, change, run  *                                Does coding tasks: reads, changes files, runs commands
-        plan             builtin  read               read_file, grep, glob, list_dir  Reads and plans; changes nothing
+        AGENT            SOURCE   MODE      PROVIDER       COST      MAY                TOOLS                            WHAT IT IS FOR
+        build (default)  builtin  primary   the session's  -         read, change, run  *                                Does coding tasks: reads, changes files, runs commands
+        plan             builtin  primary   the session's  -         read               read_file, grep, glob, list_dir  Reads and plans; changes nothing
+        explore          builtin  subagent  the session's  cheap     read               read_file, grep, glob, list_dir  Finds things out in the repository and reports them with their places
+        reviewer         builtin  subagent  the session's  cheap     read               read_file, grep, glob, list_dir  Looks for what is wrong in code, and reports it with its places
+        worker           builtin  subagent  the session's  standard  read, change, run  *                                Does one bounded change: reads, changes files, runs commands
         ");
         let json: Value =
-            serde_json::from_str(&shown(|out| agents(&BUILT_IN, "plan", true, out))).unwrap();
+            serde_json::from_str(&shown(|out| agents(&all, "plan", true, out))).unwrap();
         assert_eq!(json[0]["tools"], json!(["*"]));
         assert_eq!((&json[0]["default"], &json[1]["default"]), (&json!(false), &json!(true)));
         assert_eq!(json[1]["readOnly"], json!(true));
         assert_eq!(json[1]["source"], json!("builtin"));
+        assert_eq!((&json[3]["mode"], &json[3]["cost"]), (&json!("subagent"), &json!("cheap")));
+        all[3].hidden = true;
+        assert!(!shown(|out| agents(&all, "build", false, out)).contains("reviewer"));
     }
 
     #[test]

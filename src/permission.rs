@@ -4,11 +4,14 @@
 //! then the question. Nothing a later step says can undo an earlier one, so a secret stays denied
 //! whatever was granted. Nothing here reads a file or asks anybody.
 
+mod agents;
 mod check;
 mod commands;
 mod places;
 mod rules;
 mod shell;
+
+use std::collections::BTreeMap;
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{
@@ -19,11 +22,13 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, printable};
 use crate::secrets::is_secret;
 
+use agents::AgentRules;
 use commands::{is_command, secret_word};
 use rules::{Decision, Rule};
 use shell::{COMMAND_CHARS_MAX, Judged};
 
 pub use crate::protected::is_protected;
+pub use agents::AgentPolicy;
 pub use check::{Checked, Need, command_grant};
 
 /// What is wrong with the user's rules, each on its own.
@@ -34,7 +39,9 @@ pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
 /// Stands for a home folder that is not known.
 const HOME_UNKNOWN: &str = "/home/user";
 const COMMANDS: &str = "commands are asked about";
-const READ_TOOLS: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
+/// Tools that only look; at other agents, too.
+const READ_TOOLS: [&str; 6] =
+    ["read_file", "grep", "glob", "list_dir", "agent_status", "agent_result"];
 const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
 
 /// What the policy is made of.
@@ -52,8 +59,16 @@ pub struct PolicySettings {
     pub readable_secrets: Vec<String>,
     /// Absolute, resolved paths of our own configuration, state and cache, closed to file tools.
     pub own_dirs: Vec<String>,
-    /// Agents that may only read, such as `plan`.
+    /// Agents that may only read, such as `plan`, and with them whoever works for them.
     pub read_only_agents: Vec<String>,
+    /// What agents say of themselves.
+    pub agents: Vec<AgentPolicy>,
+    /// Whether starting an agent is asked for: `allow`, `ask` or `deny`, by its name. Whoever is not
+    /// here is not started.
+    pub invocations: BTreeMap<String, String>,
+    /// Whether agents may call others: then one person answers for all of them, and what an agent
+    /// denies itself is asked.
+    pub multi_agent: bool,
     /// The home folder; without one, `~` is read as some user's.
     pub home: Option<String>,
     /// Whether `--sandbox off` was given on the command line, which alone lets `--yes` answer for
@@ -128,6 +143,9 @@ pub struct RulePolicy {
     readable_secrets: Vec<String>,
     own_dirs: Vec<String>,
     read_only_agents: Vec<String>,
+    agents: Vec<AgentRules>,
+    invocations: BTreeMap<String, String>,
+    multi_agent: bool,
     home: String,
     sandbox_off_given: bool,
     secrets_in_reach: bool,
@@ -152,6 +170,9 @@ impl RulePolicy {
             readable_secrets: settings.readable_secrets,
             own_dirs: settings.own_dirs,
             read_only_agents: settings.read_only_agents,
+            agents: agents::compile(&settings.agents)?,
+            invocations: settings.invocations,
+            multi_agent: settings.multi_agent,
             home: settings.home.unwrap_or_else(|| HOME_UNKNOWN.to_owned()),
             sandbox_off_given: settings.sandbox_off_given,
             secrets_in_reach: settings.secrets_in_reach,
@@ -166,7 +187,7 @@ impl Policy for RulePolicy {
             .iter()
             .filter_map(|operation| match operation {
                 Operation::Execute { command, cwd } => Some(self.judged(command, cwd)),
-                Operation::Read { .. } | Operation::Write { .. } => None,
+                Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
             })
             .collect();
         let case = Case { action, situation, scripts };
@@ -174,8 +195,11 @@ impl Policy for RulePolicy {
             .or_else(|| self.global_deny(&case))
             .or_else(|| self.agent_deny(&case))
             .or_else(|| self.ask_each_time(&case))
+            .or_else(|| self.invoked(&case))
             .or_else(|| self.granted(&case))
             .or_else(|| self.ruled(&case))
+            .or_else(|| self.agent_asks(&case))
+            .or_else(|| self.agent_default(&case))
             .unwrap_or_else(|| self.built_in(&case))
     }
 }
@@ -199,7 +223,7 @@ impl RulePolicy {
                 Operation::Execute { command, .. } if command.contains('\0') => {
                     return Some(deny("hard-deny: nul", "the command contains a NUL byte"));
                 }
-                Operation::Execute { .. } => {}
+                Operation::Execute { .. } | Operation::Invoke { .. } => {}
             }
         }
         case.scripts
@@ -213,7 +237,7 @@ impl RulePolicy {
             let (path, relative, reads) = match operation {
                 Operation::Read { path, relative, .. } => (path, relative, true),
                 Operation::Write { path, relative, .. } => (path, relative, false),
-                Operation::Execute { .. } => continue,
+                Operation::Execute { .. } | Operation::Invoke { .. } => continue,
             };
             let readable = reads && self.readable_secrets.contains(path);
             if !readable && (is_secret(path) || is_secret(relative)) {
@@ -237,14 +261,21 @@ impl RulePolicy {
     fn agent_deny(&self, case: &Case<'_>) -> Option<Verdict> {
         let agent = case.situation.agent;
         let operations = &case.action.operations;
-        if self.read_only_agents.iter().any(|name| name == agent) {
-            return (!is_read(case.action)).then(|| {
-                deny(&format!("agent {agent}: read-only"), "this agent may only read files")
-            });
+        // Nobody can do through another what it may not do itself.
+        let reader = |name: &&str| self.read_only_agents.iter().any(|reader| reader == name);
+        if let Some(reader) = agent.split('/').find(reader)
+            && !is_read(case.action)
+            && !agents::is_invocation(case.action)
+        {
+            let why = "this agent may only read files";
+            return Some(deny(&format!("agent {reader}: read-only"), why));
+        }
+        if let Some(denied) = self.agent_denies(case).filter(|_| !self.multi_agent) {
+            return Some(denied);
         }
         let vendored = operations.iter().any(|operation| match operation {
             Operation::Write { relative, .. } => places::is_vendored(relative),
-            Operation::Read { .. } | Operation::Execute { .. } => false,
+            Operation::Read { .. } | Operation::Execute { .. } | Operation::Invoke { .. } => false,
         });
         vendored.then(|| deny(
             &format!("agent {agent}: node_modules/**"),
@@ -274,7 +305,7 @@ impl RulePolicy {
                 (command.chars().nth(COMMAND_CHARS_MAX).is_some())
                     .then(|| format!("the command is longer than {COMMAND_CHARS_MAX} characters"))
             }
-            Operation::Read { .. } => None,
+            Operation::Read { .. } | Operation::Invoke { .. } => None,
         });
         reason.or_else(|| {
             let word = case.scripts.iter().find_map(secret_word);
@@ -298,7 +329,7 @@ impl RulePolicy {
                     grant.operation == "write" && places::is_below(path, &grant.target)
                 }),
                 Operation::Read { .. } => true,
-                Operation::Execute { .. } => false,
+                Operation::Execute { .. } | Operation::Invoke { .. } => false,
             };
         if let Some(verdict) = self.commanded(case) {
             return Some(verdict);
@@ -323,9 +354,11 @@ impl RulePolicy {
 
     /// The most specific of the user's rules; of two equals, the one that asks.
     fn ruled(&self, case: &Case<'_>) -> Option<Verdict> {
+        let own = self.own_rules(case).filter(|rule| rule.decision != Decision::Deny);
         let rule = self
             .rules
             .iter()
+            .chain(own)
             .filter(|rule| rule.applies(case.action, &case.scripts))
             .filter(|rule| rule.decision != Decision::Allow || self.may_allow(case))
             .max_by_key(|rule| (rule.specificity(), rule.decision == Decision::Ask))?;
@@ -450,7 +483,7 @@ fn lifted(action: &Action) -> Option<String> {
         match operation {
             Operation::Write { relative, .. } => unprotected.push(printable(relative)),
             Operation::Read { path, .. } => unseen = Some(printable(path)),
-            Operation::Execute { .. } => {}
+            Operation::Execute { .. } | Operation::Invoke { .. } => {}
         }
     }
     let unseen = unseen.map(|path| {
@@ -500,7 +533,7 @@ fn grant_for(action: &Action) -> Option<Grant> {
                 folder = Some(parent);
             }
             Operation::Read { .. } => {}
-            Operation::Execute { .. } => return None,
+            Operation::Execute { .. } | Operation::Invoke { .. } => return None,
         }
     }
     let target = folder?.to_owned();

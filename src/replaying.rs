@@ -223,6 +223,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
+        delegation: None,
         fail: FailPoints::none(),
     }
 }

@@ -90,6 +90,10 @@ impl ToolEnvironment {
     }
 }
 
+/// Names of the built-in tools.
+pub const NAMES: [&str; 8] =
+    ["bash", "edit_file", "glob", "grep", "list_dir", "multi_edit", "read_file", "write_file"];
+
 /// Every built-in tool, ready to be called. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let budgets = Arc::clone(&env.budgets);

@@ -29,12 +29,15 @@ const VERSION: u32 = 1;
 pub struct Trusted {
     /// Which folder.
     pub project: Identity,
-    /// SHA-256 of its configuration file, in hex.
+    /// SHA-256 of its configuration file, in hex; empty if it has none.
     pub digest: String,
     /// When: milliseconds since 1970.
     pub trusted_ms: u64,
     /// What was agreed to, by key; empty if that was too much to keep.
     pub settings: BTreeMap<String, Value>,
+    /// Its agents that were agreed to: SHA-256 of each file, in hex, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agents: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -178,6 +181,7 @@ mod tests {
             digest: digest.to_owned(),
             trusted_ms: 1,
             settings: [("model".to_owned(), json!(digest))].into(),
+            agents: BTreeMap::new(),
         }
     }
 

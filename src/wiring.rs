@@ -2,6 +2,7 @@
 
 mod authority;
 mod confinement;
+mod deputies;
 mod errands;
 mod fallback;
 mod hooking;

@@ -113,6 +113,7 @@ fn settings() -> SessionSettings {
         budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
+        delegation: None,
         fail: FailPoints::default(),
     }
 }

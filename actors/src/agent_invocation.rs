@@ -59,6 +59,8 @@ pub(crate) struct Args {
     pub(crate) usage: Usage,
     /// How long it may still take, if there is a limit.
     pub(crate) time_left: Option<Duration>,
+    /// Tokens that it may use, if there is a limit.
+    pub(crate) tokens_max: Option<u64>,
     pub(crate) presence: Presence,
     pub(crate) report: Report<Outcome>,
 }
@@ -105,6 +107,8 @@ pub(crate) enum Msg {
     Settled(Result<Hooked, JoinError>),
     CallEnded(CallId, Result<ToolOutput, Lost>),
     Deliver(Queued, RpcReplyPort<Result<(), QueueFull>>),
+    /// Recorded already. Whoever drops the report did not hear it.
+    Notice(Queued, Report<()>),
     Stop(Ending),
     TimeUp,
 }
@@ -131,6 +135,7 @@ impl Msg {
             Msg::Settled(_) => "Settled",
             Msg::CallEnded(..) => "CallEnded",
             Msg::Deliver(..) => "Deliver",
+            Msg::Notice(..) => "Notice",
             Msg::Stop(_) => "Stop",
             Msg::TimeUp => "TimeUp",
         }
@@ -188,6 +193,7 @@ impl AgentInvocation {
             turns,
             usage,
             time_left,
+            tokens_max,
             presence,
             report,
         } = args;
@@ -198,6 +204,7 @@ impl AgentInvocation {
             calls_per_turn_max: limits.calls_per_turn_max,
             repeated_failures_max: limits.repeated_failures_max,
             queued_messages_max: limits.queued_messages_max,
+            tokens_max,
             settles: services.hooks.hears(HookEvent::Stop, None),
         };
         let (pending, asked) = calls::take_up(pending, &tools, &services.transcript, &origin);
@@ -255,6 +262,10 @@ impl Actor for AgentInvocation {
             Msg::Settled(hooked) => self.settled(hooked, state)?,
             Msg::CallEnded(id, output) => self.call_ended(id, output, state),
             Msg::Deliver(queued, reply) => self.queue(queued, reply, state),
+            Msg::Notice(queued, heard) => state.report.is_some().then(|| {
+                heard.send(());
+                Input::Queued(queued)
+            }),
             Msg::Stop(ending) => Some(Input::Stop(ending)),
             Msg::TimeUp => Some(Input::Stop(self.time_is_up())),
         };

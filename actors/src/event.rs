@@ -16,6 +16,7 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, SessionId,
     StopReason, Usage,
 };
+use crate::delegation::Outcome;
 use crate::ledger::Billing;
 use crate::ports::HookEvent;
 
@@ -154,6 +155,37 @@ pub enum Event {
         history: Vec<Arc<Message>>,
     },
 
+    /// An agent wants another one to work for it, and it may: the record comes before the work.
+    #[serde(rename = "agent.invocation.requested")]
+    InvocationRequested {
+        /// The invocation that begins.
+        child_invocation_id: InvocationId,
+        /// Its agent.
+        target: String,
+        /// The call that asked for it.
+        call_id: CallId,
+        /// The provider profile.
+        provider: String,
+        /// The task in one line.
+        task: String,
+        /// Whether nobody waits for the answer.
+        background: bool,
+    },
+    /// An agent that worked for another has ended: what its caller is told.
+    #[serde(rename = "agent.delegation.ended")]
+    DelegationEnded {
+        /// The invocation that ended.
+        child_invocation_id: InvocationId,
+        /// Its agent.
+        target: String,
+        /// How.
+        #[serde(flatten)]
+        outcome: Outcome,
+        /// Model replies.
+        turns: u32,
+        /// Tokens.
+        usage: Usage,
+    },
     /// An invocation begins.
     #[serde(rename = "agent.invocation.started")]
     InvocationStarted {
@@ -670,6 +702,9 @@ pub enum MessageKind {
     Steer,
     /// After what would have been the final answer.
     FollowUp,
+    /// Before the next request, whatever that is: from posse, not from the user. No call is skipped
+    /// for it.
+    Notice,
 }
 
 /// How far an answer reaches.

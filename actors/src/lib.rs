@@ -22,6 +22,8 @@ pub mod record;
 
 pub mod ports;
 
+pub mod delegation;
+pub mod governor;
 pub mod root_session;
 
 pub mod agent_invocation;

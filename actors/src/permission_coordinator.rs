@@ -393,7 +393,7 @@ impl PermissionCoordinator {
     fn judge_again(&self, ask: &Ask) -> Option<Verdict> {
         let grants = self.args.book.grants();
         let situation = Situation {
-            agent: &ask.origin.agent,
+            agent: &ask.origin.agent_path,
             grants: &grants,
             asking: self.args.asking,
             now_ms: self.args.clock.wall_ms(),

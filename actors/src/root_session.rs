@@ -4,6 +4,7 @@
 //! Nothing here waits for the model, a tool, a human or a disk.
 
 mod admission;
+mod children;
 mod clients;
 mod handle;
 mod resuming;
@@ -20,6 +21,7 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued};
 use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
+use crate::delegation::Desk;
 use crate::event::{Branch, Event, Fact, Feed, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::{Order, Purse, Till, usd};
@@ -39,6 +41,7 @@ pub use resuming::Resumption;
 pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 
 use admission::{Admitting, Opening, Task};
+use children::{ChildMsg, Children, Reach};
 use clients::Clients;
 use resuming::Unfinished;
 use supervised::Supervised;
@@ -54,7 +57,9 @@ enum Msg {
     /// Hooks have been asked about the prompt.
     Admitted(InvocationId, Result<Hooked, JoinError>),
     Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
-    Interrupt,
+    /// The main agent and those it waits for, or everybody.
+    Interrupt(Reach),
+    Children(ChildMsg),
     History(RpcReplyPort<Vec<Arc<Message>>>),
     Compact(RpcReplyPort<Result<Option<Compacted>, PromptError>>),
     /// Something about what requests cost.
@@ -77,7 +82,8 @@ impl Msg {
             Msg::Opened(_) => "Opened",
             Msg::Admitted(..) => "Admitted",
             Msg::Deliver(..) => "Deliver",
-            Msg::Interrupt => "Interrupt",
+            Msg::Interrupt(_) => "Interrupt",
+            Msg::Children(_) => "Children",
             Msg::History(_) => "History",
             Msg::Compact(_) => "Compact",
             Msg::Ledger(_) => "Ledger",
@@ -95,6 +101,8 @@ struct RootSession {
     settings: Arc<SessionSettings>,
     provider_info: ProviderInfo,
     specs: Arc<[ToolSpec]>,
+    /// Where agents ask for others.
+    desk: Option<Arc<Desk>>,
     services: Arc<Services>,
     transcript: Transcript,
     feed: Feed,
@@ -122,6 +130,8 @@ struct State {
     /// What hooks said of the session.
     opening: Opening,
     parked: Option<String>,
+    /// Agents that work for others.
+    children: Children,
     closing: Option<Beside>,
     _observed: Observed,
 }
@@ -190,7 +200,9 @@ impl Actor for RootSession {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
         };
-        let clients = Clients::new(&self.ports, self.settings.price.as_ref(), budget);
+        let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
+        let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
+        let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Ledger(order));
         let purse = Purse::new(self.settings.budget, accounts.last_request, line);
@@ -198,6 +210,7 @@ impl Actor for RootSession {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
             contacts: clients.contacts(&self.ports),
+            children: self.children(&me, &clients),
             clients,
             invocation_budget: budget(),
             history: self.settings.history.clone(),
@@ -241,12 +254,19 @@ impl Actor for RootSession {
             Msg::Opened(hooked) => self.opened(&me, hooked, state).await?,
             Msg::Admitted(id, hooked) => self.admitted(&me, &id, hooked, state).await?,
             Msg::Deliver(queued, reply) => deliver(queued, reply, state),
-            Msg::Interrupt => self.stop(&me, Ending::Interrupted, state),
+            Msg::Interrupt(reach) => self.stop(&me, reach, Ending::Interrupted, state),
+            Msg::Children(said) => self.child_said(&me, said, state).await?,
             Msg::History(reply) => answer(reply, state.history.clone()),
             Msg::Compact(reply) => answer(reply, self.compact(state)),
             Msg::Ledger(order) => state.till.take(order),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
+            Msg::InvocationEnded(id, left) if state.children.has(&id) => {
+                self.child_ended(&me, &id, left, state);
+            }
             Msg::InvocationEnded(id, outcome) => self.invocation_ended(&me, &id, outcome, state),
+            Msg::Reread(id, replayed) if state.children.has(&id) => {
+                self.child_reread(&me, &id, *replayed, state).await?;
+            }
             Msg::Reread(id, replayed) => self.reread(&me, &id, *replayed, state).await?,
             Msg::End(ending, done) => self.end(&me, ending, done, state),
             Msg::Closed => self.closed(&me, state).await,
@@ -281,7 +301,7 @@ impl RootSession {
             agent: self.settings.agent.clone(),
             provider: self.provider_info.profile.clone(),
             model: self.provider_info.model.clone(),
-            mode: "single-agent".to_owned(),
+            mode: if self.desk.is_some() { "multi-agent" } else { "single-agent" }.to_owned(),
             tier: self.settings.tier.clone(),
             instructions: self.settings.instructions.clone(),
             forked_from,
@@ -332,7 +352,7 @@ impl RootSession {
         Event::InvocationStarted {
             provider: self.provider_info.profile.clone(),
             model: self.provider_info.model.clone(),
-            tools: self.settings.tools.clone(),
+            tools: self.specs.iter().map(|spec| spec.name.clone()).collect(),
             after: None,
         }
     }
@@ -350,6 +370,8 @@ impl RootSession {
         history.extend(state.history.iter().cloned());
         history.truncate(history.len() - resumed.pending.len());
         let id = main.origin.invocation_id.clone();
+        let mut resumed = resumed;
+        RootSession::pending(&id, &mut resumed.queued, &mut state.children);
         let (presence, absence) = Presence::new();
         let spent = self.ports.clock.monotonic().saturating_sub(main.began);
         let left = |max: Duration| max.saturating_sub(spent);
@@ -365,6 +387,7 @@ impl RootSession {
             turns: resumed.turns,
             usage: resumed.usage,
             time_left: self.settings.limits.duration_max.map(left),
+            tokens_max: None,
             presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };
@@ -390,7 +413,8 @@ impl RootSession {
         }
         let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
         state.history = history.into_iter().filter(|message| !system(message)).collect();
-        state.queued = queued;
+        state.queued.extend(queued);
+        self.main_left(me, id, state);
         self.conclude(me, main, ending, turns, usage, state);
     }
 
@@ -406,7 +430,7 @@ impl RootSession {
         state.turns += main.uncounted(turns);
         let unanswered = self.services.book.unanswered();
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered }).ok();
-        if state.ending.is_some() {
+        if state.ending.is_some() && !state.children.any_live() {
             self.close(me, state);
         }
     }
@@ -420,8 +444,8 @@ impl RootSession {
         // Whoever wants to leave does not wait for a disk without room.
         self.outbox.hurry();
         state.writer.tell(|| transcript_writer::Msg::Wake);
-        if state.main.is_some() {
-            self.stop(me, Ending::Interrupted, state);
+        if state.main.is_some() || state.children.any_live() {
+            self.stop(me, Reach::All, Ending::Interrupted, state);
         } else {
             self.close(me, state);
         }

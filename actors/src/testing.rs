@@ -203,6 +203,8 @@ pub struct Bench {
     pub cwd: String,
     /// Different in each process that works on the same journal.
     pub process: u32,
+    /// Agents that may work for others.
+    pub delegation: Option<crate::delegation::Delegation>,
     /// Where actors panic.
     pub fail: FailPoints,
 }
@@ -228,6 +230,7 @@ impl Bench {
             resumption: None,
             cwd: "/project".to_owned(),
             process: 1,
+            delegation: None,
             fail: FailPoints::default(),
         }
         .tool(EchoTool::new())
@@ -271,6 +274,7 @@ impl Bench {
             budget: self.budget,
             accounts: self.accounts.clone(),
             noted: Vec::new(),
+            delegation: self.delegation.clone(),
             fail: self.fail.clone(),
         };
         let ports = Ports {

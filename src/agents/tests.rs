@@ -50,18 +50,28 @@ fn sources(instructions: &Instructions) -> Vec<(&str, &str)> {
 
 #[test]
 fn keeps_prompts_short_and_tools_apart() {
-    for agent in &BUILT_IN {
+    let roster = Roster::built_in();
+    for agent in roster.all() {
         assert!(agent.prompt.len() <= 2200, "{}: {}", agent.name, agent.prompt.len());
-        assert_eq!(find(agent.name), Some(agent));
+        assert_eq!(roster.find(&agent.name), Some(agent));
     }
-    let [build, plan] = &BUILT_IN;
+    let [build, plan, explore, reviewer, worker] = roster.all() else { panic!("{roster:?}") };
     for (tool, planned) in [("read_file", true), ("list_dir", true), ("bash", false), ("x", false)]
     {
         assert!(build.tools.sees(tool));
         assert_eq!(plan.tools.sees(tool), planned, "{tool}");
     }
-    let fix = |name| choose(name).unwrap_err().fix.unwrap();
-    assert_eq!(choose("plan"), Ok(plan));
+    assert!(explore.read_only && reviewer.read_only && !worker.read_only);
+    let calls = |caller| roster.callable_by(caller).map(|agent| agent.name.as_str()).collect();
+    let called: Vec<&str> = calls(build);
+    assert_eq!(called, ["explore", "reviewer", "worker"]);
+    for caller in [plan, explore, reviewer, worker] {
+        let called: Vec<&str> = calls(caller);
+        assert_eq!(called, [""; 0], "{}", caller.name);
+    }
+    let fix = |name| roster.choose(name).unwrap_err().fix.unwrap();
+    assert_eq!(roster.choose("plan"), Ok(plan));
+    assert_eq!(roster.choose("worker").unwrap_err().code, "AGN008");
     assert_eq!(fix("bulid"), "did you mean \"build\"?");
     assert_eq!(fix("sheriff"), "choose one of build, plan");
 }
@@ -181,7 +191,7 @@ fn puts_the_prompt_together() {
         }],
         notices: Vec::new(),
     };
-    let agent = Agent { prompt: "Prompt.", ..BUILT_IN[0].clone() };
+    let agent = Agent { prompt: "Prompt.".to_owned(), ..built_in().remove(0) };
     insta::assert_snapshot!(system_prompt(&agent, &environment, &instructions));
     let alone = system_prompt(&agent, &EnvironmentBlock::default(), &Instructions::default());
     assert_eq!(alone, "Prompt.\n\n<environment>\nGit: not a repository\n</environment>\n");

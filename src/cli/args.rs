@@ -305,8 +305,8 @@ impl Command {
         Ok(match self {
             Command::Run(run) => Invocation::Run(Box::new(run.into_args()?)),
             Command::Resume(resume) => Invocation::Resume(Box::new(resume.into_args()?)),
-            Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args()?)),
-            Command::Tui(tui) => Invocation::Tui(Box::new(tui.into_args()?)),
+            Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args())),
+            Command::Tui(tui) => Invocation::Tui(Box::new(tui.into_args())),
             Command::Demo(Demo { output_format, verbose }) => {
                 Invocation::Demo(DemoArgs { output_format, verbose })
             }

@@ -116,8 +116,9 @@ fn says_what_is_not_available_yet() {
     for line in ["attach", "run --thinking=high x"] {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
-    assert!(refused("run --multi-agent x").contains("--multi-agent is not available yet"));
-    assert!(refused("run --mode multi x").contains("--mode multi is not available yet"));
+    for line in ["run --multi-agent x", "run --mode multi x"] {
+        assert_eq!(run(line).agent_mode.as_deref(), Some("multi-agent"), "{line}");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The settings that have an effect, typed.
 
+mod agents;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,11 +13,19 @@ use crate::config::environment::Environment;
 use crate::config::layers::{Layers, Origin, duration};
 use crate::failure::{Exit, Failure};
 
+pub use agents::{ConfiguredAgent, DelegationSettings};
+
 /// What counts after all layers.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// `agentMode` is `multi-agent`. It has no effect in this version.
+    /// `agentMode` is `multi-agent`: agents may call others.
     pub multi_agent: bool,
+    /// `agents`, by name.
+    pub agents: Vec<ConfiguredAgent>,
+    /// `delegation`, and what goes there and back.
+    pub delegation: DelegationSettings,
+    /// `--trust-project`: what the project says counts for this run.
+    pub trust_project: bool,
     /// `defaultAgent`.
     pub default_agent: String,
     /// `defaultProvider`.
@@ -194,6 +204,9 @@ impl Settings {
         };
         Settings {
             multi_agent: multi_agent(layers),
+            agents: agents::configured(layers),
+            delegation: agents::delegation(layers),
+            trust_project: false,
             default_agent: text("defaultAgent").unwrap_or_default(),
             default_provider: text("defaultProvider"),
             model: text("model"),

@@ -92,7 +92,15 @@ fn has_defaults_without_any_file() {
     assert_eq!(loaded.notices, []);
     insta::assert_snapshot!(show(&loaded.layers, None, true, false), @r#"
     agentMode = "single-agent"  (built in)
+    context.subAgent.maxDelegateContextTokens = 1000  (built in)
+    context.subAgent.maxHandoffTokens = 2000  (built in)
+    context.subAgent.maxResultTokensToMain = 1000  (built in)
     defaultAgent = "build"  (built in)
+    delegation.defaultInvocationDecision = "ask"  (built in)
+    delegation.maxConcurrent = 3  (built in)
+    delegation.maxDepth = 1  (built in)
+    delegation.maxTotal = 100  (built in)
+    delegation.subInvocationMaxTurns = 10  (built in)
     maxTurns = 25  (built in)
     multimodal.detail = "auto"  (built in)
     multimodal.maxImageBytes = 8388608  (built in)
@@ -133,7 +141,15 @@ fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
         .unwrap();
     insta::assert_snapshot!(place.tidy(&show(&loaded.layers, None, true, false)), @r#"
     agentMode = "single-agent"  (built in)
+    context.subAgent.maxDelegateContextTokens = 1000  (built in)
+    context.subAgent.maxHandoffTokens = 2000  (built in)
+    context.subAgent.maxResultTokensToMain = 1000  (built in)
     defaultAgent = "project"  (/project/.posse/config.json:1, harmless project setting)
+    delegation.defaultInvocationDecision = "ask"  (built in)
+    delegation.maxConcurrent = 3  (built in)
+    delegation.maxDepth = 1  (built in)
+    delegation.maxTotal = 100  (built in)
+    delegation.subInvocationMaxTurns = 10  (built in)
     maxTurns = 3  (environment variable POSSE_MAX_TURNS)
     model = "flag"  (--model)
     multimodal.detail = "auto"  (built in)

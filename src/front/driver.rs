@@ -29,8 +29,8 @@ pub(crate) enum Instruction {
     Steer(Vec<ContentPart>),
     /// Say this after the answer.
     FollowUp(Vec<ContentPart>),
-    /// Stop the work, not the session.
-    Interrupt,
+    /// Stop the work, not the session: the turn, or every agent.
+    Interrupt { all: bool },
     /// A question was decided.
     Answer(QuestionId, Decision),
 }
@@ -132,7 +132,10 @@ enum Wire {
     #[serde(rename = "follow_up")]
     FollowUp { content: Value },
     #[serde(rename = "interrupt")]
-    Interrupt,
+    Interrupt {
+        #[serde(default)]
+        all: bool,
+    },
     #[serde(rename = "permission.answer")]
     Answer {
         request_id: QuestionId,
@@ -161,7 +164,7 @@ fn parse(line: &[u8]) -> Result<Instruction, String> {
         Wire::Message { content } => Instruction::Message(parts(content)?),
         Wire::Steer { content } => Instruction::Steer(parts(content)?),
         Wire::FollowUp { content } => Instruction::FollowUp(parts(content)?),
-        Wire::Interrupt => Instruction::Interrupt,
+        Wire::Interrupt { all } => Instruction::Interrupt { all },
         Wire::Answer { decision: Verdict::Allow, scope: Some(Scope::Global), confirm, .. }
             if confirm != Some(Scope::Global) =>
         {
@@ -254,7 +257,8 @@ mod tests {
             ),
             (r#"{"type":"steer","content":"left"}"#, Instruction::Steer(text("left"))),
             (r#"{"content":"more","type":"follow_up"}"#, Instruction::FollowUp(text("more"))),
-            (r#"{"type":"interrupt"}"#, Instruction::Interrupt),
+            (r#"{"type":"interrupt"}"#, Instruction::Interrupt { all: false }),
+            (r#"{"type":"interrupt","all":true}"#, Instruction::Interrupt { all: true }),
             (
                 r#"{"type":"permission.answer","requestId":"q1","decision":"allow"}"#,
                 Instruction::Answer(id.clone(), Decision::Allow(Scope::Once)),
@@ -319,7 +323,7 @@ mod tests {
         let long = io::repeat(b'x').take(3 * LINE_BYTES_MAX as u64);
         let seen = all(long.chain(&b"\n{\"type\":\"interrupt\"}\n"[..]));
         assert_eq!(seen[0], (1, Err(format!("is longer than {LINE_BYTES_MAX} bytes"))));
-        assert_eq!(seen[1], (2, Ok(Instruction::Interrupt)));
+        assert_eq!(seen[1], (2, Ok(Instruction::Interrupt { all: false })));
         assert_eq!(seen.len(), 2);
     }
 }

@@ -249,10 +249,11 @@ impl Front {
                 self.stdout.write(line_of(announcement)).await;
             }
         } else if !self.manner.quiet {
-            let text = self.progress.show(event);
+            let text = self.progress.follow(announcement);
             self.stderr.write(text.into_bytes()).await;
         }
-        let question = self.questions.as_mut().and_then(|questions| questions.follow(event));
+        let question =
+            self.questions.as_mut().and_then(|questions| questions.follow_announced(announcement));
         self.show_question(question).await;
     }
 

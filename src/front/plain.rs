@@ -279,6 +279,10 @@ impl Plain<'_> {
             Typed::Cost => self.cost().await,
             Typed::Clear => self.clear().await,
             Typed::Stop => self.say("Nothing runs.\n").await,
+            Typed::StopAll => {
+                self.current.session.interrupt_all();
+                self.say("(agents in the background are told to stop)\n").await;
+            }
             Typed::Exit => {
                 self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
             }

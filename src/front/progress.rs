@@ -5,7 +5,8 @@ mod lines;
 mod live;
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
-use posse_actors::event::Event;
+use posse_actors::delegation::Outcome;
+use posse_actors::event::{Announcement, Event};
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
@@ -58,6 +59,33 @@ impl Progress {
     /// The same, for a run in which tools only say what they would do.
     pub(crate) fn of_dry_run(self, dry_run: bool) -> Progress {
         Progress { dry_run, ..self }
+    }
+
+    /// The text that an announcement adds: what agents do that work for others stands behind their
+    /// path, and what they say is not shown as it arrives.
+    pub(crate) fn follow(&mut self, announcement: &Announcement) -> String {
+        let event = announcement.event();
+        let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
+        let Some(origin) = below else { return self.show(event) };
+        match event {
+            Event::TextDelta { .. }
+            | Event::ModelRequest { .. }
+            | Event::ModelReply { .. }
+            | Event::InvocationStarted { .. }
+            | Event::ProviderWaiting { .. }
+            | Event::ProviderSilent { .. } => return String::new(),
+            _ => (),
+        }
+        let text = self.line(event);
+        if text.is_empty() {
+            return text;
+        }
+        let path = self.dim(&format!("[{}] ", printable(&origin.agent_path)));
+        let mut shown = self.finish_line().to_owned();
+        for line in text.lines() {
+            shown.extend([path.as_str(), line, "\n"]);
+        }
+        shown
     }
 
     /// The text that `event` adds.
@@ -226,6 +254,16 @@ impl Progress {
             Event::PermissionDenied { request_id, .. } => {
                 self.decided(request_id, false);
                 self.notice(event)
+            }
+            Event::InvocationRequested { target, provider, task, background, .. } => {
+                let beside = if *background { " in the background" } else { "" };
+                let line = format!("▸ {target} via {provider}{beside}: {task}");
+                self.paint("36", &printable(&line))
+            }
+            Event::DelegationEnded { target, outcome, turns, .. } => {
+                let line = format!("◂ {target}: {outcome}, {turns} replies");
+                let color = if *outcome == Outcome::Done { "36" } else { "33" };
+                self.paint(color, &printable(&line))
             }
             // What a run left open is not asked again.
             Event::InvocationStarted { .. } => {

@@ -6,10 +6,11 @@
 pub(crate) mod keyboard;
 mod pages;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use posse_actors::conversation::QuestionId;
-use posse_actors::event::{Event, Scope};
+use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::permission_coordinator::Decision;
 
 use crate::failure::printable;
@@ -67,6 +68,20 @@ impl Questions {
     /// Questions of somebody who may have piped something else into standard input.
     pub(crate) fn at_terminal() -> Questions {
         Questions { keyboard: Some(Keyboard::at_terminal()), ..Questions::default() }
+    }
+
+    /// The same as [`follow`](Questions::follow); a question of an agent that works for others says
+    /// whose it is.
+    pub(crate) fn follow_announced(&mut self, announcement: &Announcement) -> Option<String> {
+        let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
+        let mut event = Cow::Borrowed(announcement.event());
+        if let Some(origin) = below
+            && matches!(*event, Event::PermissionRequested { .. })
+            && let Event::PermissionRequested { summary, .. } = event.to_mut()
+        {
+            *summary = format!("{}: {summary}", origin.agent_path.replace('/', " -> "));
+        }
+        self.follow(&event)
     }
 
     /// Follows an event. Returns what to show, if the question in front changed.

@@ -164,11 +164,7 @@ fn a_tool_returns_no_secret() {
     toolbox.register(Arc::new(posse_actors::testing::EchoTool::new())).ok();
     let tools = masking().tools(toolbox);
     let tool = Arc::clone(tools.get("echo").unwrap());
-    let context = posse_actors::ports::CallContext {
-        session_id: SessionId::new("s"),
-        call_id: CallId::new("c"),
-        agent: "build".to_owned(),
-    };
+    let context = posse_actors::ports::CallContext::of_main("s", "c", "build");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let output = runtime.block_on(async {
         let arguments = json!({"text": format!("key {SECRET}")});

@@ -278,6 +278,6 @@ fn paths(action: &Action) -> impl Iterator<Item = (&str, &str)> {
         Operation::Read { path, relative, .. } | Operation::Write { path, relative, .. } => {
             Some((path.as_str(), relative.as_str()))
         }
-        Operation::Execute { .. } => None,
+        Operation::Execute { .. } | Operation::Invoke { .. } => None,
     })
 }

@@ -32,7 +32,7 @@ fn with(settings: PolicySettings) -> RulePolicy {
 }
 
 /// `tool path` or `bash command`.
-fn action(call: &str) -> Action {
+pub(super) fn action(call: &str) -> Action {
     let (tool, rest) = call.split_once(' ').unwrap_or((call, ""));
     let names = |rest: &str| match rest.strip_prefix('/') {
         None if rest == "." => (ROOT.to_owned(), ".".to_owned(), ROOT.to_owned()),
@@ -67,7 +67,7 @@ fn grant(target: &str) -> Grant {
     Grant { operation: "write".into(), target: target.into(), scope: Scope::Session }
 }
 
-fn situation<'a>(agent: &'a str, grants: &'a [Grant], asking: Asking) -> Situation<'a> {
+pub(super) fn situation<'a>(agent: &'a str, grants: &'a [Grant], asking: Asking) -> Situation<'a> {
     Situation { agent, grants, asking, now_ms: 0, uptime: Duration::ZERO, tier: "full" }
 }
 

@@ -184,7 +184,7 @@ fn besides(action: &Action) -> Besides {
         match operation {
             Operation::Write { path, .. } => besides.unprotected.push(PathBuf::from(path)),
             Operation::Read { .. } => besides.unsurveyed = true,
-            Operation::Execute { .. } => {}
+            Operation::Execute { .. } | Operation::Invoke { .. } => {}
         }
     }
     besides

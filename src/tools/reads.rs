@@ -127,7 +127,8 @@ impl ReadTable {
     ) -> Result<(), ToolError> {
         let shown = place.shown();
         let seen = self.files.get(place.absolute());
-        let seen = seen.as_ref().and_then(|all| all.iter().find(|seen| seen.agent == call.agent));
+        let seen =
+            seen.as_ref().and_then(|all| all.iter().find(|seen| seen.agent == call.reader()));
         match seen {
             Some(seen) if seen.content == content => Ok(()),
             Some(seen) => Err(ToolError::new(
@@ -147,13 +148,13 @@ impl ReadTable {
             self.files.clear();
         }
         let mut all = self.files.entry(path.to_owned()).or_default();
-        let known = all.iter().position(|seen| seen.agent == call.agent);
+        let known = all.iter().position(|seen| seen.agent == call.reader());
         let at = known.unwrap_or_else(|| {
             if all.len() >= AGENTS_MAX {
                 all.remove(0);
             }
             all.push(Seen {
-                agent: call.agent.clone(),
+                agent: call.reader().to_owned(),
                 content: String::new(),
                 call: call.call_id.clone(),
                 shown: Vec::new(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use posse_actors::conversation::{CallId, SessionId, ToolCall, text_of};
+use posse_actors::conversation::{ToolCall, text_of};
 use posse_actors::ports::{
     CallContext, Confinement, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
 };
@@ -127,11 +127,7 @@ impl Desk {
 }
 
 fn context(agent: &str, id: &str) -> CallContext {
-    CallContext {
-        session_id: SessionId::new("session-1"),
-        call_id: CallId::new(id),
-        agent: agent.to_owned(),
-    }
+    CallContext::of_main("session-1", id, agent)
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use posse_actors::ports::{ToolSpec, Toolbox};
 
+use crate::agents::Roster;
 use crate::cli::{
     self, CompletionsArgs, DoctorArgs, ExportFormat, ListArgs, ManArgs, OutputFormat, ReplayArgs,
 };
@@ -17,8 +18,8 @@ use crate::journal::{SessionSummary, StateDir, export, remove};
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
-use crate::wiring::{Place, colors, notices, place};
-use crate::{agents, lists, packaging, replaying};
+use crate::wiring::{Place, colors, deputies, notices, place};
+use crate::{lists, packaging, replaying};
 
 type Ended = Result<Exit, Vec<Failure>>;
 
@@ -31,17 +32,30 @@ fn stdout() -> BufWriter<io::StdoutLock<'static>> {
 }
 
 pub(super) fn agents(args: &ListArgs, environment: &Environment) -> Ended {
-    let Place { loaded, .. } = place(&args.place, Vec::new(), environment)?;
+    let Place { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
-    let default = &loaded.settings.default_agent;
-    lists::agents(&agents::BUILT_IN, default, args.json, &mut stdout()).map_err(one)
+    let settings = &loaded.settings;
+    let names = names(&toolbox(&cwd, dirs.clone()).map_err(one)?);
+    let roster = deputies::roster(&cwd, &dirs, settings, &names);
+    io::stderr().write_all(deputies::remarks(&roster).as_bytes()).ok();
+    lists::agents(roster.all(), &settings.default_agent, args.json, &mut stdout()).map_err(one)
 }
 
 pub(super) fn tools(args: &ListArgs, environment: &Environment) -> Ended {
-    let Place { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
-    notices(&loaded);
-    let toolbox = toolbox(&cwd, dirs).map_err(one)?;
-    lists::tools(&toolbox, &agents::BUILT_IN, args.json, &mut stdout()).map_err(one)
+    let found = place(&args.place, Vec::new(), environment)?;
+    notices(&found.loaded);
+    let toolbox = toolbox(&found.cwd, found.dirs.clone()).map_err(one)?;
+    let roster = roster(&found, &toolbox);
+    lists::tools(&toolbox, roster.all(), args.json, &mut stdout()).map_err(one)
+}
+
+/// Every agent there is, with tools of `toolbox`.
+pub(super) fn roster(found: &Place, toolbox: &Toolbox) -> Roster {
+    deputies::roster(&found.cwd, &found.dirs, &found.loaded.settings, &names(toolbox))
+}
+
+fn names(toolbox: &Toolbox) -> Vec<String> {
+    toolbox.iter().map(|tool| tool.spec().name.clone()).collect()
 }
 
 /// The tools of a session in `cwd`, to be looked at. None of them is called, so nothing comes

@@ -8,7 +8,6 @@ use posse_actors::conversation::Prompt;
 use posse_actors::ports::Asking;
 use serde_json::{Value, json};
 
-use crate::agents;
 use crate::cli::{PromptArg, RunArgs};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, Origin};
@@ -17,10 +16,11 @@ use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::provider::presets;
 use crate::talk::{self, Choice, Opened, Selected, Sources, Task};
+use crate::tools;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::resuming::Resuming;
 use crate::wiring::run::{Kept, Setup, assemble_in, recorded, runtime, start_log};
-use crate::wiring::{Place, authority, colors, notices, place, provider, toolbox};
+use crate::wiring::{Place, authority, colors, deputies, notices, place, provider, toolbox};
 
 /// Runs line mode until the user leaves.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -168,7 +168,12 @@ impl talk::Sessions for Sessions<'_> {
     fn names(&self, what: Selected) -> Vec<String> {
         let settings = &self.found.loaded.settings;
         match what {
-            Selected::Agent => agents::BUILT_IN.iter().map(|agent| agent.name.to_owned()).collect(),
+            Selected::Agent => {
+                let Place { cwd, dirs, loaded } = &self.found;
+                let tools = tools::NAMES.map(str::to_owned);
+                let roster = deputies::roster(cwd, dirs, &loaded.settings, &tools);
+                roster.primaries().map(|agent| agent.name.clone()).collect()
+            }
             Selected::Provider => {
                 let mut names: Vec<String> = settings.providers.keys().cloned().collect();
                 let presets = presets::all().iter().map(|preset| preset.name.to_owned());

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::agents::{self, Agent, EnvironmentBlock, Instructions};
+use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines, printable};
@@ -35,7 +35,7 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, authority, colors, fallback, notices, place, provider, session_id, toolbox,
+    Place, authority, colors, deputies, fallback, notices, place, provider, session_id, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -223,7 +223,6 @@ pub(crate) fn assemble_in(
 ) -> Result<(Ports, SessionSettings), Vec<Failure>> {
     let one = |error: Failure| vec![error];
     let settings = setup.settings;
-    let agent = agents::choose(&settings.default_agent).map_err(one)?;
     let workspace = Workspace::open(setup.cwd, setup.add_dirs).map_err(one)?;
     for added in workspace.roots().skip(1) {
         setup.dirs.check_added(added).map_err(one)?;
@@ -237,23 +236,31 @@ pub(crate) fn assemble_in(
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
     let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    let budgets = Arc::clone(&env.budgets);
     let ready =
-        |model| masking.model(toolbox::counted(model, &settings.tools, Arc::clone(&env.budgets)));
+        |model| masking.model(toolbox::counted(model, &settings.tools, Arc::clone(&budgets)));
     let fallbacks = fallback::all(settings, setup.environment, setup.cwd, ready).map_err(one)?;
     let model = ready(model);
     let sandbox = Arc::new(sandbox);
     let toolbox = masking.tools(tools::builtin(Arc::new(env), Arc::clone(&sandbox)));
-    let names: Vec<String> = toolbox
-        .iter()
-        .map(|tool| tool.spec().name.clone())
-        .filter(|name| agent.tools.sees(name))
-        .collect();
-    let (system_prompt, digest) = system_prompt(agent, setup, &roots, &tier);
+    let mut names: Vec<String> = toolbox.iter().map(|tool| tool.spec().name.clone()).collect();
+    let roster = known_agents(setup, &names);
+    let agent = roster.choose(&settings.default_agent).map_err(one)?;
+    names.retain(|name| agent.tools.sees(name));
+    let prompts = Prompts::read(setup, &roots, &tier);
+    let system_prompt = prompts.of(agent, &roster, settings.multi_agent);
+    let digest = prompts.digest(agent, &roster, settings.multi_agent);
+    let delegation = if settings.multi_agent {
+        let way = |name: &str| provider_of(setup, name).map(&ready);
+        deputies::delegation(&roster, agent, settings, &prompts, way).map_err(one)?
+    } else {
+        None
+    };
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
     let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
-    let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach))?;
+    let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach, &roster))?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
     let price = model_price::price(settings, &model.info());
@@ -275,7 +282,7 @@ pub(crate) fn assemble_in(
         session_id: kept.id.clone(),
         posse: env!("CARGO_PKG_VERSION").to_owned(),
         cwd: setup.cwd.display().to_string(),
-        agent: agent.name.to_owned(),
+        agent: agent.name.clone(),
         system_prompt,
         tools: names,
         options: RequestOptions { stream: settings.streaming, ..RequestOptions::default() },
@@ -289,42 +296,78 @@ pub(crate) fn assemble_in(
         budget,
         accounts: Accounts::default(),
         noted: Vec::new(),
+        delegation,
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))
 }
 
-/// What the agent is told; and a hash of it without what changes by itself, such as the date.
-fn system_prompt(
-    agent: &Agent,
-    setup: &Setup<'_>,
-    roots: &[String],
-    tier: &str,
-) -> (String, String) {
-    let repository = agents::repository_root(setup.cwd);
-    let root = repository.as_deref().unwrap_or(setup.cwd);
-    let user = setup.dirs.config.join("AGENTS.md");
-    let instructions = Instructions::read(&user, root, setup.cwd);
-    io::stderr().write_all(lines(&instructions.notices).as_bytes()).ok();
-    let block = EnvironmentBlock {
-        cwd: setup.cwd.display().to_string(),
-        other_roots: roots.iter().skip(1).cloned().collect(),
-        os: std::env::consts::OS.to_owned(),
-        date: today(setup.environment),
-        shell: "bash".to_owned(),
-        git_branch: repository.as_deref().and_then(agents::git_branch),
-        sandbox: confinement::briefing(tier, &setup.settings.sandbox, setup.asking),
-    };
-    let whole = agents::system_prompt(agent, &block, &instructions);
-    let lasting = EnvironmentBlock { date: String::new(), git_branch: None, ..block };
-    let lasting = agents::system_prompt(agent, &lasting, &instructions);
-    let digest = Sha256::digest(lasting.as_bytes());
-    let mut hex = String::with_capacity(2 * DIGEST_BYTES);
-    for byte in digest.iter().take(DIGEST_BYTES) {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
+/// The provider of that name, with its own model.
+fn provider_of(setup: &Setup<'_>, name: &str) -> Result<Arc<dyn Provider>, Failure> {
+    let default_provider = Some(name.to_owned());
+    let theirs = Settings { default_provider, model: None, ..setup.settings.clone() };
+    provider::choose(&theirs, setup.environment, setup.cwd)
+}
+
+/// Every agent there is; where one alone works that is always there, nobody looks for others.
+fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
+    let settings = setup.settings;
+    let built_in = Roster::built_in();
+    if !settings.multi_agent && built_in.find(&settings.default_agent).is_some() {
+        return built_in;
     }
-    (whole, hex)
+    let roster = deputies::roster(setup.cwd, setup.dirs, settings, tools);
+    io::stderr().write_all(deputies::remarks(&roster).as_bytes()).ok();
+    roster
+}
+
+/// What every agent of a session is told besides its own prompt.
+pub(crate) struct Prompts {
+    environment: EnvironmentBlock,
+    instructions: Instructions,
+}
+
+impl Prompts {
+    /// What `agent` is told; where agents call others, that is whom it may call, too.
+    pub(crate) fn of(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
+        let mut prompt = agents::system_prompt(agent, &self.environment, &self.instructions);
+        if multi_agent {
+            prompt.push_str(&agents::catalog(roster, agent, agents::CATALOG_BYTES_MAX));
+        }
+        prompt
+    }
+
+    /// A hash of what it is told, without what changes by itself, such as the date.
+    fn digest(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
+        let environment =
+            EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
+        let lasting = Prompts { environment, instructions: self.instructions.clone() };
+        let digest = Sha256::digest(lasting.of(agent, roster, multi_agent).as_bytes());
+        let mut hex = String::with_capacity(2 * DIGEST_BYTES);
+        for byte in digest.iter().take(DIGEST_BYTES) {
+            // Writing to a string cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+        }
+        hex
+    }
+
+    fn read(setup: &Setup<'_>, roots: &[String], tier: &str) -> Prompts {
+        let repository = agents::repository_root(setup.cwd);
+        let root = repository.as_deref().unwrap_or(setup.cwd);
+        let user = setup.dirs.config.join("AGENTS.md");
+        let instructions = Instructions::read(&user, root, setup.cwd);
+        io::stderr().write_all(lines(&instructions.notices).as_bytes()).ok();
+        let environment = EnvironmentBlock {
+            cwd: setup.cwd.display().to_string(),
+            other_roots: roots.iter().skip(1).cloned().collect(),
+            os: std::env::consts::OS.to_owned(),
+            date: today(setup.environment),
+            shell: "bash".to_owned(),
+            git_branch: repository.as_deref().and_then(agents::git_branch),
+            sandbox: confinement::briefing(tier, &setup.settings.sandbox, setup.asking),
+        };
+        Prompts { environment, instructions }
+    }
 }
 
 impl Kept {
@@ -418,6 +461,7 @@ fn policy_settings(
     setup: &Setup<'_>,
     roots: Vec<String>,
     secrets_in_reach: bool,
+    roster: &Roster,
 ) -> PolicySettings {
     let Settings { sandbox, permissions, .. } = setup.settings;
     PolicySettings {
@@ -431,11 +475,10 @@ fn policy_settings(
             .map(|path| path.display().to_string())
             .collect(),
         own_dirs: setup.dirs.own().iter().map(|dir| dir.display().to_string()).collect(),
-        read_only_agents: agents::BUILT_IN
-            .iter()
-            .filter(|agent| agent.read_only)
-            .map(|agent| agent.name.to_owned())
-            .collect(),
+        read_only_agents: deputies::readers(roster),
+        agents: deputies::policies(roster),
+        invocations: deputies::invocations(roster, setup.settings),
+        multi_agent: setup.settings.multi_agent,
         home: setup.environment.get("HOME").map(str::to_owned),
         // From the flag or the user's own file: a project cannot say it.
         sandbox_off_given: sandbox.mode == "off",

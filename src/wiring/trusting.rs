@@ -13,8 +13,8 @@ use crate::failure::{Exit, Failure, printable};
 use crate::project::{self, Identity};
 use crate::sealed::Vault;
 use crate::trust::{Trust, Trusted, difference};
-use crate::wiring::authority;
 use crate::wiring::world::now_ms;
+use crate::wiring::{authority, deputies};
 
 type Ended = Result<Exit, Vec<Failure>>;
 /// Which settings a heading is about.
@@ -49,6 +49,8 @@ struct Case {
     root: PathBuf,
     identity: Identity,
     file: Option<ProjectFile>,
+    /// The project's agents: SHA-256 of each file, by its name.
+    agents: BTreeMap<String, String>,
     before: Option<Trusted>,
     notices: Vec<config::Notice>,
 }
@@ -73,7 +75,8 @@ impl Case {
         let shown =
             |notice: &config::Notice| !matches!(notice.code, "CFG005" | "TRU001" | "CFG017");
         let notices = loaded.notices.into_iter().filter(shown).collect();
-        Ok(Case { root, identity, file: loaded.project, before, notices })
+        let agents = deputies::digests(&root);
+        Ok(Case { root, identity, file: loaded.project, agents, before, notices })
     }
 
     fn waiting(&self) -> impl Iterator<Item = &Wanted> {
@@ -86,13 +89,69 @@ impl Case {
         self.waiting().map(|wanted| (wanted.key.clone(), wanted.value.clone())).collect()
     }
 
-    fn state(&self) -> &'static str {
-        match (&self.file, &self.before) {
-            (Some(file), Some(before)) if before.digest == file.digest => "trusted",
-            (Some(_), Some(_)) => "changed",
-            (Some(_), None) if self.waiting().next().is_some() => "not trusted",
-            _ => "nothing to trust",
+    /// SHA-256 of the configuration file, or nothing.
+    fn config_digest(&self) -> &str {
+        self.file.as_ref().map_or("", |file| file.digest.as_str())
+    }
+
+    /// What a yes is a yes to: the configuration file; with agents, that and each of them.
+    fn digest(&self) -> Option<String> {
+        if self.agents.is_empty() {
+            return self.file.as_ref().map(|file| file.digest.clone());
         }
+        let mut all = format!("config {}\n", self.config_digest());
+        for (name, digest) in &self.agents {
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = writeln!(all, "agent {digest} {name}");
+        }
+        Some(deputies::digest(all.as_bytes()))
+    }
+
+    /// Whether there is anything that trust would change.
+    fn wants_trust(&self) -> bool {
+        self.waiting().next().is_some() || !self.agents.is_empty()
+    }
+
+    fn state(&self) -> &'static str {
+        let something = self.file.is_some() || !self.agents.is_empty();
+        match &self.before {
+            _ if !something => "nothing to trust",
+            Some(before)
+                if before.digest == self.config_digest() && before.agents == self.agents =>
+            {
+                "trusted"
+            }
+            Some(_) => "changed",
+            None if self.wants_trust() => "not trusted",
+            None => "nothing to trust",
+        }
+    }
+
+    /// What became of an agent's file since it was trusted.
+    fn agent_state(&self, name: &str, digest: &str) -> &'static str {
+        match self.before.as_ref().map(|before| before.agents.get(name)) {
+            Some(Some(known)) if known == digest => "trusted",
+            Some(Some(_)) => "changed",
+            _ => "new",
+        }
+    }
+
+    /// The agents of the project, with what only a look at the file tells.
+    fn agents_text(&self) -> String {
+        let mut text = String::new();
+        if self.agents.is_empty() {
+            return text;
+        }
+        text.push_str(
+            "agents of the project, in .posse/agents/; once trusted, they can be used:\n",
+        );
+        for (name, digest) in &self.agents {
+            let state = self.agent_state(name, digest);
+            let line = format!("{name}.md  {state}  sha256 {digest}");
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
+        }
+        text
     }
 
     fn text(&self) -> String {
@@ -104,7 +163,9 @@ impl Case {
         row("project", &self.identity.path);
         if let Some(file) = &self.file {
             row("file", &file.name);
-            row("sha256", &file.digest);
+        }
+        if let Some(digest) = self.digest() {
+            row("sha256", &digest);
         }
         row("state", self.state());
         if self.state() == "changed"
@@ -135,6 +196,7 @@ impl Case {
                 }
             }
         }
+        text.push_str(&self.agents_text());
         for notice in &self.notices {
             let _: std::fmt::Result = writeln!(text, "{notice}");
         }
@@ -163,7 +225,8 @@ impl Case {
         json!({
             "project": self.identity.path,
             "file": self.file.as_ref().map(|file| &file.name),
-            "sha256": self.file.as_ref().map(|file| &file.digest),
+            "sha256": self.digest(),
+            "agents": self.agents,
             "state": self.state(),
             "trustedSha256": self.before.as_ref().map(|before| &before.digest),
             "settings": settings,
@@ -191,17 +254,18 @@ fn shown(key: &str, value: &Value) -> String {
 }
 
 fn add(case: &Case, trust: &Trust, accept: Option<&str>, as_json: bool) -> Ended {
-    let Some(file) = case.file.as_ref().filter(|_| case.waiting().next().is_some()) else {
+    let Some(whole) = case.digest().filter(|_| case.wants_trust()) else {
         let text = format!("{}there is nothing that needs trust here\n", case.text());
         return Ok(print(&if as_json { format!("{:#}\n", case.json()) } else { text }));
     };
     match accept {
-        Some(digest) if digest.eq_ignore_ascii_case(&file.digest) => (),
+        Some(digest) if digest.eq_ignore_ascii_case(&whole) => (),
         Some(_) => {
             let what = "the file is not the one that was accepted";
+            let name = case.file.as_ref().map(|file| file.name.clone());
             return Err(one(Failure::new("TRU005", Exit::Usage, what)
-                .at(file.name.clone())
-                .because(format!("its SHA-256 is {}", file.digest))
+                .at(name.unwrap_or_else(|| case.root.display().to_string()))
+                .because(format!("its SHA-256 is {whole}"))
                 .fix("look at it again with `posse trust show`")));
         }
         None if !io::stdin().is_terminal() || !io::stderr().is_terminal() => {
@@ -215,13 +279,14 @@ fn add(case: &Case, trust: &Trust, accept: Option<&str>, as_json: bool) -> Ended
     }
     let trusted = Trusted {
         project: case.identity.clone(),
-        digest: file.digest.clone(),
+        digest: case.config_digest().to_owned(),
         trusted_ms: now_ms(),
         settings: case.settings(),
+        agents: case.agents.clone(),
     };
     trust.add(trusted).map_err(one)?;
     if as_json {
-        let added = json!({ "trusted": case.identity.path, "sha256": file.digest });
+        let added = json!({ "trusted": case.identity.path, "sha256": whole });
         return Ok(print(&format!("{added:#}\n")));
     }
     let path = printable(&case.identity.path);

@@ -6,7 +6,6 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 use posse_actors::ports::Asking;
 
-use crate::agents;
 use crate::cli::RunArgs;
 use crate::config::{self, Environment};
 use crate::doctor::{self, Examined, Streams};
@@ -159,7 +158,8 @@ impl tui::World for World<'_> {
             }
             Report::Tools => {
                 let toolbox = errands::toolbox(&found.cwd, found.dirs.clone()).map_err(one)?;
-                lists::tools(&toolbox, &agents::BUILT_IN, false, &mut out).map_err(one)?;
+                let roster = errands::roster(found, &toolbox);
+                lists::tools(&toolbox, roster.all(), false, &mut out).map_err(one)?;
             }
             Report::Permissions => {
                 authority::grants_in(&found.cwd, &found.dirs, &found.loaded.settings, &mut out)

@@ -160,7 +160,7 @@ fn reports_all_mistakes_of_the_configuration_together() {
       where: /posse/config/config.json:4:18
         4 |   "delegation": {"maxDepth": -1},
           |                  ^
-      fix: write it like "maxDepth": 8
+      fix: write it like "maxDepth": 1
     "#);
 }
 
@@ -352,8 +352,16 @@ fn shows_the_settings_and_who_made_them() {
     let shown = ended.stdout.replace(&root, "/").replace(&address, "http://127.0.0.1/v1");
     insta::assert_snapshot!(shown, @r#"
     agentMode = "single-agent"  (built in)
+    context.subAgent.maxDelegateContextTokens = 1000  (built in)
+    context.subAgent.maxHandoffTokens = 2000  (built in)
+    context.subAgent.maxResultTokensToMain = 1000  (built in)
     defaultAgent = "build"  (built in)
     defaultProvider = "local"  (/posse/config/config.json:1)
+    delegation.defaultInvocationDecision = "ask"  (built in)
+    delegation.maxConcurrent = 3  (built in)
+    delegation.maxDepth = 1  (built in)
+    delegation.maxTotal = 100  (built in)
+    delegation.subInvocationMaxTurns = 10  (built in)
     maxTurns = 7  (environment variable POSSE_MAX_TURNS)
     multimodal.detail = "auto"  (built in)
     multimodal.maxImageBytes = 8388608  (built in)

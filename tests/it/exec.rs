@@ -407,7 +407,7 @@ mod tool {
 
     use posse::tools::workspace::Workspace;
     use posse::tools::{ToolEnvironment, bash, spill};
-    use posse_actors::conversation::{CallId, SessionId, ToolCall, text_of};
+    use posse_actors::conversation::{CallId, ToolCall, text_of};
     use posse_actors::event::Event;
     use posse_actors::ports::{CallContext, OutputDelta, RunContext, ToolOutput};
     use posse_actors::tool_call::permit_for_test;
@@ -439,11 +439,7 @@ mod tool {
                 dry_run,
                 ..ToolEnvironment::new(workspace, session_dir)
             });
-            let call = CallContext {
-                session_id: SessionId::new("s1"),
-                call_id: CallId::new("c1"),
-                agent: "build".to_owned(),
-            };
+            let call = CallContext::of_main("s1", "c1", "build");
             let (output_tx, output) = mpsc::channel(1024);
             let (facts_tx, facts) = mpsc::channel(16);
             let context =

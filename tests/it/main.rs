@@ -16,6 +16,8 @@ mod byte_server;
 
 // Whole tasks over a real connection.
 mod turns;
+// Agents as files and as colleagues.
+mod agents;
 // What is asked about, allowed and denied.
 mod permission;
 // Programs that are asked, and secrets that are hidden.

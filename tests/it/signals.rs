@@ -44,7 +44,7 @@ pub(crate) fn marked(marker: &str) -> Vec<String> {
 }
 
 /// How many processes sleep that long.
-fn sleeping(marker: &str) -> usize {
+pub(crate) fn sleeping(marker: &str) -> usize {
     let line = format!("sleep {marker}");
     let is_sleep = |marked: &String| marked.split_once(' ').unwrap().1.trim_end() == line;
     marked(marker).iter().filter(|marked| is_sleep(marked)).count()

@@ -21,6 +21,8 @@ pub(crate) struct Bounds {
     pub(crate) calls_per_turn_max: usize,
     pub(crate) repeated_failures_max: u32,
     pub(crate) queued_messages_max: usize,
+    /// Tokens that it may use, if there is a limit.
+    pub(crate) tokens_max: Option<u64>,
     /// Whether somebody has a say before a final answer counts.
     pub(crate) settles: bool,
 }
@@ -235,7 +237,7 @@ impl AgentLoop {
             Some(Message::Assistant(said)) if said.tool_calls.is_empty() => said.content.clone(),
             _ => None,
         };
-        let steered = self.queue.iter().any(|queued| queued.kind == MessageKind::Steer);
+        let steered = self.queue.iter().any(|queued| queued.kind != MessageKind::FollowUp);
         match answer {
             Some(text) if self.queue.is_empty() => self.answered(text),
             answer => {
@@ -252,11 +254,20 @@ impl AgentLoop {
         self.queue.drain(..).collect()
     }
 
+    fn tokens(&self) -> u64 {
+        let Usage { input_tokens, output_tokens, .. } = self.usage;
+        input_tokens.unwrap_or_default().saturating_add(output_tokens.unwrap_or_default())
+    }
+
     fn ask_model(&mut self) -> Vec<Effect> {
         if self.turns >= self.bounds.turns_max {
             let value = u64::from(self.bounds.turns_max);
             let said = self.said.clone();
             return self.finish(Ending::Limited { limit: "maxTurns", value, said });
+        }
+        if let Some(max) = self.bounds.tokens_max.filter(|max| self.tokens() >= *max) {
+            let said = self.said.clone();
+            return self.finish(Ending::Limited { limit: "budget.maxTokens", value: max, said });
         }
         self.phase = Phase::Waiting;
         vec![Effect::AskModel]
@@ -415,8 +426,8 @@ impl AgentLoop {
             effects.extend(self.finish(ending));
             return effects;
         }
-        // Steering enters here; a follow-up waits for the final answer.
-        if steered {
+        // Steering and notices enter here; a follow-up waits for the final answer.
+        if self.queue.iter().any(|queued| queued.kind != MessageKind::FollowUp) {
             effects.extend(self.deliver());
         }
         effects.extend(self.ask_model());
@@ -467,9 +478,10 @@ impl AgentLoop {
         }
     }
 
-    /// Puts waiting messages into the history: every one that steers, else the oldest follow-up.
+    /// Puts waiting messages into the history: every one that cannot wait, else the oldest
+    /// follow-up.
     fn deliver(&mut self) -> Vec<Effect> {
-        let steers = |queued: &Queued| queued.kind == MessageKind::Steer;
+        let steers = |queued: &Queued| queued.kind != MessageKind::FollowUp;
         let (steering, rest) = self.queue.drain(..).partition(steers);
         self.queue = rest;
         let mut delivered: VecDeque<Queued> = steering;

@@ -17,7 +17,7 @@ pub trait Policy: Send + Sync + 'static {
 /// Everything besides the action that a judgement depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
-    /// The agent that asks.
+    /// The agent that asks, after those that it works for: names from the root, separated by `/`.
     pub agent: &'a str,
     /// What the user has allowed so far.
     pub grants: &'a [Grant],

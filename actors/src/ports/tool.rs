@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::conversation::{CallId, ContentPart, SessionId};
-use crate::event::Event;
+use crate::conversation::{CallId, ContentPart, InvocationId, SessionId};
+use crate::event::{Event, Origin};
 use crate::ports::PortFuture;
 use crate::tool_call::PermittedCall;
 
@@ -79,6 +79,39 @@ pub struct CallContext {
     pub call_id: CallId,
     /// The agent that asks.
     pub agent: String,
+    /// Its invocation, and those above it.
+    pub origin: Arc<Origin>,
+}
+
+impl CallContext {
+    /// A call of a main agent that works alone.
+    pub fn of_main(
+        session: impl Into<Arc<str>>,
+        call: impl Into<Arc<str>>,
+        agent: &str,
+    ) -> CallContext {
+        let origin = Origin {
+            invocation_id: InvocationId::new("main"),
+            parent_invocation_id: None,
+            agent: agent.to_owned(),
+            agent_path: agent.to_owned(),
+        };
+        CallContext {
+            session_id: SessionId::new(session),
+            call_id: CallId::new(call),
+            agent: agent.to_owned(),
+            origin: Arc::new(origin),
+        }
+    }
+
+    /// Whose memory a call belongs to: the main agent's conversation goes on from prompt to prompt,
+    /// that of an agent that works for another is its own.
+    pub fn reader(&self) -> &str {
+        match &self.origin.parent_invocation_id {
+            None => &self.agent,
+            Some(_) => self.origin.invocation_id.as_str(),
+        }
+    }
 }
 
 /// What a call would do: as much as a policy needs to judge it and a human to understand it.
@@ -124,6 +157,13 @@ pub enum Operation {
         command: String,
         /// Absolute, resolved.
         cwd: String,
+    },
+    /// Starts another agent, and sends what it is given to that one's provider.
+    Invoke {
+        /// The agent.
+        agent: String,
+        /// The provider profile.
+        provider: String,
     },
 }
 

@@ -8,12 +8,12 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::{Ending, hooked as blocked_ending};
 use crate::conversation::Usage;
-use crate::conversation::{InvocationId, Message, Prompt};
+use crate::conversation::{InvocationId, Message, Prompt, text_of};
 use crate::event::{Event, Origin};
 use crate::hooking::{self, Hooked};
 use crate::mailbox::{Beside, Handled, beside};
 use crate::ports::{HookEvent, Moment, Occasion};
-use crate::root_session::{Admission, Main, Msg, Resumed, RootSession, State, stop_main};
+use crate::root_session::{Admission, Main, Msg, Reach, Resumed, RootSession, State, stop_main};
 
 /// What hooks said of the session.
 pub(super) enum Opening {
@@ -180,6 +180,9 @@ impl RootSession {
             state.history.push(Arc::new(Message::User { content: queued.content.clone() }));
             queued.note_delivered(&self.transcript, &origin);
         }
+        if let Some(desk) = &self.desk {
+            desk.user_asked(&text_of(&prompt.content));
+        }
         let event = Event::UserMessage { content: prompt.content.clone(), message_id: None };
         self.transcript.note(Some(&origin), event);
         self.transcript.note(Some(&origin), self.invocation_started());
@@ -192,8 +195,15 @@ impl RootSession {
         self.conclude(me, main, ending, 0, Usage::default(), state);
     }
 
-    /// Ends what runs, or what waits to run.
-    pub(super) fn stop(&self, me: &ActorRef<Msg>, ending: Ending, state: &mut State) {
+    /// Ends what runs, or what waits to run: those below first.
+    pub(super) fn stop(&self, me: &ActorRef<Msg>, reach: Reach, ending: Ending, state: &mut State) {
+        if !self.stop_children(me, reach, &ending, state) {
+            self.stop_alone(me, ending, state);
+        }
+    }
+
+    /// Ends what runs, or what waits to run, when nobody works for it any more.
+    pub(super) fn stop_alone(&self, me: &ActorRef<Msg>, ending: Ending, state: &mut State) {
         match state.main.take_if(|main| main.admitting.is_some()) {
             // It is not there to end by itself.
             Some(main) => self.refuse(me, main, ending, state),

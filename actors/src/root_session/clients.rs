@@ -25,16 +25,18 @@ struct Client {
 }
 
 impl Clients {
-    /// `price`: what the first model costs.
-    pub(super) fn new(
-        ports: &Ports,
+    /// `price`: what the first model costs. `own` are asked by agents that have a provider of their
+    /// own, at that price.
+    pub(super) fn new<'a>(
+        ports: &'a Ports,
         price: Option<&Price>,
+        own: impl Iterator<Item = (&'a Arc<dyn Provider>, Option<Price>)>,
         budget: impl Fn() -> RestartBudget,
     ) -> Clients {
         let mut clients: Vec<Client> = Vec::new();
         let others = ports.fallbacks.iter().map(|fallback| fallback.price.clone());
         let prices = std::iter::once(price.cloned()).chain(others);
-        for (provider, price) in providers(ports).zip(prices) {
+        for (provider, price) in providers(ports).zip(prices).chain(own) {
             let account = provider.account();
             let known = clients.iter_mut().find(|client| client.account == account);
             if let Some(client) = known {
@@ -64,6 +66,15 @@ impl Clients {
             Some(Contact { client, model, info: provider.info(), abilities })
         };
         Contacts::new(providers(ports).zip(abilities).filter_map(contact).collect())
+    }
+
+    /// How one of the others is reached.
+    pub(super) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<Contact> {
+        self.0.iter().find_map(|client| {
+            let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
+            let (client, info) = (client.supervised.line(), provider.info());
+            Some(Contact { client, model, info, abilities: Abilities::default() })
+        })
     }
 
     pub(super) fn tell(&self, message: impl Fn() -> provider_client::Msg) {

@@ -10,13 +10,14 @@ use crate::compaction::Compacted;
 use crate::conversation::{
     ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
+use crate::delegation::{self, Desk};
 use crate::event::{Feed, MessageKind, Subscription};
 use crate::ledger::{Accounts, Order};
 use crate::mailbox::{Line, Report, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
 use crate::ports::{Ids, JournalStore, Ports};
 use crate::root_session::{
-    Admission, Msg, RootSession, SessionEnding, SessionSettings, TurnOutcome,
+    Admission, Msg, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome,
 };
 use crate::tool_call::Services;
 use crate::transcript_writer::{self, Outbox, Transcript};
@@ -100,6 +101,12 @@ impl SessionHandle {
         ports: Ports,
         settings: SessionSettings,
     ) -> Result<SessionHandle, StartError> {
+        let info = ports.provider.info();
+        let desk = settings
+            .delegation
+            .clone()
+            .map(|delegation| Arc::new(Desk::new(delegation, info.clone(), settings.cwd.clone())));
+        let ports = with_desk(ports, desk.as_ref());
         let tree = Tree { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
         let outbox = Arc::new(Outbox::new(settings.session_id.clone()));
         let transcript = Transcript::new(
@@ -111,7 +118,9 @@ impl SessionHandle {
         let permissions = Line::new(tree.coordinator.subscribe());
         let services = services(&ports, &settings, transcript.clone(), permissions.clone());
         let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
-        let specs = visible.map(|tool| tool.spec().clone()).collect();
+        let of_desk =
+            desk.iter().flat_map(|desk| desk.specs(&ports.tools, &desk.delegation.main_calls, 0));
+        let specs = visible.map(|tool| tool.spec().clone()).chain(of_desk).collect();
         let feed = Feed::new();
         let handle_parts = (
             settings.session_id.clone(),
@@ -121,7 +130,8 @@ impl SessionHandle {
             settings.limits.events_buffered_max,
         );
         let root = RootSession {
-            provider_info: ports.provider.info(),
+            provider_info: info,
+            desk,
             specs,
             services: Arc::new(services),
             transcript,
@@ -227,9 +237,15 @@ impl SessionHandle {
         tell(&self.session, Msg::Warn(message.into()));
     }
 
-    /// Asks the running prompt, if there is one, to wind down. Effective at once.
+    /// Asks the running prompt, if there is one, to wind down, and with it the agents that it waits
+    /// for. Effective at once. Those that work in the background go on.
     pub fn interrupt(&self) {
-        tell(&self.session, Msg::Interrupt);
+        tell(&self.session, Msg::Interrupt(Reach::Foreground));
+    }
+
+    /// The same for everybody, also in the background.
+    pub fn interrupt_all(&self) {
+        tell(&self.session, Msg::Interrupt(Reach::All));
     }
 
     /// Answers an open question, and returns when the answer is on the disk and has acted. The
@@ -255,6 +271,14 @@ impl SessionHandle {
         tell(&self.session, Msg::End(ending, report));
         ended.await.ok();
     }
+}
+
+/// The ports, with the tools of delegation if agents may call others.
+fn with_desk(ports: Ports, desk: Option<&Arc<Desk>>) -> Ports {
+    let Some(desk) = desk else { return ports };
+    let mut tools = (*ports.tools).clone();
+    delegation::register(&mut tools, desk, &ports.clock);
+    Ports { tools: Arc::new(tools), ..ports }
 }
 
 /// What the calls of a session share.

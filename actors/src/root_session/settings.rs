@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::agent_invocation::{Ending, RequestOptions};
 use crate::conversation::{Message, SessionId, Usage};
+use crate::delegation::Delegation;
 use crate::event::Event;
 use crate::ledger::{Accounts, Budget, Price};
 use crate::limits::Limits;
@@ -47,6 +48,8 @@ pub struct SessionSettings {
     pub accounts: Accounts,
     /// What was found before it started and belongs into its journal.
     pub noted: Vec<Event>,
+    /// Agents that may work for others; none where one works alone.
+    pub delegation: Option<Delegation>,
     /// Where tests make actors panic.
     pub fail: FailPoints,
 }

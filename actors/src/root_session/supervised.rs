@@ -16,7 +16,7 @@ use crate::provider_client;
 use crate::record::{OpenQuestion, Replay, Replayed};
 use crate::restarts::RestartBudget;
 use crate::root_session::resuming::{self, closed_event};
-use crate::root_session::{Main, Msg, Resumed, RootSession, State};
+use crate::root_session::{Main, Msg, Reach, Resumed, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
 /// Records read at a time when an invocation is rebuilt.
@@ -128,6 +128,8 @@ impl RootSession {
             self.client_crashed(me, nth, cause, state).await?;
         } else if state.main.as_ref().is_some_and(|main| main.is(child)) {
             self.main_crashed(me, cause, state);
+        } else if let Some(id) = state.children.running(child) {
+            self.one_crashed(me, &id, cause, state);
         }
         Ok(())
     }
@@ -169,7 +171,7 @@ impl RootSession {
         match state.main.take_if(|main| main.actor.is_none() && main.admitting.is_none()) {
             // It is not there to end by itself.
             Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
-            None => self.stop(me, ending, state),
+            None => self.stop(me, Reach::All, ending, state),
         }
     }
 
@@ -224,7 +226,7 @@ impl RootSession {
         let theirs = |main: &mut Main| main.origin.invocation_id == *id && main.actor.is_none();
         let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
         main.rereading = None;
-        let replayed = match replayed {
+        let mut replayed = match replayed {
             Ok(Ok(replayed)) => replayed,
             Ok(Err(error)) => {
                 let ending = journal_failed(error.to_string());
@@ -237,7 +239,8 @@ impl RootSession {
                 return Ok(());
             }
         };
-        self.account_for_open_calls(&main, &replayed);
+        self.reattach(id, &mut replayed, state);
+        self.account_for_open_calls(&main.origin, &replayed);
         let Replayed { messages, queued, turns, usage, .. } = replayed;
         state.history.truncate(main.base);
         state.history.extend(messages);
@@ -253,13 +256,13 @@ impl RootSession {
     }
 
     /// What the crash left open is closed in the journal as it was closed in the history.
-    fn account_for_open_calls(&self, main: &Main, replayed: &Replayed) {
+    pub(super) fn account_for_open_calls(&self, origin: &Arc<Origin>, replayed: &Replayed) {
         for open in &replayed.open_calls {
-            self.transcript.note(Some(&main.origin), closed_event(open, &replayed.messages));
+            self.transcript.note(Some(origin), closed_event(open, &replayed.messages));
         }
         // Those that were shown are withdrawn by who showed them.
         let ours = |asked: &&OpenQuestion| {
-            let id = |origin: &Arc<Origin>| origin.invocation_id == main.origin.invocation_id;
+            let id = |theirs: &Arc<Origin>| theirs.invocation_id == origin.invocation_id;
             asked.origin.as_ref().is_some_and(id)
                 && !self.services.book.has_shown(&asked.request_id)
         };
@@ -268,7 +271,10 @@ impl RootSession {
 }
 
 /// What the journal says about an invocation.
-async fn read_back(store: &dyn JournalStore, id: &InvocationId) -> Result<Replayed, JournalError> {
+pub(super) async fn read_back(
+    store: &dyn JournalStore,
+    id: &InvocationId,
+) -> Result<Replayed, JournalError> {
     let mut replay = Replay::new(Some(id.clone()));
     let mut from = 1;
     loop {
@@ -289,6 +295,6 @@ impl Main {
     }
 }
 
-fn journal_failed(cause: String) -> Ending {
+pub(super) fn journal_failed(cause: String) -> Ending {
     Ending::Failed { class: "journal".to_owned(), cause }
 }

@@ -13,6 +13,9 @@ use crate::ports::{
 };
 use crate::testing::clock::ManualClock;
 
+/// Makes a step of the history that a model is asked with.
+type TellFn = dyn Fn(&[Arc<Message>]) -> Step + Send;
+
 /// What a scripted model does with one attempt.
 pub enum Step {
     /// Says these pieces, then ends.
@@ -35,6 +38,8 @@ pub enum Step {
     Counted(Usage, Box<Step>),
     /// Waits until the test says so, then does that.
     After(Arc<Notify>, Box<Step>),
+    /// What this makes of what it is asked.
+    Told(Box<TellFn>),
 }
 
 impl Step {
@@ -155,8 +160,11 @@ impl Provider for ScriptedModel {
         request: Request,
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>> {
+        let step = match self.next_step() {
+            Some(Step::Told(tell)) => Some(tell(&request.messages)),
+            step => step,
+        };
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.messages);
-        let step = self.next_step();
         let mut attempt = Attempt { ended: false, dropped: Arc::clone(&self.dropped) };
         Box::pin(async move {
             // The whole of it, so that it is dropped with this future and not before.
@@ -190,7 +198,7 @@ async fn play_now(step: Step, deltas: &DeltaSender) -> Result<Completion, Provid
         deltas.send(Delta::Text(text.to_owned())).await.ok();
     };
     match step {
-        Step::After(..) | Step::Counted(..) | Step::Away(..) => {
+        Step::After(..) | Step::Counted(..) | Step::Away(..) | Step::Told(_) => {
             unreachable!("gates and absences are behind us")
         }
         Step::Reply(completion) => Ok(completion),

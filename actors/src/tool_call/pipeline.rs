@@ -35,6 +35,7 @@ use crate::transcript_writer::Transcript;
 const OUTPUT_IN_FLIGHT: usize = 64;
 
 /// What calls of one session share.
+#[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) session_id: SessionId,
     pub(crate) tools: Arc<Toolbox>,
@@ -243,7 +244,7 @@ impl Pipeline {
 
     fn situation<'a>(&'a self, grants: &'a [Grant]) -> Situation<'a> {
         Situation {
-            agent: &self.origin.agent,
+            agent: &self.origin.agent_path,
             grants,
             asking: self.services.asking,
             now_ms: self.services.clock.wall_ms(),
@@ -375,6 +376,7 @@ impl Pipeline {
             session_id: self.services.session_id.clone(),
             call_id: self.call.id.clone(),
             agent: self.origin.agent.clone(),
+            origin: Arc::clone(&self.origin),
         }
     }
 }

@@ -10,6 +10,8 @@ mod answers;
 mod cancelling;
 /// A panic in each actor at each kind of message.
 mod crashes;
+// Agents that work for others.
+mod delegation;
 /// Hooks at their ten places.
 mod hooks;
 /// A journal that fails or is slow.

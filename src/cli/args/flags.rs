@@ -95,7 +95,7 @@ pub(crate) struct Plain {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[expect(clippy::struct_field_names, reason = "clap names the flag after the field")]
 struct Agent {
-    /// Agent that does it [build, plan]
+    /// Agent that does it: `posse agents` lists them [build]
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
     agent: Option<String>,
     /// Provider profile or preset
@@ -104,15 +104,15 @@ struct Agent {
     /// Model, instead of the provider's own
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
     model: Option<String>,
-    /// Only `single` is available
+    /// Whether one agent works alone, or may call others
     #[arg(long, value_enum, help_heading = "Agent and model",
           conflicts_with_all = ["single_agent", "multi_agent"])]
     mode: Option<Mode>,
     /// The same as --mode single
     #[arg(long, help_heading = "Agent and model", conflicts_with = "multi_agent")]
     single_agent: bool,
-    /// Not available yet
-    #[arg(long, hide = true)]
+    /// The same as --mode multi
+    #[arg(long, help_heading = "Agent and model")]
     multi_agent: bool,
     /// Image for the model to see, a path or an address; repeatable
     #[arg(long = "image", value_name = "PATH|URL", help_heading = "Agent and model")]
@@ -193,7 +193,6 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
     Single,
-    #[value(hide = true)]
     Multi,
 }
 
@@ -218,7 +217,7 @@ impl Run {
             fork: self.fork,
             headless: true,
         });
-        let args = self.formats.into_args(prompt, self.agent.into_args(self.place)?)?;
+        let args = self.formats.into_args(prompt, self.agent.into_args(self.place))?;
         Ok(RunArgs { resume, ..args })
     }
 }
@@ -246,7 +245,7 @@ impl ResumeCommand {
             || formats.output_format.is_some()
             || formats.input_format.is_some()
             || agent.unattended;
-        let args = formats.into_args(prompt, agent.into_args(place)?)?;
+        let args = formats.into_args(prompt, agent.into_args(place))?;
         Ok(RunArgs { resume: Some(Resume { which, fork, headless }), ..args })
     }
 }
@@ -268,28 +267,22 @@ impl Formats {
 }
 
 impl Plain {
-    pub(crate) fn into_args(self) -> Result<RunArgs, CliExit> {
+    pub(crate) fn into_args(self) -> RunArgs {
         let which = match (self.resume, self.continues) {
             (Some(id), _) => Some(Which::Id(id)),
             (None, true) => Some(Which::Last),
             (None, false) => None,
         };
         let resume = which.map(|which| Resume { which, fork: false, headless: false });
-        Ok(RunArgs { resume, ..self.agent.into_args(self.place)? })
+        RunArgs { resume, ..self.agent.into_args(self.place) }
     }
 }
 
 impl Agent {
-    fn into_args(self, place: Place) -> Result<RunArgs, CliExit> {
-        if self.multi_agent || self.mode == Some(Mode::Multi) {
-            let flag = if self.multi_agent { "--multi-agent" } else { "--mode multi" };
-            let what = format!("{flag} is not available yet");
-            return Err(usage(
-                &Failure::new("CLI010", Exit::Usage, what)
-                    .fix("leave it out; one agent does the task"),
-            ));
-        }
-        let single = self.single_agent || self.mode.is_some();
+    fn into_args(self, place: Place) -> RunArgs {
+        let multi = self.multi_agent || self.mode == Some(Mode::Multi);
+        let mode = if multi { "multi-agent" } else { "single-agent" };
+        let said = multi || self.single_agent || self.mode.is_some();
         let stream = match (self.stream, self.no_stream) {
             (true, _) => Some(true),
             (_, true) => Some(false),
@@ -300,7 +293,7 @@ impl Agent {
             (_, true) => Some(false),
             _ => None,
         };
-        Ok(RunArgs {
+        RunArgs {
             agent: self.agent,
             provider: self.provider,
             model: self.model,
@@ -319,11 +312,11 @@ impl Agent {
             sandbox_required: self.sandbox_required.then_some(true),
             network: self.network.as_ref().map(value_name),
             persistent_grants,
-            agent_mode: single.then(|| "single-agent".into()),
+            agent_mode: said.then(|| mode.into()),
             verbose: self.verbose,
             place: place.into_args(),
             ..RunArgs::default()
-        })
+        }
     }
 }
 

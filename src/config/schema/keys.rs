@@ -34,9 +34,9 @@ const fn later(path: &'static str, kind: Kind, project: Project, about: &'static
 #[rustfmt::skip]
 pub(crate) static KEYS: &[Key] = &[
     key("agentMode", Choice(MODES), D::Text("single-agent"), Harmless,
-        "One agent, or agents that may delegate. Only one agent is available yet.")
+        "One agent, or agents that may delegate.")
         .variable("POSSE_MODE"),
-    later("agents", Any, Trusted,
+    key("agents", Any, D::None, Trusted,
         "Further agents, by name."),
     key("budget.maxCostMicroUsd", Whole(1, 1_000_000_000_000), D::None, Never,
         "A session ends before it costs more than this many millionths of a dollar.")
@@ -81,15 +81,15 @@ pub(crate) static KEYS: &[Key] = &[
     later("context.subAgent.maxContextTokens", TOKENS, Harmless,
         "Tokens of context of a delegated agent.")
         .variable("POSSE_SUB_MAX_CONTEXT_TOKENS"),
-    later("context.subAgent.maxDelegateContextTokens", TOKENS, Harmless,
+    key("context.subAgent.maxDelegateContextTokens", TOKENS, D::Whole(1000), Harmless,
         "Size of the context that goes with a task.")
         .variable("POSSE_SUB_MAX_DELEGATE_CONTEXT_TOKENS"),
-    later("context.subAgent.maxHandoffTokens", TOKENS, Harmless,
+    key("context.subAgent.maxHandoffTokens", TOKENS, D::Whole(2000), Harmless,
         "Size of what a delegated agent is given.")
         .variable("POSSE_SUB_MAX_HANDOFF_TOKENS"),
     later("context.subAgent.maxInputTokens", TOKENS, Harmless,
         "Tokens of one request of a delegated agent."),
-    later("context.subAgent.maxResultTokensToMain", TOKENS, Harmless,
+    key("context.subAgent.maxResultTokensToMain", TOKENS, D::Whole(1000), Harmless,
         "Size of the result that goes back.")
         .variable("POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN"),
     later("context.subAgent.memoryScope", Text, Harmless,
@@ -111,15 +111,15 @@ pub(crate) static KEYS: &[Key] = &[
         "The provider profile or preset. Without it: the first preset whose key is in the \
          environment.")
         .variable("POSSE_PROVIDER"),
-    later("delegation.defaultInvocationDecision", Choice(&["allow", "ask", "deny"]), Never,
+    key("delegation.defaultInvocationDecision", Choice(&["allow", "ask", "deny"]), D::Text("ask"), Never,
         "Whether starting an agent is asked for."),
-    later("delegation.maxConcurrent", Whole(1, 100), Trusted,
+    key("delegation.maxConcurrent", Whole(1, 100), D::Whole(3), Trusted,
         "Agents that work at the same time."),
-    later("delegation.maxDepth", Whole(0, 8), Trusted,
+    key("delegation.maxDepth", Whole(0, 8), D::Whole(1), Trusted,
         "How deep agents may delegate."),
-    later("delegation.maxTotal", Whole(1, 100_000), Trusted,
+    key("delegation.maxTotal", Whole(1, 100_000), D::Whole(100), Trusted,
         "Agents that one session may start."),
-    later("delegation.subInvocationMaxTurns", TURNS, Trusted,
+    key("delegation.subInvocationMaxTurns", TURNS, D::Whole(10), Trusted,
         "Replies of the model in one delegated task."),
     key("hooks", ObjectList, D::None, Trusted,
         "Programs that are asked at certain events. The lists of all files count, one after the \

@@ -172,7 +172,11 @@ impl Driven {
                 };
                 content
             }
-            Instruction::Interrupt => {
+            Instruction::Interrupt { all: true } => {
+                self.front.session.interrupt_all();
+                return Ok(());
+            }
+            Instruction::Interrupt { all: false } => {
                 self.front.session.interrupt();
                 return Ok(());
             }

@@ -13,7 +13,7 @@ const COMMANDS: [(&str, &str, &str); 12] = [
     ("cost", "", "what requests have cost so far"),
     ("compact", "", "make the history shorter, without a model"),
     ("clear", "", "a new conversation"),
-    ("stop", "", "stop what runs (also Ctrl+C)"),
+    ("stop", "[all]", "stop what runs (also Ctrl+C); all: agents in the background, too"),
     ("exit", "", "leave (also Ctrl+D on an empty line)"),
     ("quit", "", "the same"),
     ("new", "", "the same as /clear"),
@@ -40,6 +40,8 @@ pub(crate) enum Typed {
     Clear,
     /// `/stop`.
     Stop,
+    /// `/stop all`.
+    StopAll,
     /// `/exit`.
     Exit,
     /// No command has that name; perhaps this one was meant.
@@ -64,6 +66,7 @@ pub(crate) fn parse(line: &str) -> Typed {
         "compact" => Typed::Compact,
         "cost" => Typed::Cost,
         "clear" | "new" => Typed::Clear,
+        "stop" if argument == Some("all") => Typed::StopAll,
         "stop" => Typed::Stop,
         "exit" | "quit" => Typed::Exit,
         name => Typed::Unknown(name.to_owned(), nearest(name, COMMANDS.map(|(name, ..)| name))),

@@ -102,10 +102,10 @@ impl Plain<'_> {
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
             self.rule_shown |= by == "nobody";
         }
-        let text = self.progress.show(event);
+        let text = self.progress.follow(announcement);
         self.stderr.write(text.into_bytes()).await;
         if self.interactive {
-            let question = self.questions.follow(event);
+            let question = self.questions.follow_announced(announcement);
             self.show_question(question).await;
         }
     }
@@ -151,6 +151,7 @@ impl Plain<'_> {
         let typed = parse(&line);
         match typed {
             Typed::Stop => return self.stop().await,
+            Typed::StopAll => return self.current.session.interrupt_all(),
             Typed::Exit => {
                 self.leave_when_done();
                 return self.current.session.interrupt();
@@ -161,7 +162,7 @@ impl Plain<'_> {
             return self.answered(answered).await;
         }
         match typed {
-            Typed::Blank | Typed::Stop | Typed::Exit => (),
+            Typed::Blank | Typed::Stop | Typed::StopAll | Typed::Exit => (),
             Typed::Help => self.say(&help()).await,
             Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
             Typed::Cost => self.cost().await,

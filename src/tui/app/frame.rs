@@ -93,7 +93,8 @@ impl App {
         let mut extra = self.view.banner(wide, self.theme, now);
         for waiting in self.view.queue().iter().take(QUEUE_SHOWN_MAX) {
             let when = match waiting.kind {
-                posse_actors::event::MessageKind::Steer => "at the next step",
+                posse_actors::event::MessageKind::Steer
+                | posse_actors::event::MessageKind::Notice => "at the next step",
                 posse_actors::event::MessageKind::FollowUp => "after the answer",
             };
             let text = format!("⤷ {when}: {}", harmless(&waiting.text).replace('\n', " ⏎ "));

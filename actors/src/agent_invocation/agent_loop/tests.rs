@@ -9,6 +9,7 @@ use crate::testing::flaw;
 
 fn bounds() -> Bounds {
     Bounds {
+        tokens_max: None,
         turns_max: 25,
         parallel_calls_max: 8,
         calls_per_turn_max: 256,

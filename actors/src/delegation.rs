@@ -1,0 +1,206 @@
+//! Agents that work for other agents: who there is, what they are given, what comes back, and the
+//! tools with which a model asks for them.
+//!
+//! Here are data and pure functions, and tools that pass wishes on. Who is started, stopped and
+//! recorded is the business of [`root_session`](crate::root_session) alone.
+
+mod handoff;
+mod outcome;
+mod tools;
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::conversation::{CallId, InvocationId};
+use crate::event::Origin;
+use crate::governor::{GovernorLimits, Refused};
+use crate::ledger::Price;
+use crate::mailbox::Report;
+use crate::ports::{Provider, ProviderInfo, SideEffect, ToolSpec, Toolbox};
+
+pub use handoff::Caps;
+pub(crate) use handoff::Handoff;
+pub(crate) use outcome::Ended;
+pub use outcome::Outcome;
+pub(crate) use tools::register;
+
+/// The tool that starts an agent.
+pub const DELEGATE: &str = "delegate_agent";
+/// The tool that says what agents do.
+pub const STATUS: &str = "agent_status";
+/// The tool that reads what an agent answered.
+pub const RESULT: &str = "agent_result";
+
+/// Agents of a session that work for others.
+#[derive(Debug, Clone, Default)]
+pub struct Delegation {
+    /// Whom the main agent may call, by name.
+    pub main_calls: Vec<String>,
+    /// Everybody who can be called.
+    pub deputies: Vec<Deputy>,
+    /// What they may use together.
+    pub limits: GovernorLimits,
+    /// How much goes there and back.
+    pub caps: Caps,
+    /// Model replies of one of them, unless it says less.
+    pub turns_max: u32,
+}
+
+/// An agent that works for others.
+#[derive(Clone)]
+pub struct Deputy {
+    /// How it is called.
+    pub name: String,
+    /// Its instructions.
+    pub system_prompt: String,
+    /// Names of the tools it sees.
+    pub tools: Vec<String>,
+    /// How its model is reached, if not like the session's.
+    pub provider: Option<Arc<dyn Provider>>,
+    /// What its model costs, if it has one of its own.
+    pub price: Option<Price>,
+    /// Whom it may call, by name.
+    pub calls: Vec<String>,
+    /// Model replies, below what holds for all.
+    pub turns_max: Option<u32>,
+    /// Wall time.
+    pub duration_max: Option<Duration>,
+    /// How deep it may delegate further, if it says so.
+    pub depth_max: Option<u32>,
+}
+
+impl std::fmt::Debug for Deputy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Deputy").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What tools ask of the session.
+pub(crate) enum Request {
+    /// Start an agent.
+    Start(Box<Start>, Report<Result<Started, Refused>>),
+    /// What is known of those below this one; of all if it is the main agent.
+    Look(Arc<Origin>, Report<Vec<Seen>>),
+}
+
+pub(crate) struct Start {
+    pub(crate) call_id: CallId,
+    /// Who wants it.
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) deputy: usize,
+    pub(crate) handoff: Handoff,
+    pub(crate) background: bool,
+    pub(crate) turns_max: Option<u32>,
+}
+
+/// An agent that was started.
+pub(crate) struct Started {
+    pub(crate) id: InvocationId,
+    /// How it ends. Whoever drops it does not wait any more.
+    pub(crate) ended: oneshot::Receiver<Arc<Ended>>,
+}
+
+/// What is known of an agent.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) id: InvocationId,
+    pub(crate) path: String,
+    /// `running`, `stopping`, `restarting`, or how it ended.
+    pub(crate) state: String,
+    pub(crate) task: String,
+    /// How long it has been at work, or was.
+    pub(crate) took: Duration,
+    pub(crate) ended: Option<Arc<Ended>>,
+}
+
+type Line = Box<dyn Fn(Request) + Send + Sync>;
+
+/// What the tools know, and how they reach the session.
+pub(crate) struct Desk {
+    pub(crate) delegation: Delegation,
+    /// Who answers for the session's own model.
+    pub(crate) info: ProviderInfo,
+    /// Where the work is done.
+    pub(crate) cwd: String,
+    line: OnceLock<Line>,
+    /// What the user asked for last.
+    request: Mutex<Arc<str>>,
+}
+
+impl Desk {
+    pub(crate) fn new(delegation: Delegation, info: ProviderInfo, cwd: String) -> Desk {
+        Desk { delegation, info, cwd, line: OnceLock::new(), request: Mutex::new("".into()) }
+    }
+
+    /// From now on wishes are heard.
+    pub(crate) fn open(&self, line: impl Fn(Request) + Send + Sync + 'static) {
+        self.line.set(Box::new(line)).ok();
+    }
+
+    /// A wish before that, or after the end, is lost, and whoever has it hears so.
+    fn tell(&self, request: Request) {
+        if let Some(line) = self.line.get() {
+            line(request);
+        }
+    }
+
+    pub(crate) fn deputy(&self, name: &str) -> Option<(usize, &Deputy)> {
+        self.delegation.deputies.iter().enumerate().find(|(_, deputy)| deputy.name == name)
+    }
+
+    /// Whom `origin` may call.
+    fn callable(&self, origin: &Origin) -> &[String] {
+        match &origin.parent_invocation_id {
+            None => &self.delegation.main_calls,
+            Some(_) => self.deputy(&origin.agent).map_or(&[], |(_, deputy)| &deputy.calls),
+        }
+    }
+
+    pub(crate) fn info_of(&self, deputy: &Deputy) -> ProviderInfo {
+        deputy.provider.as_ref().map_or_else(|| self.info.clone(), |provider| provider.info())
+    }
+
+    pub(crate) fn user_asked(&self, text: &str) {
+        *self.request() = text.into();
+    }
+
+    fn user_request(&self) -> Arc<str> {
+        Arc::clone(&self.request())
+    }
+
+    fn request(&self) -> MutexGuard<'_, Arc<str>> {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tools that an agent sees which may call `calls`, at this depth (0 is the main agent).
+    pub(crate) fn specs(&self, toolbox: &Toolbox, calls: &[String], depth: u32) -> Vec<ToolSpec> {
+        if calls.is_empty() || depth >= self.delegation.limits.depth_max {
+            return Vec::new();
+        }
+        let spec = |name: &str| toolbox.get(name).map(|tool| tool.spec().clone());
+        let mut specs: Vec<ToolSpec> =
+            [STATUS, RESULT, DELEGATE].into_iter().filter_map(spec).collect();
+        for spec in specs.iter_mut().filter(|spec| spec.name == DELEGATE) {
+            spec.parameters["properties"]["agent"]["enum"] = json!(calls);
+        }
+        specs
+    }
+}
+
+/// How deep `origin` is: 0 is the main agent.
+pub(crate) fn depth_of(origin: &Origin) -> u32 {
+    u32::try_from(origin.agent_path.matches('/').count()).unwrap_or(u32::MAX)
+}
+
+fn spec(name: &str, description: &str, properties: &Value, required: &[&str]) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        parameters: json!({"type": "object", "properties": properties, "required": required}),
+        side_effect: SideEffect::None,
+        source: "builtin".to_owned(),
+    }
+}

@@ -1,0 +1,196 @@
+//! What an agent is given: a packet of labelled parts within its caps, and nothing of the
+//! conversation besides. Pure.
+
+use serde::Deserialize;
+
+/// How much goes to an agent and back, in bytes of text; about four are a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// The whole packet.
+    pub handoff_bytes_max: usize,
+    /// The part of it that tells what the caller knows.
+    pub context_bytes_max: usize,
+    /// What the caller reads of the answer at once.
+    pub result_bytes_max: usize,
+}
+
+impl Default for Caps {
+    fn default() -> Caps {
+        Caps { handoff_bytes_max: 8000, context_bytes_max: 4000, result_bytes_max: 4000 }
+    }
+}
+
+/// What a model writes to delegate.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Input {
+    pub(crate) agent: String,
+    pub(crate) task: String,
+    pub(crate) context: Option<String>,
+    pub(crate) relevant_files: Vec<String>,
+    pub(crate) constraints: Vec<String>,
+    pub(crate) expected_output: Option<String>,
+    pub(crate) max_turns: Option<u32>,
+    pub(crate) wait: Option<bool>,
+}
+
+/// A packet that is ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Handoff {
+    /// What the agent reads.
+    pub(crate) text: String,
+    /// The task in one line, for lists.
+    pub(crate) task: String,
+}
+
+/// Characters of a task in lists.
+const TASK_CHARS_MAX: usize = 120;
+/// Bytes of the user's own words that go along.
+const REQUEST_BYTES_MAX: usize = 1500;
+
+impl Handoff {
+    /// Puts the packet together. `Err`: the task alone is too long, which nobody may cut; the bytes
+    /// that it may have.
+    pub(crate) fn new(
+        input: &Input,
+        caller: &str,
+        user_request: &str,
+        cwd: &str,
+        caps: &Caps,
+    ) -> Result<Handoff, usize> {
+        let head = format!(
+            "The agent `{caller}` gives you this task. It reads nothing but your last message.\n\
+             Working directory: {cwd}\n\n{}",
+            part("task", &input.task)
+        );
+        let mut text = head;
+        if text.len() > caps.handoff_bytes_max {
+            let around = text.len() - input.task.len();
+            return Err(caps.handoff_bytes_max.saturating_sub(around));
+        }
+        let list = |lines: &[String]| {
+            lines.iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n")
+        };
+        let expected = input.expected_output.as_deref().unwrap_or_default();
+        let context = input.context.as_deref().unwrap_or_default();
+        // What binds the agent comes before what may help it: the last parts are cut first.
+        let parts = [
+            ("constraints", list(&input.constraints), usize::MAX),
+            ("expected-output", expected.to_owned(), usize::MAX),
+            ("context", context.to_owned(), caps.context_bytes_max),
+            ("relevant-files", list(&input.relevant_files), usize::MAX),
+            ("user-request", user_request.to_owned(), REQUEST_BYTES_MAX),
+        ];
+        for (label, content, bytes_max) in parts {
+            if content.trim().is_empty() {
+                continue;
+            }
+            // The labels and what is said of a cut take room, too.
+            let left = caps.handoff_bytes_max.saturating_sub(text.len() + 2 * label.len() + 48);
+            text.push_str(&part(label, &cut(&content, bytes_max.min(left))));
+        }
+        Ok(Handoff { text, task: one_line(&input.task) })
+    }
+}
+
+/// A labelled part; its label cannot be closed by what it labels.
+pub(super) fn part(label: &str, content: &str) -> String {
+    let content = content.replace("</", "<\\/");
+    format!("<{label}>\n{}\n</{label}>\n", content.trim_end())
+}
+
+/// Head and tail of `text`, and how much is missing between them.
+pub(super) fn cut(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let head = text.floor_char_boundary(bytes_max / 3 * 2);
+    let tail = text.ceil_char_boundary(text.len() - bytes_max / 3);
+    format!("{}\n… {} bytes cut …\n{}", &text[..head], tail - head, &text[tail..])
+}
+
+pub(super) fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(TASK_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn input(task: &str, context: &str) -> Input {
+        Input { task: task.to_owned(), context: Some(context.to_owned()), ..Input::default() }
+    }
+
+    #[test]
+    fn says_what_is_to_be_done_and_what_is_known() {
+        let input = Input {
+            relevant_files: vec!["src/a.rs".to_owned()],
+            constraints: vec!["change nothing".to_owned()],
+            expected_output: Some("a list".to_owned()),
+            ..input("Look.\nClosely.", "It </task> fails.")
+        };
+        let packet = Handoff::new(&input, "build", "Mend it", "/w", &Caps::default()).unwrap();
+        insta::assert_snapshot!(packet.text, @r"
+        The agent `build` gives you this task. It reads nothing but your last message.
+        Working directory: /w
+
+        <task>
+        Look.
+        Closely.
+        </task>
+        <constraints>
+        - change nothing
+        </constraints>
+        <expected-output>
+        a list
+        </expected-output>
+        <context>
+        It <\/task> fails.
+        </context>
+        <relevant-files>
+        - src/a.rs
+        </relevant-files>
+        <user-request>
+        Mend it
+        </user-request>
+        ");
+        assert_eq!(packet.task, "Look. Closely.");
+    }
+
+    #[test]
+    fn a_task_is_never_cut() {
+        let caps = Caps { handoff_bytes_max: 400, ..Caps::default() };
+        let room = Handoff::new(&input(&"x".repeat(500), ""), "b", "", "/w", &caps).unwrap_err();
+        assert!(Handoff::new(&input(&"x".repeat(room), ""), "b", "", "/w", &caps).is_ok());
+        assert!(Handoff::new(&input(&"x".repeat(room + 1), ""), "b", "", "/w", &caps).is_err());
+    }
+
+    proptest! {
+        /// Whatever is in it, the packet stays within its cap, has each label once, and the task whole.
+        #[test]
+        fn stays_within_its_cap(
+            task in "[a-z</> é\\n]{0,200}",
+            context in "[a-z</>é\\n]{0,9000}",
+            request in "[a-z</>é]{0,4000}",
+            files in proptest::collection::vec("[a-z/]{0,100}", 0..30),
+        ) {
+            let caps = Caps { handoff_bytes_max: 3000, context_bytes_max: 1000, result_bytes_max: 1 };
+            let input = Input { relevant_files: files, ..input(&task, &context) };
+            let packet = Handoff::new(&input, "build", &request, "/w", &caps).unwrap();
+            // Every `</` becomes one byte longer, and a cut says how long it was.
+            let quoted = packet.text.matches("<\\/").count();
+            prop_assert!(packet.text.len() <= caps.handoff_bytes_max + quoted + 64);
+            for label in ["task", "context", "user-request"] {
+                let closed = packet.text.matches(&format!("</{label}>")).count();
+                prop_assert!(closed <= 1, "{}: {}", label, closed);
+            }
+            prop_assert!(packet.text.contains(task.trim_end().replace("</", "<\\/").as_str()));
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The tools with which a model starts agents, looks at them, and reads what they answered.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
+
+use crate::conversation::CallId;
+use crate::delegation::handoff::{Handoff, Input, cut, part};
+use crate::delegation::outcome::refusal;
+use crate::delegation::{
+    DELEGATE, Desk, RESULT, Request, STATUS, Seen, Start, Started, depth_of, spec,
+};
+use crate::event::Origin;
+use crate::mailbox::Report;
+use crate::ports::{
+    Action, CallContext, Clock, Operation, PortFuture, Prepared, RunContext, Tool, ToolError,
+    ToolOutput, ToolSpec, Toolbox,
+};
+use crate::tool_call::PermittedCall;
+
+/// Bytes of an answer that are read at once.
+const PAGE_BYTES: usize = 24 << 10;
+/// The longest that somebody may wait for an answer.
+const WAIT_SECONDS_MAX: u64 = 600;
+/// How often somebody who waits looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Adds the tools of delegation. A name that is taken stays with whoever has it.
+pub(crate) fn register(toolbox: &mut Toolbox, desk: &Arc<Desk>, clock: &Arc<dyn Clock>) {
+    let (desk, clock) = (Arc::clone(desk), Arc::clone(clock));
+    toolbox
+        .register(Arc::new(DelegateTool { spec: delegate_spec(&desk), desk: Arc::clone(&desk) }))
+        .ok();
+    toolbox.register(Arc::new(StatusTool { spec: status_spec(), desk: Arc::clone(&desk) })).ok();
+    toolbox.register(Arc::new(ResultTool { spec: result_spec(), desk, clock })).ok();
+}
+
+fn delegate_spec(desk: &Desk) -> ToolSpec {
+    let names: Vec<&str> = desk.delegation.deputies.iter().map(|one| one.name.as_str()).collect();
+    let texts =
+        |about: &str| json!({"type": "array", "items": {"type": "string"}, "description": about});
+    let properties = json!({
+        "agent": {"type": "string", "enum": names, "description": "Who does it."},
+        "task": {"type": "string", "description": "What is to be done, so that somebody who knows \
+            nothing of this conversation can do it."},
+        "context": {"type": "string", "description": "What you know that helps: findings, decisions."},
+        "relevantFiles": texts("Paths worth looking at."),
+        "constraints": texts("What must hold."),
+        "expectedOutput": {"type": "string", "description": "What the answer should look like."},
+        "maxTurns": {"type": "integer", "description": "Fewer replies of its model than it may have."},
+        "wait": {"type": "boolean", "description": "false: it works beside you, and its answer comes \
+            as a message; agent_status and agent_result look at it. Default: true."},
+    });
+    let about = "Gives a bounded task to another agent, and returns its answer. It sees nothing but \
+        what you write here, and works with its own tools. Several calls in one turn run side by \
+        side. The answer is a report: check what matters.";
+    spec(DELEGATE, about, &properties, &["agent", "task"])
+}
+
+fn status_spec() -> ToolSpec {
+    let about = "Says what the agents do that you have started, and those that they have started.";
+    spec(STATUS, about, &json!({}), &[])
+}
+
+fn result_spec() -> ToolSpec {
+    let properties = json!({
+        "id": {"type": "string", "description": "The agent's id, as delegate_agent or agent_status \
+            gave it."},
+        "from": {"type": "integer", "description": "Byte to read from; default 0."},
+        "waitSeconds": {"type": "integer", "description": "Waits so long for it to end; default 0."},
+    });
+    let about = "Reads what an agent answered that you have started, or how else it ended.";
+    spec(RESULT, about, &properties, &["id"])
+}
+
+fn digest(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        // With its length, so that no two lists of parts read the same.
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    let mut text = String::with_capacity(64);
+    for byte in hash.finalize() {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+type Ready = PortFuture<Result<Prepared, ToolError>>;
+
+fn ready(prepared: Result<Prepared, ToolError>) -> Ready {
+    Box::pin(std::future::ready(prepared))
+}
+
+struct DelegateTool {
+    spec: ToolSpec,
+    desk: Arc<Desk>,
+}
+
+/// What is permitted, and then done.
+struct Wanted {
+    call_id: CallId,
+    origin: Arc<Origin>,
+    deputy: usize,
+    handoff: Handoff,
+    background: bool,
+    turns_max: Option<u32>,
+}
+
+impl DelegateTool {
+    fn prepared(&self, arguments: Value, context: &CallContext) -> Result<Prepared, ToolError> {
+        let input: Input = serde_json::from_value(arguments)
+            .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
+        let origin = &context.origin;
+        let (nth, deputy) = self.may_call(origin, &input.agent)?;
+        let (request, caps) = (self.desk.user_request(), &self.desk.delegation.caps);
+        let handoff = Handoff::new(&input, &origin.agent, &request, &self.desk.cwd, caps).map_err(
+            |room| {
+                ToolError::new(
+                    "DLG004",
+                    format!(
+                        "the task has {} bytes, and may have {room}; give it in files or in \
+                        parts",
+                        input.task.len()
+                    ),
+                )
+            },
+        )?;
+        let info = self.desk.info_of(deputy);
+        let background = input.wait == Some(false);
+        let place = format!("{} ({}, {})", info.profile, info.model, info.endpoint);
+        let action = Action {
+            tool: DELEGATE.to_owned(),
+            operations: vec![Operation::Invoke {
+                agent: deputy.name.clone(),
+                provider: info.profile.clone(),
+            }],
+            summary: format!("call {} via {}: {}", deputy.name, info.profile, handoff.task),
+            detail: format!(
+                "agent: {}\nprovider: {place}\nit will receive:\n{}",
+                deputy.name, handoff.text
+            ),
+            digest: digest(&[&deputy.name, &place, &handoff.text, &background.to_string()]),
+        };
+        let wanted = Wanted {
+            call_id: context.call_id.clone(),
+            origin: Arc::clone(origin),
+            deputy: nth,
+            handoff,
+            background,
+            turns_max: input.max_turns,
+        };
+        Ok(Prepared { action, payload: Box::new(wanted) })
+    }
+
+    /// The agent of that name, if `origin` may call it.
+    fn may_call(
+        &self,
+        origin: &Origin,
+        name: &str,
+    ) -> Result<(usize, &crate::delegation::Deputy), ToolError> {
+        let callable = self.desk.callable(origin);
+        if origin.agent == name {
+            let what = format!("{name} cannot call itself; do it yourself");
+            return Err(ToolError::new("DLG002", what));
+        }
+        if origin.agent_path.split('/').any(|agent| agent == name) {
+            let what = format!("{name} waits for you already: {} -> {name}", origin.agent_path);
+            return Err(ToolError::new("DLG002", what));
+        }
+        let depth_max = self.desk.delegation.limits.depth_max;
+        if depth_of(origin) >= depth_max {
+            let what =
+                format!("delegation.maxDepth ({depth_max}) is reached: 0 left; do it yourself");
+            return Err(ToolError::new("DLG003", what));
+        }
+        let known = self.desk.deputy(name).filter(|_| callable.iter().any(|one| one == name));
+        known.ok_or_else(|| {
+            let what =
+                format!("{name:?} cannot be called from here; callable: {}", callable.join(", "));
+            ToolError::new("DLG001", what)
+        })
+    }
+}
+
+impl Tool for DelegateTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, arguments: Value, context: CallContext) -> Ready {
+        ready(self.prepared(arguments, &context))
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        let desk = Arc::clone(&self.desk);
+        let wanted = call.into_payload().downcast::<Wanted>();
+        Box::pin(async move {
+            let Ok(wanted) = wanted else { return gone() };
+            let background = wanted.background;
+            let Wanted { call_id, origin, deputy, handoff, turns_max, .. } = *wanted;
+            let start = Start { call_id, origin, deputy, handoff, background, turns_max };
+            let answer = ask(&desk, |report| Request::Start(Box::new(start), report));
+            let Started { id, ended } = match answer.await {
+                Some(Ok(started)) => started,
+                Some(Err(refused)) => return refusal(&refused),
+                None => return gone(),
+            };
+            if background {
+                let text = format!(
+                    "It works as {id}. Its answer comes as a message; agent_status and \
+                     agent_result {{\"id\": \"{id}\"}} look at it before that."
+                );
+                return ToolOutput::text(text).with_metadata(json!({"invocationId": id}));
+            }
+            match ended.await {
+                Ok(ended) => ended.output(desk.delegation.caps.result_bytes_max),
+                Err(_) => gone(),
+            }
+        })
+    }
+}
+
+/// The session does not hear any more.
+fn gone() -> ToolOutput {
+    ToolOutput::error("failed(session): the session is ending; no agent works for this call.")
+}
+
+async fn ask<T: Send + 'static>(
+    desk: &Desk,
+    request: impl FnOnce(Report<T>) -> Request,
+) -> Option<T> {
+    let (heard, answer) = oneshot::channel();
+    let report = Report::call(move |value| {
+        heard.send(value).ok();
+    });
+    desk.tell(request(report));
+    answer.await.ok()?.ok()
+}
+
+async fn look(desk: &Desk, origin: &Arc<Origin>) -> Vec<Seen> {
+    ask(desk, |report| Request::Look(Arc::clone(origin), report)).await.unwrap_or_default()
+}
+
+/// A look changes nothing and needs no permission of its own.
+fn looking(tool: &str, summary: String, payload: Looking) -> Prepared {
+    let action = Action {
+        tool: tool.to_owned(),
+        operations: Vec::new(),
+        digest: digest(&[tool, &summary]),
+        detail: summary.clone(),
+        summary,
+    };
+    Prepared { action, payload: Box::new(payload) }
+}
+
+struct Looking {
+    origin: Arc<Origin>,
+    wanted: Page,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Page {
+    id: String,
+    from: Option<u64>,
+    wait_seconds: Option<u64>,
+}
+
+struct StatusTool {
+    spec: ToolSpec,
+    desk: Arc<Desk>,
+}
+
+impl Tool for StatusTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, _: Value, context: CallContext) -> Ready {
+        let looked = Looking { origin: context.origin, wanted: Page::default() };
+        ready(Ok(looking(STATUS, "look at the agents".to_owned(), looked)))
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        let desk = Arc::clone(&self.desk);
+        let looked = call.into_payload().downcast::<Looking>();
+        Box::pin(async move {
+            let Ok(looked) = looked else { return gone() };
+            let all = look(&desk, &looked.origin).await;
+            if all.is_empty() {
+                return ToolOutput::text("You have started no agent.");
+            }
+            let mut text = String::new();
+            for Seen { id, path, state, task, took, .. } in &all {
+                // Writing to a string cannot fail.
+                let _: std::fmt::Result =
+                    writeln!(text, "{id}  {path}  {state}, {} s  {task}", took.as_secs());
+            }
+            ToolOutput::text(cut(&text, PAGE_BYTES))
+        })
+    }
+}
+
+struct ResultTool {
+    spec: ToolSpec,
+    desk: Arc<Desk>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Tool for ResultTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, arguments: Value, context: CallContext) -> Ready {
+        let wanted: Result<Page, _> = serde_json::from_value(arguments);
+        ready(match wanted {
+            Ok(wanted) => {
+                let summary = format!("read what agent {} answered", wanted.id);
+                Ok(looking(RESULT, summary, Looking { origin: context.origin, wanted }))
+            }
+            Err(error) => Err(ToolError::new("ARG001", error.to_string())),
+        })
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        let (desk, clock) = (Arc::clone(&self.desk), Arc::clone(&self.clock));
+        let looked = call.into_payload().downcast::<Looking>();
+        Box::pin(async move {
+            let Ok(looked) = looked else { return gone() };
+            let Looking { origin, wanted } = *looked;
+            let wait = wanted.wait_seconds.unwrap_or_default().min(WAIT_SECONDS_MAX);
+            let until = clock.monotonic() + Duration::from_secs(wait);
+            loop {
+                let all = look(&desk, &origin).await;
+                let Some(seen) = all.into_iter().find(|seen| seen.id.as_str() == wanted.id) else {
+                    return ToolOutput::error(format!(
+                        "You have started no agent {:?}; agent_status lists yours.",
+                        wanted.id
+                    ));
+                };
+                match seen.ended {
+                    Some(ended) => return page(&ended, wanted.from.unwrap_or_default()),
+                    None if clock.monotonic() >= until => {
+                        return ToolOutput::text(format!("agent {}: {}", seen.id, seen.state));
+                    }
+                    None => clock.sleep(LOOK_INTERVAL).await,
+                }
+            }
+        })
+    }
+}
+
+/// A piece of a long answer.
+fn page(ended: &crate::delegation::Ended, from: u64) -> ToolOutput {
+    let whole = &ended.said;
+    let from = whole.ceil_char_boundary(usize::try_from(from).unwrap_or(usize::MAX));
+    let to = whole.floor_char_boundary(from.saturating_add(PAGE_BYTES));
+    let mut text = format!("agent {} ({}): {}\n", ended.agent, ended.id, ended.outcome);
+    text.push_str(&part("agent-answer", &whole[from..to]));
+    if to < whole.len() {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = write!(text, "{} of {} bytes; go on from {to}.", to, whole.len());
+    }
+    let mut output = ended.output(0);
+    output.content = vec![crate::conversation::ContentPart::text(text)];
+    output
+}

@@ -1,0 +1,235 @@
+//! Who may start another agent: limits of depth, number, tokens, money and time, handed out as
+//! permits by one owner.
+//!
+//! Pure: the owner is a single actor, so nobody can pass between a check and its effect. A permit is
+//! taken when an agent is started and given back, with what was spent, when it has ended.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::conversation::InvocationId;
+
+/// What agents may use together. `None`: there is no limit of that kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GovernorLimits {
+    /// How deep agents may delegate: 0 is not at all, 1 is children of the main agent.
+    pub depth_max: u32,
+    /// Agents that are at work at once.
+    pub live_max: u32,
+    /// Agents that one session starts.
+    pub total_max: u32,
+    /// Tokens of all of them together.
+    pub tokens_max: Option<u64>,
+    /// Millionths of a dollar of all of them together.
+    pub micro_usd_max: Option<u64>,
+    /// How long one of them may take.
+    pub duration_max: Option<Duration>,
+}
+
+impl Default for GovernorLimits {
+    fn default() -> GovernorLimits {
+        GovernorLimits {
+            depth_max: 1,
+            live_max: 3,
+            total_max: 100,
+            tokens_max: None,
+            micro_usd_max: None,
+            duration_max: None,
+        }
+    }
+}
+
+/// What an agent is started for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    /// Who wants it started; none is the main agent of the session.
+    pub parent: Option<InvocationId>,
+    /// How long it would take at most, if it says so.
+    pub duration_max: Option<Duration>,
+    /// Tokens it would use at most, if it says so.
+    pub tokens_max: Option<u64>,
+}
+
+/// What an agent may use. Given back with [`Governor::end`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permit {
+    /// 1 is a child of the main agent.
+    pub depth: u32,
+    /// Tokens it may use.
+    pub tokens: Option<u64>,
+    /// Millionths of a dollar it may cost.
+    pub micro_usd: Option<u64>,
+    /// When its time is up (monotonic).
+    pub until: Option<Duration>,
+}
+
+/// What an agent has used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Tokens read and written.
+    pub tokens: u64,
+    /// Millionths of a dollar, where that is known.
+    pub micro_usd: Option<u64>,
+}
+
+/// Why an agent is not started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{limit} ({value}) is reached: {left} left; {frees}")]
+pub struct Refused {
+    /// The limit's name in the configuration.
+    pub limit: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// How much is left.
+    pub left: u64,
+    /// What would free it.
+    pub frees: Frees,
+}
+
+/// What makes room where a limit is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frees {
+    /// The end of an agent that is at work.
+    AnEnd,
+    /// Nothing in this session.
+    Nothing,
+    /// Doing it without delegating further.
+    OwnWork,
+}
+
+impl fmt::Display for Frees {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Frees::AnEnd => "wait until an agent has ended, then try again",
+            Frees::Nothing => "nothing frees it in this session; go on without further agents",
+            Frees::OwnWork => "do it yourself: an agent here may not start another",
+        })
+    }
+}
+
+/// Hands out permits.
+#[derive(Debug)]
+pub struct Governor {
+    limits: GovernorLimits,
+    live: BTreeMap<InvocationId, Permit>,
+    total: u32,
+    /// By those that have ended.
+    spent: Spent,
+}
+
+impl Governor {
+    /// Nobody is at work yet.
+    pub fn new(limits: GovernorLimits) -> Governor {
+        Governor { limits, live: BTreeMap::new(), total: 0, spent: Spent::default() }
+    }
+
+    /// A permit for `id` at `now` (monotonic), or which limit stands against it.
+    pub fn admit(
+        &mut self,
+        id: &InvocationId,
+        wish: &Wish,
+        now: Duration,
+    ) -> Result<Permit, Refused> {
+        let above = wish.parent.as_ref().and_then(|parent| self.live.get(parent)).copied();
+        let depth = above.map_or(0, |permit| permit.depth) + 1;
+        let limits = &self.limits;
+        let refused = |limit, value: u64, frees| Refused { limit, value, left: 0, frees };
+        if depth > limits.depth_max {
+            let value = limits.depth_max.into();
+            return Err(refused("delegation.maxDepth", value, Frees::OwnWork));
+        }
+        if self.total >= limits.total_max {
+            let value = limits.total_max.into();
+            return Err(refused("delegation.maxTotal", value, Frees::Nothing));
+        }
+        if self.live() >= limits.live_max {
+            let value = limits.live_max.into();
+            return Err(refused("delegation.maxConcurrent", value, Frees::AnEnd));
+        }
+        let tokens = self.share(limits.tokens_max, |permit| permit.tokens, self.spent.tokens);
+        let tokens = least([tokens, wish.tokens_max, above.and_then(|permit| permit.tokens)]);
+        if tokens == Some(0) {
+            let value = limits.tokens_max.unwrap_or_default();
+            return Err(refused("budget.maxTokens", value, self.frees_budget()));
+        }
+        let spent = self.spent.micro_usd.unwrap_or_default();
+        let micro_usd = self.share(limits.micro_usd_max, |permit| permit.micro_usd, spent);
+        let micro_usd = least([micro_usd, above.and_then(|permit| permit.micro_usd), None]);
+        if micro_usd == Some(0) {
+            let value = limits.micro_usd_max.unwrap_or_default();
+            return Err(refused("budget.maxCostMicroUsd", value, self.frees_budget()));
+        }
+        let at = |left: Option<Duration>| left.map(|left| now.saturating_add(left));
+        let until = least([
+            at(limits.duration_max),
+            at(wish.duration_max),
+            above.and_then(|permit| permit.until),
+        ]);
+        if until.is_some_and(|until| until <= now) {
+            let value = limits.duration_max.unwrap_or_default().as_secs();
+            return Err(refused("timeout", value, Frees::Nothing));
+        }
+        let permit = Permit { depth, tokens, micro_usd, until };
+        self.total += 1;
+        self.live.insert(id.clone(), permit);
+        Ok(permit)
+    }
+
+    /// What one more may have of a budget: an equal part of what is neither spent nor handed out.
+    fn share(
+        &self,
+        max: Option<u64>,
+        held: impl Fn(&Permit) -> Option<u64>,
+        spent: u64,
+    ) -> Option<u64> {
+        let max = max?;
+        let out: u64 = self.live.values().filter_map(held).fold(spent, u64::saturating_add);
+        let left = max.saturating_sub(out);
+        let free = u64::from(self.limits.live_max.saturating_sub(self.live()).max(1));
+        // The last of them gets what is left, and nobody gets less than one.
+        Some((left / free).max(u64::from(left > 0)))
+    }
+
+    fn frees_budget(&self) -> Frees {
+        if self.live.is_empty() { Frees::Nothing } else { Frees::AnEnd }
+    }
+
+    /// `id` has ended. Its permit is free again, whatever is left of it; ending twice counts once.
+    pub fn end(&mut self, id: &InvocationId, spent: Spent) -> Option<Permit> {
+        let permit = self.live.remove(id)?;
+        self.spent.tokens = self.spent.tokens.saturating_add(spent.tokens);
+        if let Some(cost) = spent.micro_usd {
+            let before = self.spent.micro_usd.unwrap_or_default();
+            self.spent.micro_usd = Some(before.saturating_add(cost));
+        }
+        Some(permit)
+    }
+
+    /// Agents that are at work.
+    pub fn live(&self) -> u32 {
+        u32::try_from(self.live.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Agents that were started.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// What those that have ended have used.
+    pub fn spent(&self) -> Spent {
+        self.spent
+    }
+
+    /// What `id` may use, if it is at work.
+    pub fn permit(&self, id: &InvocationId) -> Option<Permit> {
+        self.live.get(id).copied()
+    }
+}
+
+fn least<T: Ord>(limits: [Option<T>; 3]) -> Option<T> {
+    limits.into_iter().flatten().min()
+}
+
+#[cfg(test)]
+mod tests;

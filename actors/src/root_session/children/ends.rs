@@ -1,0 +1,327 @@
+//! How agents end: recorded first, then told to whichever incarnation of their caller lives; and how
+//! those that crashed are rebuilt.
+
+use std::sync::Arc;
+
+use ractor::ActorRef;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{self, Ending, Outcome as Left, Queued, ended_event};
+use crate::conversation::{InvocationId, Message, Usage};
+use crate::delegation::{DELEGATE, Ended, Outcome};
+use crate::event::{Event, MessageKind};
+use crate::governor::Spent;
+use crate::mailbox::{Handled, Lost, Report, beside, panic_text, tell};
+use crate::ports::{JournalError, ToolOutput};
+use crate::provider_client;
+use crate::record::{QueuedMessage, Replayed};
+use crate::root_session::children::{Child, ChildMsg, Children};
+use crate::root_session::supervised::{journal_failed, read_back};
+use crate::root_session::{Msg, RootSession, State};
+
+impl RootSession {
+    pub(in crate::root_session) fn child_ended(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        left: Result<Left, Lost>,
+        state: &mut State,
+    ) {
+        // A crash is told by supervision too; that one restarts it.
+        let Ok(Left { ending, turns, usage, .. }) = left else { return };
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        if let Some(actor) = child.actor.take() {
+            actor.stop(None);
+        }
+        self.child_over(me, id, &ending, (turns, usage), state);
+    }
+
+    /// Ends one that cannot say so itself.
+    pub(super) fn conclude_child(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ending: &Ending,
+        (turns, usage): (u32, Usage),
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        child.rereading = None;
+        self.transcript.note(Some(&child.origin), ended_event(ending, turns, usage));
+        self.child_over(me, id, ending, (turns, usage), state);
+    }
+
+    fn child_over(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ending: &Ending,
+        (turns, usage): (u32, Usage),
+        state: &mut State,
+    ) {
+        let now = self.ports.clock.monotonic();
+        let Some(child) = state.children.find(id) else { return };
+        let (outcome, said) = Outcome::of(ending, turns);
+        let agent = child.origin.agent.clone();
+        let ended = Arc::new(Ended { id: id.clone(), agent, outcome, said, turns, usage });
+        child.ended = Some((Arc::clone(&ended), now));
+        child.absence = None;
+        let caller = Arc::clone(&child.caller);
+        self.transcript.note(
+            Some(&caller),
+            Event::DelegationEnded {
+                child_invocation_id: id.clone(),
+                target: ended.agent.clone(),
+                outcome: ended.outcome.clone(),
+                turns,
+                usage,
+            },
+        );
+        let tokens =
+            usage.input_tokens.unwrap_or_default() + usage.output_tokens.unwrap_or_default();
+        if let Some(governor) = &mut state.children.governor {
+            governor.end(id, Spent { tokens, micro_usd: None });
+        }
+        state.turns += turns;
+        self.hand_over(me, id, &ended, state);
+        // Nobody reads what those would answer who worked for it.
+        self.stop_below(me, id, state);
+        self.go_on_stopping(me, state);
+        if state.ending.is_some() && state.main.is_none() && !state.children.any_live() {
+            self.close(me, state);
+        }
+    }
+
+    /// Tells whoever asked: as the result of its call, or as a message if it did not wait, or
+    /// crashed meanwhile.
+    fn hand_over(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ended: &Arc<Ended>,
+        state: &mut State,
+    ) {
+        // The caller is about to be stopped: what it waits for must not wake it.
+        if state.children.stops_main() {
+            return;
+        }
+        let Some(child) = state.children.find(id) else { return };
+        if let Some(waiter) = child.waiter.take() {
+            let heard = waiter.send(Arc::clone(ended)).is_ok();
+            if heard || Self::is_rebuilding(&child.caller.invocation_id.clone(), state) {
+                // One that is rebuilt finds the answer when it looks for its call.
+                return;
+            }
+        }
+        self.give_notice(me, id, ended, state);
+    }
+
+    fn is_rebuilding(id: &InvocationId, state: &State) -> bool {
+        let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
+        let child = state.children.all.values().find(|child| child.id() == id);
+        main.is_some_and(|main| main.actor.is_none())
+            || child.is_some_and(|child| child.is_live() && child.actor.is_none())
+    }
+
+    fn give_notice(&self, me: &ActorRef<Msg>, id: &InvocationId, ended: &Ended, state: &mut State) {
+        let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
+        let queued = Queued {
+            id: self.ports.ids.message(),
+            kind: MessageKind::Notice,
+            content: ended.notice(bytes_max),
+        };
+        let Some(child) = state.children.find(id) else { return };
+        let caller = Arc::clone(&child.caller);
+        let note = |origin| {
+            let Queued { id, kind, content } = queued.clone();
+            self.transcript
+                .note(Some(origin), Event::MessageQueued { message_id: id, kind, content });
+        };
+        if caller.parent_invocation_id.is_some() {
+            let above = state.children.find(&caller.invocation_id).filter(|above| above.is_live());
+            let Some(above) = above else { return };
+            note(&above.origin);
+            let (id, actor) = (above.id().clone(), above.actor.clone());
+            return Self::send_notice(me, id, actor.as_ref(), queued, state);
+        }
+        // The main agent may work on another prompt by now, or on none.
+        let Some(main) = &state.main else {
+            note(&caller);
+            state.queued.push(queued);
+            return;
+        };
+        note(&main.origin);
+        let (id, actor) = (main.origin.invocation_id.clone(), main.actor.clone());
+        Self::send_notice(me, id, actor.as_ref(), queued, state);
+    }
+
+    fn send_notice(
+        me: &ActorRef<Msg>,
+        id: InvocationId,
+        actor: Option<&ActorRef<agent_invocation::Msg>>,
+        queued: Queued,
+        state: &mut State,
+    ) {
+        let Some(actor) = actor else {
+            state.children.pending.push((id, queued));
+            return;
+        };
+        let (session, unheard) = (me.clone(), queued.clone());
+        let report = Report::call(move |heard| {
+            if heard == Err(Lost) {
+                tell(&session, Msg::Children(ChildMsg::Unheard(id, unheard)));
+            }
+        });
+        tell(actor, agent_invocation::Msg::Notice(queued, report));
+    }
+
+    /// It ended before it could read the message: that waits for the next prompt. One that crashed
+    /// finds it in the journal.
+    pub(super) fn unheard(id: &InvocationId, queued: Queued, state: &mut State) {
+        let crashed = state.main.as_ref().is_some_and(|main| main.origin.invocation_id == *id)
+            || state.children.has(id);
+        let known = state.queued.iter().any(|waiting| waiting.id == queued.id);
+        if !crashed && !known {
+            state.queued.push(queued);
+        }
+    }
+
+    /// What came for `id` while it was rebuilt, besides what the journal had.
+    pub(in crate::root_session) fn pending(
+        id: &InvocationId,
+        queued: &mut Vec<Queued>,
+        children: &mut Children,
+    ) {
+        let theirs = children.pending.extract_if(.., |(whose, _)| whose == id);
+        for (_, message) in theirs {
+            if !queued.iter().any(|known| known.id == message.id) {
+                queued.push(message);
+            }
+        }
+    }
+
+    pub(in crate::root_session) fn one_crashed(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        cause: &str,
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        child.actor = None;
+        // Its request would go on costing money with nobody to hear the answer.
+        let contacts = child.kind;
+        let absence = child.absence.take();
+        let goes_on =
+            child.stopping.is_none() && self.spend("AgentInvocation", &mut child.restarts, cause);
+        if let Some(kind) = state.children.kinds.get(contacts) {
+            kind.contacts.tell(|| provider_client::Msg::Cancel(id.clone()));
+        }
+        if !goes_on {
+            let stopped = state.children.find(id).and_then(|child| child.stopping.clone());
+            let ending = stopped.unwrap_or_else(|| Ending::Failed {
+                class: "crashed".to_owned(),
+                cause: format!("it crashed too often: {cause}"),
+            });
+            return self.conclude_child(me, id, &ending, (0, Usage::default()), state);
+        }
+        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
+        let (whose, told) = (id.clone(), id.clone());
+        let reread = async move {
+            if let Some(absence) = absence {
+                absence.complete().await;
+            }
+            transcript.drained().await;
+            read_back(&*store, &whose).await
+        };
+        let work = beside(me, reread, move |replayed| Msg::Reread(told, Box::new(replayed)));
+        if let Some(child) = state.children.find(id) {
+            child.rereading = Some(work);
+        }
+    }
+
+    pub(in crate::root_session) async fn child_reread(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        replayed: Result<Result<Replayed, JournalError>, JoinError>,
+        state: &mut State,
+    ) -> Handled {
+        let waits = |child: &mut Child| child.is_live() && child.actor.is_none();
+        if !state.children.find(id).is_some_and(waits) {
+            return Ok(());
+        }
+        let failed = match replayed {
+            Ok(Ok(replayed)) => return self.resume_child(me, id, replayed, state).await,
+            Ok(Err(error)) => error.to_string(),
+            Err(died) => panic_text(died),
+        };
+        self.conclude_child(me, id, &journal_failed(failed), (0, Usage::default()), state);
+        Ok(())
+    }
+
+    async fn resume_child(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        mut replayed: Replayed,
+        state: &mut State,
+    ) -> Handled {
+        self.reattach(id, &mut replayed, state);
+        let key = state.children.all.iter().find(|(_, child)| child.id() == id);
+        let Some(key) = key.map(|(key, _)| *key) else { return Ok(()) };
+        let Some(mut child) = state.children.all.remove(&key) else { return Ok(()) };
+        child.rereading = None;
+        self.account_for_open_calls(&child.origin, &replayed);
+        let Replayed { messages, queued, turns, usage, .. } = replayed;
+        let mut queued: Vec<Queued> = queued
+            .into_iter()
+            .map(|QueuedMessage { id, kind, content }| Queued { id, kind, content })
+            .collect();
+        Self::pending(id, &mut queued, &mut state.children);
+        if let Some(kind) = state.children.kinds.get(child.kind) {
+            let left = (queued, turns, usage);
+            self.start_child(me, &mut child, kind, messages, left).await?;
+        }
+        state.children.all.insert(key, child);
+        Ok(())
+    }
+
+    /// Calls that waited for an agent when `caller` crashed: that one goes on, or has ended
+    /// meanwhile, and nobody starts it again.
+    pub(in crate::root_session) fn reattach(
+        &self,
+        caller: &InvocationId,
+        replayed: &mut Replayed,
+        state: &mut State,
+    ) {
+        let Some(desk) = &self.desk else { return };
+        let bytes_max = desk.delegation.caps.result_bytes_max;
+        for open in replayed.open_calls.iter().filter(|open| open.call.name == DELEGATE) {
+            let theirs = |child: &&mut Child| {
+                child.call_id == open.call.id && child.caller.invocation_id == *caller
+            };
+            let Some(child) = state.children.all.values_mut().find(theirs) else { continue };
+            let output = if let Some((ended, _)) = &child.ended {
+                ended.output(bytes_max)
+            } else {
+                child.waiter = None;
+                child.reattached = true;
+                ToolOutput::error(format!(
+                    "The part that waited for {} crashed. The agent goes on as {}: its answer \
+                     comes as a message, and agent_result reads it. Do not start it again.",
+                    child.origin.agent,
+                    child.id()
+                ))
+            };
+            if let Some(message) = replayed.messages.get_mut(open.message) {
+                *message = Arc::new(Message::Tool {
+                    tool_call_id: open.call.id.clone(),
+                    name: open.call.name.clone(),
+                    content: output.content,
+                    is_error: output.is_error,
+                });
+            }
+        }
+    }
+}

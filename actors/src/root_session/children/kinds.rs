@@ -1,0 +1,96 @@
+//! What every agent of one name shares: how its model is reached, what it sees and is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::agent_invocation::Contacts;
+use crate::conversation::Message;
+use crate::delegation::{Deputy, Desk};
+use crate::event::Event;
+use crate::governor::Permit;
+use crate::limits::Limits;
+use crate::ports::{ProviderInfo, ToolSpec};
+use crate::root_session::RootSession;
+use crate::root_session::clients::Clients;
+use crate::tool_call::Services;
+
+pub(super) struct Kind {
+    pub(super) name: String,
+    pub(super) info: ProviderInfo,
+    pub(super) contacts: Contacts,
+    pub(super) system: Arc<Message>,
+    pub(super) duration_max: Option<Duration>,
+    services: Arc<Services>,
+    /// By depth, while it may call others; the last is for everything deeper.
+    specs: Vec<Arc<[ToolSpec]>>,
+}
+
+impl Kind {
+    /// What it is started with, if it may have fewer replies than usual.
+    pub(super) fn services(&self, turns_max: Option<u32>) -> Arc<Services> {
+        let usual = self.services.limits.turns_max;
+        match turns_max.filter(|max| *max < usual) {
+            None => Arc::clone(&self.services),
+            Some(turns_max) => {
+                let limits = Limits { turns_max, ..(*self.services.limits).clone() };
+                Arc::new(Services { limits: Arc::new(limits), ..(*self.services).clone() })
+            }
+        }
+    }
+
+    pub(super) fn specs(&self, permit: &Permit) -> Arc<[ToolSpec]> {
+        let nth = usize::try_from(permit.depth).unwrap_or(usize::MAX).min(self.specs.len() - 1);
+        Arc::clone(&self.specs[nth])
+    }
+
+    pub(super) fn started(&self, permit: &Permit) -> Event {
+        Event::InvocationStarted {
+            provider: self.info.profile.clone(),
+            model: self.info.model.clone(),
+            tools: self.specs(permit).iter().map(|spec| spec.name.clone()).collect(),
+            after: None,
+        }
+    }
+}
+
+impl RootSession {
+    pub(super) fn kinds(&self, desk: &Arc<Desk>, clients: &Clients) -> Vec<Kind> {
+        let inherited = clients.contacts(&self.ports);
+        let kind = |deputy: &Deputy| {
+            let contact = deputy.provider.as_ref().and_then(|provider| clients.contact(provider));
+            let turns_max = desk.delegation.turns_max.max(1);
+            let limits = Limits {
+                turns_max: deputy.turns_max.map_or(turns_max, |max| max.min(turns_max)),
+                // A permit says how long.
+                duration_max: None,
+                ..self.settings.limits.clone()
+            };
+            Kind {
+                name: deputy.name.clone(),
+                info: desk.info_of(deputy),
+                contacts: match contact {
+                    Some(contact) => Contacts::new(vec![contact]),
+                    None => inherited.clone(),
+                },
+                system: Arc::new(Message::System { content: deputy.system_prompt.clone() }),
+                duration_max: deputy.duration_max,
+                services: Arc::new(Services {
+                    limits: Arc::new(limits),
+                    ..(*self.services).clone()
+                }),
+                specs: self.specs_by_depth(desk, deputy),
+            }
+        };
+        desk.delegation.deputies.iter().map(kind).collect()
+    }
+
+    fn specs_by_depth(&self, desk: &Desk, deputy: &Deputy) -> Vec<Arc<[ToolSpec]>> {
+        let tools = &self.services.tools;
+        let own = || deputy.tools.iter().filter_map(|name| tools.get(name));
+        let at = |depth: u32| {
+            let own = own().map(|tool| tool.spec().clone());
+            own.chain(desk.specs(tools, &deputy.calls, depth)).collect()
+        };
+        (0..=desk.delegation.limits.depth_max).map(at).collect()
+    }
+}

@@ -1,0 +1,205 @@
+//! Stopping agents: the deepest first, each told by message; who does not listen is ended.
+
+use std::time::Duration;
+
+use ractor::ActorRef;
+
+use crate::agent_invocation::{self, Ending};
+use crate::conversation::{InvocationId, Usage};
+use crate::mailbox::{Beside, beside, tell};
+use crate::root_session::children::{Child, ChildMsg, Children};
+use crate::root_session::{Msg, RootSession, State};
+
+/// How long those that were told may take.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Which agents are stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::root_session) enum Reach {
+    /// The main agent, and those that it waits for.
+    Foreground,
+    /// Everybody.
+    All,
+}
+
+/// A stop that goes on.
+pub(super) struct Stopping {
+    who: Vec<InvocationId>,
+    /// How the main agent ends when the others have.
+    main: Option<Ending>,
+    _overdue: Beside,
+}
+
+impl Children {
+    /// Whether the main agent ends as soon as those below it have.
+    pub(super) fn stops_main(&self) -> bool {
+        self.stopping.as_ref().is_some_and(|stopping| stopping.main.is_some())
+    }
+
+    /// Those that `reach` is about.
+    fn reached(&self, reach: Reach, main: Option<&InvocationId>) -> Vec<InvocationId> {
+        let waited_for = |child: &&Child| {
+            let mut child = *child;
+            loop {
+                if child.background || child.reattached {
+                    return false;
+                }
+                if Some(&child.caller.invocation_id) == main {
+                    return true;
+                }
+                let caller = &child.caller.invocation_id;
+                match self.all.values().find(|above| above.id() == caller) {
+                    Some(above) => child = above,
+                    None => return false,
+                }
+            }
+        };
+        let live = self.all.values().filter(|child| child.is_live());
+        live.filter(|child| reach == Reach::All || waited_for(child))
+            .map(|child| child.id().clone())
+            .collect()
+    }
+
+    /// Those that work for `id`, and those that work for them.
+    fn below(&self, id: &InvocationId) -> Vec<InvocationId> {
+        let live = self.all.values().filter(|child| child.is_live());
+        live.filter(|child| self.is_below(child, id)).map(|child| child.id().clone()).collect()
+    }
+}
+
+impl RootSession {
+    /// Stops agents below the main one, and then that one. `false`: there are none, and it is to be
+    /// stopped at once.
+    pub(in crate::root_session) fn stop_children(
+        &self,
+        me: &ActorRef<Msg>,
+        reach: Reach,
+        ending: &Ending,
+        state: &mut State,
+    ) -> bool {
+        if !state.children.any_live() {
+            return false;
+        }
+        let main = state.main.as_ref().map(|main| main.origin.invocation_id.clone());
+        let who = state.children.reached(reach, main.as_ref());
+        if who.is_empty() {
+            return false;
+        }
+        let ending = main.map(|_| ending.clone());
+        self.stop_these(me, who, ending, state);
+        true
+    }
+
+    /// Stops everybody who works for `id`, which has ended.
+    pub(super) fn stop_below(&self, me: &ActorRef<Msg>, id: &InvocationId, state: &mut State) {
+        let who = state.children.below(id);
+        if !who.is_empty() {
+            self.stop_these(me, who, None, state);
+        }
+    }
+
+    /// Stops those that the main agent of this id waited for when it ended.
+    pub(in crate::root_session) fn main_left(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        state: &mut State,
+    ) {
+        if !state.children.any_live() {
+            return;
+        }
+        let who = state.children.reached(Reach::Foreground, Some(id));
+        if !who.is_empty() {
+            self.stop_these(me, who, None, state);
+        }
+    }
+
+    fn stop_these(
+        &self,
+        me: &ActorRef<Msg>,
+        who: Vec<InvocationId>,
+        main: Option<Ending>,
+        state: &mut State,
+    ) {
+        let overdue =
+            beside(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
+        let stopping = state.children.stopping.get_or_insert_with(|| Stopping {
+            who: Vec::new(),
+            main: None,
+            _overdue: overdue,
+        });
+        stopping.who.extend(who);
+        if let Some(main) = main {
+            stopping.main.get_or_insert(main);
+        }
+        self.go_on_stopping(me, state);
+    }
+
+    /// Tells the deepest of those that are left; when nobody is, it is the main agent's turn.
+    pub(super) fn go_on_stopping(&self, me: &ActorRef<Msg>, state: &mut State) {
+        loop {
+            let Some(stopping) = &state.children.stopping else { return };
+            let left = |child: &&mut Child| child.is_live() && stopping.who.contains(child.id());
+            let mut left: Vec<&mut Child> = state.children.all.values_mut().filter(left).collect();
+            let Some(depth) = left.iter().map(|child| child.depth()).max() else { break };
+            left.retain(|child| child.depth() == depth);
+            let mut gone = None;
+            for child in left {
+                if child.stopping.is_some() {
+                    continue;
+                }
+                child.stopping = Some(Ending::Interrupted);
+                match &child.actor {
+                    Some(actor) => tell(actor, agent_invocation::Msg::Stop(Ending::Interrupted)),
+                    // It is not there to end by itself.
+                    None => gone = Some(child.id().clone()),
+                }
+            }
+            match gone {
+                Some(id) => {
+                    self.conclude_child(
+                        me,
+                        &id,
+                        &Ending::Interrupted,
+                        (0, Usage::default()),
+                        state,
+                    );
+                }
+                None => return,
+            }
+        }
+        let ending = state.children.stopping.take().and_then(|stopping| stopping.main);
+        if let Some(ending) = ending {
+            self.stop_alone(me, ending, state);
+        }
+    }
+
+    /// Ends those that were told and have not.
+    pub(super) fn stop_overdue(&self, me: &ActorRef<Msg>, state: &mut State) {
+        let Some(stopping) = &state.children.stopping else { return };
+        let told = |child: &&mut Child| {
+            child.is_live() && child.stopping.is_some() && stopping.who.contains(child.id())
+        };
+        let late: Vec<InvocationId> = state
+            .children
+            .all
+            .values_mut()
+            .filter(told)
+            .map(|child| {
+                if let Some(actor) = child.actor.take() {
+                    actor.kill();
+                }
+                child.id().clone()
+            })
+            .collect();
+        for id in late {
+            self.conclude_child(me, &id, &Ending::Interrupted, (0, Usage::default()), state);
+        }
+        if let Some(Stopping { who, main, .. }) = state.children.stopping.take() {
+            // Those above them have their own time.
+            let overdue =
+                beside(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
+            state.children.stopping = Some(Stopping { who, main, _overdue: overdue });
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Agents that work for others: what they are given, what comes back, and what becomes of them when
+//! somebody stops, crashes or reaches a limit.
+
+mod limits;
+mod stops;
+
+use std::sync::Arc;
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
+use posse_actors::delegation::{DELEGATE, Delegation, Deputy, Outcome};
+use posse_actors::event::{Announcement, Event, MessageKind};
+use posse_actors::governor::GovernorLimits;
+use posse_actors::testing::{
+    Bench, GatedTool, Journaled, ScriptedModel, Stage, Step, WritingTool, flaw, types,
+};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::support::{count, end, play, quick, soon};
+
+/// An agent with a model of its own, which sees `tools` and may call `calls`.
+fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]) -> Deputy {
+    let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Deputy {
+        name: name.to_owned(),
+        system_prompt: format!("You are {name}."),
+        tools: texts(tools),
+        provider: Some(Arc::clone(model) as Arc<dyn posse_actors::ports::Provider>),
+        price: None,
+        calls: texts(calls),
+        turns_max: None,
+        duration_max: None,
+        depth_max: None,
+    }
+}
+
+fn model(name: &str, steps: Vec<Step>) -> Arc<ScriptedModel> {
+    Arc::new(ScriptedModel::new(steps).named(name))
+}
+
+fn delegation(deputies: Vec<Deputy>) -> Delegation {
+    Delegation {
+        main_calls: deputies.iter().map(|deputy| deputy.name.clone()).collect(),
+        deputies,
+        limits: GovernorLimits::default(),
+        turns_max: 10,
+        ..Delegation::default()
+    }
+}
+
+/// One call of an agent.
+fn call(agent: &str, more: &str) -> (String, String) {
+    (DELEGATE.to_owned(), format!(r#"{{"agent":"{agent}","task":"look"{more}}}"#))
+}
+
+fn calls(agents: &[&str]) -> Step {
+    Step::Call(agents.iter().map(|agent| call(agent, "")).collect())
+}
+
+/// Reads what the agent answered that the model was told of.
+fn reads(more: &'static str) -> Step {
+    Step::Told(Box::new(move |messages| {
+        let text = format!("{messages:?}");
+        // Ids end before a quote, a bracket or a dot.
+        let id = text.rsplit("goes on as ").next().unwrap_or_default();
+        let id = if text.contains("goes on as ") {
+            id
+        } else {
+            text.split("It works as ").nth(1).unwrap_or_default()
+        };
+        let id: String =
+            id.chars().take_while(|c| *c == '-' || c.is_ascii_alphanumeric()).collect();
+        Step::call("agent_result", &format!(r#"{{"id":"{id}"{more}}}"#))
+    }))
+}
+
+/// What the model read last of its tools, in the order of the calls.
+fn results(model: &ScriptedModel) -> Vec<String> {
+    let last = model.requests().pop().unwrap();
+    let result = |message: &Arc<Message>| match &**message {
+        Message::Tool { content, .. } => Some(text_of(content)),
+        _ => None,
+    };
+    let mut results: Vec<String> = last.iter().rev().map_while(result).collect();
+    results.reverse();
+    results
+}
+
+fn paths(seen: &[Arc<Announcement>], wanted: impl Fn(&Event) -> bool) -> Vec<String> {
+    let path = |one: &Arc<Announcement>| one.origin().map(|origin| origin.agent_path.clone());
+    seen.iter().filter(|one| wanted(one.event())).filter_map(path).collect()
+}
+
+fn outcomes(seen: &[Arc<Announcement>]) -> Vec<Outcome> {
+    let outcome = |one: &Arc<Announcement>| match one.event() {
+        Event::DelegationEnded { outcome, .. } => Some(outcome.clone()),
+        _ => None,
+    };
+    seen.iter().filter_map(outcome).collect()
+}
+
+#[tokio::test]
+async fn gives_a_task_away_and_reads_the_answer() {
+    let scout =
+        model("scout", vec![Step::calls("echo", &["a"]), Step::say("It is in src/a.rs:3.")]);
+    let with = r#","context":"It fails.","constraints":["change nothing"]"#;
+    let mut bench = Bench::new(vec![Step::Call(vec![call("scout", with)]), Step::say("Mended.")]);
+    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &["echo"], &[])]));
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "Mend it", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("Mended.".to_owned()));
+    let seen = end(&bench, stage).await;
+
+    let first = &scout.requests()[0];
+    let Message::System { content } = &*first[0] else { panic!("{first:?}") };
+    assert_eq!(content, "You are scout.");
+    let Message::User { content } = &*first[1] else { panic!("{first:?}") };
+    let packet = text_of(content);
+    for part in ["<task>\nlook\n</task>", "- change nothing", "It fails.", "Mend it", "/project"] {
+        assert!(packet.contains(part), "{packet}");
+    }
+    assert_eq!(first.len(), 2, "nothing else of the conversation goes along");
+
+    let [result] = results(&bench.model).try_into().unwrap();
+    assert!(result.contains("): done\n<agent-answer>\nIt is in src/a.rs:3."), "{result}");
+
+    let order = types(&seen);
+    let at = |kind: &str| order.iter().position(|one| one == kind).unwrap();
+    assert!(at("agent.invocation.requested") < at("agent.delegation.ended"));
+    let of_child = |one: &&Arc<Announcement>| {
+        one.origin().is_some_and(|origin| origin.agent_path == "build/scout")
+    };
+    let child: Vec<_> = seen.iter().filter(of_child).cloned().collect();
+    let parent = seen.iter().find_map(|one| one.origin()).unwrap().invocation_id.clone();
+    assert!(
+        child
+            .iter()
+            .all(|one| { one.origin().unwrap().parent_invocation_id.as_ref() == Some(&parent) })
+    );
+    assert_eq!(types(&child)[..3], ["user.message", "agent.invocation.started", "model.request"]);
+    assert_eq!(types(&child).last().unwrap(), "agent.invocation.completed");
+    assert_eq!(outcomes(&seen), [Outcome::Done]);
+    let ended = seen.iter().find_map(|one| match one.event() {
+        Event::SessionEnded { usage, turns, .. } => Some((usage.input_tokens, *turns)),
+        _ => None,
+    });
+    assert_eq!(ended, Some((Some(40), 4)), "what the others used is part of the whole");
+}
+
+#[tokio::test]
+async fn several_of_one_turn_work_side_by_side() {
+    let gate = Arc::new(Semaphore::new(0));
+    let journaled = Journaled::default();
+    let scouts: Vec<_> = ["a", "b", "c"]
+        .iter()
+        .map(|name| model(name, vec![Step::calls("gated", &["x"]), Step::say(name)]))
+        .collect();
+    let mut bench = Bench::new(vec![calls(&["a", "b", "c"]), Step::say("all")])
+        .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)));
+    let deputies = ["a", "b", "c"].iter().zip(&scouts);
+    let deputies = deputies.map(|(name, model)| deputy(name, model, &["gated"], &[]));
+    bench.delegation = Some(delegation(deputies.collect()));
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    for _ in 0..3 {
+        // None of them can end before all have begun.
+        let gated =
+            |event: &Event| matches!(event, Event::ToolStarted { name, .. } if name == "gated");
+        soon("a start", stage.until(gated)).await;
+    }
+    gate.add_permits(3);
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let results = results(&bench.model);
+    for (name, result) in ["a", "b", "c"].iter().zip(&results) {
+        assert!(result.starts_with(&format!("agent {name} (")), "in the order of the calls");
+    }
+    assert_eq!(outcomes(&seen), [Outcome::Done, Outcome::Done, Outcome::Done]);
+}
+
+#[tokio::test]
+async fn whoever_does_not_wait_is_told_at_the_next_safe_point() {
+    let (gate, scout_gate) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
+    let journaled = Journaled::default();
+    let scout = model("scout", vec![Step::after(&scout_gate, Step::say("found"))]);
+    let mut bench = Bench::new(vec![
+        Step::Call(vec![call("scout", r#","wait":false"#)]),
+        Step::calls("gated", &["x", "y"]),
+        Step::call("agent_status", "{}"),
+        Step::say("done"),
+    ])
+    .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)));
+    bench.limits.parallel_calls_max = 1;
+    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let gated = |event: &Event| matches!(event, Event::ToolStarted { name, .. } if name == "gated");
+    soon("the tool", stage.until(gated)).await;
+    scout_gate.notify_one();
+    let queued =
+        |event: &Event| matches!(event, Event::MessageQueued { kind: MessageKind::Notice, .. });
+    soon("the notice", stage.until(queued)).await;
+    gate.add_permits(2);
+    let outcome = soon("the run", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    let sent = bench.model.requests();
+    assert!(results(&bench.model)[0].contains("build/scout  done"), "{:?}", results(&bench.model));
+    let Message::User { content } = &**sent[2].last().unwrap() else { panic!("{:?}", sent[2]) };
+    assert!(text_of(content).contains("found"));
+    let Message::Tool { content, .. } = &*sent[1][sent[1].len() - 1] else { panic!() };
+    assert!(text_of(content).starts_with("It works as inv-"), "{content:?}");
+    assert_eq!(journaled.began.load(std::sync::atomic::Ordering::SeqCst), 2, "no call was skipped");
+    assert_eq!((count(&seen, "message.queued"), count(&seen, "message.delivered")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_result_can_be_waited_for_and_read_in_pieces() {
+    let gate = Arc::new(Notify::new());
+    let long = format!("begin {} end", "x".repeat(60_000));
+    let scout = model("scout", vec![Step::after(&gate, Step::Say(vec![long]))]);
+    let mut bench = Bench::new(vec![
+        Step::Call(vec![call("scout", r#","wait":false"#)]),
+        reads(""),
+        reads(r#","waitSeconds":20"#),
+        reads(r#","from":50000"#),
+        Step::call("agent_result", r#"{"id":"inv-99"}"#),
+        Step::say("done"),
+    ]);
+    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let waits = |event: &Event| matches!(event, Event::ToolRequested { arguments, .. } if arguments.contains("waitSeconds"));
+    soon("the wait", stage.until(waits)).await;
+    gate.notify_one();
+    soon("the run", running.outcome()).await.unwrap();
+    end(&bench, stage).await;
+    let texts: Vec<String> = bench
+        .model
+        .requests()
+        .pop()
+        .unwrap()
+        .iter()
+        .filter_map(|message| match &**message {
+            Message::Tool { content, .. } => Some(text_of(content)),
+            _ => None,
+        })
+        .collect();
+    assert!(texts[1].ends_with("running"), "{}", texts[1]);
+    assert!(texts[2].contains("begin ") && texts[2].contains("go on from "), "it is cut");
+    assert!(texts[3].contains(" end\n</agent-answer>"), "{}", &texts[3][texts[3].len() - 80..]);
+    assert!(texts[4].starts_with("You have started no agent"), "{}", texts[4]);
+}
+
+/// Waits until the scout was asked for the `turn`th time, lets the next `times` replies crash who
+/// hears them, and lets the scout go on.
+async fn crash_the_scout(bench: &Bench, stage: &mut Stage, turn: u32, times: u32, gate: &Notify) {
+    let asked = |event: &Event| matches!(event, Event::ModelRequest { provider, turn: nth, .. } if provider == "scout" && *nth == turn);
+    soon("the scout", stage.until(asked)).await;
+    bench.fail.arm("AgentInvocation", "Replied", times);
+    gate.notify_one();
+}
+
+#[tokio::test]
+async fn a_child_that_crashes_is_rebuilt_and_answers() {
+    let gate = Arc::new(Notify::new());
+    let scout = model(
+        "scout",
+        vec![
+            Step::calls("echo", &["a"]),
+            Step::after(&gate, Step::say("lost")),
+            Step::say("found"),
+        ],
+    );
+    let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("done")]);
+    bench.limits = quick();
+    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &["echo"], &[])]));
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    crash_the_scout(&bench, &mut stage, 2, 1, &gate).await;
+    let outcome = soon("the run", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!(outcomes(&seen), [Outcome::Done]);
+    assert!(results(&bench.model)[0].contains("found"));
+    assert_eq!(count(&seen, "actor.restarted"), 1);
+    assert_eq!(count(&seen, "tool.started"), 2, "no tool runs twice");
+    assert_eq!(flaw(&scout.requests()[2]), None);
+}
+
+#[tokio::test]
+async fn a_child_that_always_crashes_is_a_failure_and_nothing_more() {
+    let gate = Arc::new(Notify::new());
+    let first = Step::after(&gate, Step::say("never heard"));
+    let steps = std::iter::once(first).chain((0..9).map(|_| Step::say("never heard")));
+    let scout = model("scout", steps.collect());
+    let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("done")]);
+    bench.limits = quick();
+    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    crash_the_scout(&bench, &mut stage, 1, 4, &gate).await;
+    let outcome = soon("the run", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()), "the session goes on");
+    let seen = end(&bench, stage).await;
+    assert!(matches!(&outcomes(&seen)[0], Outcome::Failed { class, .. } if class == "crashed"));
+    assert!(results(&bench.model)[0].contains("failed(crashed)"), "{:?}", results(&bench.model));
+}
+
+#[tokio::test]
+async fn a_caller_that_crashes_costs_nobody_their_work() {
+    let gate = Arc::new(Notify::new());
+    let scout = model("scout", vec![Step::after(&gate, Step::say("found"))]);
+    let mut bench =
+        Bench::new(vec![calls(&["scout"]), reads(r#","waitSeconds":20"#), Step::say("done")]);
+    bench.limits = quick();
+    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.fail.arm("AgentInvocation", "Deliver", 1);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let of_child = |event: &Event| matches!(event, Event::ModelRequest { provider, .. } if provider == "scout");
+    soon("the child", stage.until(of_child)).await;
+    let words = vec![ContentPart::text("hurry")];
+    stage.session.deliver(MessageKind::FollowUp, words).await.unwrap_err();
+    let again = |event: &Event| matches!(event, Event::ToolRequested { name, .. } if name == "agent_result");
+    soon("the caller", stage.until(again)).await;
+    gate.notify_one();
+    let outcome = soon("the run", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!(scout.requests().len(), 1, "nobody was started again");
+    assert_eq!(outcomes(&seen), [Outcome::Done]);
+    let second = format!("{:?}", bench.model.requests()[1]);
+    assert!(second.contains("The agent goes on as inv-"), "{second}");
+    let third = format!("{:?}", bench.model.requests()[2]);
+    assert!(third.contains("found"), "{third}");
+}
+
+#[tokio::test]
+async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
+    use posse_actors::event::Scope;
+    use posse_actors::permission_coordinator::Decision;
+    use posse_actors::ports::{Action, Question, Situation, Verdict};
+    use posse_actors::testing::{PolicyFn, test_confinement};
+
+    for depth in 1..=6_usize {
+        let journaled = Journaled::default();
+        let names: Vec<String> = (1..=depth).map(|nth| format!("a{nth}")).collect();
+        let deputies = names.iter().enumerate().map(|(nth, name)| {
+            let next = names.get(nth + 1).map(String::as_str);
+            let first = match next {
+                Some(next) => calls(&[next]),
+                None => Step::calls("write", &["x"]),
+            };
+            let own = model(name, vec![first, Step::say("so")]);
+            deputy(name, &own, &["write"], next.as_slice())
+        });
+        let mut bench = Bench::new(vec![calls(&["a1"]), Step::say("done")])
+            .tool(WritingTool::new(journaled.clone()));
+        bench.limits = quick();
+        bench.policy = Arc::new(PolicyFn(|action: &Action, _: &Situation<'_>| {
+            if action.tool != "write" {
+                return Verdict::Allow(test_confinement());
+            }
+            Verdict::Ask(Question {
+                reason: "it writes".to_owned(),
+                scopes: vec![Scope::Once],
+                grant: None,
+                yes_covers: true,
+                rule: None,
+                confinement: test_confinement(),
+            })
+        }));
+        let limits = GovernorLimits { depth_max: 6, live_max: 6, ..GovernorLimits::default() };
+        bench.delegation = Some(Delegation {
+            main_calls: vec!["a1".to_owned()],
+            limits,
+            ..delegation(deputies.collect())
+        });
+        let mut stage = bench.start().await;
+        let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+        let wish =
+            |event: &Event| matches!(event, Event::ToolRequested { name, .. } if name == "write");
+        soon("the wish", stage.until(wish)).await;
+        let wished = tokio::time::Instant::now();
+        let asks = |event: &Event| matches!(event, Event::PermissionRequested { .. });
+        let asked = soon("the question", stage.until(asks)).await;
+        let took = wished.elapsed();
+        assert!(took.as_millis() <= 200, "depth {depth}: {took:?}");
+        let path = format!("build/{}", names.join("/"));
+        assert_eq!(asked.origin().unwrap().agent_path, path);
+        let Event::PermissionRequested { request_id, .. } = asked.event() else { panic!() };
+        let yes = Decision::Allow(Scope::Once);
+        stage.session.answer(request_id.clone(), yes).await.unwrap();
+        let outcome = soon("the run", running.outcome()).await.unwrap();
+        assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+        let seen = end(&bench, stage).await;
+        assert_eq!(outcomes(&seen).len(), depth);
+        assert_eq!(journaled.began.load(std::sync::atomic::Ordering::SeqCst), 1);
+    }
+}

@@ -1,0 +1,223 @@
+//! Limits: refused by name, never exceeded, and free again when somebody has ended.
+
+use std::time::Duration;
+
+use posse_actors::limits::Limits;
+
+use super::*;
+
+/// No two are the same: whoever repeats a call that fails is stopped.
+fn numbered(nth: usize) -> (String, String) {
+    (DELEGATE.to_owned(), format!(r#"{{"agent":"scout","task":"look {nth}"}}"#))
+}
+
+fn live_at_most(seen: &[Arc<Announcement>]) -> usize {
+    let (mut live, mut most) = (0_usize, 0);
+    for one in seen {
+        match one.event() {
+            Event::InvocationRequested { .. } => live += 1,
+            Event::DelegationEnded { .. } => live -= 1,
+            _ => {}
+        }
+        most = most.max(live);
+    }
+    most
+}
+
+#[tokio::test]
+async fn of_a_hundred_at_once_so_many_work_as_may() {
+    let gate = Arc::new(Semaphore::new(0));
+    let scout = model(
+        "scout",
+        (0..4)
+            .map(|_| Step::calls("gated", &["x"]))
+            .chain((0..4).map(|_| Step::say("so")))
+            .collect(),
+    );
+    let mut bench =
+        Bench::new(vec![Step::Call((0..100).map(numbered).collect()), Step::say("done")])
+            .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    bench.limits.parallel_calls_max = 100;
+    let limits = GovernorLimits { live_max: 4, ..GovernorLimits::default() };
+    bench.delegation =
+        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &["gated"], &[])]) });
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    for _ in 0..4 {
+        let gated =
+            |event: &Event| matches!(event, Event::ToolStarted { name, .. } if name == "gated");
+        soon("a start", stage.until(gated)).await;
+    }
+    gate.add_permits(4);
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert!(live_at_most(&seen) <= 4);
+    let results = results(&bench.model);
+    let refused =
+        results.iter().filter(|text| text.starts_with("refused(delegation.maxConcurrent)"));
+    assert_eq!((results.len(), refused.count()), (100, 96));
+    assert!(
+        results[99].contains("(4) is reached: 0 left; wait until an agent has ended"),
+        "{}",
+        results[99]
+    );
+}
+
+#[tokio::test]
+async fn nobody_gets_deeper_than_the_limit() {
+    for depth_max in 0..=5_u32 {
+        let names: Vec<String> = (1..=7).map(|nth| format!("a{nth}")).collect();
+        let deputies: Vec<Deputy> = names
+            .iter()
+            .enumerate()
+            .map(|(nth, name)| {
+                let next = names.get(nth + 1).map_or("a1", String::as_str);
+                let own = model(name, vec![calls(&[next]), Step::say("so")]);
+                deputy(name, &own, &[], &[next])
+            })
+            .collect();
+        let mut bench = Bench::new(vec![calls(&["a1"]), Step::say("done")]);
+        bench.limits = quick();
+        let limits = GovernorLimits { depth_max, live_max: 20, ..GovernorLimits::default() };
+        bench.delegation =
+            Some(Delegation { main_calls: vec!["a1".to_owned()], limits, ..delegation(deputies) });
+        let mut stage = bench.start().await;
+        play(&mut stage, "go", &[]).await.unwrap();
+        let seen = end(&bench, stage).await;
+        let requested = |event: &Event| matches!(event, Event::InvocationRequested { .. });
+        assert_eq!(paths(&seen, requested).len(), depth_max as usize, "at {depth_max}");
+        // Where nobody may be called there is no tool to call them with.
+        let refused = seen.iter().filter(
+            |one| matches!(one.event(), Event::ToolFailed { class, .. } if class == "unknown_tool"),
+        );
+        assert_eq!(refused.count(), 1, "at {depth_max}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_calls_who_is_not_to_be_called() {
+    let a = model(
+        "a",
+        vec![
+            Step::Call(vec![
+                call("a", ""),
+                call("build", ""),
+                call("b", ""),
+                call("c", ""),
+                call("d", ""),
+            ]),
+            Step::say("so"),
+        ],
+    );
+    let b = model("b", vec![Step::Call(vec![call("a", "")]), Step::say("so")]);
+    let other = model("other", vec![]);
+    let mut bench = Bench::new(vec![
+        Step::Call(vec![call("nobody", ""), call("c", ""), call("a", "")]),
+        Step::say("done"),
+    ]);
+    bench.limits = quick();
+    let limits = GovernorLimits { depth_max: 5, live_max: 20, ..GovernorLimits::default() };
+    bench.delegation = Some(Delegation {
+        main_calls: vec!["a".to_owned()],
+        limits,
+        ..delegation(vec![
+            deputy("a", &a, &[], &["a", "b", "build"]),
+            deputy("b", &b, &[], &["a"]),
+            deputy("c", &other, &[], &[]),
+        ])
+    });
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    end(&bench, stage).await;
+    let main = results(&bench.model);
+    assert!(main[0].starts_with("ARG001 agent: must be one of"), "{}", main[0]);
+    assert!(
+        main[1].contains("DLG001 \"c\" cannot be called from here; callable: a"),
+        "{}",
+        main[1]
+    );
+    let of_a = results(&a);
+    assert!(of_a[0].contains("DLG002 a cannot call itself"), "{}", of_a[0]);
+    assert!(of_a[2].contains("): done"), "{}", of_a[2]);
+    assert!(of_a[3].contains("DLG001"), "{}", of_a[3]);
+    let of_b = results(&b);
+    assert!(of_b[0].contains("DLG002 a waits for you already: build/a/b -> a"), "{}", of_b[0]);
+    assert_eq!(other.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn limits_of_turns_tokens_and_time_end_a_child_with_a_name() {
+    for (limits, turns_max, duration_max, word) in [
+        (GovernorLimits::default(), Some(2), None, "partial(2): the limit maxTurns ended it"),
+        (
+            GovernorLimits { tokens_max: Some(20), live_max: 1, ..GovernorLimits::default() },
+            None,
+            None,
+            "partial(2): the limit budget.maxTokens ended it",
+        ),
+    ] {
+        let again = |text: &str| {
+            let mut reply = posse_actors::conversation::AssistantMessage {
+                content: Some(text.to_owned()),
+                ..Default::default()
+            };
+            reply.tool_calls.push(posse_actors::conversation::ToolCall {
+                id: posse_actors::conversation::CallId::new("1"),
+                provider_id: None,
+                name: "echo".to_owned(),
+                arguments: "{}".to_owned(),
+            });
+            Step::Reply(posse_actors::ports::Completion {
+                message: reply,
+                stop_reason: posse_actors::conversation::StopReason::ToolUse,
+                usage: Some(posse_actors::conversation::Usage {
+                    input_tokens: Some(10),
+                    output_tokens: Some(2),
+                    ..Default::default()
+                }),
+                model: None,
+            })
+        };
+        let scout = model("scout", (0..9).map(|_| again("half")).collect());
+        let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("done")]);
+        bench.limits = quick();
+        let one = Deputy { turns_max, duration_max, ..deputy("scout", &scout, &["echo"], &[]) };
+        bench.delegation = Some(Delegation { limits, ..delegation(vec![one]) });
+        let mut stage = bench.start().await;
+        play(&mut stage, "go", &[]).await.unwrap();
+        end(&bench, stage).await;
+        let result = &results(&bench.model)[0];
+        assert!(result.contains(word), "{result}");
+    }
+    let scout = model("scout", vec![Step::Hang(String::new())]);
+    let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("done")]);
+    bench.limits = quick();
+    let duration_max = Some(Duration::from_millis(50));
+    let one = Deputy { duration_max, ..deputy("scout", &scout, &[], &[]) };
+    bench.delegation = Some(delegation(vec![one]));
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    end(&bench, stage).await;
+    assert!(results(&bench.model)[0].contains("failed(limit): the limit timeout"));
+}
+
+#[tokio::test]
+async fn a_thousand_children_all_end_and_take_no_room_afterwards() {
+    let scout = model("scout", (0..1000).map(|_| Step::say("so")).collect());
+    let mut steps: Vec<Step> = (0..20).map(|_| calls(&["scout"; 50])).collect();
+    steps.push(Step::say("done"));
+    let mut bench = Bench::new(steps);
+    bench.limits = Limits { parallel_calls_max: 50, turns_max: 30, ..quick() };
+    let limits = GovernorLimits { live_max: 50, total_max: 1000, ..GovernorLimits::default() };
+    bench.delegation =
+        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &[], &[])]) });
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert!(live_at_most(&seen) <= 50);
+    let outcomes = outcomes(&seen);
+    assert_eq!(outcomes.len(), 1000);
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Done));
+}

@@ -1,0 +1,193 @@
+//! What an agent costs that works for another, beside its model: one after the other, and a thousand
+//! of them with fifty at once.
+//!
+//! `cargo bench --bench delegation`. Ends with 1 if a promised figure is missed.
+
+#![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
+
+#[path = "support/table.rs"]
+mod table;
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use posse::journal::FileJournal;
+use posse_actors::agent_invocation::{Ending, RequestOptions};
+use posse_actors::conversation::{Message, Prompt, SessionId};
+use posse_actors::delegation::{Delegation, Deputy};
+use posse_actors::governor::GovernorLimits;
+use posse_actors::ledger::{Accounts, Budget};
+use posse_actors::limits::Limits;
+use posse_actors::ports::{Asking, NoGrants, NoHooks, Ports, Toolbox};
+use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::testing::{CountedIds, ScriptedModel, Step, TokioClock, allow_all};
+
+const ONE_BY_ONE: usize = 200;
+const LIVE: usize = 50;
+const ALL: usize = 1000;
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // The idle ones first: memory that was used before would be used again.
+    let good =
+        [runtime.block_on(idle()), runtime.block_on(one_by_one()), runtime.block_on(thousand())];
+    if good.into_iter().all(|good| good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A call of the scout; no two are the same.
+fn call(nth: usize, more: &str) -> (String, String) {
+    let arguments = format!(r#"{{"agent":"scout","task":"look {nth}"{more}}}"#);
+    ("delegate_agent".to_owned(), arguments)
+}
+
+type Moments = Arc<Mutex<Vec<Instant>>>;
+
+/// Notes when it was asked, and does `step`.
+fn noted(moments: &Moments, step: impl Fn() -> Step + Send + 'static) -> Step {
+    let moments = Arc::clone(moments);
+    Step::Told(Box::new(move |_: &[Arc<Message>]| {
+        moments.lock().unwrap().push(Instant::now());
+        step()
+    }))
+}
+
+/// From the moment a model asks for an agent to the agent's first request.
+async fn one_by_one() -> bool {
+    let (asked, began) = (Moments::default(), Moments::default());
+    let mut steps: Vec<Step> =
+        (0..ONE_BY_ONE).map(|nth| noted(&asked, move || Step::Call(vec![call(nth, "")]))).collect();
+    steps.push(Step::say("done"));
+    let scout = (0..ONE_BY_ONE).map(|_| noted(&began, || Step::say("so"))).collect();
+    let session = Stage::start(steps, scout, 1).await;
+    session.play().await;
+    let (asked, began) = (asked.lock().unwrap(), began.lock().unwrap());
+    let mut took: Vec<Duration> = began.iter().zip(&*asked).map(|(to, from)| *to - *from).collect();
+    took.sort_unstable();
+    let median = took[took.len() / 2].as_secs_f64() * 1e3;
+    table::fact("the same, worst of 200", took[took.len() - 1].as_secs_f64() * 1e3, "ms");
+    table::at_most("one delegation, wish to first request, median", median, 5.0, "ms")
+}
+
+/// What fifty agents hold that wait for their models.
+async fn idle() -> bool {
+    let all = (0..LIVE).map(|nth| call(nth, r#","wait":false"#)).collect();
+    let scout = (0..LIVE).map(|_| Step::Hang(String::new())).collect();
+    let session = Stage::start(vec![Step::Call(all), Step::say("done")], scout, LIVE).await;
+    let before = resident();
+    session.prompt().await;
+    let per_child = (resident() - before) / f64::from(u32::try_from(LIVE).unwrap());
+    session.end().await;
+    table::fact("fifty idle agents together", per_child * 50.0, "MB");
+    table::at_most("resident memory of an idle agent", per_child, 1.5, "MB")
+}
+
+async fn thousand() -> bool {
+    let looked = Moments::default();
+    let mut steps: Vec<Step> = (0..ALL / LIVE)
+        .map(|turn| Step::Call((0..LIVE).map(|nth| call(turn * LIVE + nth, "")).collect()))
+        .collect();
+    steps.push(noted(&looked, || Step::call("agent_status", "{}")));
+    steps.push(noted(&looked, || Step::say("done")));
+    let scout = (0..ALL).map(|_| Step::say("so")).collect();
+    let session = Stage::start(steps, scout, LIVE).await;
+    let (start, before) = (Instant::now(), resident());
+    session.play().await;
+    table::fact("a thousand agents, fifty at once, wall", start.elapsed().as_secs_f64(), "s");
+    table::fact("resident memory that they leave", resident() - before, "MB");
+    let looked = looked.lock().unwrap();
+    let listing = (looked[1] - looked[0]).as_secs_f64() * 1e3;
+    table::at_most("listing a thousand agents, one turn", listing, 100.0, "ms")
+}
+
+/// Resident memory of this process in MB.
+fn resident() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u32 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    f64::from(pages) * 4096.0 / 1e6
+}
+
+struct Stage {
+    session: SessionHandle,
+    _dir: tempfile::TempDir,
+}
+
+impl Stage {
+    async fn start(steps: Vec<Step>, scout: Vec<Step>, live: usize) -> Stage {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = FileJournal::lock(&dir.path().join("s"), SessionId::new("s")).unwrap();
+        let ports = Ports {
+            provider: Arc::new(ScriptedModel::new(steps)),
+            fallbacks: Vec::new(),
+            tools: Arc::new(Toolbox::default()),
+            hooks: Arc::new(NoHooks),
+            policy: allow_all(),
+            grants: Arc::new(NoGrants),
+            journal: Arc::new(journal),
+            clock: Arc::new(TokioClock::default()),
+            ids: Arc::new(CountedIds::default()),
+        };
+        let deputy = Deputy {
+            name: "scout".to_owned(),
+            system_prompt: "You are a bench.".to_owned(),
+            tools: Vec::new(),
+            provider: Some(Arc::new(ScriptedModel::new(scout).named("scout"))),
+            price: None,
+            calls: Vec::new(),
+            turns_max: None,
+            duration_max: None,
+            depth_max: None,
+        };
+        let delegation = Delegation {
+            main_calls: vec!["scout".to_owned()],
+            deputies: vec![deputy],
+            limits: GovernorLimits {
+                live_max: u32::try_from(live).unwrap(),
+                total_max: 10_000,
+                ..GovernorLimits::default()
+            },
+            turns_max: 10,
+            ..Delegation::default()
+        };
+        let turns_max = 2 * u32::try_from(ONE_BY_ONE).unwrap();
+        let settings = SessionSettings {
+            session_id: SessionId::new("s"),
+            posse: "bench".to_owned(),
+            cwd: "/".to_owned(),
+            agent: "build".to_owned(),
+            system_prompt: "You are a bench.".to_owned(),
+            tools: Vec::new(),
+            options: RequestOptions::default(),
+            asking: Asking::Nobody,
+            tier: "none".to_owned(),
+            limits: Limits { turns_max, parallel_calls_max: LIVE, ..Limits::default() },
+            history: Vec::new(),
+            resumption: None,
+            instructions: String::new(),
+            price: None,
+            budget: Budget::default(),
+            accounts: Accounts::default(),
+            noted: Vec::new(),
+            delegation: Some(delegation),
+            fail: FailPoints::default(),
+        };
+        let session = SessionHandle::start(ports, settings).await.unwrap();
+        Stage { session, _dir: dir }
+    }
+
+    async fn prompt(&self) {
+        let running = self.session.prompt(Prompt::text("go")).await.unwrap();
+        let outcome = running.outcome().await.unwrap();
+        assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    }
+
+    async fn end(self) {
+        let reason = "completed".to_owned();
+        self.session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
+    }
+
+    async fn play(self) {
+        self.prompt().await;
+        self.end().await;
+    }
+}

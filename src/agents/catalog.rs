@@ -1,0 +1,68 @@
+//! What an agent that may call others is told of them, within a budget.
+
+use crate::agents::{Agent, Roster};
+
+/// Bytes of the catalog: about 2,000 tokens.
+pub const CATALOG_BYTES_MAX: usize = 8000;
+
+/// The part of the system prompt of `caller` that lists whom it may call; empty if there is nobody.
+/// What does not fit is left out: first when to call whom, then descriptions, never a name.
+pub fn catalog(roster: &Roster, caller: &Agent, bytes_max: usize) -> String {
+    let callable: Vec<&Agent> = roster.callable_by(caller).collect();
+    if callable.is_empty() {
+        return String::new();
+    }
+    [Detail::All, Detail::Descriptions]
+        .into_iter()
+        .map(|detail| written(&callable, detail))
+        .find(|text| text.len() <= bytes_max)
+        .unwrap_or_else(|| written(&callable, Detail::Names))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Detail {
+    All,
+    Descriptions,
+    Names,
+}
+
+fn written(agents: &[&Agent], detail: Detail) -> String {
+    let mut text =
+        "\nAgents that you may call with delegate_agent. Each works alone with what you \
+         give it, and gives back one answer. Call several in one turn to let them work side by \
+         side.\n"
+            .to_owned();
+    for agent in agents {
+        let facts: Vec<&str> = agent
+            .catalog
+            .category
+            .as_deref()
+            .into_iter()
+            .chain(agent.catalog.cost.map(crate::agents::Cost::name))
+            .collect();
+        text.push_str("- ");
+        text.push_str(&agent.name);
+        if !facts.is_empty() {
+            text.push_str(" (");
+            text.push_str(&facts.join(", "));
+            text.push(')');
+        }
+        if detail != Detail::Names {
+            text.push_str(": ");
+            text.push_str(&agent.description);
+        }
+        text.push('\n');
+        if detail == Detail::All {
+            let when =
+                [("Use when", &agent.catalog.use_when), ("Avoid when", &agent.catalog.avoid_when)];
+            for (label, lines) in when.into_iter().filter(|(_, lines)| !lines.is_empty()) {
+                text.push_str("  ");
+                text.push_str(label);
+                text.push_str(": ");
+                text.push_str(&lines.join("; "));
+                text.push('\n');
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,442 @@
+//! One definition, field by field: what is wrong with it is said with its place, and nothing of it
+//! counts then.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::agents::roster::Known;
+use crate::agents::{
+    Agent, CatalogEntry, Cost, Decision, Delegation, Limits, Mode, Source, ToolSelection,
+};
+use crate::failure::{Exit, Failure, nearest, printable};
+
+/// Characters of a name.
+const NAME_CHARS_MAX: usize = 40;
+/// Bytes of what an agent is told.
+const PROMPT_BYTES_MAX: usize = 32 << 10;
+/// Bytes of a line for lists.
+const LINE_BYTES_MAX: usize = 1000;
+
+/// What belongs to a provider and not to an agent, which only names one.
+const OF_PROVIDERS: [&str; 11] = [
+    "apiKey",
+    "apiKeyEnv",
+    "auth",
+    "baseURL",
+    "baseUrl",
+    "endpoint",
+    "headers",
+    "model",
+    "token",
+    "type",
+    "url",
+];
+
+/// A definition as it was written.
+pub(super) struct Written<'a> {
+    pub(super) name: &'a str,
+    pub(super) fields: &'a Map<String, Value>,
+    /// What stands below the front matter.
+    pub(super) body: Option<&'a str>,
+    pub(super) source: Source,
+    /// Where the field of that path stands.
+    pub(super) place: &'a dyn Fn(&str) -> String,
+}
+
+/// Whether agents may be called so: a word that is safe in events, paths and tables.
+pub(super) fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|c| c.is_ascii_lowercase())
+        && name.len() <= NAME_CHARS_MAX
+        && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
+}
+
+/// The agent that was meant, or everything that is wrong with it.
+pub(super) fn define(written: &Written<'_>, known: &Known<'_>) -> Result<Agent, Vec<Failure>> {
+    let mut reader = Reader { written, flaws: Vec::new() };
+    let agent = reader.agent(known);
+    if reader.flaws.is_empty() { Ok(agent) } else { Err(reader.flaws) }
+}
+
+struct Reader<'a> {
+    written: &'a Written<'a>,
+    flaws: Vec<Failure>,
+}
+
+/// The fields below `path`, which is empty at the top.
+struct Group<'a> {
+    path: &'a str,
+    fields: Option<&'a Map<String, Value>>,
+}
+
+impl Group<'_> {
+    fn at(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn flaw(
+        &mut self,
+        code: &'static str,
+        path: &str,
+        what: impl AsRef<str>,
+        fix: impl Into<String>,
+    ) {
+        let place = (self.written.place)(path);
+        let what = format!("agent \"{}\": {}", printable(self.written.name), what.as_ref());
+        self.flaws.push(Failure::new(code, Exit::Configuration, what).at(place).fix(fix));
+    }
+
+    fn agent(&mut self, known: &Known<'_>) -> Agent {
+        let name = self.written.name;
+        if !is_name(name) {
+            let what = "its name is not usable".to_owned();
+            let fix =
+                format!("up to {NAME_CHARS_MAX} of a-z, 0-9, - and _, beginning with a letter");
+            self.flaw("AGN003", "name", what, fix);
+        }
+        let top = Group { path: "", fields: Some(self.written.fields) };
+        self.only(
+            &top,
+            &[
+                "authority",
+                "catalog",
+                "defaultDecision",
+                "delegation",
+                "description",
+                "displayName",
+                "hidden",
+                "limits",
+                "mode",
+                "name",
+                "permissions",
+                "prompt",
+                "provider",
+                "tools",
+            ],
+        );
+        if self.text(&top, "name").is_some_and(|given| given != name) {
+            let what = "its name is not that of its place".to_owned();
+            self.flaw("AGN003", "name", what, format!("call it \"{name}\", or leave the name out"));
+        }
+        let description = self.line(&top, "description");
+        if description.is_none() {
+            let what = "it has no description".to_owned();
+            self.flaw("AGN003", "", what, "say in one line what it is for");
+        }
+        let modes = [Mode::Primary, Mode::Subagent, Mode::All];
+        let mode = self.choice(&top, "mode", modes, Mode::name).unwrap_or(Mode::Subagent);
+        let decisions = [Decision::Allow, Decision::Ask, Decision::Deny];
+        let default_decision = self.choice(&top, "defaultDecision", decisions, Decision::name);
+        let authority = self.choice(&top, "authority", ["full", "read-only"], |word| word);
+        let agent = Agent {
+            name: name.to_owned(),
+            display_name: self.line(&top, "displayName"),
+            description: description.unwrap_or_default(),
+            source: self.written.source.clone(),
+            mode,
+            hidden: self.flag(&top, "hidden").unwrap_or_default(),
+            profile: self.profile(&top, known),
+            tools: self.tools(&top, known),
+            read_only: authority == Some("read-only"),
+            rules: self.rules(&top, known),
+            default_decision,
+            delegation: self.delegation(&top, mode),
+            catalog: self.catalog(&top),
+            limits: self.limits(&top),
+            prompt: self.prompt(&top),
+        };
+        self.no_wider_than_the_user(&agent);
+        agent
+    }
+
+    /// A repository may describe who works, and only narrow what they may do.
+    fn no_wider_than_the_user(&mut self, agent: &Agent) {
+        const FIX: &str = "leave it out: a repository can only deny, or ask";
+        if !matches!(agent.source, Source::Project(_)) {
+            return;
+        }
+        if agent.default_decision == Some(Decision::Allow) {
+            let what = "a repository cannot allow what nothing else covers".to_owned();
+            self.flaw("AGN003", "defaultDecision", what, FIX);
+        }
+        if let Some(nth) = agent.rules.iter().position(|rule| rule["decision"] == "allow") {
+            let what = "a repository cannot allow anything".to_owned();
+            self.flaw("AGN003", &format!("permissions[{nth}]"), what, FIX);
+        }
+        if agent.delegation.invocation == Some(Decision::Allow) {
+            let what = "a repository cannot allow itself to be called".to_owned();
+            self.flaw("AGN003", "delegation.invocationDecision", what, FIX);
+        }
+    }
+
+    fn profile(&mut self, top: &Group<'a>, known: &Known<'_>) -> Option<String> {
+        let group = self.group(top, "provider");
+        for field in group.fields.into_iter().flat_map(Map::keys) {
+            if OF_PROVIDERS.contains(&field.as_str()) {
+                let what = format!("provider.{field} does not belong into an agent");
+                let fix = "name a profile: endpoint, model and key stand in `providers` of your \
+                           configuration";
+                self.flaw("AGN007", &format!("provider.{field}"), what, fix);
+            }
+        }
+        let names: Vec<&str> = OF_PROVIDERS.into_iter().chain(["profile", "inheritRoot"]).collect();
+        self.only(&group, &names);
+        let profile = self.text(&group, "profile");
+        if self.flag(&group, "inheritRoot") == Some(true) && profile.is_some() {
+            let what = "it has a profile and inherits the session's".to_owned();
+            self.flaw("AGN003", "provider", what, "leave one of them out");
+        }
+        let profile = profile?;
+        if !(known.has_profile)(profile) {
+            let what = format!("there is no provider profile \"{}\"", printable(profile));
+            self.flaw("AGN006", "provider.profile", what, "add it to `providers`, or leave it out");
+        }
+        Some(profile.to_owned())
+    }
+
+    fn tools(&mut self, top: &Group<'a>, known: &Known<'_>) -> ToolSelection {
+        const FIX: &str = "write tools: { visible: [read_file, grep] }; \"*\" for all, [] for none";
+        let given = top.fields.and_then(|fields| fields.get("tools"));
+        let (path, list) = match given {
+            Some(Value::Object(_)) => {
+                let group = self.group(top, "tools");
+                self.only(&group, &["visible"]);
+                ("tools.visible", group.fields.and_then(|fields| fields.get("visible")))
+            }
+            other => ("tools", other),
+        };
+        if list.is_some_and(|list| list == "*") {
+            return ToolSelection::All;
+        }
+        let Some(names) = list.and_then(texts) else {
+            self.flaw("AGN003", path, "it does not say which tools it sees", FIX);
+            return ToolSelection::Only(Vec::new());
+        };
+        if names.contains(&"*") {
+            return ToolSelection::All;
+        }
+        for (nth, name) in names.iter().enumerate() {
+            if !known.tools.iter().any(|tool| tool == name) {
+                let what = format!("there is no tool \"{}\"", printable(name));
+                let fix = match nearest(name, known.tools.iter().map(String::as_str)) {
+                    Some(meant) => format!("did you mean \"{meant}\"?"),
+                    None => format!("choose from {}", known.tools.join(", ")),
+                };
+                self.flaw("AGN005", &format!("{path}[{nth}]"), what, fix);
+            }
+        }
+        ToolSelection::Only(names.into_iter().map(str::to_owned).collect())
+    }
+
+    fn rules(&mut self, top: &Group<'a>, known: &Known<'_>) -> Vec<Value> {
+        let Some(given) = top.fields.and_then(|fields| fields.get("permissions")) else {
+            return Vec::new();
+        };
+        let Value::Array(rules) = given else {
+            let fix = "write [{ tool: bash, decision: deny }]";
+            self.flaw("AGN003", "permissions", "permissions is not a list of rules", fix);
+            return Vec::new();
+        };
+        for (nth, rule) in rules.iter().enumerate() {
+            for wrong in (known.check_rules)(std::slice::from_ref(rule)) {
+                let what = wrong.what.replace("permissions[0]", &format!("permissions[{nth}]"));
+                let fix = wrong.fix.unwrap_or_default();
+                self.flaw("AGN003", &format!("permissions[{nth}]"), what, fix);
+            }
+        }
+        rules.clone()
+    }
+
+    fn delegation(&mut self, top: &Group<'a>, mode: Mode) -> Delegation {
+        let group = self.group(top, "delegation");
+        self.only(
+            &group,
+            &[
+                "allowedAgents",
+                "callable",
+                "canDelegate",
+                "deniedAgents",
+                "invocationDecision",
+                "maxDepth",
+            ],
+        );
+        let decisions = [Decision::Allow, Decision::Ask, Decision::Deny];
+        let callable = self.flag(&group, "callable").unwrap_or(mode != Mode::Primary);
+        if callable && mode == Mode::Primary {
+            let what = "a primary agent works for the user and cannot be called".to_owned();
+            self.flaw("AGN003", "delegation.callable", what, "set mode to all or subagent");
+        }
+        Delegation {
+            callable,
+            can_delegate: self.flag(&group, "canDelegate").unwrap_or(false),
+            allowed: self.names(&group, "allowedAgents"),
+            denied: self.names(&group, "deniedAgents").unwrap_or_default(),
+            depth_max: self.whole(&group, "maxDepth", 0, 8),
+            invocation: self.choice(&group, "invocationDecision", decisions, Decision::name),
+        }
+    }
+
+    fn catalog(&mut self, top: &Group<'a>) -> CatalogEntry {
+        let group = self.group(top, "catalog");
+        self.only(&group, &["avoidWhen", "category", "cost", "triggers", "useWhen"]);
+        let costs = [Cost::Free, Cost::Cheap, Cost::Standard, Cost::Expensive];
+        CatalogEntry {
+            category: self.line(&group, "category"),
+            cost: self.choice(&group, "cost", costs, Cost::name),
+            use_when: self.names(&group, "useWhen").unwrap_or_default(),
+            avoid_when: self.names(&group, "avoidWhen").unwrap_or_default(),
+            triggers: self.names(&group, "triggers").unwrap_or_default(),
+        }
+    }
+
+    fn limits(&mut self, top: &Group<'a>) -> Limits {
+        let group = self.group(top, "limits");
+        self.only(&group, &["maxDurationSeconds", "maxTurns"]);
+        let seconds = self.whole(&group, "maxDurationSeconds", 1, 7 * 24 * 3600);
+        Limits {
+            turns_max: self.whole(&group, "maxTurns", 1, 10_000),
+            duration_max: seconds.map(|seconds| Duration::from_secs(seconds.into())),
+        }
+    }
+
+    fn prompt(&mut self, top: &Group<'a>) -> String {
+        let given = top.fields.and_then(|fields| fields.get("prompt"));
+        let said = match given {
+            Some(Value::Object(_)) => {
+                let group = self.group(top, "prompt");
+                self.only(&group, &["append", "system"]);
+                let parts = [self.text(&group, "system"), self.text(&group, "append")];
+                parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
+            }
+            _ => self.text(top, "prompt").unwrap_or_default().to_owned(),
+        };
+        let body = self.written.body.unwrap_or_default();
+        let parts = [body, said.as_str()].into_iter().map(str::trim);
+        let prompt = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");
+        if prompt.is_empty() {
+            let what = "it is told nothing".to_owned();
+            self.flaw("AGN003", "prompt", what, "write below the front matter what it has to do");
+        } else if prompt.len() > PROMPT_BYTES_MAX {
+            let what = format!("what it is told is longer than {PROMPT_BYTES_MAX} bytes");
+            self.flaw("AGN003", "prompt", what, "make it shorter");
+        }
+        prompt
+    }
+
+    fn group<'g>(&mut self, above: &Group<'a>, name: &'g str) -> Group<'g>
+    where
+        'a: 'g,
+    {
+        let fields = match above.fields.and_then(|fields| fields.get(name)) {
+            Some(Value::Object(fields)) => Some(fields),
+            None | Some(Value::Null) => None,
+            Some(_) => {
+                self.flaw("AGN003", name, format!("{name} is not a group of fields"), "nest them");
+                None
+            }
+        };
+        Group { path: name, fields }
+    }
+
+    fn only(&mut self, group: &Group<'_>, names: &[&str]) {
+        for field in group.fields.into_iter().flat_map(Map::keys) {
+            if !names.contains(&field.as_str()) {
+                let path = group.at(field);
+                let fix = match nearest(field, names.iter().copied()) {
+                    Some(meant) => format!("did you mean \"{meant}\"?"),
+                    None => format!("known are {}", names.join(", ")),
+                };
+                let what = format!("unknown field \"{}\"", printable(&path));
+                self.flaw("AGN003", &path, what, fix);
+            }
+        }
+    }
+
+    fn text<'g>(&mut self, group: &Group<'g>, name: &str) -> Option<&'g str> {
+        match group.fields?.get(name)? {
+            Value::Null => None,
+            Value::String(text) => Some(text.as_str()),
+            _ => {
+                let path = group.at(name);
+                self.flaw("AGN003", &path, format!("{path} is not a text"), "put it in quotes");
+                None
+            }
+        }
+    }
+
+    fn line(&mut self, group: &Group<'_>, name: &str) -> Option<String> {
+        let text = self.text(group, name)?.trim();
+        if text.len() > LINE_BYTES_MAX {
+            let path = group.at(name);
+            let what = format!("{path} is longer than {LINE_BYTES_MAX} bytes");
+            self.flaw("AGN003", &path, what, "make it one line");
+        }
+        let line = printable(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+        (!line.is_empty()).then_some(line)
+    }
+
+    fn flag(&mut self, group: &Group<'_>, name: &str) -> Option<bool> {
+        match group.fields?.get(name)? {
+            Value::Null => None,
+            Value::Bool(flag) => Some(*flag),
+            _ => {
+                let path = group.at(name);
+                self.flaw(
+                    "AGN003",
+                    &path,
+                    format!("{path} is not true or false"),
+                    "write true or false",
+                );
+                None
+            }
+        }
+    }
+
+    fn whole(&mut self, group: &Group<'_>, name: &str, least: u32, most: u32) -> Option<u32> {
+        let given = group.fields?.get(name)?;
+        let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
+        let number = number.filter(|number| (least..=most).contains(number));
+        if number.is_none() {
+            let path = group.at(name);
+            let fix = format!("write a whole number from {least} to {most}");
+            self.flaw("AGN003", &path, format!("{path} is out of range"), fix);
+        }
+        number
+    }
+
+    fn names(&mut self, group: &Group<'_>, name: &str) -> Option<Vec<String>> {
+        let given = group.fields?.get(name)?;
+        let names = texts(given);
+        if names.is_none() {
+            let path = group.at(name);
+            self.flaw("AGN003", &path, format!("{path} is not a list of texts"), "write [a, b]");
+        }
+        let line = |text: &str| printable(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+        names.map(|names| names.into_iter().map(line).collect())
+    }
+
+    fn choice<T: Copy>(
+        &mut self,
+        group: &Group<'_>,
+        name: &str,
+        all: impl IntoIterator<Item = T> + Clone,
+        word: impl Fn(T) -> &'static str,
+    ) -> Option<T> {
+        let text = self.text(group, name)?;
+        let chosen = all.clone().into_iter().find(|one| word(*one) == text);
+        if chosen.is_none() {
+            let path = group.at(name);
+            let words: Vec<&str> = all.into_iter().map(word).collect();
+            let what = format!("{path} is \"{}\"", printable(text));
+            self.flaw("AGN003", &path, what, format!("one of {}", words.join(", ")));
+        }
+        chosen
+    }
+}
+
+fn texts(value: &Value) -> Option<Vec<&str>> {
+    value.as_array()?.iter().map(Value::as_str).collect()
+}

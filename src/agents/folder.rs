@@ -1,0 +1,73 @@
+//! Folders of agent files: bounded, never waiting, and never out of where they seem to be.
+
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Exit, Failure, printable};
+
+/// Files of one folder.
+const FILES_MAX: usize = 200;
+/// Bytes of one file.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// One file that describes an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AgentFile {
+    /// Its name without the ending.
+    pub(crate) name: String,
+    /// Its path, printable.
+    pub(crate) shown: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The files of `folder` by name, and what is wrong with those that cannot be read. `within`: where
+/// they have to lie once links are followed.
+pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec<Failure>) {
+    let mut files = Vec::new();
+    let mut flaws = Vec::new();
+    // A folder that is not there has no files.
+    let Ok(entries) = fs::read_dir(folder) else { return (files, flaws) };
+    let is_agent = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "md");
+    let mut paths: Vec<PathBuf> =
+        entries.filter_map(Result::ok).map(|entry| entry.path()).filter(is_agent).collect();
+    paths.sort_unstable();
+    if paths.len() > FILES_MAX {
+        let what = format!("only the first {FILES_MAX} agent files are read");
+        let shown = printable(&folder.display().to_string());
+        flaws.push(Failure::new("AGN002", Exit::Configuration, what).at(shown));
+    }
+    for path in paths.into_iter().take(FILES_MAX) {
+        let shown = printable(&path.display().to_string());
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match bytes(&path, within) {
+            Ok(bytes) => files.push(AgentFile { name, shown, bytes }),
+            Err(why) => {
+                let what = "an agent file cannot be read, and is left out";
+                let failure = Failure::new("AGN002", Exit::Configuration, what);
+                flaws.push(failure.at(shown).because(why));
+            }
+        }
+    }
+    (files, flaws)
+}
+
+fn bytes(path: &Path, within: Option<&Path>) -> Result<Vec<u8>, String> {
+    let resolved = path.canonicalize().map_err(|error| error.to_string())?;
+    if within.is_some_and(|root| !resolved.starts_with(root)) {
+        return Err("it leads out of the project".into());
+    }
+    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY | nix::libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(&resolved);
+    let file = file.map_err(|error| error.to_string())?;
+    if !file.metadata().map_err(|error| error.to_string())?.is_file() {
+        return Err("it is not a file".into());
+    }
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(format!("it is longer than {BYTES_MAX} bytes"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,247 @@
+//! Markdown with YAML above it: the values, the line each of them stands in, and the text below.
+//!
+//! Values are what JSON can say. Anchors, aliases, tags and second documents are refused: a file
+//! that describes an agent needs none, and each is a way to make a small file large.
+
+use std::collections::BTreeMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+use serde_json::{Map, Value};
+
+/// Values within values.
+const DEPTH_MAX: usize = 16;
+/// Values of one file.
+const VALUES_MAX: usize = 2000;
+
+/// A file taken apart.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Parsed {
+    pub(crate) fields: Map<String, Value>,
+    /// The line of each value, from 1, by its dotted path.
+    pub(crate) lines: BTreeMap<String, usize>,
+    /// What stands below, without white space around it.
+    pub(crate) body: String,
+}
+
+/// What is wrong with a file, and in which line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub(crate) line: usize,
+    pub(crate) what: String,
+}
+
+/// Takes `text` apart, which begins with a line of three dashes.
+pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
+    let flaw = |line: usize, what: &str| Flaw { line, what: what.to_owned() };
+    let Some((first, rest)) = text.split_once('\n') else {
+        return Err(flaw(1, "there is no front matter: begin with a line ---"));
+    };
+    if first.trim_end() != "---" {
+        return Err(flaw(1, "there is no front matter: begin with a line ---"));
+    }
+    let mut end = 0;
+    for line in rest.split_inclusive('\n') {
+        if line.trim_end() == "---" {
+            let body = rest[end + line.len()..].trim().to_owned();
+            let (fields, lines) = Reader::read(&rest[..end])?;
+            return Ok(Parsed { fields, lines, body });
+        }
+        end += line.len();
+    }
+    Err(flaw(1, "the front matter has no end: close it with a line ---"))
+}
+
+/// The line of each value, by its path.
+type Lines = BTreeMap<String, usize>;
+
+struct Reader<'a> {
+    parser: Parser<'a, saphyr_parser::StrInput<'a>>,
+    lines: BTreeMap<String, usize>,
+    values: usize,
+    /// The line that is being read.
+    line: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn read(text: &'a str) -> Result<(Map<String, Value>, Lines), Flaw> {
+        let parser = Parser::new_from_str(text);
+        let mut reader = Reader { parser, lines: BTreeMap::new(), values: 0, line: 1 };
+        let mut found = None;
+        loop {
+            match reader.next()? {
+                Event::StreamEnd => break,
+                Event::Nothing
+                | Event::StreamStart
+                | Event::DocumentStart(_)
+                | Event::DocumentEnd => {}
+                event if found.is_none() => found = Some(reader.value(event, "", 0)?),
+                _ => return Err(reader.flaw("there is a second document")),
+            }
+        }
+        match found {
+            Some(Value::Object(fields)) => Ok((fields, reader.lines)),
+            None | Some(Value::Null) => Ok((Map::new(), reader.lines)),
+            Some(_) => Err(Flaw { line: 2, what: "it is not a list of fields".to_owned() }),
+        }
+    }
+
+    fn flaw(&self, what: &str) -> Flaw {
+        Flaw { line: self.line, what: what.to_owned() }
+    }
+
+    fn next(&mut self) -> Result<Event<'a>, Flaw> {
+        match self.parser.next() {
+            None => Ok(Event::StreamEnd),
+            Some(Ok((event, Span { start, .. }))) => {
+                // One more: the line of dashes.
+                self.line = start.line() + 1;
+                Ok(event)
+            }
+            Some(Err(error)) => {
+                self.line = error.marker().line() + 1;
+                Err(self.flaw(error.info()))
+            }
+        }
+    }
+
+    fn value(&mut self, event: Event<'a>, path: &str, depth: usize) -> Result<Value, Flaw> {
+        self.values += 1;
+        if self.values > VALUES_MAX || depth > DEPTH_MAX {
+            return Err(self.flaw("it is nested too deeply, or too long"));
+        }
+        self.lines.entry(path.to_owned()).or_insert(self.line);
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                if anchor != 0 || tag.is_some() {
+                    return Err(self.flaw("anchors and tags are not understood here"));
+                }
+                Ok(scalar(&text, style))
+            }
+            Event::SequenceStart(0, None) => {
+                let mut list = Vec::new();
+                loop {
+                    match self.next()? {
+                        Event::SequenceEnd => return Ok(Value::Array(list)),
+                        event => {
+                            let path = format!("{path}[{}]", list.len());
+                            list.push(self.value(event, &path, depth + 1)?);
+                        }
+                    }
+                }
+            }
+            Event::MappingStart(0, None) => self.mapping(path, depth),
+            Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) => {
+                Err(self.flaw("anchors, aliases and tags are not understood here"))
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd
+            | Event::SequenceEnd
+            | Event::MappingEnd => Err(self.flaw("it ends in the middle of a value")),
+        }
+    }
+
+    fn mapping(&mut self, path: &str, depth: usize) -> Result<Value, Flaw> {
+        let mut fields = Map::new();
+        loop {
+            let name = match self.next()? {
+                Event::MappingEnd => return Ok(Value::Object(fields)),
+                Event::Scalar(name, ..) => name.into_owned(),
+                _ => return Err(self.flaw("the name of a field has to be one word")),
+            };
+            let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            self.lines.insert(below.clone(), self.line);
+            if fields.contains_key(&name) {
+                return Err(self.flaw(&format!("\"{name}\" is there twice")));
+            }
+            let event = self.next()?;
+            let value = self.value(event, &below, depth + 1)?;
+            fields.insert(name, value);
+        }
+    }
+}
+
+/// What a word means that stands without quotes.
+fn scalar(text: &str, style: ScalarStyle) -> Value {
+    if style != ScalarStyle::Plain {
+        return Value::String(text.to_owned());
+    }
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "true" | "True" | "TRUE" => Value::Bool(true),
+        "false" | "False" | "FALSE" => Value::Bool(false),
+        _ => match text.parse::<i64>() {
+            Ok(number) => number.into(),
+            Err(_) => Value::String(text.to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn flaw(text: &str) -> String {
+        let Flaw { line, what } = parse(text).unwrap_err();
+        format!("{line}: {what}")
+    }
+
+    #[test]
+    fn reads_what_an_agent_needs_with_its_lines() {
+        let text = "---\r\nname: a # why\ntools:\n  visible: [read_file, \"*\"]\nmaxTurns: 3\n\
+             hidden: false\npermissions:\n- { tool: bash, decision: deny }\n\
+             description: |\n  two\n  lines\n---\n\n Do it.\n---\nmore\n";
+        let parsed = parse(text).unwrap();
+        assert_eq!(
+            Value::Object(parsed.fields),
+            json!({
+                "name": "a", "tools": {"visible": ["read_file", "*"]}, "maxTurns": 3,
+                "hidden": false, "permissions": [{"tool": "bash", "decision": "deny"}],
+                "description": "two\nlines\n",
+            })
+        );
+        assert_eq!(parsed.body, "Do it.\n---\nmore");
+        let line = |path: &str| parsed.lines.get(path).copied();
+        assert_eq!((line("name"), line("tools.visible[1]")), (Some(2), Some(4)));
+        assert_eq!(line("permissions[0].decision"), Some(8));
+    }
+
+    #[test]
+    fn says_what_it_does_not_understand_and_where() {
+        assert_eq!(flaw("name: a\n"), "1: there is no front matter: begin with a line ---");
+        assert_eq!(
+            flaw("---\nname: a\n"),
+            "1: the front matter has no end: close it with a line ---"
+        );
+        assert_eq!(
+            flaw("---\na: 1\nb: &x 1\n---\n"),
+            "3: anchors and tags are not understood here"
+        );
+        assert_eq!(
+            flaw("---\na: 1\nb: *x\n---\n").split(':').next(),
+            Some("3"),
+            "an alias of nothing"
+        );
+        assert_eq!(flaw("---\na: 1\n\na: 2\n---\n"), "4: \"a\" is there twice");
+        assert_eq!(flaw("---\n- a\n---\n"), "2: it is not a list of fields");
+        assert!(flaw("---\na: [1, 2\n---\n").starts_with(['2', '3']));
+        let deep = format!("---\na: {}1{}\n---\n", "[".repeat(40), "]".repeat(40));
+        assert_eq!(flaw(&deep), "2: it is nested too deeply, or too long");
+    }
+
+    proptest! {
+        /// Whatever is written there, the answer is a value or a line.
+        #[test]
+        fn never_falls_over(text in "[-\\n a:\\[\\]{}'\"|>&*!#,0-9\\t\\u{1}é]{0,120}") {
+            let lines = text.lines().count() + 2;
+            if let Err(flaw) = parse(&format!("---\n{text}\n---\n")) {
+                prop_assert!(flaw.line >= 1 && flaw.line <= lines + 1, "{flaw:?}");
+            }
+        }
+    }
+}

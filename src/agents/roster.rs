@@ -1,0 +1,233 @@
+//! Every agent there is: the built-in ones, the configured ones, and those of the folders.
+//!
+//! Whoever comes first keeps a name: built in, configuration, the user's files, the project's. What
+//! is refused is kept as a reason; the others still load.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::agents::definition::{Written, define};
+use crate::agents::folder::{self, AgentFile};
+use crate::agents::front_matter;
+use crate::agents::{Agent, Source, built_in};
+use crate::failure::{Exit, Failure, nearest, printable};
+
+/// One of `agents` in the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Configured {
+    /// Its name.
+    pub name: String,
+    /// What it says.
+    pub definition: Value,
+    /// Where that stands.
+    pub place: String,
+    /// Whether a project says it.
+    pub project: bool,
+}
+
+/// Where agent files lie. A folder need not exist.
+#[derive(Debug, Clone, Default)]
+pub struct Folders {
+    /// The user's.
+    pub user: Option<PathBuf>,
+    /// The project's, and the project.
+    pub project: Option<(PathBuf, PathBuf)>,
+}
+
+/// What definitions are checked against.
+#[expect(missing_debug_implementations, reason = "it is made of functions")]
+pub struct Known<'a> {
+    /// Names of tools.
+    pub tools: &'a [String],
+    /// Whether there is a provider profile of that name.
+    pub has_profile: &'a dyn Fn(&str) -> bool,
+    /// What is wrong with permission rules.
+    pub check_rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
+    /// Whether the user trusts the project's file of that name with exactly these bytes.
+    pub believes: &'a dyn Fn(&str, &[u8]) -> bool,
+}
+
+/// Every agent that can be used, and what was refused.
+#[derive(Debug, Clone)]
+pub struct Roster {
+    agents: Vec<Agent>,
+    refused: Vec<(String, Failure)>,
+    /// Files of a project that nobody trusts.
+    inert: Vec<String>,
+}
+
+impl Roster {
+    /// The agents that are always there.
+    pub fn built_in() -> Roster {
+        Roster { agents: built_in(), refused: Vec::new(), inert: Vec::new() }
+    }
+
+    /// Loads everything there is.
+    pub fn load(configured: &[Configured], folders: &Folders, known: &Known<'_>) -> Roster {
+        let mut roster = Roster::built_in();
+        for agent in configured {
+            roster.configured(agent, known);
+        }
+        if let Some(folder) = &folders.user {
+            for file in roster.files(folder, None) {
+                let source = Source::User(file.shown.clone());
+                roster.file(&file, source, known);
+            }
+        }
+        if let Some((folder, project)) = &folders.project {
+            for file in roster.files(folder, Some(project)) {
+                if (known.believes)(&file.name, &file.bytes) {
+                    let source = Source::Project(file.shown.clone());
+                    roster.file(&file, source, known);
+                } else {
+                    roster.inert.push(file.name);
+                }
+            }
+        }
+        roster
+    }
+
+    fn files(&mut self, folder: &Path, within: Option<&Path>) -> Vec<AgentFile> {
+        let (files, flaws) = folder::read(folder, within);
+        self.refused.extend(flaws.into_iter().map(|flaw| (String::new(), flaw)));
+        files
+    }
+
+    fn configured(&mut self, configured: &Configured, known: &Known<'_>) {
+        let Configured { name, definition, place, project } = configured;
+        let Value::Object(fields) = definition else {
+            let what = format!("agents.{} is not an object", printable(name));
+            let failure = Failure::new("AGN003", Exit::Configuration, what).at(place.clone());
+            self.refused.push((name.clone(), failure));
+            return;
+        };
+        let source =
+            if *project { Source::Project(place.clone()) } else { Source::Config(place.clone()) };
+        let at = |path: &str| match path {
+            "" => place.clone(),
+            path => format!("{place} ({path})"),
+        };
+        self.add(&Written { name, fields, body: None, source, place: &at }, known);
+    }
+
+    fn file(&mut self, file: &AgentFile, source: Source, known: &Known<'_>) {
+        let AgentFile { name, shown, bytes } = file;
+        let refuse = |line: usize, what: &str| {
+            let what = format!("agent \"{}\": {what}", printable(name));
+            Failure::new("AGN002", Exit::Configuration, what)
+                .at(format!("{shown}:{line}"))
+                .fix("docs/guide/agents.md shows what an agent file looks like")
+        };
+        let text = std::str::from_utf8(bytes);
+        let Ok(text) = text.map(|text| text.strip_prefix('\u{feff}').unwrap_or(text)) else {
+            self.refused.push((name.clone(), refuse(1, "the file is not UTF-8 text")));
+            return;
+        };
+        let parsed = match front_matter::parse(&text.replace("\r\n", "\n")) {
+            Ok(parsed) => parsed,
+            Err(flaw) => {
+                self.refused.push((name.clone(), refuse(flaw.line, &flaw.what)));
+                return;
+            }
+        };
+        let at = |path: &str| {
+            // The line of what is not there is that of what it should stand in.
+            let mut path = path;
+            loop {
+                if let Some(line) = parsed.lines.get(path) {
+                    return format!("{shown}:{line}");
+                }
+                match path.rfind(['.', '[']) {
+                    Some(end) => path = &path[..end],
+                    None => return format!("{shown}:1"),
+                }
+            }
+        };
+        let (fields, body) = (&parsed.fields, Some(parsed.body.as_str()));
+        self.add(&Written { name, fields, body, source, place: &at }, known);
+    }
+
+    fn add(&mut self, written: &Written<'_>, known: &Known<'_>) {
+        if let Some(taken) = self.agents.iter().find(|agent| agent.name == written.name) {
+            let whose = match &taken.source {
+                Source::BuiltIn => "a built-in agent has that name".to_owned(),
+                other => format!("it is taken by {}", other.place().unwrap_or_default()),
+            };
+            let what = format!("agent \"{}\" is left out: {whose}", printable(written.name));
+            let failure = Failure::new("AGN004", Exit::Configuration, what)
+                .at((written.place)("name"))
+                .fix("give it another name");
+            self.refused.push((String::new(), failure));
+            return;
+        }
+        match define(written, known) {
+            Ok(agent) => self.agents.push(agent),
+            Err(flaws) => {
+                let name = written.name.to_owned();
+                self.refused.extend(flaws.into_iter().map(|flaw| (name.clone(), flaw)));
+            }
+        }
+    }
+
+    /// Every agent, the default first.
+    pub fn all(&self) -> &[Agent] {
+        &self.agents
+    }
+
+    /// What was refused, and why.
+    pub fn refused(&self) -> impl Iterator<Item = &Failure> {
+        self.refused.iter().map(|(_, failure)| failure)
+    }
+
+    /// Agents of the project that nobody trusts.
+    pub fn inert(&self) -> &[String] {
+        &self.inert
+    }
+
+    /// The agent of that name.
+    pub fn find(&self, name: &str) -> Option<&Agent> {
+        self.agents.iter().find(|agent| agent.name == name)
+    }
+
+    /// Those that `caller` may call.
+    pub fn callable_by<'a>(&'a self, caller: &'a Agent) -> impl Iterator<Item = &'a Agent> {
+        self.agents.iter().filter(|agent| caller.may_call(agent))
+    }
+
+    /// Those that can be the main agent.
+    pub fn primaries(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.iter().filter(|agent| agent.mode.is_primary() && !agent.hidden)
+    }
+
+    /// The main agent that the user named, or why there is none.
+    pub fn choose(&self, name: &str) -> Result<&Agent, Failure> {
+        if let Some(agent) = self.find(name) {
+            if agent.mode.is_primary() {
+                return Ok(agent);
+            }
+            let what = format!("the agent \"{name}\" works for other agents only");
+            let names: Vec<&str> = self.primaries().map(|agent| agent.name.as_str()).collect();
+            return Err(Failure::new("AGN008", Exit::Configuration, what)
+                .fix(format!("choose one of {}", names.join(", "))));
+        }
+        if let Some((_, why)) = self.refused.iter().find(|(refused, _)| refused == name) {
+            return Err(why.clone());
+        }
+        let what = format!("there is no agent \"{}\"", printable(name));
+        let failure = Failure::new("AGN001", Exit::Configuration, what);
+        if self.inert.iter().any(|inert| inert == name) {
+            return Err(failure
+                .because("the project has one, and you do not trust it")
+                .fix("`posse trust add` shows what that means"));
+        }
+        let names = || self.primaries().map(|agent| agent.name.as_str());
+        Err(failure.fix(match nearest(name, names()) {
+            Some(meant) => format!("did you mean \"{meant}\"?"),
+            None => format!("choose one of {}", names().collect::<Vec<_>>().join(", ")),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

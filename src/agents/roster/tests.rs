@@ -1,0 +1,204 @@
+//! Definitions from everywhere, and what becomes of those that make no sense.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::*;
+use crate::agents::{Cost, Decision, Mode, ToolSelection};
+
+struct Place {
+    dir: tempfile::TempDir,
+    configured: Vec<Configured>,
+    believes: bool,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["user", "work/.posse/agents"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        Place { dir, configured: Vec::new(), believes: true }
+    }
+
+    fn file(self, path: &str, text: &str) -> Place {
+        fs::write(self.dir.path().join(path), text).unwrap();
+        self
+    }
+
+    fn config(mut self, name: &str, definition: Value) -> Place {
+        let (name, place) = (name.to_owned(), "config.json:3".to_owned());
+        self.configured.push(Configured { name, definition, place, project: false });
+        self
+    }
+
+    fn load(&self) -> Roster {
+        let base = self.dir.path().canonicalize().unwrap();
+        let project = base.join("work");
+        let folders = Folders {
+            user: Some(base.join("user")),
+            project: Some((project.join(".posse/agents"), project)),
+        };
+        let tools = ["bash", "grep", "read_file"].map(str::to_owned);
+        let known = Known {
+            tools: &tools,
+            has_profile: &|name| name == "fast",
+            check_rules: &|rules| match rules[0]["tool"].as_str() {
+                Some(_) => Vec::new(),
+                None => vec![Failure::new("CFG013", Exit::Configuration, "permissions[0] is none")],
+            },
+            believes: &|_, _| self.believes,
+        };
+        Roster::load(&self.configured, &folders, &known)
+    }
+
+    /// What was refused: code, place without the folder, what.
+    fn refused(&self) -> Vec<String> {
+        let base = self.dir.path().canonicalize().unwrap().display().to_string();
+        let line = |failure: &Failure| {
+            let place = failure.place.as_deref().unwrap_or_default();
+            format!("{} {place} {}", failure.code, failure.what).replace(&base, "")
+        };
+        self.load().refused().map(line).collect()
+    }
+}
+
+const AUDIT: &str = "---
+name: audit
+description: Looks for holes.
+displayName: The auditor
+mode: all
+authority: read-only
+provider:
+  profile: fast
+tools:
+  visible: [read_file, grep]
+permissions:
+  - { tool: bash, decision: deny, reason: not its business }
+defaultDecision: ask
+delegation: { callable: true, canDelegate: true, deniedAgents: [worker], maxDepth: 2 }
+catalog:
+  category: reviewer
+  cost: expensive
+  useWhen:
+    - something is about to be published
+limits: { maxTurns: 4, maxDurationSeconds: 90 }
+---
+
+Look for holes.
+";
+
+#[test]
+fn reads_a_whole_definition() {
+    let roster = Place::new().file("user/audit.md", AUDIT).load();
+    assert_eq!(roster.refused().count(), 0);
+    let audit = roster.choose("audit").unwrap();
+    assert_eq!(
+        (audit.mode, audit.read_only, audit.profile.as_deref()),
+        (Mode::All, true, Some("fast"))
+    );
+    assert_eq!(audit.tools, ToolSelection::Only(vec!["read_file".into(), "grep".into()]));
+    assert_eq!((audit.rules.len(), audit.default_decision), (1, Some(Decision::Ask)));
+    assert_eq!(audit.catalog.cost, Some(Cost::Expensive));
+    assert_eq!(audit.limits.turns_max, Some(4));
+    assert_eq!(audit.prompt, "Look for holes.");
+    assert_eq!(audit.invocation(Decision::Allow), Decision::Ask, "it is expensive");
+    let calls: Vec<&str> = roster.callable_by(audit).map(|agent| agent.name.as_str()).collect();
+    assert_eq!(calls, ["explore", "reviewer"]);
+}
+
+#[test]
+fn refuses_with_a_reason_and_a_place_and_loads_the_others() {
+    let place = Place::new()
+        .file("user/audit.md", AUDIT)
+        .file("user/build.md", AUDIT)
+        .file("user/Odd name.md", "---\ndescription: d\ntools: []\n---\nx")
+        .file("user/bad.md", "---\ndescription: d\ntools: [read_flie]\nmodel: m\n\nprovider:\n  profile: none\n  apiKey: sk-1\n---\nx")
+        .file("user/none.md", "# Just text\n")
+        .file("user/torn.md", "---\ndescription: [d\n---\n")
+        .file("user/mute.md", "---\ndescription: d\ntools: []\npermissions:\n- decision: deny\n---\n")
+        .file("user/not.txt", "no agent")
+        .file("work/.posse/agents/audit.md", AUDIT)
+        .file("work/.posse/agents/wide.md", "---\ndescription: d\ntools: \"*\"\ndefaultDecision: allow\npermissions:\n- {tool: bash, decision: allow}\n---\nx")
+        .config("audit2", json!({"description": "d", "tools": {"visible": ["*"]}, "prompt": "p"}))
+        .config("text", json!("x"));
+    insta::assert_snapshot!(place.refused().join("\n"), @r#"
+    AGN003 config.json:3 agents.text is not an object
+    AGN003 /user/Odd name.md:1 agent "Odd name": its name is not usable
+    AGN003 /user/bad.md:4 agent "bad": unknown field "model"
+    AGN007 /user/bad.md:8 agent "bad": provider.apiKey does not belong into an agent
+    AGN006 /user/bad.md:7 agent "bad": there is no provider profile "none"
+    AGN005 /user/bad.md:3 agent "bad": there is no tool "read_flie"
+    AGN004 /user/build.md:2 agent "build" is left out: a built-in agent has that name
+    AGN003 /user/mute.md:5 agent "mute": permissions[0] is none
+    AGN003 /user/mute.md:1 agent "mute": it is told nothing
+    AGN002 /user/none.md:1 agent "none": there is no front matter: begin with a line ---
+    AGN002 /user/torn.md:3 agent "torn": while parsing a flow sequence, expected ',' or ']'
+    AGN004 /work/.posse/agents/audit.md:2 agent "audit" is left out: it is taken by /user/audit.md
+    AGN003 /work/.posse/agents/wide.md:4 agent "wide": a repository cannot allow what nothing else covers
+    AGN003 /work/.posse/agents/wide.md:6 agent "wide": a repository cannot allow anything
+    "#);
+    let roster = place.load();
+    let own: Vec<&str> = roster.all()[5..].iter().map(|agent| agent.name.as_str()).collect();
+    assert_eq!(own, ["audit2", "audit"]);
+    assert_eq!(roster.choose("bad").unwrap_err().code, "AGN003", "the first of what is wrong");
+}
+
+#[test]
+fn nobody_is_believed_before_the_user_says_so() {
+    let mut place = Place::new().file("work/.posse/agents/audit.md", AUDIT);
+    assert!(matches!(place.load().find("audit").unwrap().source, Source::Project(_)));
+    place.believes = false;
+    let roster = place.load();
+    assert_eq!((roster.find("audit"), roster.inert()), (None, &["audit".to_owned()][..]));
+    let failure = roster.choose("audit").unwrap_err();
+    assert_eq!(failure.why.unwrap(), "the project has one, and you do not trust it");
+}
+
+#[test]
+fn follows_no_link_out_of_the_project_and_waits_for_nobody() {
+    let place = Place::new().file("audit.md", AUDIT);
+    let base = place.dir.path();
+    let agents = base.join("work/.posse/agents");
+    std::os::unix::fs::symlink(base.join("audit.md"), agents.join("audit.md")).unwrap();
+    nix::unistd::mkfifo(&agents.join("pipe.md"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::write(agents.join("huge.md"), "x".repeat(70 << 10)).unwrap();
+    let roster = place.load();
+    assert_eq!(roster.all().len(), 5);
+    let why: Vec<&str> = roster.refused().filter_map(|failure| failure.why.as_deref()).collect();
+    assert_eq!(
+        why,
+        ["it leads out of the project", "it is longer than 65536 bytes", "it is not a file"]
+    );
+}
+
+#[test]
+fn the_catalog_keeps_every_name_whatever_the_budget() {
+    use crate::agents::catalog;
+
+    let roster = Place::new().file("user/audit.md", AUDIT).load();
+    let build = roster.find("build").unwrap();
+    insta::assert_snapshot!(catalog(&roster, build, 8000), @"
+
+    Agents that you may call with delegate_agent. Each works alone with what you give it, and gives back one answer. Call several in one turn to let them work side by side.
+    - explore (researcher, cheap): Finds things out in the repository and reports them with their places
+      Use when: a question needs many files to be looked at
+      Avoid when: one search would answer it
+    - reviewer (reviewer, cheap): Looks for what is wrong in code, and reports it with its places
+      Use when: a change is ready to be looked at by somebody else
+      Avoid when: nothing was written yet
+    - worker (builder, standard): Does one bounded change: reads, changes files, runs commands
+      Use when: a part of the task is clear, bounded and independent
+      Avoid when: it needs what only you know
+    - audit (reviewer, expensive): Looks for holes.
+      Use when: something is about to be published
+    ");
+    let short = catalog(&roster, build, 600);
+    assert!(short.len() <= 600 && !short.contains("Use when") && short.contains("Looks for"));
+    let names = catalog(&roster, build, 10);
+    for name in ["explore", "reviewer", "worker", "audit"] {
+        assert!(names.contains(&format!("- {name} (")), "{names}");
+    }
+    assert_eq!(catalog(&roster, roster.find("plan").unwrap(), 8000), "");
+}

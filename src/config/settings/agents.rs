@@ -1,0 +1,70 @@
+//! Agents of the configuration, and the bounds of delegation.
+
+use serde_json::Value;
+
+use crate::config::layers::{Layers, Origin};
+
+/// One of `agents`. Nothing in it has been checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConfiguredAgent {
+    /// Its name.
+    pub name: String,
+    /// What is said of it.
+    pub definition: Value,
+    /// Where.
+    pub place: String,
+    /// Whether a project says it.
+    pub project: bool,
+}
+
+/// What bounds delegation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DelegationSettings {
+    /// `maxDepth`: 1 is children of the main agent.
+    pub depth_max: u32,
+    /// `maxConcurrent`.
+    pub live_max: u32,
+    /// `maxTotal`.
+    pub total_max: u32,
+    /// `subInvocationMaxTurns`.
+    pub turns_max: u32,
+    /// `defaultInvocationDecision`: `allow`, `ask` or `deny`.
+    pub invocation: String,
+    /// `context.subAgent.maxHandoffTokens`.
+    pub handoff_tokens_max: u64,
+    /// `context.subAgent.maxDelegateContextTokens`.
+    pub context_tokens_max: u64,
+    /// `context.subAgent.maxResultTokensToMain`.
+    pub result_tokens_max: u64,
+}
+
+pub(super) fn configured(layers: &Layers) -> Vec<ConfiguredAgent> {
+    let agent = |(name, leaf): (&str, &crate::config::layers::Leaf)| ConfiguredAgent {
+        name: name.to_owned(),
+        definition: leaf.value.clone(),
+        place: match &leaf.origin {
+            // Who trusts it is of no interest here.
+            Origin::Project { name, line, .. } => format!("{name}:{line}"),
+            other => other.to_string(),
+        },
+        project: matches!(leaf.origin, Origin::Project { .. }),
+    };
+    layers.below("agents.").map(agent).collect()
+}
+
+pub(super) fn delegation(layers: &Layers) -> DelegationSettings {
+    let number =
+        |key: &str| layers.get(key).and_then(|leaf| leaf.value.as_u64()).unwrap_or_default();
+    let few = |key: &str| u32::try_from(number(key)).unwrap_or(u32::MAX);
+    let invocation = layers.get("delegation.defaultInvocationDecision");
+    DelegationSettings {
+        depth_max: few("delegation.maxDepth"),
+        live_max: few("delegation.maxConcurrent"),
+        total_max: few("delegation.maxTotal"),
+        turns_max: few("delegation.subInvocationMaxTurns"),
+        invocation: invocation.and_then(|leaf| leaf.value.as_str()).unwrap_or("ask").to_owned(),
+        handoff_tokens_max: number("context.subAgent.maxHandoffTokens"),
+        context_tokens_max: number("context.subAgent.maxDelegateContextTokens"),
+        result_tokens_max: number("context.subAgent.maxResultTokensToMain"),
+    }
+}

@@ -1,0 +1,145 @@
+//! What agents say of themselves: rules, and an answer where nothing else has one.
+//!
+//! What an agent denies counts for whoever works for it, too; what it allows, for itself alone.
+
+use posse_actors::event::{Grant, Scope};
+use posse_actors::ports::{Action, Operation, Question, Verdict};
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::permission::rules::{self, Decision, Rule};
+use crate::permission::{Case, RulePolicy, deny, is_read};
+
+/// What one agent says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AgentPolicy {
+    /// Its name.
+    pub name: String,
+    /// Its rules, as JSON in the shape of `permissions`.
+    pub rules: Vec<Value>,
+    /// `allow`, `ask` or `deny`, where nothing else decides.
+    pub default_decision: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct AgentRules {
+    name: String,
+    rules: Vec<Rule>,
+    default: Option<Decision>,
+}
+
+pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Failure>> {
+    let compiled = |agent: &AgentPolicy| {
+        let default = match agent.default_decision.as_deref() {
+            Some("allow") => Some(Decision::Allow),
+            Some("ask") => Some(Decision::Ask),
+            // What is not understood is not allowed.
+            Some(_) => Some(Decision::Deny),
+            None => None,
+        };
+        let rules = rules::compile(&agent.rules)?;
+        Ok(AgentRules { name: agent.name.clone(), rules, default })
+    };
+    agents.iter().map(compiled).collect()
+}
+
+/// What a grant for starting an agent is called.
+const INVOKE: &str = "agent";
+
+/// Whether it starts another agent, and does nothing else.
+pub(super) fn is_invocation(action: &Action) -> bool {
+    let invokes = |operation: &Operation| matches!(operation, Operation::Invoke { .. });
+    !action.operations.is_empty() && action.operations.iter().all(invokes)
+}
+
+impl RulePolicy {
+    /// Whether an agent may be started. That allows none of its calls: they are judged one by one.
+    pub(super) fn invoked(&self, case: &Case<'_>) -> Option<Verdict> {
+        let [Operation::Invoke { agent, provider }] = case.action.operations.as_slice() else {
+            return None;
+        };
+        let target = format!("{agent}:{provider}");
+        let covers = |grant: &Grant| grant.operation == INVOKE && grant.target == target;
+        let confinement = self.confinement(case.situation);
+        match self.invocations.get(agent).map(String::as_str) {
+            Some("allow") => Some(Verdict::Allow(confinement)),
+            Some("ask") if case.situation.grants.iter().any(covers) => {
+                Some(Verdict::Allow(confinement))
+            }
+            Some("ask") => Some(Verdict::Ask(Question {
+                reason: format!(
+                    "{agent} would start, and {provider} would receive what is shown; what it does \
+                     then is asked about as usual"
+                ),
+                scopes: vec![Scope::Once, Scope::Session, Scope::Project, Scope::Global],
+                grant: Some(Grant { operation: INVOKE.to_owned(), target, scope: Scope::Session }),
+                yes_covers: true,
+                rule: None,
+                confinement,
+            })),
+            Some(_) | None => {
+                Some(deny("delegation: invocationDecision", "this agent is not to be started"))
+            }
+        }
+    }
+
+    fn agent_named(&self, name: &str) -> Option<&AgentRules> {
+        self.agents.iter().find(|agent| agent.name == name)
+    }
+
+    /// The rules of the agent itself.
+    pub(super) fn own_rules<'a>(&'a self, case: &Case<'_>) -> impl Iterator<Item = &'a Rule> {
+        let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
+        self.agent_named(name).into_iter().flat_map(|agent| &agent.rules)
+    }
+
+    /// The rule of any agent on the way from the root that denies it.
+    pub(super) fn agent_denies(&self, case: &Case<'_>) -> Option<Verdict> {
+        case.situation.agent.split('/').filter_map(|name| self.agent_named(name)).find_map(
+            |agent| {
+                let denies = |rule: &&Rule| rule.denies(case.action, &case.scripts);
+                let rule = agent.rules.iter().find(denies)?;
+                let reason = rule.reason.as_deref().unwrap_or("the agent's own rules deny it");
+                Some(deny(&format!("agent {}: {}", agent.name, rule.text), reason))
+            },
+        )
+    }
+
+    /// In a session of many agents a person may widen what one of them denies itself, once.
+    pub(super) fn agent_asks(&self, case: &Case<'_>) -> Option<Verdict> {
+        let Some(Verdict::Deny { reason, rule }) =
+            self.agent_denies(case).filter(|_| self.multi_agent)
+        else {
+            return None;
+        };
+        Some(Verdict::Ask(Question {
+            reason: format!("{reason} ({rule})"),
+            scopes: vec![Scope::Once],
+            grant: None,
+            yes_covers: false,
+            rule: None,
+            confinement: self.confinement(case.situation),
+        }))
+    }
+
+    /// What the agent itself says where no rule does.
+    pub(super) fn agent_default(&self, case: &Case<'_>) -> Option<Verdict> {
+        let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
+        let default = self.agent_named(name)?.default?;
+        match default {
+            Decision::Deny => {
+                Some(deny(&format!("agent {name}: defaultDecision"), "this agent may not do that"))
+            }
+            Decision::Allow if self.may_allow(case) => {
+                Some(Verdict::Allow(self.confinement(case.situation)))
+            }
+            Decision::Ask if is_read(case.action) => {
+                Some(self.ask(case, format!("{name} asks before everything")))
+            }
+            Decision::Allow | Decision::Ask => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

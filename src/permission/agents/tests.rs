@@ -1,0 +1,116 @@
+//! What agents say of themselves, beside what everybody else says.
+
+use posse_actors::event::{Grant, Scope};
+use posse_actors::ports::{Action, Asking, Operation, Policy, Situation, Verdict};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::permission::PolicySettings;
+use crate::permission::tests::{action, situation};
+
+fn policy(multi_agent: bool, agents: &[(&str, Value, Option<&str>)]) -> RulePolicy {
+    let agents = agents.iter().map(|(name, rules, default)| AgentPolicy {
+        name: (*name).to_owned(),
+        rules: rules.as_array().unwrap().clone(),
+        default_decision: default.map(str::to_owned),
+    });
+    RulePolicy::new(PolicySettings {
+        roots: vec!["/w".into()],
+        read_only_agents: vec!["reader".into()],
+        agents: agents.collect(),
+        multi_agent,
+        ..PolicySettings::default()
+    })
+    .unwrap()
+}
+
+fn says(policy: &RulePolicy, path: &str, grants: &[Grant], call: &str) -> &'static str {
+    let situation: Situation<'_> = situation(path, grants, Asking::Human);
+    match policy.judge(&action(call), &situation) {
+        Verdict::Allow(_) => "allow",
+        Verdict::Ask(_) => "ask",
+        Verdict::Deny { .. } => "deny",
+    }
+}
+
+#[test]
+fn what_an_agent_denies_counts_for_whoever_works_for_it() {
+    let rules = json!([
+        {"tool": "write_file", "match": {"pathGlob": "docs/**"}, "decision": "allow"},
+        {"tool": "write_file", "match": {"pathGlob": "src/**"}, "decision": "deny"},
+    ]);
+    let agents = [("lead", rules, None), ("hand", json!([]), None)];
+    let (single, multi) = (policy(false, &agents), policy(true, &agents));
+    for (path, call, alone, among) in [
+        ("lead", "write_file docs/a", "allow", "allow"),
+        ("lead", "write_file src/a", "deny", "ask"),
+        ("lead/hand", "write_file src/a", "deny", "ask"),
+        ("hand", "write_file src/a", "ask", "ask"),
+        // What one is allowed, another is not.
+        ("lead/hand", "write_file docs/a", "ask", "ask"),
+        ("reader", "write_file docs/a", "deny", "deny"),
+        ("reader/lead", "write_file docs/a", "deny", "deny"),
+        ("lead/reader", "bash ls", "deny", "deny"),
+        ("lead", "write_file .env", "deny", "deny"),
+    ] {
+        assert_eq!(says(&single, path, &[], call), alone, "alone: {path} {call}");
+        assert_eq!(says(&multi, path, &[], call), among, "among others: {path} {call}");
+    }
+}
+
+#[test]
+fn starting_an_agent_is_a_question_of_its_own() {
+    let invocations = [("scout", "allow"), ("hand", "ask"), ("ghost", "deny")];
+    let policy = RulePolicy::new(PolicySettings {
+        roots: vec!["/w".into()],
+        read_only_agents: vec!["reader".into()],
+        invocations: invocations.map(|(name, word)| (name.to_owned(), word.to_owned())).into(),
+        multi_agent: true,
+        ..PolicySettings::default()
+    })
+    .unwrap();
+    let call = |path: &str, name: &str, grants: &[Grant], asking: Asking| {
+        let (agent, provider) = (name.to_owned(), "fast".to_owned());
+        let operations = vec![Operation::Invoke { agent, provider }];
+        let action = Action { operations, ..action("delegate_agent") };
+        policy.judge(&action, &situation(path, grants, asking))
+    };
+    let human = |name| call("build", name, &[], Asking::Human);
+    assert!(matches!(human("scout"), Verdict::Allow(_)));
+    assert!(matches!(human("ghost"), Verdict::Deny { .. }));
+    assert!(matches!(human("nobody"), Verdict::Deny { .. }));
+    // One that only reads may let others look for it; what they may do is no more for that.
+    assert!(matches!(call("reader", "scout", &[], Asking::Human), Verdict::Allow(_)));
+    let Verdict::Ask(question) = human("hand") else { panic!("it is not asked") };
+    assert!(question.yes_covers);
+    let grant = question.grant.unwrap();
+    assert_eq!((grant.operation.as_str(), grant.target.as_str()), ("agent", "hand:fast"));
+    assert!(matches!(call("build", "hand", &[grant], Asking::Human), Verdict::Allow(_)));
+    let other =
+        Grant { operation: "agent".into(), target: "hand:slow".into(), scope: Scope::Session };
+    assert!(matches!(call("build", "hand", &[other], Asking::Human), Verdict::Ask(_)));
+}
+
+#[test]
+fn its_own_answer_counts_where_nothing_else_has_one() {
+    let agents = [
+        ("bold", json!([]), Some("allow")),
+        ("shy", json!([{"tool": "grep", "decision": "allow"}]), Some("deny")),
+        ("odd", json!([]), Some("nonsense")),
+        ("slow", json!([]), Some("ask")),
+    ];
+    let policy = policy(false, &agents);
+    for (path, call, expected) in [
+        ("bold", "write_file a", "allow"),
+        ("bold", "write_file .env", "deny"),
+        ("shy/bold", "write_file a", "allow"),
+        ("bold/shy", "write_file a", "deny"),
+        ("shy", "grep a", "allow"),
+        ("shy", "read_file a", "deny"),
+        ("odd", "write_file a", "deny"),
+        ("slow", "read_file a", "ask"),
+        ("slow", "write_file a", "ask"),
+    ] {
+        assert_eq!(says(&policy, path, &[], call), expected, "{path} {call}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Which agents there are in a place, and which of the project's the user believes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use posse_actors::delegation::{Caps, DELEGATE, Delegation, Deputy, RESULT, STATUS};
+use posse_actors::governor::GovernorLimits;
+use posse_actors::ports::Provider;
+use sha2::{Digest, Sha256};
+
+use crate::agents::{self, Agent, Configured, Decision, Folders, Known, Roster};
+use crate::config::{Dirs, Settings};
+use crate::failure::{Failure, printable};
+use crate::permission::{self, AgentPolicy};
+use crate::project::{self, Identity};
+use crate::provider::presets;
+use crate::sealed::Vault;
+use crate::tools;
+use crate::trust::Trust;
+use crate::wiring::model_price::price;
+use crate::wiring::run::Prompts;
+
+/// Loads every agent of `cwd`; `tools` are the names that they may see.
+pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[String]) -> Roster {
+    let root = project::root_of(cwd);
+    let folder = project_folder(&root);
+    // The files say nothing before they are believed, and most projects have none.
+    let trusted = folder.is_dir().then(|| {
+        let identity = Identity::of(&root).ok()?;
+        Trust::new(Vault::new(&dirs.state)).find(&identity).ok().flatten()
+    });
+    let trusted = trusted.flatten().map(|trusted| trusted.agents).unwrap_or_default();
+    let believes = |name: &str, bytes: &[u8]| {
+        settings.trust_project || trusted.get(name).is_some_and(|known| *known == digest(bytes))
+    };
+    let configured: Vec<Configured> = settings
+        .agents
+        .iter()
+        .map(|agent| Configured {
+            name: agent.name.clone(),
+            definition: agent.definition.clone(),
+            place: agent.place.clone(),
+            project: agent.project,
+        })
+        .collect();
+    // Seen by whoever may delegate, whatever else it sees.
+    let of_delegation = [DELEGATE, RESULT, STATUS].map(str::to_owned);
+    let tools: Vec<String> = tools.iter().cloned().chain(of_delegation).collect();
+    let folders = Folders { user: Some(dirs.config.join("agents")), project: Some((folder, root)) };
+    let known = Known {
+        tools: &tools,
+        has_profile: &|name| {
+            settings.providers.contains_key(name) || presets::preset(name).is_some()
+        },
+        check_rules: &permission::check_rules,
+        believes: &believes,
+    };
+    Roster::load(&configured, &folders, &known)
+}
+
+/// Where the project at `root` keeps its agents.
+pub(crate) fn project_folder(root: &Path) -> PathBuf {
+    root.join(".posse").join("agents")
+}
+
+/// SHA-256 of each agent file of the project at `root`, by its name.
+pub(crate) fn digests(root: &Path) -> BTreeMap<String, String> {
+    let folder = project_folder(root);
+    let files = agents::project_files(&folder, root);
+    files.map(|(name, bytes)| (name, digest(&bytes))).collect()
+}
+
+/// SHA-256 in hex.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Lines for standard error: what was refused, and what is not believed.
+pub(crate) fn remarks(roster: &Roster) -> String {
+    let mut text = String::new();
+    for failure in roster.refused() {
+        let place = failure.place.as_deref().map(printable).unwrap_or_default();
+        let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+        let fix = failure.fix.as_deref().map(|fix| format!(" ({fix})")).unwrap_or_default();
+        let (code, what) = (failure.code, printable(&failure.what));
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = writeln!(
+            text,
+            "{code}: {what}{}{}; left out [{place}]",
+            printable(&why),
+            printable(&fix)
+        );
+    }
+    if !roster.inert().is_empty() {
+        let names = roster.inert().iter().take(8).map(|name| printable(name));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let _: std::fmt::Result = writeln!(
+            text,
+            "TRU001: the project's agents are not used ({names}) until you trust this project, \
+             `posse trust add` shows what that means"
+        );
+    }
+    text
+}
+
+/// Agents that may only read.
+pub(crate) fn readers(roster: &Roster) -> Vec<String> {
+    roster.all().iter().filter(|agent| agent.read_only).map(|agent| agent.name.clone()).collect()
+}
+
+/// What agents say of what they may do.
+pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
+    let says = |agent: &&Agent| !agent.rules.is_empty() || agent.default_decision.is_some();
+    let policy = |agent: &Agent| AgentPolicy {
+        name: agent.name.clone(),
+        rules: agent.rules.clone(),
+        default_decision: agent.default_decision.map(|decision| decision.name().to_owned()),
+    };
+    roster.all().iter().filter(says).map(policy).collect()
+}
+
+/// Whether starting each of those that can be called is asked for.
+pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<String, String> {
+    let default = match settings.delegation.invocation.as_str() {
+        "allow" => Decision::Allow,
+        "deny" => Decision::Deny,
+        _ => Decision::Ask,
+    };
+    let callable = roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden);
+    callable
+        .map(|agent| (agent.name.clone(), agent.invocation(default).name().to_owned()))
+        .collect()
+}
+
+/// Those whom `main` may call, and whom they may call; none where it may call nobody. `way` says how
+/// a provider is reached.
+pub(crate) fn delegation(
+    roster: &Roster,
+    main: &Agent,
+    settings: &Settings,
+    prompts: &Prompts,
+    way: impl Fn(&str) -> Result<Arc<dyn Provider>, Failure>,
+) -> Result<Option<Delegation>, Failure> {
+    let names = |caller: &Agent| -> Vec<String> {
+        roster.callable_by(caller).map(|agent| agent.name.clone()).collect()
+    };
+    let main_calls = names(main);
+    if main_calls.is_empty() {
+        return Ok(None);
+    }
+    let bounds = &settings.delegation;
+    let mut deputies = Vec::new();
+    let mut ways: BTreeMap<String, Arc<dyn Provider>> = BTreeMap::new();
+    for agent in roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden) {
+        let provider = match &agent.profile {
+            None => None,
+            Some(name) => Some(if let Some(known) = ways.get(name) {
+                Arc::clone(known)
+            } else {
+                let place = agent.source.place().unwrap_or_default().to_owned();
+                let made = way(name).map_err(|failure| failure.at(place))?;
+                ways.insert(name.clone(), Arc::clone(&made));
+                made
+            }),
+        };
+        let price = provider.as_ref().map(|provider| price(settings, &provider.info()));
+        let tools = tools::NAMES.iter().filter(|name| agent.tools.sees(name));
+        deputies.push(Deputy {
+            name: agent.name.clone(),
+            system_prompt: prompts.of(agent, roster, bounds.depth_max > 1),
+            tools: tools.map(|name| (*name).to_owned()).collect(),
+            provider,
+            price,
+            calls: names(agent),
+            turns_max: agent.limits.turns_max,
+            duration_max: agent.limits.duration_max,
+            depth_max: agent.delegation.depth_max,
+        });
+    }
+    let bytes = |tokens: u64| usize::try_from(tokens.saturating_mul(4)).unwrap_or(usize::MAX);
+    Ok(Some(Delegation {
+        main_calls,
+        deputies,
+        limits: GovernorLimits {
+            depth_max: main.delegation.depth_max.unwrap_or(u32::MAX).min(bounds.depth_max),
+            live_max: bounds.live_max,
+            total_max: bounds.total_max,
+            ..GovernorLimits::default()
+        },
+        caps: Caps {
+            handoff_bytes_max: bytes(bounds.handoff_tokens_max),
+            context_bytes_max: bytes(bounds.context_tokens_max),
+            result_bytes_max: bytes(bounds.result_tokens_max),
+        },
+        turns_max: bounds.turns_max,
+    }))
+}

@@ -1,0 +1,275 @@
+//! Agents as files and as colleagues: who counts, who is refused, and what goes over the wire when
+//! one calls another.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::model_server::{ModelServer, calls, runs, says, text_of};
+use crate::posse::Machine;
+use crate::signals::{eventually, marker, sleeping};
+
+const AUDIT: &str = "---
+name: audit
+description: Looks for holes.
+mode: all
+authority: read-only
+tools: { visible: [read_file, grep] }
+---
+
+You look for holes.
+";
+
+fn user_agent(machine: &Machine, name: &str, text: &str) {
+    let folder = machine.path("posse/config/agents");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(name), text).unwrap();
+}
+
+fn listed(machine: &Machine, args: &[&str]) -> (Vec<Value>, String) {
+    let ended = machine.posse(&[&["agents", "--json"], args].concat());
+    ended.assert_code(0);
+    let rows: Value = serde_json::from_str(&ended.stdout).unwrap();
+    (rows.as_array().unwrap().clone(), ended.stderr)
+}
+
+fn names(rows: &[Value]) -> Vec<&str> {
+    rows.iter().map(|row| row["name"].as_str().unwrap()).collect()
+}
+
+fn tool_names(request: &Value) -> Vec<&str> {
+    let tools = request["tools"].as_array().unwrap();
+    tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect()
+}
+
+/// A call of an agent.
+fn delegates(agent: &str, task: &str) -> (&'static str, Value) {
+    ("delegate_agent", json!({"agent": agent, "task": task}))
+}
+
+#[test]
+fn a_single_agent_sends_what_it_always_sent() {
+    let script = || vec![calls(&[("list_dir", json!({"path": "."}))]), says("done")];
+    let (before, after) = (ModelServer::start(script()), ModelServer::start(script()));
+    let machine = Machine::with(&before);
+    machine.posse(&["run", "-y", "look"]).assert_code(0);
+    // The same place, with agents in it and bounds for those who would call them.
+    let provider = json!({
+        "type": "openai-compatible", "baseURL": after.base_url(), "model": "scripted-1",
+        "auth": "none",
+    });
+    let settings = json!({
+        "defaultProvider": "local", "patience": "5s", "providers": {"local": provider},
+        "agents": {"mine": {"description": "d", "tools": ["bash"], "prompt": "p"}},
+        "delegation": {"maxDepth": 3, "maxConcurrent": 9},
+    });
+    machine.write_config(&settings.to_string());
+    user_agent(&machine, "audit.md", AUDIT);
+    machine.posse(&["run", "-y", "look"]).assert_code(0);
+    assert_eq!(before.first_request_bytes(), after.first_request_bytes());
+    assert_eq!(before.requests(), after.requests());
+    let tools =
+        ["bash", "edit_file", "glob", "grep", "list_dir", "multi_edit", "read_file", "write_file"];
+    assert_eq!(tool_names(&after.requests()[0]), tools);
+    let text = after.requests()[0].to_string();
+    assert!(!text.contains("delegate_agent") && !text.contains("explore"), "{text}");
+}
+
+#[test]
+fn one_agent_calls_others_by_their_own_providers() {
+    let second = ModelServer::start(vec![
+        calls(&[("read_file", json!({"path": "a.txt"})), ("bash", json!({"command": "true"}))]),
+        says("Nothing to hide."),
+    ]);
+    let first = ModelServer::start(vec![
+        calls(&[delegates("explore", "Find a.txt")]),
+        calls(&[("glob", json!({"pattern": "*.txt"}))]),
+        says("It is `a.txt:1`."),
+        calls(&[delegates("audit", "Look at a.txt")]),
+        says("All is well."),
+    ]);
+    let fast = json!({
+        "type": "openai-compatible", "baseURL": second.base_url(), "model": "fast-1",
+        "auth": "none",
+    });
+    let machine = Machine::configured(&first, &json!({"agentMode": "multi-agent"}), &json!({}));
+    let path = machine.path("posse/config/config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    config["providers"]["fast"] = fast;
+    machine.write_config(&config.to_string());
+    let own = AUDIT.replace("mode: all", "mode: subagent\nprovider: { profile: fast }");
+    user_agent(&machine, "audit.md", &own);
+    machine.write("a.txt", "one\n");
+    let (ended, events) = machine.stream(&["-y", "check a.txt"]);
+    ended.assert_code(0);
+    let of = |kind: &str| -> Vec<&Value> {
+        events.iter().filter(|event| event["type"] == kind).collect()
+    };
+
+    let requests = first.requests();
+    let main = &requests[0];
+    assert!(tool_names(main).contains(&"delegate_agent"), "{main}");
+    let system = text_of(&main["messages"][0]["content"]);
+    assert!(
+        system.contains("- audit: Looks for holes.") && system.contains("- explore ("),
+        "{system}"
+    );
+    let child = &requests[1];
+    assert_eq!(tool_names(child), ["glob", "grep", "list_dir", "read_file"]);
+    assert_eq!(child["messages"].as_array().unwrap().len(), 2);
+    assert!(text_of(&child["messages"][1]["content"]).contains("check a.txt"));
+    assert_eq!(second.requests()[0]["model"], "fast-1");
+    assert!(second.tool_results()[1].contains("Unknown tool"), "{:?}", second.tool_results());
+    let results = first.tool_results();
+    assert!(results.iter().any(|text| text.contains("): done") && text.contains("a.txt:1")));
+
+    assert_eq!(events[0]["mode"], "multi-agent");
+    let paths: Vec<&Value> =
+        of("agent.invocation.started").iter().map(|event| &event["agentPath"]).collect();
+    assert_eq!(paths, ["build", "build/explore", "build/audit"]);
+    // The one that only looks, with the model that the user chose, is not asked about.
+    let [asked] = of("permission.requested")[..] else { panic!("{events:#?}") };
+    assert!(asked["detail"].as_str().unwrap().contains("provider: fast (fast-1, http"), "{asked}");
+    assert!(asked["detail"].as_str().unwrap().contains("<task>\nLook at a.txt"), "{asked}");
+    let outcomes: Vec<&Value> =
+        of("agent.delegation.ended").iter().map(|event| &event["outcome"]).collect();
+    assert_eq!(outcomes, ["done", "done"]);
+    assert_eq!(events.last().unwrap()["turns"], 7);
+    machine.verify();
+
+    let id = events[0]["sessionId"].as_str().unwrap();
+    let document = machine.posse(&["sessions", "export", id]);
+    document.assert_code(0);
+    assert!(document.stdout.contains("build/explore"), "{}", document.stdout);
+}
+
+#[test]
+fn a_person_sees_who_does_what() {
+    let server = ModelServer::start(vec![
+        calls(&[delegates("explore", "Find it")]),
+        calls(&[("read_file", json!({"path": "none.txt"}))]),
+        says("It is not there."),
+        says("Then not."),
+    ]);
+    let machine = Machine::with(&server);
+    let ended = machine.posse(&["run", "-y", "--multi-agent", "find it"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "Then not.\n");
+    for line in [
+        "▸ explore via local: Find it",
+        "[build/explore]   ✗ read_file",
+        "◂ explore: done, 2 replies",
+    ] {
+        assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
+    }
+    assert!(!ended.stderr.contains("It is not there."), "{}", ended.stderr);
+}
+
+#[test]
+fn nobody_is_asked_and_a_worker_is_not_started() {
+    let server =
+        ModelServer::start(vec![calls(&[delegates("worker", "Write it")]), says("Not done.")]);
+    let machine = Machine::with(&server);
+    let (ended, events) = machine.stream(&["--multi-agent", "write it"]);
+    ended.assert_code(4);
+    assert!(
+        server.tool_results()[0].starts_with("Denied: worker would start"),
+        "{:?}",
+        server.tool_results()
+    );
+    assert!(events.iter().all(|event| event["type"] != "agent.invocation.requested"));
+}
+
+#[test]
+fn refuses_with_file_and_line_and_loads_the_others() {
+    let machine = Machine::new();
+    user_agent(&machine, "audit.md", AUDIT);
+    user_agent(&machine, "bad.md", "---\ndescription: d\ntools: [bashh]\n---\nx\n");
+    user_agent(
+        &machine,
+        "leak.md",
+        "---\ndescription: d\ntools: []\nprovider:\n  apiKey: sk-123\n---\nx\n",
+    );
+    let (rows, said) = listed(&machine, &[]);
+    assert_eq!(names(&rows), ["build", "plan", "explore", "reviewer", "worker", "audit"]);
+    assert_eq!((&rows[5]["source"], &rows[5]["mode"]), (&json!("user"), &json!("all")));
+    for part in ["AGN005", "bad.md:3]", "did you mean \"bash\"?", "AGN007", "leak.md:5]"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("sk-123"), "{said}");
+    for (agent, code) in [("bad", "AGN005"), ("explore", "AGN008"), ("aduit", "AGN001")] {
+        let ended =
+            machine.posse(&["run", "--provider", "ollama", "--model", "m", "--agent", agent, "x"]);
+        ended.assert_code(3);
+        assert!(ended.stderr.contains(&format!("error[{code}]")), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn an_agent_of_the_user_works_for_the_user() {
+    let server = ModelServer::start(vec![runs("true"), says("No holes.")]);
+    let machine = Machine::with(&server);
+    user_agent(&machine, "audit.md", AUDIT);
+    let ended = machine.posse(&["run", "-y", "--agent", "audit", "look"]);
+    ended.assert_code(0);
+    let request = &server.requests()[0];
+    assert_eq!(tool_names(request), ["grep", "read_file"]);
+    assert!(text_of(&request["messages"][0]["content"]).starts_with("You look for holes."));
+    assert!(server.tool_results()[0].contains("Unknown tool"));
+}
+
+#[test]
+fn the_agents_of_a_project_are_nobody_until_they_are_trusted() {
+    let machine = Machine::new();
+    machine.write(".posse/agents/audit.md", AUDIT);
+    let is_there = |args: &[&str]| names(&listed(&machine, args).0).contains(&"audit");
+    assert!(!is_there(&[]));
+    assert!(listed(&machine, &[]).1.contains("TRU001"), "{}", listed(&machine, &[]).1);
+    assert!(is_there(&["--trust-project"]));
+    let ended =
+        machine.posse(&["run", "--provider", "ollama", "--model", "m", "--agent", "audit", "x"]);
+    ended.assert_code(3);
+    assert!(ended.stderr.contains("you do not trust it"), "{}", ended.stderr);
+
+    let shown = machine.posse(&["trust", "show", "--json"]);
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(shown["state"], "not trusted");
+    let accept = ["trust", "add", "--accept", shown["sha256"].as_str().unwrap()];
+    machine.posse(&accept).assert_code(0);
+    assert!(is_there(&[]));
+    let (rows, _) = listed(&machine, &[]);
+    assert_eq!(rows[5]["source"], "project");
+
+    // Each file is trusted as it was seen.
+    machine.write(".posse/agents/audit.md", AUDIT.replace("holes", "doors"));
+    assert!(!is_there(&[]));
+    let text = machine.posse(&["trust", "show"]).stdout;
+    assert!(text.contains("audit.md  changed  sha256"), "{text}");
+    assert_eq!(machine.posse(&accept).code, Some(2), "that was another file");
+}
+
+#[test]
+fn a_stop_leaves_no_process_of_a_child_behind() {
+    let sleep = marker();
+    let command = format!(
+        "setsid sleep {sleep} & (setsid sh -c 'sleep {sleep} & exec sleep {sleep}' &) ; \
+         trap '' TERM INT HUP; echo ready; sleep {sleep}; sleep {sleep}"
+    );
+    let server = ModelServer::start(vec![
+        calls(&[delegates("worker", "Wait")]),
+        calls(&[("bash", json!({"command": command, "timeoutMs": 600_000}))]),
+    ]);
+    let machine = Machine::with(&server);
+    let mut running = machine.start(&["-y", "--multi-agent", "wait"]);
+    let said = running.wait_for("tool.output.delta");
+    assert_eq!(said["agentPath"], "build/worker");
+    eventually("all sleep", || sleeping(&sleep) >= 4);
+    let stopped = Instant::now();
+    running.signal(Signal::SIGINT);
+    eventually("nobody sleeps", || sleeping(&sleep) == 0);
+    let took = stopped.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(running.end().code, Some(130));
+}
