@@ -87,7 +87,11 @@ impl Selector {
     /// The rows of it.
     pub(super) fn rows(&self, columns: usize, theme: Theme) -> Vec<Row> {
         let word = self.what.word();
-        let now = format!("{word}: {} ({})", harmless(&self.current), harmless(&self.source));
+        let now = if self.current.is_empty() {
+            format!("{word}: none yet")
+        } else {
+            format!("{word}: {} ({})", harmless(&self.current), harmless(&self.source))
+        };
         let mut rows = vec![
             Line::from(span(theme, Role::Dim, "─".repeat(columns))),
             row(theme, Role::Strong, clipped(&now, columns)),

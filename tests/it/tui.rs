@@ -382,6 +382,8 @@ fn without_a_model_there_is_a_screen_all_the_same() {
     tmux.presses("p");
     tmux.wait_for("Enter chooses");
     tmux.presses("Escape");
+    // Right behind it, it would be one key with Alt.
+    tmux.wait_until("the prompt", |screen| !screen.contains("Enter chooses"));
     tmux.presses("C-d");
     tmux.assert_ended(0);
 }
