@@ -241,6 +241,7 @@ impl Fleet {
             turns: 0,
             usage: Usage::default(),
             time_left: None,
+            tokens_max: None,
             presence,
             report: Report::call(move |outcome: Result<Outcome, Lost>| {
                 if let Ok(outcome) = outcome {
