@@ -127,5 +127,5 @@ pub fn reflows(variable: impl Fn(&str) -> Option<String>) -> bool {
 
 /// Talks until the user leaves.
 pub async fn run(world: &mut dyn World, options: Options) -> Result<Exit, Vec<Failure>> {
-    running::run(world, options).await
+    Box::pin(running::run(world, options)).await
 }

@@ -184,7 +184,7 @@ fn event(number: u64, compacted: bool) -> Event {
         _ if number == 2 => {
             Event::UserMessage { content: vec![ContentPart::text("go")], message_id: None }
         }
-        2 if compacted && turn % COMPACTED_TURNS == 0 => Event::ContextCompacted {
+        2 if compacted && turn.is_multiple_of(COMPACTED_TURNS) => Event::ContextCompacted {
             bytes_before: 3_000_000,
             bytes_after: 100_000,
             turns_removed: 500,

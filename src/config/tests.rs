@@ -203,6 +203,7 @@ fn shows_where_the_syntax_breaks() {
       where: /home/config/config.json:2:16
         2 |   "maxTurns": 3
           |                ^
+      fix: mend it there; comments and trailing commas are allowed
     "#);
     let table =
         ["[]", "{", "{\"a\" 1}", "\"x\"", "{'model': 'x'}", "{model: 1}", "{} {}", "{\"a\": NaN}"];

@@ -139,7 +139,7 @@ pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<Stri
         .collect()
 }
 
-/// Those whom `main` may call, and whom they may call; none where it may call nobody. `way` says how
+/// Those whom `main` may call, and whom they may call; none where one works alone. `way` says how
 /// a provider is reached.
 pub(crate) fn delegation(
     roster: &Roster,
@@ -148,6 +148,9 @@ pub(crate) fn delegation(
     prompts: &Prompts,
     way: impl Fn(&str) -> Result<Arc<dyn Provider>, Failure>,
 ) -> Result<Option<Delegation>, Failure> {
+    if !settings.multi_agent {
+        return Ok(None);
+    }
     let names = |caller: &Agent| -> Vec<String> {
         roster.callable_by(caller).map(|agent| agent.name.clone()).collect()
     };

@@ -1,7 +1,7 @@
 //! What models cost, and what a session may cost.
 
 use posse_actors::ledger::{Budget, Price, Tariff};
-use posse_actors::ports::ProviderInfo;
+use posse_actors::ports::{Fallback, ProviderInfo};
 
 use crate::config::Settings;
 use crate::failure::{Exit, Failure};
@@ -27,14 +27,26 @@ pub(crate) fn price(settings: &Settings, model: &ProviderInfo) -> Price {
     })
 }
 
+/// What `model` costs, and what the session may cost, if that can be held.
+pub(crate) fn affordable(
+    settings: &Settings,
+    model: &ProviderInfo,
+    fallbacks: &[Fallback],
+) -> Result<(Price, Budget), Vec<Failure>> {
+    let (price, budget) = (price(settings, model), budget(settings));
+    let others = fallbacks.iter().map(|other| (other.provider.info(), other.price.as_ref()));
+    check(budget, std::iter::once((model.clone(), Some(&price))).chain(others))?;
+    Ok((price, budget))
+}
+
 /// What a session may cost.
-pub(crate) fn budget(settings: &Settings) -> Budget {
+fn budget(settings: &Settings) -> Budget {
     let nano = |micro: u64| micro.saturating_mul(NANO);
     Budget { nano_usd: settings.budget.micro_usd_max.map(nano), tokens: settings.budget.tokens_max }
 }
 
 /// Money cannot be bounded for a model whose price nobody knows.
-pub(crate) fn check<'a>(
+fn check<'a>(
     budget: Budget,
     models: impl Iterator<Item = (ProviderInfo, Option<&'a Price>)>,
 ) -> Result<(), Vec<Failure>> {

@@ -227,8 +227,7 @@ pub(crate) fn assemble_in(
     for added in workspace.roots().skip(1) {
         setup.dirs.check_added(added).map_err(one)?;
     }
-    let roots: Vec<String> =
-        workspace.roots().map(|root| root.to_string_lossy().into_owned()).collect();
+    let roots: Vec<String> = workspace.roots().map(|root| root.to_string_lossy().into()).collect();
     let folders = workspace.roots().map(Path::to_owned).collect();
     let secrets = secrets(settings, setup.environment);
     let masking = Masking::new(&secrets);
@@ -250,12 +249,8 @@ pub(crate) fn assemble_in(
     let prompts = Prompts::read(setup, &roots, &tier);
     let system_prompt = prompts.of(agent, &roster, settings.multi_agent);
     let digest = prompts.digest(agent, &roster, settings.multi_agent);
-    let delegation = if settings.multi_agent {
-        let way = |name: &str| provider_of(setup, name).map(&ready);
-        deputies::delegation(&roster, agent, settings, &prompts, way).map_err(one)?
-    } else {
-        None
-    };
+    let way = |name: &str| provider_of(setup, name).map(&ready);
+    let delegation = deputies::delegation(&roster, agent, settings, &prompts, way).map_err(one)?;
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
@@ -263,10 +258,7 @@ pub(crate) fn assemble_in(
     let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach, &roster))?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
-    let price = model_price::price(settings, &model.info());
-    let budget = model_price::budget(settings);
-    let others = fallbacks.iter().map(|other| (other.provider.info(), other.price.as_ref()));
-    model_price::check(budget, std::iter::once((model.info(), Some(&price))).chain(others))?;
+    let (price, budget) = model_price::affordable(settings, &model.info(), &fallbacks)?;
     let ports = Ports {
         provider: model,
         fallbacks,

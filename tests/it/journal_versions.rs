@@ -111,7 +111,8 @@ fn add_line(file: &Path, edit: impl Fn(String) -> String) {
         text.trim_end().strip_suffix("\"}").unwrap().split_once(",\"hash\":\"").unwrap();
     let body = edit(body.to_owned());
     let digest = Sha256::new().chain_update(hash).chain_update(&body).finalize();
-    let hex: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String =
+        digest[..16].iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
     let line = format!("{body},\"hash\":\"{hex}\"}}\n");
     fs::write(file, [bytes, line.into_bytes()].concat()).unwrap();
 }

@@ -93,11 +93,11 @@ fn everybody_tells_the_same_cost() {
     assert_eq!(json["requests"].as_array().unwrap().len(), 2);
     assert!(text.contains("cost: $0.0013"), "{text}");
     assert!(text.contains("answered, attempt 2"), "{text}");
-    let list = machine.posse(&["sessions", "list"]);
-    assert!(list.stdout.contains("$0.0013"), "{}", list.stdout);
-    let list = machine.posse(&["sessions", "list", "--json"]);
-    let list: Value = serde_json::from_str(&list.stdout).unwrap();
-    assert_eq!(list[0]["costNanoUsd"], json!(nano));
+    let listed = machine.posse(&["sessions", "list"]);
+    assert!(listed.stdout.contains("$0.0013"), "{}", listed.stdout);
+    let listed = machine.posse(&["sessions", "list", "--json"]);
+    let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(listed[0]["costNanoUsd"], json!(nano));
     let dir = machine.session_dir();
     let id = dir.file_name().unwrap().to_str().unwrap();
     let document = machine.posse(&["sessions", "export", id]);

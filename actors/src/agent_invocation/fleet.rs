@@ -146,6 +146,7 @@ struct Fleet {
 }
 
 impl Fleet {
+    #[expect(clippy::too_many_lines, reason = "everything that a session would start")]
     async fn start(weather: &Arc<Weather>, clock: &Arc<ManualClock>, calls: &Journaled) -> Fleet {
         let limits = Arc::new(Limits {
             turns_max: 1000,

@@ -297,7 +297,9 @@ mod tests {
             record("build", Event::BudgetReleased { request: 3 }),
         ];
         let mut accounts = Accounts::default();
-        records.iter().for_each(|record| accounts.push(record));
+        for record in &records {
+            accounts.push(record);
+        }
         let of = |account: &Account| (account.requests, account.nano_usd, account.unpriced);
         assert_eq!(of(&accounts.total), (3, 100, 2));
         assert_eq!(of(&accounts.agents["build"]), (2, 100, 1));

@@ -171,7 +171,7 @@ impl Ledger {
                 self.waiting.push_back((id, need));
                 Answer::Waits
             }
-            answer => answer,
+            answer @ (Answer::Granted { .. } | Answer::Refused(_)) => answer,
         }
     }
 
@@ -188,7 +188,9 @@ impl Ledger {
                     self.waiting.push_front((id, need));
                     break;
                 }
-                answer => decided.push((id, answer)),
+                answer @ (Answer::Granted { .. } | Answer::Refused(_)) => {
+                    decided.push((id, answer));
+                }
             }
         }
         decided

@@ -233,8 +233,8 @@ async fn session(seed: u64, requests: u32) -> (Accounts, Vec<StoredRecord>, [Own
     }
     // What was armed last may still be there.
     let accounts = stage.session.accounts().await.unwrap();
-    let seen = end(&bench, stage).await;
-    let Event::SessionEnded { usage, .. } = seen.last().unwrap().event() else { panic!() };
+    let events = end(&bench, stage).await;
+    let Event::SessionEnded { usage, .. } = events.last().unwrap().event() else { panic!() };
     let books = [&first, &second].map(|merchant| merchant.own.lock().unwrap().clone());
     (accounts, bench.journal.records(), books, *usage)
 }
@@ -271,15 +271,17 @@ async fn ten_thousand_requests_are_accounted_for_to_the_token() {
         assert_eq!(accounts.agents["build"], accounts.total, "who asked");
 
         let mut read_back = Accounts::default();
-        records.iter().for_each(|record| read_back.push(record));
+        for record in &records {
+            read_back.push(record);
+        }
         assert_eq!(read_back.total, accounts.total, "what the journal says");
         assert_eq!((&read_back.models, &read_back.agents), (&accounts.models, &accounts.agents));
         assert_eq!(read_back.last_request, accounts.last_request);
         let replayed = replay(&records, None);
         assert_eq!((replayed.usage, replayed.accounts.total), (total.usage, read_back.total));
         retries += accounts.total.retries;
-        let crashed = |record: &&StoredRecord| matches!(record.event, Event::ActorCrashed { .. });
-        crashes += records.iter().filter(crashed).count();
+        let is_crash = |record: &&StoredRecord| matches!(record.event, Event::ActorCrashed { .. });
+        crashes += records.iter().filter(is_crash).count();
         all.usage.add(&total.usage);
         all.requests += total.requests;
     }

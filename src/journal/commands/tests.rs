@@ -119,7 +119,7 @@ fn lists_in_columns() {
     assert_eq!(exit, Exit::Done);
     insta::assert_snapshot!(shown, @r"
     SESSION                 STARTED           AGE      SIZE     COST  STATE      PROMPT
-    20261121-215652-3f9a2c  2026-11-21 21:56  1 h ago  1.6 KiB  -     completed  /p: fix the \u{1b}[2Jtest
+    20261121-215652-3f9a2c  2026-11-21 21:56  1 h ago  1.6 KiB  -     completed  /p: fix the \u{1b}[2Jt…
     20260101-junk           -                 -        3 B      -     damaged    -
     ");
     let (json, _) = text(|out| list(&state, Within::Everywhere, &view(true), out));

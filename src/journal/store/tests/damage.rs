@@ -262,7 +262,7 @@ async fn damage_in_a_closed_segment_is_found_by_the_fold_and_cut_there() {
         let all: u64 = room
             .names()
             .iter()
-            .filter(|name| name.ends_with(".jsonl"))
+            .filter(|name| Path::new(name).extension().is_some_and(|end| end == "jsonl"))
             .map(|name| fs::metadata(room.path(name)).unwrap().len())
             .sum();
         let good = room.verify().bytes;

@@ -10,7 +10,11 @@ const CHECKPOINT: &str = "checkpoint.json";
 async fn expected(room: &Room) -> Replayed {
     let copy = Room::new();
     fs::create_dir_all(copy.dir()).unwrap();
-    for name in room.names().iter().filter(|name| name.ends_with(".jsonl")) {
+    for name in room
+        .names()
+        .iter()
+        .filter(|name| Path::new(name).extension().is_some_and(|end| end == "jsonl"))
+    {
         fs::copy(room.path(name), copy.path(name)).unwrap();
     }
     let store = copy.small_segments();
