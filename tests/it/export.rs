@@ -83,7 +83,7 @@ fn lists_say_who_brought_what_and_what_it_can_touch() {
     let tools: Vec<Value> = serde_json::from_str(&tools.stdout).unwrap();
     let bash = tools.iter().find(|tool| tool["name"] == "bash").unwrap();
     assert_eq!((&bash["sideEffect"], &bash["source"]), (&json!("process"), &json!("builtin")));
-    assert_eq!(bash["agents"], json!(["build"]));
+    assert_eq!(bash["agents"], json!(["build", "worker"]));
     let agents = machine.posse(&["agents", "--json"]);
     agents.assert_code(0);
     let agents: Vec<Value> = serde_json::from_str(&agents.stdout).unwrap();
