@@ -62,7 +62,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let environment = Environment::read();
     let ended: Result<Exit, Vec<Failure>> = match invocation {
         Invocation::Resume(args) if resuming::is_conversation(&args) => {
-            plain::run(&args, &environment)
+            tui::run(&args, &environment)
         }
         Invocation::Run(args) | Invocation::Resume(args) => run::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
