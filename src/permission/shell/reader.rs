@@ -270,6 +270,13 @@ impl Reader {
     // What is open.
 
     fn open(&mut self, mode: Mode) {
+        let substitutes = self.substituting > 0 || !self.outermost;
+        let in_between = !self.heredocs.is_empty() && matches!(mode, Mode::Commands(_));
+        if substitutes && in_between && mode != Mode::Commands(Closer::Substitution) {
+            // A substitution is written out again by bash before it runs, and where the text of a
+            // here-document stands then is not where it stood.
+            self.flaw(Flaw::Heredoc);
+        }
         let shares_word = matches!(
             mode,
             Mode::Quotes { .. } | Mode::Parameter { .. } | Mode::Arithmetic { command: false, .. }

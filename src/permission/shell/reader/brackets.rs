@@ -10,7 +10,7 @@ impl Reader {
         match c {
             ')' => {
                 self.raw();
-                self.word = None;
+                self.drop_word();
                 self.close();
             }
             ' ' | '\t' | '\n' | ';' | '&' | '|' => {
@@ -46,7 +46,9 @@ impl Reader {
 
     /// What stands in an array or a condition is no command and no argument of one.
     pub(super) fn drop_word(&mut self) {
-        self.word = None;
+        if let Some(word) = self.word.take() {
+            self.read_later(&word.text);
+        }
     }
 
     /// `[[ … ]]`: words, in which substitutions run.

@@ -148,12 +148,19 @@ impl Reader {
 
     pub(super) fn single_quotes(&mut self) {
         self.word().form.add(Form::QUOTED);
+        let begins = self.at;
         loop {
             match self.raw() {
-                Some('\'') => return,
+                Some('\'') => break,
                 Some(c) => self.push(c, Form::QUOTED),
                 None => return self.flaw(Flaw::Unclosed),
             }
+        }
+        // Elsewhere it is in the word.
+        if self.silent > 0 {
+            let text: String =
+                self.source.get(begins..self.at).unwrap_or_default().iter().collect();
+            self.read_later(&text);
         }
     }
 

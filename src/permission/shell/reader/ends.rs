@@ -44,12 +44,22 @@ impl Reader {
             return;
         }
         if building.command.words.is_empty() && word.value_at.is_some() {
-            building.command.assignments.push(word);
+            self.read_later(&word.text);
+            self.building.command.assignments.push(word);
         } else {
             if building.command.words.is_empty() && is_subscript(&word.text) {
                 self.flaw(Flaw::Subscript);
             }
             self.building.command.words.push(word);
+        }
+    }
+
+    /// Text that was quoted, and that bash reads again where it looks for a number: a substitution
+    /// in a subscript runs then (`x='a[$(P)]'; echo $((x))`).
+    pub(super) fn read_later(&mut self, text: &str) {
+        let subscript = text.split_once('[').map_or("", |(_, subscript)| subscript);
+        if subscript.contains("$(") || subscript.contains('`') {
+            self.outline.unread.push(text.to_owned());
         }
     }
 

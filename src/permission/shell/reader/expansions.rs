@@ -178,10 +178,12 @@ impl Reader {
             '\'' if quoted => self.flaw(Flaw::Syntax),
             '\'' => {
                 self.word();
+                let mut text = String::new();
                 while let Some(c) = self.raw() {
                     if c == '\'' {
-                        return;
+                        return self.read_later(&text);
                     }
+                    text.push(c);
                 }
                 self.flaw(Flaw::Unclosed);
             }
@@ -192,6 +194,8 @@ impl Reader {
                 self.raw();
                 self.open_process(c);
             }
+            // `${x@P}`: what is in the variable is read as a prompt, substitutions and all.
+            '@' if self.peek() == Some('P') => self.flaw(Flaw::Odd),
             _ => {}
         }
     }

@@ -25,7 +25,22 @@ impl Walker {
             "su" | "script" | "sg" | "newgrp" | "flock" | "runuser" | "capsh" => {
                 self.command_option(name, rest, run, at, input, cwd)
             }
-            "trap" => self.texts(rest.first(), input, cwd),
+            "trap" => {
+                let text = rest.iter().find(|argument| argument.text != "--");
+                self.texts(text, input, cwd)
+            }
+            // What was typed before, and it is run again.
+            "fc" => {
+                self.findings.unsure = true;
+                Effects::default()
+            }
+            "history" if words.first() == Some(&"-s") => {
+                self.findings.unsure = true;
+                self.joined(&rest[1..], &Input::default(), &mut cwd.clone())
+            }
+            "jobs" if words.first() == Some(&"-x") => {
+                self.part(&rest[1..], run, at + 1, input, cwd)
+            }
             "alias" => {
                 self.findings.unsure = true;
                 for argument in rest {
@@ -52,22 +67,23 @@ impl Walker {
                 None => Effects { runs_input: true, ..Effects::default() },
             },
             "mapfile" | "readarray" | "complete" | "compgen" | "bind" => {
-                let options = ["-C", "-c", "-F", "-x"];
+                let options = ["-C", "-c", "-F", "-W", "-x"];
                 for (at, word) in words.iter().enumerate() {
                     if options.contains(word)
                         && let Some(text) = rest.get(at + 1)
                     {
                         self.findings.unsure = true;
-                        let text = said(&text.text);
+                        // A list of words is read as if it stood in quotes.
+                        let words = if *word == "-W" { ": " } else { "" };
+                        let text = format!("{words}{}", said(&text.text));
                         self.nested(&text, Input::default(), &mut cwd.clone());
                     }
                 }
                 Effects::default()
             }
             "enable" | "hash" | "shopt" | "set" | "unset" | "declare" | "typeset" | "local"
-            | "export" | "readonly" | "let" | "test" | "[" | "read" | "printf" | "getopts" => {
-                self.builtin(name, rest, input)
-            }
+            | "export" | "readonly" | "let" | "test" | "[" | "read" | "printf" | "getopts"
+            | "wait" => self.builtin(name, rest, input),
             "echo" => Effects { text: Some(echoed(&words).into()), ..Effects::default() },
             "cat" | "tee" => {
                 let reads = words.iter().all(|word| word.starts_with('-')) || name == "tee";
