@@ -271,7 +271,8 @@ impl Reader {
 
     fn open(&mut self, mode: Mode) {
         let substitutes = self.substituting > 0 || !self.outermost;
-        let in_between = !self.heredocs.is_empty() && matches!(mode, Mode::Commands(_));
+        let encloses = matches!(mode, Mode::Commands(_) | Mode::Condition | Mode::Array);
+        let in_between = !self.heredocs.is_empty() && encloses;
         if substitutes && in_between && mode != Mode::Commands(Closer::Substitution) {
             // A substitution is written out again by bash before it runs, and where the text of a
             // here-document stands then is not where it stood.
