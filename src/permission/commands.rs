@@ -8,6 +8,8 @@ use crate::failure::printable;
 use crate::permission::rules::{Decision, Rule};
 use crate::permission::shell::allow::{Ground, Part};
 use crate::permission::shell::danger::Place;
+use crate::permission::shell::sensitive::may_be_sensitive;
+use crate::permission::shell::word::active;
 use crate::permission::shell::wrappers::wrapper_named;
 use crate::permission::shell::{Judged, judge, quoted, split};
 use crate::permission::{Case, RulePolicy, SandboxMode};
@@ -261,8 +263,21 @@ pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
         script.findings.runs.iter().flat_map(|run| &run.words).chain(&script.findings.files);
     words.map(String::as_str).find(|word| {
         let mut parts = word.split(['=', ':', ',', '@']).chain([*word]);
-        parts.any(|part| !part.contains(char::is_whitespace) && is_secret(part))
+        let names = |part: &str| is_secret(part) || matches_hidden_secret(part);
+        parts.any(|part| !part.contains(char::is_whitespace) && names(part))
     })
+}
+
+/// Whether it is a pattern of names with a dot before them, and a secret is among those: `.e*`. A `*`
+/// alone matches no such name, and would be found everywhere.
+fn matches_hidden_secret(part: &str) -> bool {
+    let is_hidden = |name: &str| name.starts_with('.') && name.contains(['*', '?', '[']);
+    if !part.split('/').any(is_hidden) {
+        return false;
+    }
+    let marked: String =
+        part.chars().map(|c| if "*?[]".contains(c) { active(c) } else { c }).collect();
+    may_be_sensitive(&marked, true)
 }
 
 /// The one operation that is missing, if it can be granted.
