@@ -332,6 +332,8 @@ impl Protection {
         own.extend(lifted);
         own.take_out(&mut read_only, &mut pinned);
         let hidden = self.hidden(&mut inner, &secrets);
+        // What covers a secret holds it as well.
+        read_only.retain(|path| !hidden.contains(path));
         drop(inner);
         self.note_time(begin);
         let protection = Some(Arc::clone(self));

@@ -291,7 +291,9 @@ fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut Folder) {
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
             folder.items.push(Item { path: Arc::clone(&child), sort });
         }
-        let visible = matches!(folder.role, Role::Plain | Role::Held) && sort.is_none();
+        // A name may be both, such as `.npmrc`: then it is hidden, and looked after as well.
+        let may_hide = matches!(sort, None | Some(Sort::Name(_)));
+        let visible = matches!(folder.role, Role::Plain | Role::Held) && may_hide;
         let is_secret = visible && secret(above, &name, kind, &mut named);
         if is_secret {
             folder.secrets.push(child);

@@ -151,6 +151,10 @@ fn created_names_are_moved_aside_wherever_they_are() {
         ".git/config.worktree",
         ".git/commondir",
         ".vscode/launch.json",
+        ".npmrc",
+        "packages/a/.npmrc",
+        ".yarnrc.yml",
+        ".pnpmfile.cjs",
         "x/.GITCONFIG",
         "AGENT\u{17f}.md",
         ".husky/pre-push",
@@ -166,6 +170,22 @@ fn created_names_are_moved_aside_wherever_they_are() {
         // Nothing of it is left for the next command.
         assert_eq!(world.after(|_| {}), [], "{path}");
     }
+}
+
+/// A secret that steers package managers is hidden where that can be, and held in any case.
+#[test]
+fn what_is_secret_and_protected_is_both() {
+    let world = World::with(|root| write(root, ".npmrc", "//host/:_authToken=x\n"));
+    let survey = world.protection.survey();
+    assert_eq!(world.names(&survey.hidden), [".npmrc"]);
+    assert!(!world.names(&survey.read_only).contains(&".npmrc".to_owned()));
+    drop(survey);
+    let findings = world.after(|root| write(root, ".npmrc", "script-shell=./evil\n"));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(world.read(".npmrc"), "//host/:_authToken=x\n");
+    let findings = world.after(|root| fs::remove_file(root.join(".npmrc")).unwrap());
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(world.read(".npmrc"), "//host/:_authToken=x\n");
 }
 
 #[test]

@@ -105,6 +105,11 @@ pub(super) const PLANTS: &[Attack] = &[
     ("instructions of another agent", &[Run("echo evil > CLAUDE.md")]),
     ("instructions in other letters", &[Run("echo evil > agents.md")]),
     ("editor tasks", &[Run("mkdir -p .vscode; echo '{}' > .vscode/tasks.json")]),
+    (
+        "what package managers run",
+        &[Run("echo 'script-shell=./x' > .npmrc; echo 'yarnPath: x' > .yarnrc.yml; \
+             echo 'module.exports = {}' > .pnpmfile.cjs")],
+    ),
     ("a directory environment", &[Run("echo 'evil' > .envrc")]),
     ("a shell's start", &[Run("echo evil >> {H}/.bashrc")]),
     ("a shell's start by its name", &[Run("echo evil >> ~/.profile; echo evil >> $HOME/.zshrc")]),
