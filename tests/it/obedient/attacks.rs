@@ -70,6 +70,10 @@ pub(super) const PLANTS: &[Attack] = &[
         "the repository replaced by a link",
         &[Run("cp -r .git own; echo evil > own/hooks/pre-commit; rm -rf .git; ln -s own .git")],
     ),
+    (
+        "the repository in the temporary folder, and another",
+        &[Run("g=.gi; mv ${g}t $TMPDIR/x; git init -q .; echo evil > .git/hooks/pre-commit")],
+    ),
     ("a link to the hooks", &[Run("ln -s .git/hooks h; echo evil > h/pre-commit")]),
     ("a hard link", &[Run("ln .git/config c && echo evil >> c")]),
     ("a nested repository", &[Run("echo evil > vendor/lib/.git/hooks/pre-commit")]),
