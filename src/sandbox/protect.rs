@@ -175,7 +175,7 @@ pub enum What {
     Removed,
     /// It put another repository in the place of one.
     Replaced,
-    /// It made settings of git that run programs; these.
+    /// It made settings of git that run programs; these. None: what it made is not understood.
     Settings(Vec<String>),
     /// It made a file that leads git to a repository outside.
     LeadsOutside,
@@ -210,6 +210,9 @@ impl fmt::Display for Finding {
             What::Removed => write!(f, "{path} is protected and was removed or renamed")?,
             What::Replaced => {
                 write!(f, "{path} is protected and another repository is in its place")?;
+            }
+            What::Settings(names) if names.is_empty() => {
+                write!(f, "{path} is not understood as settings of git and may run programs")?;
             }
             What::Settings(names) => write!(
                 f,

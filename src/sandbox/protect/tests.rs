@@ -474,6 +474,15 @@ fn a_repository_in_a_temporary_folder_is_moved_back() {
     }
 }
 
+#[test]
+fn settings_that_are_not_understood_are_named_as_such() {
+    let world = World::new();
+    let findings = world.after(|root| write(root, ".GIT/config", "{}"));
+    let text = findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
+    assert!(text.contains("/.GIT/config is not understood as settings of git"), "{text}");
+    assert!(!text.contains("()"), "{text}");
+}
+
 /// It cannot be made again, so it is told, and told once.
 #[test]
 fn a_repository_that_is_gone_is_told() {
