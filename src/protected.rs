@@ -21,14 +21,15 @@ pub enum Class {
     Start,
     /// An editor runs what it says.
     Editor,
-    /// Hooks and pipelines run what it says, and so do tools that a folder configures.
+    /// Hooks and pipelines run what it says, and so do tools and package managers that a folder
+    /// configures.
     Pipeline,
 }
 
 use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
 /// Names in small letters, in order.
-const NAMES: [(&str, Class); 124] = [
+const NAMES: [(&str, Class); 128] = [
     (".agent", Authority),
     (".agents", Authority),
     (".aider.conf.yml", Authority),
@@ -88,12 +89,14 @@ const NAMES: [(&str, Class); 124] = [
     (".mise.toml", Start),
     (".mkshrc", Start),
     (".nova", Editor),
+    (".npmrc", Pipeline),
     (".nvim.lua", Editor),
     (".nvimrc", Editor),
     (".opencode", Authority),
     (".overcommit.yml", Pipeline),
     (".pam_environment", Start),
     (".pdbrc", Start),
+    (".pnpmfile.cjs", Pipeline),
     (".posse", Authority),
     (".pre-commit-config.yaml", Pipeline),
     (".pre-commit-config.yml", Pipeline),
@@ -117,6 +120,8 @@ const NAMES: [(&str, Class); 124] = [
     (".xprofile", Start),
     (".xsession", Start),
     (".xsessionrc", Start),
+    (".yarnrc", Pipeline),
+    (".yarnrc.yml", Pipeline),
     (".zed", Editor),
     (".zlogin", Start),
     (".zlogout", Start),
@@ -317,6 +322,11 @@ mod tests {
             ".bashrc",
             ".cargo/config.toml",
             ".mcp.json",
+            ".npmrc",
+            "packages/a/.npmrc",
+            ".yarnrc",
+            ".Yarnrc.yml",
+            ".pnpmfile.cjs",
             ".Claude/settings.json",
             "a/b.code-workspace",
             ".config/fish/config.fish",
@@ -329,6 +339,9 @@ mod tests {
             "agents/README.md",
             "Cargo.toml",
             "config.toml",
+            "npmrc",
+            "package.json",
+            "pnpm-workspace.yaml",
             ".cargo/audit.toml",
             ".gitignore",
             ".gitattributes",

@@ -40,6 +40,8 @@ mod tests {
             ".bashrc",
             "home/.profile",
             ".zshrc",
+            ".npmrc",
+            ".pnpmfile.cjs",
             ".cargo/config.toml",
             "crate/.cargo/config",
         ];

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::sandbox::plan::{Plan, Tier};
 use crate::sandbox::protect::{Bounds, Finding, Held, Protection, Survey};
+use crate::sandbox::scratch::Scratch;
 use crate::sandbox::{RunError, Sandbox, Surroundings};
 
 /// How long what was killed may still be at work.
@@ -40,6 +41,8 @@ const TOO_MUCH: &str = "the workspace has more folders than are looked at, so wh
 pub(crate) struct Guard {
     protection: Arc<Protection>,
     survey: Option<Survey>,
+    /// The command's temporary folder, which stays until it has been looked at.
+    scratch: Arc<Scratch>,
 }
 
 impl Sandbox {
@@ -47,7 +50,7 @@ impl Sandbox {
     pub(crate) async fn guard(
         &self,
         plan: &mut Plan,
-        scratch: &Path,
+        scratch: &Arc<Scratch>,
         besides: Besides,
     ) -> Result<Option<Guard>, RunError> {
         if plan.tier == Tier::None {
@@ -56,9 +59,10 @@ impl Sandbox {
         let failed = |what: String| RunError::NotPrepared {
             reason: format!("protected files could not be looked for: {what}"),
         };
+        let own = scratch.path().parent().unwrap_or(scratch.path());
         let protection = self
             .protections
-            .of(&self.surroundings, &plan.writable, scratch)
+            .of(&self.surroundings, &plan.writable, own)
             .map_err(|errno| failed(errno.desc().to_owned()))?;
         let surveyor = Arc::clone(&protection);
         let Besides { unprotected, unsurveyed } = besides;
@@ -88,7 +92,7 @@ impl Sandbox {
         let hidden: Vec<PathBuf> = survey.hidden.iter().filter(known).cloned().collect();
         plan.hidden.extend(hidden);
         survey.held_by(if plan.tier == Tier::Full { Held::ByMounts } else { Held::ByCheck });
-        Ok(Some(Guard { protection, survey: Some(survey) }))
+        Ok(Some(Guard { protection, survey: Some(survey), scratch: Arc::clone(scratch) }))
     }
 }
 
@@ -164,12 +168,14 @@ impl Drop for Guard {
             return;
         }
         let protection = Arc::clone(&self.protection);
+        let scratch = Arc::clone(&self.scratch);
         // The command was killed a moment ago, and its last processes are still dying. A command
         // that starts meanwhile looks after what this one did before anything else.
         let check = move || {
             protection.check_given_up(false);
             std::thread::sleep(DYING_MAX);
             protection.check_given_up(true);
+            drop(scratch);
         };
         if let Err(error) = std::thread::Builder::new().name("posse-check".into()).spawn(check) {
             tracing::debug!(%error, "the next command is checked for this one");
@@ -189,12 +195,13 @@ impl Protections {
         let mut roots: Vec<PathBuf> =
             surroundings.roots.iter().filter_map(resolved).chain(writable.to_vec()).collect();
         // What is in the command's own temporary folder goes with it.
-        let own = std::fs::canonicalize(scratch).unwrap_or_else(|_| scratch.to_owned());
-        roots.retain(|root| !root.starts_with(&own));
+        let temporary = std::fs::canonicalize(scratch).unwrap_or_else(|_| scratch.to_owned());
+        roots.retain(|root| !root.starts_with(&temporary));
         roots.sort();
         roots.dedup();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(protection) = known.get(&roots) {
+            protection.looks_into(temporary);
             return Ok(Arc::clone(protection));
         }
         let Surroundings { own, home, readable_secrets, .. } = surroundings;
@@ -214,6 +221,7 @@ impl Protections {
             scratch.with_file_name("quarantine"),
         )?;
         let protection = Arc::new(protection.within(self.bounds));
+        protection.looks_into(temporary);
         known.insert(roots, Arc::clone(&protection));
         Ok(protection)
     }

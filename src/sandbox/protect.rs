@@ -22,7 +22,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 
@@ -50,8 +50,13 @@ pub struct Protection {
     is_complete: AtomicBool,
     /// Microseconds that the last look took.
     took: AtomicU64,
+    /// Where commands have temporary folders of their own, which go when they end.
+    temporary: Temporary,
     inner: Mutex<Inner>,
 }
+
+/// Folders that may be added to while somebody looks.
+type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
 #[derive(Debug)]
 struct Inner {
@@ -60,6 +65,8 @@ struct Inner {
     links: links::Links,
     stores: stores::Keys,
     quarantine: Quarantine,
+    /// Where commands have temporary folders of their own.
+    temporary: Temporary,
     /// What everything was before the first of the commands that run now.
     baseline: Option<Arc<Baseline>>,
     running: usize,
@@ -113,6 +120,8 @@ struct Before {
     /// None for repositories, which may change.
     state: Option<State>,
     identity: Identity,
+    /// When a repository was made: another may have got its number.
+    birth: Option<SystemTime>,
     parent: Option<Identity>,
     is_mounted: bool,
 }
@@ -164,7 +173,9 @@ pub enum What {
     Changed,
     /// It removed something.
     Removed,
-    /// It made settings of git that run programs; these.
+    /// It put another repository in the place of one.
+    Replaced,
+    /// It made settings of git that run programs; these. None: what it made is not understood.
     Settings(Vec<String>),
     /// It made a file that leads git to a repository outside.
     LeadsOutside,
@@ -197,6 +208,12 @@ impl fmt::Display for Finding {
             What::Created => write!(f, "{path} is protected and was created")?,
             What::Changed => write!(f, "{path} is protected and was changed")?,
             What::Removed => write!(f, "{path} is protected and was removed or renamed")?,
+            What::Replaced => {
+                write!(f, "{path} is protected and another repository is in its place")?;
+            }
+            What::Settings(names) if names.is_empty() => {
+                write!(f, "{path} is not understood as settings of git and may run programs")?;
+            }
             What::Settings(names) => write!(
                 f,
                 "{path} got settings that may run programs ({})",
@@ -245,6 +262,7 @@ impl Protection {
         let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
         let open = |path: &PathBuf| Ok(Watched { root: Root::open(path)?, scan: Scan::new() });
         let roots = distinct.into_iter().map(open).collect::<Result<Vec<_>, Errno>>()?;
+        let temporary = Temporary::default();
         Ok(Protection {
             own,
             home,
@@ -252,12 +270,14 @@ impl Protection {
             bounds: Bounds::default(),
             is_complete: AtomicBool::new(true),
             took: AtomicU64::new(u64::MAX),
+            temporary: Arc::clone(&temporary),
             inner: Mutex::new(Inner {
                 roots,
                 reader: Reader::default(),
                 links: links::Links::default(),
                 stores: stores::Keys::default(),
                 quarantine: Quarantine::new(quarantine),
+                temporary,
                 baseline: None,
                 running: 0,
                 owed: None,
@@ -274,6 +294,11 @@ impl Protection {
     pub(crate) fn within(mut self, bounds: Bounds) -> Protection {
         self.bounds = bounds;
         self
+    }
+
+    /// Looks for what is missing below `folder` too, in which commands have temporary folders.
+    pub(crate) fn looks_into(&self, folder: PathBuf) {
+        self.temporary.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
     }
 
     /// Whether a look will probably be over in no time: the last one was, and none is under way.
@@ -332,6 +357,8 @@ impl Protection {
         own.extend(lifted);
         own.take_out(&mut read_only, &mut pinned);
         let hidden = self.hidden(&mut inner, &secrets);
+        // What covers a secret holds it as well.
+        read_only.retain(|path| !hidden.contains(path));
         drop(inner);
         self.note_time(begin);
         let protection = Some(Arc::clone(self));
@@ -463,8 +490,8 @@ impl Inner {
         if item.sort == Sort::Repository {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
-            let sort = item.sort;
-            return Some(Before { sort, state: None, identity, parent, is_mounted: false });
+            let (sort, birth) = (item.sort, scan.birth(&item.path));
+            return Some(Before { sort, state: None, identity, birth, parent, is_mounted: false });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
@@ -472,7 +499,8 @@ impl Inner {
         let is_born = self.is_born(parent) || self.came_along(at, &item.path);
         let state = self.reader.state(&folder, name)?;
         let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
-        Some(Before { sort: item.sort, state: Some(state), identity, parent, is_mounted })
+        let (sort, state) = (item.sort, Some(state));
+        Some(Before { sort, state, identity, birth: None, parent, is_mounted })
     }
 
     /// The hooks and settings that known settings point to.

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::libc;
@@ -80,10 +81,11 @@ impl Sandbox {
     ) -> Result<Outcome, RunError> {
         // Dropped last, when nobody uses it any more.
         let scratch = Scratch::new(&spawn.scratch, &self.spare).map_err(start_error)?;
+        let scratch = Arc::new(scratch);
         let directory = opened(&spawn.directory)?;
         let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
         // Dropped after the process, which must not be at work when it is looked at.
-        let guard = self.guard(&mut plan, &spawn.scratch, besides).await?;
+        let guard = self.guard(&mut plan, &scratch, besides).await?;
         let shape = Shape::of(&plan);
         // Where there are mounts, most of what takes long has to be done with them in place.
         let expected = matches!(shape, Shape::Reduced { .. }).then(|| plan.clone());

@@ -34,7 +34,7 @@ const FULL: [&str; 2] = ["namespaces", "bubblewrap"];
 const AT_ONCE: usize = 6;
 
 /// Names that somebody acts upon, wherever they stand. Kept apart from the program's own list.
-const ACTED_UPON: [&str; 15] = [
+const ACTED_UPON: [&str; 18] = [
     ".posse",
     ".agents",
     ".claude",
@@ -50,6 +50,9 @@ const ACTED_UPON: [&str; 15] = [
     ".envrc",
     ".bashrc",
     ".gitmodules",
+    ".npmrc",
+    ".yarnrc.yml",
+    ".pnpmfile.cjs",
 ];
 
 /// What lies below a repository's folder and is acted upon.

@@ -107,6 +107,7 @@ impl Inner {
                 self.removed(key, before, &mut findings);
             }
         }
+        findings.extend(self.lost(baseline, &now));
         findings
     }
 

@@ -1,19 +1,35 @@
-//! Repositories that a command moved away: they are moved back.
+//! Repositories that a command took away: they are moved back, or it is said that they are gone.
 //!
 //! Where mounts hold them they cannot be moved. Where they do not, a repository that is still
-//! somewhere below the roots is put where it was, and what took its place is moved aside. One that
-//! was deleted is gone.
+//! somewhere below the roots, or in a command's temporary folder, is put where it was, and what
+//! took its place is moved aside. One that was deleted is gone, and that is told.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::fcntl::renameat;
+use nix::fcntl::{openat, renameat};
+use nix::sys::stat::Mode;
 
 use crate::protected;
-use crate::sandbox::protect::place::Identity;
+use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Root, Stat};
 use crate::sandbox::protect::scan::Sort;
 use crate::sandbox::protect::{Action, Baseline, Before, Finding, Inner, Key, What};
+
+/// Entries of temporary folders among which a repository is looked for.
+const ENTRIES_MAX: usize = 200_000;
+
+/// Why a repository stays away.
+const GONE: &str = "it is nowhere that is looked at, and no copy of a repository is kept";
+
+/// Which repository it is. The number of one that was removed may be given to another.
+type Repository = (Identity, Option<SystemTime>);
+
+/// The folder that a repository was found in, and the name it has there.
+type Place = (OwnedFd, PathBuf);
 
 impl Inner {
     /// Moves every `.git` back that was moved by itself, and not with a folder above it.
@@ -23,39 +39,49 @@ impl Inner {
         now: &BTreeMap<Key, Before>,
     ) -> Vec<Finding> {
         let repositories = now.iter().filter(|(_, current)| current.sort == Sort::Repository);
-        let places: HashMap<Identity, &Key> =
-            repositories.map(|(key, current)| (current.identity, key)).collect();
-        let mut moved: Vec<(&Key, &Key)> = Vec::new();
-        for (key, before) in &baseline.items {
-            if before.sort != Sort::Repository || !is_dot_git(&key.1) {
-                continue;
-            }
-            let Some(place) = places.get(&before.identity).filter(|place| **place != key) else {
-                continue;
-            };
-            let around = key.1.parent().unwrap_or(Path::new(""));
-            let is_same_folder = self.roots[key.0].scan.identity(around) == before.parent;
-            if is_same_folder
-                && !self.is_born(Some(before.identity))
-                && !self.lifted.covers(&self.path(key))
+        let places: HashMap<Repository, &Key> =
+            repositories.map(|(key, current)| (repository(current), key)).collect();
+        let mut moved: Vec<(&Key, Repository, Option<&Key>)> = Vec::new();
+        for (key, before) in self.watched(baseline) {
+            let place = places.get(&repository(before)).copied();
+            if place != Some(key)
+                && self.around(key) == before.parent
+                && !self.is_there(key, before)
             {
-                moved.push((key, place));
+                moved.push((key, repository(before), place));
             }
         }
-        moved.sort();
-        moved.into_iter().map(|(key, place)| self.put_where_it_was(key, place)).collect()
+        moved.sort_by_key(|(key, ..)| (*key).clone());
+        let wanted: HashSet<Repository> = moved
+            .iter()
+            .filter(|(.., place)| place.is_none())
+            .map(|(_, which, _)| *which)
+            .collect();
+        let mut elsewhere = self.look_elsewhere(wanted);
+        let mut findings = Vec::new();
+        for (key, which, place) in moved {
+            let from = match place {
+                Some(place) => {
+                    let opened = self.roots[place.0].root.open_parent(&place.1);
+                    Some(opened.map(|(folder, name)| (folder, name.to_owned())))
+                }
+                None => elsewhere.remove(&which).map(Ok),
+            };
+            findings.extend(from.map(|from| self.put_where_it_was(key, from)));
+        }
+        findings
     }
 
-    fn put_where_it_was(&mut self, key: &Key, place: &Key) -> Finding {
+    fn put_where_it_was(&mut self, key: &Key, from: Result<Place, Errno>) -> Finding {
         let moved = (|| {
-            let (from, old) = self.roots[place.0].root.open_parent(&place.1)?;
+            let (from, old) = from?;
             let (to, name) = self.roots[key.0].root.open_parent(&key.1)?;
             let taken = match self.quarantine.take(&to, name) {
                 Ok(taken) => Some(taken),
                 Err(Errno::ENOENT) => None,
                 Err(errno) => return Err(errno),
             };
-            renameat(&from, old, &to, name).map(|()| taken)
+            renameat(&from, old.as_path(), &to, name).map(|()| taken)
         })();
         let action = match moved {
             Ok(taken) => Action::Restored(taken),
@@ -63,6 +89,115 @@ impl Inner {
         };
         Finding { path: self.path(key), what: What::Removed, action }
     }
+
+    /// Every `.git` that is no longer anywhere. What was in a folder that package managers fill
+    /// and went with it is theirs.
+    pub(super) fn lost(&self, baseline: &Baseline, now: &BTreeMap<Key, Before>) -> Vec<Finding> {
+        let known: HashSet<Repository> = now
+            .values()
+            .filter(|current| current.sort == Sort::Repository)
+            .map(repository)
+            .collect();
+        let mut lost = Vec::new();
+        for (key, before) in self.watched(baseline) {
+            let mut above = key.1.iter();
+            let is_vendored = above.any(|part| protected::is_vendored(part.as_encoded_bytes()))
+                && self.around(key) != before.parent;
+            if known.contains(&repository(before)) || is_vendored || self.is_there(key, before) {
+                continue;
+            }
+            let parent = self.roots[key.0].root.open_parent(&key.1);
+            let is_other = parent.is_ok_and(|(folder, name)| Stat::at(&folder, name).is_ok());
+            let what = if is_other { What::Replaced } else { What::Removed };
+            let action = Action::Failed(GONE.to_owned());
+            lost.push(Finding { path: self.path(key), what, action });
+        }
+        lost.sort_by(|one, other| one.path.cmp(&other.path));
+        lost
+    }
+
+    /// The `.git` folders that were there and are not a command's own to remove.
+    fn watched<'a>(
+        &self,
+        baseline: &'a Baseline,
+    ) -> impl Iterator<Item = (&'a Key, &'a Before)> + use<'a, '_> {
+        baseline.items.iter().filter(|(key, before)| {
+            before.sort == Sort::Repository
+                && is_dot_git(&key.1)
+                && !self.is_born(Some(before.identity))
+                && !self.lifted.covers(&self.path(key))
+        })
+    }
+
+    /// The folder around `key`, as it is now.
+    fn around(&self, key: &Key) -> Option<Identity> {
+        let (folder, _) = self.roots[key.0].root.open_parent(&key.1).ok()?;
+        Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)
+    }
+
+    /// Whether the repository is where it was, whether or not a scan came that far.
+    fn is_there(&self, key: &Key, before: &Before) -> bool {
+        let Ok(folder) = self.roots[key.0].root.open_folder(&key.1) else { return false };
+        is(&folder, repository(before))
+    }
+
+    /// Where they are, no longer as repositories, or in the temporary folders of commands.
+    fn look_elsewhere(&self, mut wanted: HashSet<Repository>) -> HashMap<Repository, Place> {
+        let mut found = HashMap::new();
+        if wanted.is_empty() {
+            return found;
+        }
+        for watched in &self.roots {
+            wanted.retain(|which| {
+                let Some(path) = watched.scan.place_of(which.0) else { return true };
+                let Ok((folder, name)) = watched.root.open_parent(path) else { return true };
+                let is_it = is_at(&folder, name, *which);
+                if is_it {
+                    found.insert(*which, (folder, name.to_owned()));
+                }
+                !is_it
+            });
+        }
+        let temporary = self.temporary.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut left = ENTRIES_MAX;
+        for root in temporary.iter().filter_map(|path| Root::open(path).ok()) {
+            let mut level = vec![PathBuf::new()];
+            while let Some(path) = level.pop() {
+                let Ok(folder) = root.open_folder(&path) else { continue };
+                let Ok((listed, _)) = place::list(&folder, left) else { continue };
+                left -= listed.len();
+                for entry in listed.into_iter().filter(|entry| entry.kind == Kind::Folder) {
+                    let name = PathBuf::from(entry.name);
+                    let like = wanted.iter().find(|which| which.0.inode == entry.inode).copied();
+                    if let Some(which) = like
+                        && is_at(&folder, &name, which)
+                        && let Ok(folder) = folder.try_clone()
+                    {
+                        wanted.remove(&which);
+                        found.insert(which, (folder, name));
+                        continue;
+                    }
+                    level.push(path.join(name));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Whether `name` is that repository.
+fn is_at(folder: &OwnedFd, name: &Path, which: Repository) -> bool {
+    openat(folder, name, FOLDER, Mode::empty()).is_ok_and(|opened| is(&opened, which))
+}
+
+/// Whether a folder is that repository.
+fn is(opened: &OwnedFd, (identity, birth): Repository) -> bool {
+    Stat::at(opened, Path::new("")).is_ok_and(|stat| stat.identity == identity)
+        && (birth.is_none() || place::birth(opened) == birth)
+}
+
+fn repository(item: &Before) -> Repository {
+    (item.identity, item.birth)
 }
 
 fn is_dot_git(path: &Path) -> bool {

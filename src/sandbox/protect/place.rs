@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
@@ -140,6 +141,12 @@ fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
         }
     }
     Ok(folder)
+}
+
+/// When a folder was made. The number of one that was removed is soon given to another; this is
+/// not. None where the file system does not say.
+pub(super) fn birth(folder: &OwnedFd) -> Option<SystemTime> {
+    File::from(folder.try_clone().ok()?).metadata().ok()?.created().ok()
 }
 
 /// A name in a folder.

@@ -100,6 +100,8 @@ pub(super) struct Item {
 #[derive(Debug)]
 struct Folder {
     identity: Identity,
+    /// When a repository was made, where the file system says so.
+    birth: Option<SystemTime>,
     changed: (i64, i64),
     /// Whether a later change would have shown.
     is_settled: bool,
@@ -174,6 +176,17 @@ impl Scan {
         self.folders.get(path.as_os_str()).map(|folder| folder.identity)
     }
 
+    /// When the repository at `path` was made.
+    pub(super) fn birth(&self, path: &Path) -> Option<SystemTime> {
+        self.folders.get(path.as_os_str()).and_then(|folder| folder.birth)
+    }
+
+    /// Where the folder of that number is.
+    pub(super) fn place_of(&self, identity: Identity) -> Option<&Path> {
+        let mut folders = self.folders.iter();
+        folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| &*name.0)
+    }
+
     /// Every folder that the last scan saw.
     pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
         self.folders.keys().map(|name| &*name.0)
@@ -244,9 +257,9 @@ impl Scan {
         let read = root.open_folder(path).and_then(|folder| {
             // What was opened is what is described, not what had the name a moment before.
             let stat = Stat::at(&folder, Path::new(""))?;
-            place::list(&folder, left).map(|(listed, all)| (stat, listed, all))
+            place::list(&folder, left).map(|(listed, all)| (folder, stat, listed, all))
         });
-        let Ok((stat, listed, all)) = read else {
+        let Ok((opened, stat, listed, all)) = read else {
             // It may be one that only others can read; what we cannot read, git cannot use either.
             return None;
         };
@@ -254,6 +267,7 @@ impl Scan {
         found.is_complete &= all;
         let mut folder = Folder {
             identity: stat.identity,
+            birth: None,
             changed: stat.changed,
             is_settled: settled(stat.changed, now),
             role,
@@ -265,6 +279,9 @@ impl Scan {
             secrets: Vec::new(),
         };
         sort_out(path, listed, &mut folder);
+        if folder.items.iter().any(|item| item.sort == Sort::Repository) {
+            folder.birth = place::birth(&opened);
+        }
         self.folders.insert(Name(Arc::clone(path)), folder);
         self.folders.get(path.as_os_str())
     }
@@ -291,7 +308,9 @@ fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut Folder) {
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
             folder.items.push(Item { path: Arc::clone(&child), sort });
         }
-        let visible = matches!(folder.role, Role::Plain | Role::Held) && sort.is_none();
+        // A name may be both, such as `.npmrc`: then it is hidden, and looked after as well.
+        let may_hide = matches!(sort, None | Some(Sort::Name(_)));
+        let visible = matches!(folder.role, Role::Plain | Role::Held) && may_hide;
         let is_secret = visible && secret(above, &name, kind, &mut named);
         if is_secret {
             folder.secrets.push(child);

@@ -151,6 +151,10 @@ fn created_names_are_moved_aside_wherever_they_are() {
         ".git/config.worktree",
         ".git/commondir",
         ".vscode/launch.json",
+        ".npmrc",
+        "packages/a/.npmrc",
+        ".yarnrc.yml",
+        ".pnpmfile.cjs",
         "x/.GITCONFIG",
         "AGENT\u{17f}.md",
         ".husky/pre-push",
@@ -166,6 +170,22 @@ fn created_names_are_moved_aside_wherever_they_are() {
         // Nothing of it is left for the next command.
         assert_eq!(world.after(|_| {}), [], "{path}");
     }
+}
+
+/// A secret that steers package managers is hidden where that can be, and held in any case.
+#[test]
+fn what_is_secret_and_protected_is_both() {
+    let world = World::with(|root| write(root, ".npmrc", "//host/:_authToken=x\n"));
+    let survey = world.protection.survey();
+    assert_eq!(world.names(&survey.hidden), [".npmrc"]);
+    assert!(!world.names(&survey.read_only).contains(&".npmrc".to_owned()));
+    drop(survey);
+    let findings = world.after(|root| write(root, ".npmrc", "script-shell=./evil\n"));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(world.read(".npmrc"), "//host/:_authToken=x\n");
+    let findings = world.after(|root| fs::remove_file(root.join(".npmrc")).unwrap());
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(world.read(".npmrc"), "//host/:_authToken=x\n");
 }
 
 #[test]
@@ -416,10 +436,86 @@ fn a_repository_that_was_moved_away_is_moved_back() {
         assert_eq!(first.path, world.root.join(".git"), "{name}: {findings:?}");
         assert!(matches!(first.action, Action::Restored(_)), "{name}: {findings:?}");
     }
+    // Hollowed out it is moved back all the same.
+    let world = World::new();
+    let findings = world.after(|root| {
+        fs::rename(root.join(".git"), root.join("old")).unwrap();
+        fs::remove_file(root.join("old/HEAD")).unwrap();
+    });
+    assert!(world.exists(".git/refs/heads/main") && !world.exists("old"), "{findings:?}");
     // A folder above that was renamed has taken it along, which is ordinary work.
     let world = World::new();
     let findings = world.after(|root| fs::rename(root.join("a"), root.join("b")).unwrap());
     assert!(findings.is_empty() && world.exists("b/b/inner/.git/config"), "{findings:?}");
+}
+
+#[test]
+fn a_repository_in_a_temporary_folder_is_moved_back() {
+    let world = World::new();
+    let temporary = world.root.with_file_name("tmp");
+    world.protection.looks_into(temporary.clone());
+    for is_replaced in [false, true] {
+        fs::create_dir_all(temporary.join("t1/deep")).unwrap();
+        let findings = world.after(|root| {
+            fs::rename(root.join(".git"), temporary.join("t1/deep/x")).unwrap();
+            if is_replaced {
+                repository(&root.join(".git"));
+                write(root, ".git/refs/heads/main", "another\n");
+            }
+        });
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].path, world.root.join(".git"));
+        let Action::Restored(taken) = &findings[0].action else { panic!("{findings:?}") };
+        assert_eq!(world.read(".git/refs/heads/main"), "0000\n");
+        assert!(!temporary.join("t1/deep/x").exists());
+        let other = taken.as_ref().map(|taken| fs::read(taken.join("refs/heads/main")).unwrap());
+        assert_eq!(other, is_replaced.then(|| b"another\n".to_vec()));
+        assert_eq!(world.after(|_| {}), []);
+    }
+}
+
+#[test]
+fn settings_that_are_not_understood_are_named_as_such() {
+    let world = World::new();
+    let findings = world.after(|root| write(root, ".GIT/config", "{}"));
+    let text = findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
+    assert!(text.contains("/.GIT/config is not understood as settings of git"), "{text}");
+    assert!(!text.contains("()"), "{text}");
+}
+
+/// It cannot be made again, so it is told, and told once.
+#[test]
+fn a_repository_that_is_gone_is_told() {
+    type Act = fn(&Path);
+    let acts: [(What, &str, Act); 5] = [
+        (What::Removed, ".git", |root| fs::remove_dir_all(root.join(".git")).unwrap()),
+        (What::Replaced, ".git", |root| {
+            fs::remove_dir_all(root.join(".git")).unwrap();
+            repository(&root.join(".git"));
+        }),
+        (What::Replaced, ".git", |root| {
+            fs::remove_dir_all(root.join(".git")).unwrap();
+            write(root, ".git", "gitdir: a/b/inner/.git\n");
+        }),
+        (What::Removed, ".git", |root| {
+            fs::rename(root.join(".git"), root.with_file_name("outside")).unwrap();
+        }),
+        (What::Removed, "a/b/inner/.git", |root| fs::remove_dir_all(root.join("a")).unwrap()),
+    ];
+    for (what, path, act) in acts {
+        let world = World::new();
+        let findings = world.after(act);
+        assert_eq!(findings.len(), 1, "{what:?} {findings:?}");
+        assert_eq!((&findings[0].what, &findings[0].path), (&what, &world.root.join(path)));
+        assert!(matches!(findings[0].action, Action::Failed(_)), "{findings:?}");
+        assert_eq!(world.after(|_| {}), [], "{what:?}");
+    }
+    // What a person let it remove, and what a package manager fills.
+    let world = World::with(|root| repository(&root.join("vendor/lib/.git")));
+    let survey = world.protection.survey_without(&[world.root.join(".git")]);
+    fs::remove_dir_all(world.root.join(".git")).unwrap();
+    fs::remove_dir_all(world.root.join("vendor/lib")).unwrap();
+    assert_eq!(world.protection.check_after(survey), []);
 }
 
 /// Whatever a command may change because a person named it, and nothing beside it.

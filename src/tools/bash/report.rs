@@ -8,7 +8,8 @@ use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{RunContext, ToolOutput};
 use serde_json::json;
 
-use crate::sandbox::{Captured, Exit, Outcome};
+use crate::failure::printable;
+use crate::sandbox::{Captured, Exit, Finding, Outcome};
 use crate::tools::{output, spill};
 
 /// A command that was quiet for this long when its time was up may have waited for an answer.
@@ -16,6 +17,9 @@ const QUIET: Duration = Duration::from_secs(10);
 
 /// Findings that are told one by one.
 const FINDINGS_MAX: usize = 12;
+
+/// Paths that are named of the findings beyond those.
+const NAMED_MAX: usize = 8;
 
 /// The result of a call.
 pub(super) fn output(
@@ -79,10 +83,19 @@ pub(super) fn output(
 
 /// What the command did to protected files, a line each.
 pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
-    let shown = outcome.findings.iter().take(FINDINGS_MAX);
-    let mut lines: Vec<String> = shown.map(|finding| format!("SBX010 {finding}")).collect();
-    if let Some(more) = outcome.findings.len().checked_sub(FINDINGS_MAX).filter(|more| *more > 0) {
-        lines.push(format!("SBX010 {more} more protected files were touched"));
+    lines(&outcome.findings)
+}
+
+fn lines(findings: &[Finding]) -> Vec<String> {
+    let (shown, rest) = findings.split_at(findings.len().min(FINDINGS_MAX));
+    let mut lines: Vec<String> = shown.iter().map(|finding| format!("SBX010 {finding}")).collect();
+    if !rest.is_empty() {
+        let named = rest.iter().take(NAMED_MAX);
+        let named: Vec<String> =
+            named.map(|finding| printable(&finding.path.display().to_string())).collect();
+        let others = if rest.len() > NAMED_MAX { ", …" } else { "" };
+        let files = count(rest.len(), "more protected file was", "more protected files were");
+        lines.push(format!("SBX010 {files} touched: {}{others}", named.join(", ")));
     }
     lines
 }
@@ -154,4 +167,31 @@ fn milliseconds(duration: Duration) -> u64 {
 
 fn count(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::{Action, What};
+
+    #[test]
+    fn names_the_first_of_those_that_are_not_told_one_by_one() {
+        let finding = |number: usize| Finding {
+            path: format!("/w/{number:02}\n/.npmrc").into(),
+            what: What::Created,
+            action: Action::Left,
+        };
+        let told = |many: usize| lines(&(0..many).map(finding).collect::<Vec<_>>());
+        assert_eq!(told(FINDINGS_MAX).len(), FINDINGS_MAX);
+        let one = told(FINDINGS_MAX + 1);
+        let last = "SBX010 1 more protected file was touched: /w/12\\n/.npmrc";
+        assert_eq!(one.last().map(String::as_str), Some(last));
+        let many = told(FINDINGS_MAX + NAMED_MAX + 1);
+        let last = many.last().unwrap();
+        assert!(last.starts_with("SBX010 9 more protected files were touched: /w/12"), "{last}");
+        assert!(
+            last.contains("/w/19") && !last.contains("/w/20") && last.ends_with(", …"),
+            "{last}"
+        );
+    }
 }

@@ -70,6 +70,10 @@ pub(super) const PLANTS: &[Attack] = &[
         "the repository replaced by a link",
         &[Run("cp -r .git own; echo evil > own/hooks/pre-commit; rm -rf .git; ln -s own .git")],
     ),
+    (
+        "the repository in the temporary folder, and another",
+        &[Run("g=.gi; mv ${g}t $TMPDIR/x; git init -q .; echo evil > .git/hooks/pre-commit")],
+    ),
     ("a link to the hooks", &[Run("ln -s .git/hooks h; echo evil > h/pre-commit")]),
     ("a hard link", &[Run("ln .git/config c && echo evil >> c")]),
     ("a nested repository", &[Run("echo evil > vendor/lib/.git/hooks/pre-commit")]),
@@ -105,6 +109,11 @@ pub(super) const PLANTS: &[Attack] = &[
     ("instructions of another agent", &[Run("echo evil > CLAUDE.md")]),
     ("instructions in other letters", &[Run("echo evil > agents.md")]),
     ("editor tasks", &[Run("mkdir -p .vscode; echo '{}' > .vscode/tasks.json")]),
+    (
+        "what package managers run",
+        &[Run("echo 'script-shell=./x' > .npmrc; echo 'yarnPath: x' > .yarnrc.yml; \
+             echo 'module.exports = {}' > .pnpmfile.cjs")],
+    ),
     ("a directory environment", &[Run("echo 'evil' > .envrc")]),
     ("a shell's start", &[Run("echo evil >> {H}/.bashrc")]),
     ("a shell's start by its name", &[Run("echo evil >> ~/.profile; echo evil >> $HOME/.zshrc")]),

@@ -150,3 +150,20 @@ async fn what_cannot_be_hidden_is_known_before() {
     let hidden = world.sandbox(Backend::Namespaces).exposed_secrets(&scratch).unwrap();
     assert!(hidden.is_empty());
 }
+
+/// Nothing holds it while the command runs, so it is looked for before its folder is removed.
+#[tokio::test]
+async fn a_repository_in_the_temporary_folder_comes_back_where_landlock_holds() {
+    let mut world = World::new();
+    let head = world.workspace().join(".git/HEAD");
+    let before = std::fs::read_to_string(&head).unwrap();
+    let script = "g=.gi; mv ${g}t $TMPDIR/x; git init -q -b other .";
+    let findings = works(&mut world, Backend::Landlock, script).await;
+    let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(findings.len(), 1, "{told:?}");
+    assert!(matches!(findings[0].action, Action::Restored(Some(_))), "{told:?}");
+    assert_eq!(std::fs::read_to_string(&head).unwrap(), before);
+    let findings = works(&mut world, Backend::Landlock, "rm -rf .git; git init -q .").await;
+    let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(findings.iter().any(|finding| finding.what == What::Replaced), "{told:?}");
+}
