@@ -344,6 +344,7 @@ fn a_rule_that_allows_takes_no_rule_that_denies_with_it() {
     let trusted = load();
     let deny: Value = serde_json::from_str(deny).unwrap();
     assert_eq!(trusted.settings.permissions, [deny]);
+    assert_eq!(trusted.settings.project_rules, 1);
     insta::assert_snapshot!(place.notices(&trusted), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; ignored (/project/.posse/config.json)"#);
 
     let path = place.dir.path().join("project/.posse/config.json");
@@ -351,12 +352,13 @@ fn a_rule_that_allows_takes_no_rule_that_denies_with_it() {
     fs::write(&path, text + " ").unwrap();
     let changed = load();
     assert!(changed.settings.permissions.is_empty());
+    assert_eq!(changed.settings.project_rules, 0);
     insta::assert_snapshot!(place.notices(&changed), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; "permissions" not used, so none of its rules that deny or ask is in force: changed since you trusted this project, `posse trust show` shows how; ignored (/project/.posse/config.json)"#);
 
     let theirs = format!(r#"{{ "permissions": [{allow}] }}"#);
     let place = Place::new().user(&theirs).project(&theirs);
     let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
-    assert_eq!(loaded.settings.permissions.len(), 1);
+    assert_eq!((loaded.settings.permissions.len(), loaded.settings.project_rules), (1, 0));
 }
 
 #[test]

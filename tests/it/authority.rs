@@ -242,6 +242,7 @@ fn a_projects_rules_that_deny_count_beside_one_that_allows() {
 
     let (after, notices) = judged("ls");
     assert_eq!(after["decision"], "deny");
+    assert!(after.to_string().contains("the project's rules deny it"), "{after}");
     assert!(notices.contains("CFG005"), "{notices}");
     let (other, _) = judged("curl example.com");
     assert_ne!(other["decision"], "allow", "a repository widens nothing");

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::config::file::{Reading, Source};
 use crate::config::layers::walk::Found;
-use crate::config::layers::{Leaf, Origin, Reader, Walk, from_future, names};
+use crate::config::layers::{Layers, Leaf, Origin, Reader, Walk, from_future, names};
 use crate::config::schema::{self, Key, Project};
 use crate::config::{Notice, Sources};
 
@@ -66,6 +66,21 @@ pub enum Trust {
     Content,
     /// `--trust-project`.
     ThisRun,
+}
+
+impl ProjectFile {
+    /// How many of the last rules in `layers` are this file's. A file of the user's that comes
+    /// after it replaces all of them.
+    pub(crate) fn rules_in(&self, layers: &Layers) -> usize {
+        let origin = layers.get(RULES).map(|leaf| &leaf.origin);
+        if !matches!(origin, Some(Origin::Project { .. })) {
+            return 0;
+        }
+        let counts =
+            |wanted: &&Wanted| wanted.key == RULES && matches!(wanted.fate, Fate::Counts(_));
+        let counted = self.wanted.iter().filter(counts);
+        counted.filter_map(|wanted| wanted.value.as_array()).map(Vec::len).sum()
+    }
 }
 
 impl fmt::Display for Trust {
