@@ -118,6 +118,7 @@ pub(crate) fn load_with(
     notices.extend(notice);
     let mut settings = Settings::from_layers(&layers, environment, &mut failures);
     settings.trust_project = sources.trust_project;
+    settings.project_rules = project.as_ref().map_or(0, |project| project.rules_in(&layers));
     let from = settings.permissions_from.as_deref();
     failures.extend(rules(&settings.permissions).into_iter().map(|failure| match from {
         Some(from) => failure.at(from),

@@ -53,8 +53,11 @@ pub struct PolicySettings {
     pub sandbox: SandboxMode,
     /// `sandbox.network`.
     pub network: Network,
-    /// `permissions` of the user's configuration, as JSON. Never a project's.
+    /// `permissions` of the configuration, as JSON: the user's, then those of a trusted project,
+    /// which only deny or ask.
     pub rules: Vec<Value>,
+    /// How many of the last of `rules` are the project's.
+    pub project_rules: usize,
     /// `sandbox.readSecrets`: absolute paths that may be read although they look like secrets.
     pub readable_secrets: Vec<String>,
     /// Absolute, resolved paths of our own configuration, state and cache, closed to file tools.
@@ -161,7 +164,11 @@ struct Case<'a> {
 impl RulePolicy {
     /// Compiles the user's rules. Every rule that makes no sense is reported.
     pub fn new(settings: PolicySettings) -> Result<RulePolicy, Vec<Failure>> {
-        let rules = rules::compile(&settings.rules)?;
+        let mut rules = rules::compile(&settings.rules)?;
+        let users = rules.len().saturating_sub(settings.project_rules);
+        for rule in rules.iter_mut().skip(users) {
+            rule.from_project = true;
+        }
         Ok(RulePolicy {
             roots: settings.roots,
             sandbox: settings.sandbox,
@@ -254,8 +261,7 @@ impl RulePolicy {
             }
         }
         let rule = self.rules.iter().find(|rule| rule.denies(case.action, &case.scripts))?;
-        let reason = rule.reason.as_deref().unwrap_or("the user's rules deny it");
-        Some(deny(&format!("permissions: {}", rule.text), reason))
+        Some(deny(&format!("permissions: {}", rule.text), rule.why_denied()))
     }
 
     fn agent_deny(&self, case: &Case<'_>) -> Option<Verdict> {

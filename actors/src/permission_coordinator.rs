@@ -256,7 +256,7 @@ impl PermissionCoordinator {
             }
             Asking::Human => self.deny(ask, "nobody", "too many questions are open".to_owned()),
             Asking::Yes | Asking::Nobody => {
-                self.args.book.count_unanswered();
+                self.args.book.count_unanswered(ask.question.yes_covers);
                 let reason = format!("{}; nobody can be asked", ask.question.reason);
                 self.deny(ask, "nobody", reason);
             }

@@ -429,7 +429,8 @@ impl RootSession {
     ) {
         state.turns += main.uncounted(turns);
         let unanswered = self.services.book.unanswered();
-        main.outcome.send(TurnOutcome { ending, turns, usage, unanswered }).ok();
+        let not_by_yes = self.services.book.not_by_yes();
+        main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
         if state.ending.is_some() && !state.children.any_live() {
             self.close(me, state);
         }

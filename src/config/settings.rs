@@ -60,6 +60,8 @@ pub struct Settings {
     pub permissions: Vec<Value>,
     /// What set them, if anything did.
     pub permissions_from: Option<String>,
+    /// How many of the last of them are a trusted project's.
+    pub project_rules: usize,
     /// `hooks` as JSON objects: the user's, then those of a trusted project.
     pub hooks: Vec<Value>,
     /// `providers`, by name.
@@ -236,6 +238,8 @@ impl Settings {
                 ttl_ms: number("persistentGrants.ttlMs"),
             },
             permissions: list("permissions"),
+            // Known when the project's file is: see `load_with`.
+            project_rules: 0,
             permissions_from: layers.get("permissions").map(|leaf| leaf.origin.to_string()),
             hooks: list("hooks"),
             providers: providers(layers, environment, failures),

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use secrecy::ExposeSecret;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
@@ -330,6 +330,38 @@ fn fates(loaded: &Loaded) -> (Vec<&str>, Vec<&str>) {
 }
 
 #[test]
+fn a_rule_that_allows_takes_no_rule_that_denies_with_it() {
+    let allow = r#"{ "tool": "bash", "decision": "allow" }"#;
+    let deny = r#"{ "tool": "Bash(ls:*)", "decision": "deny" }"#;
+    let place = Place::new().project(format!(r#"{{ "permissions": [{allow}, {deny}, {allow}] }}"#));
+    let loaded = place.load().unwrap();
+    assert_eq!(fates(&loaded), (vec!["permissions"], vec!["permissions"]));
+    assert!(loaded.settings.permissions.is_empty(), "nobody trusts it yet");
+    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; "permissions" not used, so none of its rules that deny or ask is in force: until you trust this project, `posse trust add` shows what that means; ignored (/project/.posse/config.json)"#);
+
+    let digest = loaded.project.unwrap().digest;
+    let load = || place.load_with(|sources| sources.trusted = Some(&digest)).unwrap();
+    let trusted = load();
+    let deny: Value = serde_json::from_str(deny).unwrap();
+    assert_eq!(trusted.settings.permissions, [deny]);
+    assert_eq!(trusted.settings.project_rules, 1);
+    insta::assert_snapshot!(place.notices(&trusted), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; ignored (/project/.posse/config.json)"#);
+
+    let path = place.dir.path().join("project/.posse/config.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text + " ").unwrap();
+    let changed = load();
+    assert!(changed.settings.permissions.is_empty());
+    assert_eq!(changed.settings.project_rules, 0);
+    insta::assert_snapshot!(place.notices(&changed), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; "permissions" not used, so none of its rules that deny or ask is in force: changed since you trusted this project, `posse trust show` shows how; ignored (/project/.posse/config.json)"#);
+
+    let theirs = format!(r#"{{ "permissions": [{allow}] }}"#);
+    let place = Place::new().user(&theirs).project(&theirs);
+    let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
+    assert_eq!((loaded.settings.permissions.len(), loaded.settings.project_rules), (1, 0));
+}
+
+#[test]
 fn trust_not_bound_to_content_bytes_and_not_a_file() {
     let place = Place::new().project(r#"{ "model": "agreed", "defaultAgent": "plan" }"#);
     let digest = place.load().unwrap().project.unwrap().digest;
@@ -391,7 +423,7 @@ fn a_trusted_project_makes_things_stricter_and_never_wider() {
     assert_eq!(rules(r#"{ "tool": "bash", "decision": "deny" }"#), (2, 0));
     assert_eq!(rules(r#"{ "tool": "*", "decision": "ask" }"#), (2, 0));
     assert_eq!(rules(r#"{ "tool": "*", "decision": "allow" }"#), (1, 1));
-    assert_eq!(rules(r#"{ "decision": "deny" }, { "decision": "allow" }"#), (1, 1));
+    assert_eq!(rules(r#"{ "decision": "deny" }, { "decision": "allow" }"#), (2, 1));
     assert_eq!(rules(r#"{ "tool": "*" }"#), (1, 1), "what says nothing is no deny");
 
     let place = Place::new().project(

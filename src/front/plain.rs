@@ -138,6 +138,8 @@ struct Current {
     tier: String,
     /// Questions so far that nobody could be asked.
     unanswered: u32,
+    /// Of these, what `--yes` would not have covered.
+    not_by_yes: u32,
 }
 
 #[derive(Debug, Default)]
@@ -155,7 +157,17 @@ impl Current {
         let session = session.map_err(|error| error.to_string())?;
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
-        Ok(Current { session, events, sources, provider, model, agent, tier, unanswered: 0 })
+        Ok(Current {
+            session,
+            events,
+            sources,
+            provider,
+            model,
+            agent,
+            tier,
+            unanswered: 0,
+            not_by_yes: 0,
+        })
     }
 
     async fn end(&self, reason: &str, exit: Exit, limit: Duration) {

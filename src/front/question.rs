@@ -173,7 +173,7 @@ impl Questions {
             Some(Decision::Deny { .. }) if confirming && line.trim().is_empty() => None,
             Some(Decision::Allow(Scope::Global)) if open.is_seen() && !confirming => {
                 self.confirming = true;
-                let text = "  everywhere, in every project? [g] again to allow: ";
+                let text = "  everywhere, in every project? [a] again to allow: ";
                 return Some(Answered::Unclear(text.to_owned()));
             }
             Some(decision) if open.is_seen() => Some(decision),
@@ -242,7 +242,7 @@ fn keys(scopes: &[Scope]) -> String {
     let wider = [
         (Scope::Session, "  [s] for this session"),
         (Scope::Project, "  [p] in this project"),
-        (Scope::Global, "  [g] everywhere"),
+        (Scope::Global, "  [a] everywhere"),
     ];
     for (scope, key) in wider {
         if scopes.contains(&scope) {
@@ -258,7 +258,7 @@ fn parse(line: &str, scopes: &[Scope]) -> Option<Decision> {
         "y" | "yes" => Scope::Once,
         "s" | "session" => Scope::Session,
         "p" | "project" => Scope::Project,
-        "g" | "global" => Scope::Global,
+        "a" | "all" | "g" | "global" => Scope::Global,
         "" | "n" | "no" => return Some(Decision::Deny { reason: None }),
         _ => return None,
     };
@@ -363,7 +363,7 @@ mod tests {
     fn hears_nothing_before_it_was_silent() {
         let mut questions = Questions::default();
         questions.follow(&question("echo", &[Scope::Once, Scope::Global])).unwrap();
-        for early in ["y", "n", "", "g"] {
+        for early in ["y", "n", "", "a", "g"] {
             assert!(shown(questions.decide(early)).is_empty(), "{early:?}");
         }
         assert!(questions.decide("look at the other file").is_none());
@@ -405,18 +405,21 @@ mod tests {
         let all = [Scope::Once, Scope::Session, Scope::Project, Scope::Global];
         let mut questions = Questions::default();
         let text = asked(&mut questions, "echo", &all);
-        let keys = "allow? [y] once  [s] for this session  [p] in this project  [g] everywhere  \
+        let keys = "allow? [y] once  [s] for this session  [p] in this project  [a] everywhere  \
                     [N] no: ";
         assert!(text.ends_with(keys), "{text}");
-        assert!(shown(questions.decide("g")).contains("[g] again"));
+        assert!(shown(questions.decide("a")).contains("[a] again"));
         assert!(shown(questions.decide("")).ends_with(keys), "Enter is neither yes nor no here");
-        assert!(shown(questions.decide("g")).contains("[g] again"));
-        let answered = questions.decide("g");
+        assert!(shown(questions.decide("a")).contains("[a] again"));
+        let answered = questions.decide("a");
         assert!(
             matches!(answered, Some(Answered::Decided(_, Decision::Allow(Scope::Global)))),
             "{answered:?}"
         );
         assert_eq!(parse("p", &all), Some(Decision::Allow(Scope::Project)));
-        assert_eq!(parse("g", &all[..3]), None);
+        for key in ["a", "A", "g", "global"] {
+            assert_eq!(parse(key, &all), Some(Decision::Allow(Scope::Global)), "{key}");
+            assert_eq!(parse(key, &all[..3]), None, "{key} where it is not offered");
+        }
     }
 }

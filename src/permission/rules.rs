@@ -25,8 +25,10 @@ pub(crate) struct Rule {
     exact: bool,
     pub(crate) decision: Decision,
     pub(crate) reason: Option<String>,
-    /// As the user wrote it.
+    /// As it was written.
     pub(crate) text: String,
+    /// Whether a repository that the user trusts says so, and not the user.
+    pub(crate) from_project: bool,
 }
 
 /// What a rule says.
@@ -163,6 +165,7 @@ impl Rule {
             decision: written.decision,
             reason: written.reason,
             text: value.to_string(),
+            from_project: false,
         };
         rule.check(&written.examples)?;
         Ok(rule)
@@ -202,7 +205,17 @@ impl Rule {
 
     /// Why it asks, in words.
     pub(crate) fn why(&self) -> String {
-        self.reason.clone().unwrap_or_else(|| format!("a rule asks: {}", self.text))
+        let whose = if self.from_project { "a rule of the project" } else { "a rule" };
+        self.reason.clone().unwrap_or_else(|| format!("{whose} asks: {}", self.text))
+    }
+
+    /// Why the call is denied, where this is a rule of the configuration.
+    pub(crate) fn why_denied(&self) -> &str {
+        self.reason.as_deref().unwrap_or(if self.from_project {
+            "the project's rules deny it"
+        } else {
+            "the user's rules deny it"
+        })
     }
 
     /// Whether a simple command is what it is about.

@@ -15,8 +15,14 @@ mod reading;
 const ROOT: &str = "/w";
 
 fn policy(rules: &[&str]) -> RulePolicy {
+    policy_with(rules, 0)
+}
+
+/// The last `project_rules` of the rules are a trusted repository's.
+fn policy_with(rules: &[&str], project_rules: usize) -> RulePolicy {
     with(PolicySettings {
         rules: rules.iter().map(|rule| serde_json::from_str(rule).unwrap()).collect(),
+        project_rules,
         ..PolicySettings::default()
     })
 }
@@ -94,6 +100,26 @@ fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], call: &str) -> Stri
 fn table(policy: &RulePolicy, agent: &str, grants: &[Grant], calls: &[&str]) -> String {
     let line = |call: &&str| format!("{call} => {}", judge(policy, agent, grants, call));
     calls.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn says_whose_rule_it_was() {
+    let rules = [
+        r#"{"tool":"Bash(cat:*)","decision":"deny"}"#,
+        r#"{"tool":"Bash(ls:*)","decision":"deny"}"#,
+        r#"{"tool":"Bash(du:*)","decision":"deny","reason":"too slow"}"#,
+        r#"{"tool":"Bash(df:*)","decision":"ask"}"#,
+    ];
+    let policy = policy_with(&rules, 3);
+    let reason = |call| match policy.judge(&action(call), &situation("build", &[], Asking::Human)) {
+        Verdict::Deny { reason, .. } => reason,
+        Verdict::Ask(question) => question.reason,
+        Verdict::Allow(_) => panic!("{call} is allowed"),
+    };
+    assert_eq!(reason("bash cat x"), "the user's rules deny it");
+    assert_eq!(reason("bash ls"), "the project's rules deny it");
+    assert_eq!(reason("bash du"), "too slow");
+    assert!(reason("bash df").contains("a rule of the project asks"), "{}", reason("bash df"));
 }
 
 #[test]

@@ -49,7 +49,8 @@ pub(crate) fn judge(
         Ending::Answered(answer) => {
             let count = outcome.unanswered;
             let what = format!("{count} permission(s) were needed and nobody could be asked");
-            let failure = Failure::new("PRM001", Exit::Permission, what).fix(missing(advised));
+            let failure =
+                Failure::new("PRM001", Exit::Permission, what).fix(missing(outcome, advised));
             failed(Exit::Permission, "permission", failure, Some(answer.clone()))
         }
         Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
@@ -68,16 +69,25 @@ pub(crate) fn unwritten(cause: String) -> Failure {
     Failure::new("OUT001", Exit::Failed, "the answer could not be written").because(cause)
 }
 
-fn missing(advised: Advised) -> &'static str {
-    match (advised.yes, advised.rule) {
-        (false, false) => "run it in a terminal, or pass `--yes`",
-        (false, true) => "run it in a terminal, pass `--yes`, or add the rule shown above",
-        (true, false) => "`--yes` does not cover it: run it in a terminal without `--yes`",
-        (true, true) => {
-            "`--yes` does not cover it: run it in a terminal without `--yes`, or add the rule \
-             shown above"
-        }
+/// What would give the permissions that were missing, and nothing that would not.
+fn missing(outcome: &TurnOutcome, advised: Advised) -> String {
+    let count = outcome.unanswered;
+    // With `--yes`, what it covers was allowed.
+    let uncovered = if advised.yes { count } else { outcome.not_by_yes.min(count) };
+    if uncovered == 0 {
+        return if advised.rule {
+            "run it in a terminal, pass `--yes`, or add the rule shown above".to_owned()
+        } else {
+            "run it in a terminal, or pass `--yes`".to_owned()
+        };
     }
+    let which = if uncovered == count { "it".to_owned() } else { format!("{uncovered} of them") };
+    let without = if advised.yes { " without `--yes`" } else { "" };
+    format!(
+        "`--yes` does not cover {which}: run it in a terminal{without}, where a person answers; \
+         `--yes` leaves out protected paths, secrets, and commands that nothing confines unless \
+         `--sandbox off` is given too"
+    )
 }
 
 fn failed(exit: Exit, reason: &'static str, failure: Failure, result: Option<String>) -> Verdict {
@@ -269,7 +279,8 @@ mod tests {
     use super::*;
 
     fn exit_of(ending: Ending, unanswered: u32) -> (Exit, &'static str) {
-        let outcome = TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered };
+        let outcome =
+            TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered, not_by_yes: 0 };
         let verdict = judge(Some(&outcome), None, Advised::default());
         assert_eq!(verdict.failure.is_none(), matches!(verdict.exit, Exit::Done | Exit::Interrupt));
         (verdict.exit, verdict.reason)
@@ -324,22 +335,40 @@ mod tests {
         }
         assert_eq!(judge(None, None, Advised::default()).exit, Exit::Internal);
     }
+
     #[test]
-    fn advises_nothing_that_was_done_already() {
-        let ending = Ending::Answered("ok".to_owned());
-        let outcome = TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered: 1 };
-        for (yes, rule) in [(false, false), (false, true), (true, false), (true, true)] {
+    fn advises_what_would_help_and_nothing_else() {
+        let fix = |unanswered, not_by_yes, yes, rule| {
+            let ending = Ending::Answered("ok".to_owned());
+            let usage = Usage::default();
+            let outcome = TurnOutcome { ending, turns: 1, usage, unanswered, not_by_yes };
             let verdict = judge(Some(&outcome), None, Advised { yes, rule });
-            let fix = verdict.failure.unwrap().fix.unwrap();
-            assert_eq!(fix.contains("pass `--yes`"), !yes, "{fix}");
-            assert_eq!(fix.contains("rule"), rule, "{fix}");
+            verdict.failure.unwrap().fix.unwrap()
+        };
+        assert_eq!(fix(2, 0, false, false), "run it in a terminal, or pass `--yes`");
+        let all = "run it in a terminal, pass `--yes`, or add the rule shown above";
+        assert_eq!(fix(2, 0, false, true), all);
+        for (not_by_yes, yes, begins) in [
+            (2, false, "`--yes` does not cover it: run it in a terminal, where a person"),
+            (1, false, "`--yes` does not cover 1 of them: run it in a terminal, where"),
+            (2, true, "`--yes` does not cover it: run it in a terminal without `--yes`, where"),
+            (0, true, "`--yes` does not cover it: run it in a terminal without `--yes`, where"),
+        ] {
+            for rule in [false, true] {
+                let fix = fix(2, not_by_yes, yes, rule);
+                assert!(fix.starts_with(begins), "{fix}");
+                assert!(!fix.contains("pass `--yes`") && !fix.contains("rule"), "{fix}");
+                assert!(fix.contains("unless `--sandbox off` is given too"), "{fix}");
+            }
         }
     }
+
     #[test]
     fn a_full_disk_is_no_bug() {
         let cause = "the journal cannot be written: No space left on device (os error 28)";
         let ending = Ending::Failed { class: "journal".to_owned(), cause: cause.to_owned() };
-        let outcome = TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered: 0 };
+        let outcome =
+            TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered: 0, not_by_yes: 0 };
         let failure = judge(Some(&outcome), None, Advised::default()).failure.unwrap();
         insta::assert_snapshot!(failure, @r"
         error[JRN001]: the journal cannot be written, so nothing more was done

@@ -34,6 +34,7 @@ pub(super) fn check(
         sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
         network: Network::named(&sandbox.network).unwrap_or_default(),
         rules: loaded.settings.permissions.clone(),
+        project_rules: loaded.settings.project_rules,
         own_dirs: dirs.own().iter().map(|dir| dir.display().to_string()).collect(),
         home: environment.get("HOME").map(str::to_owned),
         ..PolicySettings::default()

@@ -461,6 +461,7 @@ fn policy_settings(
         sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
         network: Network::named(&sandbox.network).unwrap_or_default(),
         rules: permissions.clone(),
+        project_rules: setup.settings.project_rules,
         readable_secrets: sandbox
             .readable_secrets
             .iter()

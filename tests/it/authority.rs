@@ -213,3 +213,42 @@ fn words_of_a_command_never_become_an_offer() {
         assert!(!events.iter().any(offered), "{offer}");
     }
 }
+
+#[test]
+fn a_projects_rules_that_deny_count_beside_one_that_allows() {
+    let machine = Machine::new();
+    let rules = json!([
+        { "tool": "bash", "decision": "allow" },
+        { "tool": "Bash(ls:*)", "decision": "deny" },
+    ]);
+    let config = json!({ "permissions": rules }).to_string();
+    machine.write(".posse/config.json", &config);
+    let judged = |command: &str| {
+        let ended = machine.posse(&["permissions", "check", command]);
+        let judged: Value = serde_json::from_str(&ended.stdout).unwrap();
+        (judged, ended.stderr)
+    };
+    let (before, notices) = judged("ls");
+    assert_ne!(before["decision"], "deny", "nobody trusts it yet");
+    assert!(notices.contains("none of its rules that deny or ask is in force"), "{notices}");
+
+    let shown: Value =
+        serde_json::from_str(&machine.posse(&["trust", "show", "--json"]).stdout).unwrap();
+    assert_eq!(shown["state"], "not trusted");
+    let fates = shown["settings"].as_array().unwrap().iter().map(|row| &row["fate"]);
+    assert_eq!(fates.collect::<Vec<_>>(), ["waits", "refused"]);
+    let sha256 = shown["sha256"].as_str().unwrap();
+    machine.posse(&["trust", "add", "--accept", sha256]).assert_code(0);
+
+    let (after, notices) = judged("ls");
+    assert_eq!(after["decision"], "deny");
+    assert!(after.to_string().contains("the project's rules deny it"), "{after}");
+    assert!(notices.contains("CFG005"), "{notices}");
+    let (other, _) = judged("curl example.com");
+    assert_ne!(other["decision"], "allow", "a repository widens nothing");
+
+    machine.write(".posse/config.json", format!("{config} "));
+    let (changed, notices) = judged("ls");
+    assert_eq!(changed["decision"], before["decision"]);
+    assert!(notices.contains("changed since you trusted this project"), "{notices}");
+}

@@ -65,6 +65,21 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
     assert!(denied[0]["rule"].as_str().unwrap().contains("commandPrefix"), "{denied:?}");
 }
 
+#[test]
+fn advises_yes_only_where_it_would_help() {
+    for (path, fix) in [
+        ("new.rs", "fix: run it in a terminal, pass `--yes`, or add the rule shown above"),
+        (".git/hooks/pre-commit", "fix: `--yes` does not cover it: run it in a terminal, where"),
+    ] {
+        let write = ("write_file", json!({"path": path, "content": "x"}));
+        let machine = Machine::with(&ModelServer::start(vec![calls(&[write]), says("no")]));
+        let ended = machine.posse(&["run", "write it"]);
+        ended.assert_code(4);
+        assert!(ended.stderr.contains(fix), "{}", ended.stderr);
+        assert!(!machine.work(path).exists());
+    }
+}
+
 /// A machine whose model wants to run one command.
 fn machine_that_asks() -> Machine {
     Machine::with(&ModelServer::start(vec![runs("touch made"), says("done")]))

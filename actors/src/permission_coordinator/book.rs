@@ -25,6 +25,8 @@ pub(crate) struct GrantBook {
     clock: Arc<dyn Clock>,
     transcript: Transcript,
     unanswered: Arc<AtomicU32>,
+    /// Of these, what `--yes` would not have covered.
+    not_by_yes: Arc<AtomicU32>,
     questions: Arc<Mutex<Questions>>,
 }
 
@@ -58,8 +60,9 @@ impl GrantBook {
         transcript: Transcript,
     ) -> GrantBook {
         let session = Arc::new(watch::Sender::new(grants.into()));
-        let (unanswered, questions) = (Arc::default(), Arc::default());
-        GrantBook { session, store, clock, transcript, unanswered, questions }
+        let (unanswered, not_by_yes) = (Arc::default(), Arc::default());
+        let questions = Arc::default();
+        GrantBook { session, store, clock, transcript, unanswered, not_by_yes, questions }
     }
 
     /// What counts at this moment, whoever gave it.
@@ -107,8 +110,14 @@ impl GrantBook {
         self.unanswered.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count_unanswered(&self) {
+    /// Of these, the ones that `--yes` does not cover.
+    pub(crate) fn not_by_yes(&self) -> u32 {
+        self.not_by_yes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_unanswered(&self, yes_covers: bool) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
+        self.not_by_yes.fetch_add(u32::from(!yes_covers), Ordering::Relaxed);
     }
 
     pub(crate) fn show(&self, id: QuestionId, shown: Shown) {

@@ -76,4 +76,6 @@ pub struct TurnOutcome {
     pub usage: Usage,
     /// Questions that nobody could be asked, in the whole session.
     pub unanswered: u32,
+    /// How many of these `--yes` would not have covered.
+    pub not_by_yes: u32,
 }

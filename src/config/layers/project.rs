@@ -13,9 +13,12 @@ use serde_json::Value;
 
 use crate::config::file::{Reading, Source};
 use crate::config::layers::walk::Found;
-use crate::config::layers::{Leaf, Origin, Reader, Walk, from_future, names};
+use crate::config::layers::{Layers, Leaf, Origin, Reader, Walk, from_future, names};
 use crate::config::schema::{self, Key, Project};
 use crate::config::{Notice, Sources};
+
+/// The key of the rules.
+const RULES: &str = "permissions";
 
 /// A project's configuration file, and what of it counts.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +68,21 @@ pub enum Trust {
     ThisRun,
 }
 
+impl ProjectFile {
+    /// How many of the last rules in `layers` are this file's. A file of the user's that comes
+    /// after it replaces all of them.
+    pub(crate) fn rules_in(&self, layers: &Layers) -> usize {
+        let origin = layers.get(RULES).map(|leaf| &leaf.origin);
+        if !matches!(origin, Some(Origin::Project { .. })) {
+            return 0;
+        }
+        let counts =
+            |wanted: &&Wanted| wanted.key == RULES && matches!(wanted.fate, Fate::Counts(_));
+        let counted = self.wanted.iter().filter(counts);
+        counted.filter_map(|wanted| wanted.value.as_array()).map(Vec::len).sum()
+    }
+}
+
 impl fmt::Display for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -97,6 +115,7 @@ impl Reader {
         let mut walk = Walk::new(&source);
         walk.file();
         self.mistakes(&mut walk, is_trusted);
+        walk.found = walk.found.into_iter().flat_map(narrowing_apart).collect();
         let wanted: Vec<Wanted> =
             walk.found.iter().map(|found| self.judge(found, trust, sources)).collect();
         self.note_ignored(&source.name, &wanted, !is_trusted && sources.trusted.is_some());
@@ -169,10 +188,8 @@ impl Reader {
     fn wider(&self, found: &Found) -> Option<&'static str> {
         const WIDER: &str = "a repository can only make it stricter";
         let order: &[&str] = match found.key.path {
-            "permissions" => {
-                let stricter =
-                    |rule: &Value| matches!(rule["decision"].as_str(), Some("deny" | "ask"));
-                let all = found.value.as_array().is_some_and(|rules| rules.iter().all(stricter));
+            RULES => {
+                let all = found.value.as_array().is_some_and(|rules| rules.iter().all(narrows));
                 return (!all).then_some("a repository can only deny, or ask");
             }
             "sandbox.mode" => &["off", "workspace-write", "read-only"],
@@ -196,9 +213,19 @@ impl Reader {
         let refused = keys(|fate| matches!(fate, Fate::Refused(_)));
         let waiting = keys(|fate| matches!(fate, Fate::Waits));
         let mut parts = Vec::new();
-        if !refused.is_empty() {
-            let names = names(refused.iter().copied());
-            parts.push(format!("{names} cannot be set by a repository"));
+        // A list of rules can be refused in part.
+        let split = refused.contains(RULES)
+            && wanted
+                .iter()
+                .any(|wanted| wanted.key == RULES && !matches!(wanted.fate, Fate::Refused(_)));
+        let whole = || refused.iter().copied().filter(|key| !(split && *key == RULES));
+        if whole().next().is_some() {
+            parts.push(format!("{} cannot be set by a repository", names(whole())));
+        }
+        if split {
+            parts.push(format!(
+                "rules of \"{RULES}\" that do not deny or ask cannot be set by a repository"
+            ));
         }
         if !waiting.is_empty() {
             let names = names(waiting.iter().copied());
@@ -207,7 +234,12 @@ impl Reader {
             } else {
                 "until you trust this project, `posse trust add` shows what that means"
             };
-            parts.push(format!("{names} not used: {what}"));
+            let rules = if waiting.contains(RULES) {
+                ", so none of its rules that deny or ask is in force"
+            } else {
+                ""
+            };
+            parts.push(format!("{names} not used{rules}: {what}"));
         }
         if !parts.is_empty() {
             let code = if refused.is_empty() { "TRU001" } else { "CFG005" };
@@ -276,7 +308,30 @@ impl Reader {
     }
 }
 
+/// Whether a rule only takes away from what is allowed. What says nothing that is known does not.
+fn narrows(rule: &Value) -> bool {
+    matches!(rule["decision"].as_str(), Some("deny" | "ask"))
+}
+
+/// A list of rules of which some narrow what is allowed and some do not becomes two lists, in this
+/// order: nobody loses a rule that denies because another one beside it allows.
+fn narrowing_apart(found: Found) -> Vec<Found> {
+    let Found { key, path, value, line } = found;
+    match value {
+        Value::Array(rules) if key.path == RULES => {
+            let (narrow, wide): (Vec<Value>, Vec<Value>) = rules.into_iter().partition(narrows);
+            let part = |rules| Found { key, path: path.clone(), value: Value::Array(rules), line };
+            match (narrow.is_empty(), wide.is_empty()) {
+                (_, true) => vec![part(narrow)],
+                (true, false) => vec![part(wide)],
+                (false, false) => vec![part(narrow), part(wide)],
+            }
+        }
+        value => vec![Found { key, path, value, line }],
+    }
+}
+
 /// Whether a list of the project's is added to the user's.
 fn adds_up(key: &Key) -> bool {
-    key.path == "permissions" || key.path == "hooks" || key.path.starts_with("hooks.")
+    key.path == RULES || key.path == "hooks" || key.path.starts_with("hooks.")
 }

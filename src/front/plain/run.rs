@@ -204,6 +204,8 @@ impl Plain<'_> {
             // The session counts over all of its tasks.
             let before = std::mem::replace(&mut self.current.unanswered, outcome.unanswered);
             outcome.unanswered = outcome.unanswered.saturating_sub(before);
+            let before = std::mem::replace(&mut self.current.not_by_yes, outcome.not_by_yes);
+            outcome.not_by_yes = outcome.not_by_yes.saturating_sub(before);
             outcome
         });
         let advised = Advised { yes: self.yes, rule: self.rule_shown };

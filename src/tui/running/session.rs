@@ -67,6 +67,8 @@ pub(super) struct Current {
     task: Option<Task>,
     /// Questions so far that nobody could be asked.
     unanswered: u32,
+    /// Of these, what `--yes` would not have covered.
+    not_by_yes: u32,
 }
 
 impl Current {
@@ -94,6 +96,7 @@ impl Current {
             accounts,
             task: None,
             unanswered: 0,
+            not_by_yes: 0,
         })
     }
 
@@ -215,6 +218,8 @@ impl Current {
             // The session counts over all of its tasks.
             let before = std::mem::replace(&mut self.unanswered, outcome.unanswered);
             outcome.unanswered = outcome.unanswered.saturating_sub(before);
+            let before = std::mem::replace(&mut self.not_by_yes, outcome.not_by_yes);
+            outcome.not_by_yes = outcome.not_by_yes.saturating_sub(before);
             outcome
         });
         let took = at.saturating_sub(task.since);
