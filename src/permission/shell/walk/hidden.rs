@@ -66,21 +66,7 @@ impl Walker {
                 Some(text) => self.nested(&text.clone(), Input::default(), cwd),
                 None => Effects { runs_input: true, ..Effects::default() },
             },
-            "mapfile" | "readarray" | "complete" | "compgen" | "bind" => {
-                let options = ["-C", "-c", "-F", "-W", "-x"];
-                for (at, word) in words.iter().enumerate() {
-                    if options.contains(word)
-                        && let Some(text) = rest.get(at + 1)
-                    {
-                        self.findings.unsure = true;
-                        // A list of words is read as if it stood in quotes.
-                        let words = if *word == "-W" { ": " } else { "" };
-                        let text = format!("{words}{}", said(&text.text));
-                        self.nested(&text, Input::default(), &mut cwd.clone());
-                    }
-                }
-                Effects::default()
-            }
+            "mapfile" | "readarray" | "complete" | "compgen" | "bind" => self.callbacks(rest, cwd),
             "enable" | "hash" | "shopt" | "set" | "unset" | "declare" | "typeset" | "local"
             | "export" | "readonly" | "let" | "test" | "[" | "read" | "printf" | "getopts"
             | "wait" => self.builtin(name, rest, input),
@@ -92,6 +78,21 @@ impl Walker {
             }
             _ => Effects::default(),
         }
+    }
+
+    /// Options of builtins whose next word is shell text.
+    fn callbacks(&mut self, rest: &[Arg], cwd: &mut Option<String>) -> Effects {
+        for (at, option) in rest.iter().enumerate() {
+            let takes = matches!(option.text.as_str(), "-C" | "-c" | "-F" | "-W" | "-x");
+            if takes && let Some(text) = rest.get(at + 1) {
+                self.findings.unsure = true;
+                // A list of words is read as if it stood in quotes.
+                let words = if option.text == "-W" { ": " } else { "" };
+                let text = format!("{words}{}", said(&text.text));
+                self.nested(&text, Input::default(), &mut cwd.clone());
+            }
+        }
+        Effects::default()
     }
 
     /// A whole word that is shell text.
