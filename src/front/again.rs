@@ -20,6 +20,8 @@ pub struct Again {
     pub flags: Vec<String>,
     /// Names of variables that the program needs and a timer does not have.
     pub variables: Vec<String>,
+    /// Variables that are settings of this run, with their values.
+    pub values: Vec<(String, String)>,
     /// Where programs are looked for.
     pub path: String,
 }
@@ -53,8 +55,11 @@ impl Again {
         let cwd = shell_word(&self.cwd);
         match timer {
             Timer::Systemd => {
-                let variables: Vec<String> =
-                    self.variables.iter().map(|name| format!(" -E {name}")).collect();
+                let names = self.variables.iter().map(|name| format!(" -E {name}"));
+                let set = |(name, value): &(String, String)| {
+                    format!(" -E {}", shell_word(&format!("{name}={value}")))
+                };
+                let variables: Vec<String> = names.chain(self.values.iter().map(set)).collect();
                 format!(
                     "systemd-run --user --on-active={seconds}s --working-directory={cwd}{} {command}",
                     variables.concat()
@@ -62,7 +67,11 @@ impl Again {
             }
             Timer::At => {
                 let minutes = seconds.div_ceil(60);
-                let line = format!("cd {cwd} && {command}");
+                // It keeps the variables of the shell that it is told by.
+                let set =
+                    |(name, value): &(String, String)| format!("{name}={} ", shell_word(value));
+                let values: Vec<String> = self.values.iter().map(set).collect();
+                let line = format!("cd {cwd} && {}{command}", values.concat());
                 format!("echo {} | at now + {minutes} minutes", shell_word(&line))
             }
         }
@@ -102,6 +111,7 @@ mod tests {
             cwd: "/home/me/work".to_owned(),
             flags: vec!["--yes".to_owned()],
             variables: vec!["OPENAI_API_KEY".to_owned()],
+            values: vec![("POSSE_BUDGET_TOKENS".to_owned(), "1000".to_owned())],
             path: String::new(),
         }
     }
@@ -109,8 +119,8 @@ mod tests {
     #[test]
     fn is_a_line_for_the_timer_that_there_is() {
         let hour = Duration::from_hours(1);
-        insta::assert_snapshot!(again().line(hour, Timer::Systemd), @"systemd-run --user --on-active=3630s --working-directory=/home/me/work -E OPENAI_API_KEY '/opt/my tools/posse' resume 20260101-000000-aaaaaa --unattended --yes");
-        insta::assert_snapshot!(again().line(hour, Timer::At), @r"echo 'cd /home/me/work && '\''/opt/my tools/posse'\'' resume 20260101-000000-aaaaaa --unattended --yes' | at now + 61 minutes");
+        insta::assert_snapshot!(again().line(hour, Timer::Systemd), @"systemd-run --user --on-active=3630s --working-directory=/home/me/work -E OPENAI_API_KEY -E POSSE_BUDGET_TOKENS=1000 '/opt/my tools/posse' resume 20260101-000000-aaaaaa --unattended --yes");
+        insta::assert_snapshot!(again().line(hour, Timer::At), @r"echo 'cd /home/me/work && POSSE_BUDGET_TOKENS=1000 '\''/opt/my tools/posse'\'' resume 20260101-000000-aaaaaa --unattended --yes' | at now + 61 minutes");
         assert_eq!(again().command(), "posse resume 20260101-000000-aaaaaa");
     }
 

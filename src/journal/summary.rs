@@ -176,9 +176,14 @@ impl SessionSummary {
             let mut bytes = Vec::new();
             file.seek(SeekFrom::Start(0))?;
             Read::by_ref(file).take(window).read_to_end(&mut bytes)?;
-            for line in bytes.split_inclusive(|byte| *byte == b'\n').take(LINES_MAX) {
-                if let Some(record) = record_of(line) {
-                    self.learn(record);
+            let lines = bytes.split_inclusive(|byte| *byte == b'\n').take(LINES_MAX);
+            for (number, line) in lines.enumerate() {
+                match record_of(line) {
+                    Some(record) => self.learn(record),
+                    None if number == 0 && line.ends_with(b"\n") => {
+                        return Err(io::Error::other("its first record cannot be read"));
+                    }
+                    None => (),
                 }
             }
             let whole = u64::try_from(bytes.len()).is_ok_and(|length| length < window);

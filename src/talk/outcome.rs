@@ -28,6 +28,18 @@ pub(crate) struct Advised {
     pub(crate) rule: bool,
 }
 
+/// How a task ended, in a word for whoever watches.
+pub(crate) fn word(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Answered(_) => "done",
+        Ending::Limited { .. } | Ending::OverBudget(_) => "ended at a limit",
+        Ending::Failed { class, .. } if class == "parked" => "parked",
+        Ending::Failed { .. } => "failed",
+        Ending::Parked { .. } => "parked",
+        Ending::Interrupted => "stopped",
+    }
+}
+
 /// Judges an outcome. `signal` is how the run was stopped, if it was stopped from outside.
 pub(crate) fn judge(
     outcome: Option<&TurnOutcome>,
@@ -288,6 +300,26 @@ mod tests {
 
     fn failed_as(class: &str) -> Ending {
         Ending::Failed { class: class.to_owned(), cause: "because".to_owned() }
+    }
+
+    #[test]
+    fn only_an_answer_is_done() {
+        let parked = Ending::Parked {
+            class: "provider.overloaded".to_owned(),
+            cause: "busy".to_owned(),
+            next_try_ms: None,
+        };
+        let table = [
+            (Ending::Answered("ok".to_owned()), "done"),
+            (Ending::Limited { limit: "maxTurns", value: 3, said: None }, "ended at a limit"),
+            (failed_as("provider.auth"), "failed"),
+            (failed_as("parked"), "parked"),
+            (parked, "parked"),
+            (Ending::Interrupted, "stopped"),
+        ];
+        for (ending, expected) in table {
+            assert_eq!(word(&ending), expected, "{ending:?}");
+        }
     }
 
     #[test]

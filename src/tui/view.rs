@@ -263,17 +263,22 @@ impl View {
         }
     }
 
+    /// The model says something: whatever was waited for is over.
+    fn goes_on(&mut self) {
+        (self.banner, self.parked) = (None, None);
+    }
+
     fn follow_model(&mut self, event: &Event) {
         match event {
             Event::TextDelta { text } => {
-                self.banner = None;
+                self.goes_on();
                 self.thought.clear();
                 self.reply.push_str(text);
                 let pieces = self.stream.push(text);
                 self.blocks.extend(pieces.into_iter().map(Block::Text));
             }
             Event::ThinkingDelta { text } => {
-                self.banner = None;
+                self.goes_on();
                 self.think(text);
             }
             Event::ModelRequest { provider, model, .. } => {
@@ -283,7 +288,7 @@ impl View {
                 self.thought.clear();
             }
             Event::ModelReply { message, .. } => {
-                self.banner = None;
+                self.goes_on();
                 self.reply(message.content.as_deref().unwrap_or_default());
             }
             Event::ModelPartial { cause, .. } => {

@@ -83,6 +83,8 @@ pub(super) struct Sessions<'a> {
     args: RunArgs,
     pub(super) environment: &'a Environment,
     asking: Asking,
+    /// Somebody is there and sees what happens, whoever answers questions.
+    interactive: bool,
     /// What counts for the session that goes on.
     pub(super) found: Place,
     /// What was given on the command line, and what the resumed session was.
@@ -137,7 +139,7 @@ impl talk::Sessions for Sessions<'_> {
             }
         };
         // Somebody sees that it waits, and can stop it.
-        session.limits.outwaits_once = self.asking == Asking::Human;
+        session.limits.outwaits_once = self.interactive;
         if !goes_on {
             session.noted = authority::ignored(loaded);
         }
@@ -217,8 +219,17 @@ impl<'a> Sessions<'a> {
             (false, false) => Asking::Nobody,
         };
         let (profile, kept) = (String::new(), None);
-        let sessions =
-            Sessions { args, environment, asking, found, flags, resuming, profile, kept };
+        let sessions = Sessions {
+            args,
+            environment,
+            asking,
+            interactive,
+            found,
+            flags,
+            resuming,
+            profile,
+            kept,
+        };
         Ok((sessions, first))
     }
 

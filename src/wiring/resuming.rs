@@ -70,8 +70,9 @@ impl Resuming {
         };
         let Some(started) = replayed.started.clone() else {
             let what = format!("session `{}` has nothing to go on with", found.id);
+            let why = "it broke off before its first record was written";
             return Err(Failure::new("SES012", Exit::Session, what)
-                .because("it broke off before its first record was written")
+                .because(damage.unwrap_or_else(|| why.to_owned()))
                 .fix("begin a new one with `posse run`"));
         };
         let mut notes = Vec::new();
@@ -216,6 +217,12 @@ fn folded(journal: &FileJournal, found: &Found) -> Result<(Replayed, Option<Stri
 }
 
 fn unusable(found: &Found, error: &JournalError) -> Failure {
+    if let JournalError::Damaged { .. } = error {
+        return Failure::new("SES016", Exit::Session, error.to_string())
+            .at(found.dir.display().to_string())
+            .because("what remains of it lies there, as it was found")
+            .fix("begin a new one with `posse run`");
+    }
     let why = std::error::Error::source(error).map(ToString::to_string);
     let failure = Failure::new("SES016", Exit::Session, error.to_string())
         .at(found.dir.display().to_string())

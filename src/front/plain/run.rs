@@ -13,7 +13,7 @@ use crate::front::plain::commands::{Typed, help, parse};
 use crate::front::plain::terminal::Input;
 use crate::front::question::Answered;
 use crate::talk::Task;
-use crate::talk::outcome::{Advised, judge};
+use crate::talk::outcome::{Advised, judge, word};
 
 /// How long the last events of a run are awaited.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -241,9 +241,7 @@ impl Plain<'_> {
                 (Some(read), Some(written)) => format!(", {read} tokens read, {written} written"),
                 _ => String::new(),
             };
-            let stopped =
-                matches!(outcome.ending, posse_actors::agent_invocation::Ending::Interrupted);
-            let word = if stopped { "stopped" } else { "done" };
+            let word = word(&outcome.ending);
             let replies = if outcome.turns == 1 { "reply" } else { "replies" };
             let spent = self.current.session.accounts().await.map(|accounts| accounts.total);
             let cost = match spent.filter(|spent| spent.nano_usd > 0) {

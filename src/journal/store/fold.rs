@@ -36,8 +36,9 @@ impl FileJournal {
     /// Folds all records, and repairs what is damaged on the way. A journal that an earlier call
     /// opened is closed by that; opening it next is for free.
     ///
-    /// Errors: [`JournalError::Newer`] if a later version has to go on with it, and whatever the
-    /// disk says.
+    /// Errors: [`JournalError::Newer`] if a later version has to go on with it,
+    /// [`JournalError::Damaged`] if not even the first record can be kept, and whatever the disk
+    /// says. Nothing was changed then.
     pub fn replayed(&self) -> Result<Folded, JournalError> {
         self.shared.folded()
     }
@@ -61,6 +62,10 @@ impl Shared {
             let scanned = self.scan(start, &mut |line, head, _| fold.push(line, head))?;
             (fold, scanned)
         };
+        // Nothing could be kept: all of it would be moved away, and nothing be left to say why.
+        if scanned.is_damaged() && scanned.walked.end.record == 1 && !turn.suspect {
+            return Err(scanned.nothing_kept());
+        }
         let found = self.settle(&mut turn, scanned)?;
         if fold.bytes >= self.checkpoint_bytes {
             // Only a cache: without room for it the next opening takes longer.

@@ -164,6 +164,10 @@ impl Shared {
             let name =
                 if segment > closed.count { ACTIVE.to_owned() } else { closed_name(segment) };
             match ends_of(&self.dir.join(name), chain).map_err(disk_error)? {
+                // The first record of all has its number, whatever a line says.
+                Ends::Of { record, .. } if closed.count == 0 && record != first.record => {
+                    return Ok(first);
+                }
                 Ends::Of { record, claimed } => {
                     last = Mark { record, segment, offset: 0, chain };
                     segments.note(last);
@@ -219,6 +223,17 @@ impl Shared {
 impl Scanned {
     pub(super) fn is_damaged(&self) -> bool {
         matches!(self.walked.stop, Stop::Torn | Stop::Damaged(_))
+    }
+
+    /// What is wrong with a journal of which no record can be kept.
+    pub(super) fn nothing_kept(&self) -> JournalError {
+        let why = match &self.walked.stop {
+            Stop::Damaged(damage) => damage.to_string(),
+            Stop::Torn | Stop::End | Stop::Newer(_) => "its first record was cut off".to_owned(),
+        };
+        let (file, at) = (&self.walked.file, self.walked.end.offset);
+        let what = format!("{why}, in {file} at byte {at}; no record of it can be kept");
+        JournalError::Damaged { what }
     }
 }
 

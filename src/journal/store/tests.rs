@@ -213,6 +213,24 @@ async fn begins_again_when_nothing_is_left() {
     assert!(opened.repaired.unwrap().ends_with("nothing before it"));
 }
 
+/// Whoever wants to go on with it learns what is wrong, and the bytes stay where they were.
+#[tokio::test]
+async fn a_fold_changes_nothing_where_nothing_could_be_kept() {
+    for damage in ["not a journal\n", "{\"v\":1,\"rec"] {
+        let room = Room::written(1).await;
+        let mut bytes = damage.as_bytes().to_vec();
+        if damage.ends_with('\n') {
+            bytes.extend(fs::read(room.path(ACTIVE)).unwrap());
+        }
+        fs::write(room.path(ACTIVE), &bytes).unwrap();
+        let error = room.store().replayed().unwrap_err();
+        assert!(matches!(error, JournalError::Damaged { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("in session.jsonl at byte 0"), "{text}");
+        assert_eq!(fs::read(room.path(ACTIVE)).unwrap(), bytes);
+    }
+}
+
 #[tokio::test]
 async fn does_not_touch_what_a_later_version_wrote() {
     let room = Room::written(1).await;

@@ -128,6 +128,25 @@ fn a_session_that_is_parked() {
 }
 
 #[test]
+fn what_goes_on_is_not_parked_any_more() {
+    let waits = |answers: bool| {
+        let mut stage = Stage::at_work();
+        stage.happens(Event::SessionParked {
+            cause: "anthropic was away for 30 min".to_owned(),
+            class: Some("overloaded".to_owned()),
+            next_try_ms: None,
+        });
+        if answers {
+            stage.happens(Event::TextDelta { text: "Here I am again.".to_owned() });
+        }
+        stage.ends();
+        stage.screen(80, 24).contains("⏸ parked")
+    };
+    assert!(waits(false));
+    assert!(!waits(true));
+}
+
+#[test]
 fn something_that_went_wrong() {
     let build = |stage: &mut Stage| {
         stage.ends();

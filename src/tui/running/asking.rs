@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use crate::failure::{Failure, printable};
-use crate::talk::outcome::{Advised, judge};
+use crate::talk::outcome::{Advised, judge, word};
 use crate::tui::app::App;
 use crate::tui::commands::Command;
 use crate::tui::running::session::Concluded;
@@ -75,12 +75,11 @@ pub(super) fn selection(app: &App) -> Lines {
 
 /// Shows how a task ended.
 pub(super) fn conclude(app: &mut App, concluded: Concluded, yes: bool) {
-    let was_stopped = concluded.was_stopped();
     let Concluded { outcome, took, rule_shown } = concluded;
     let verdict = judge(outcome.as_ref(), None, Advised { yes, rule: rule_shown });
     app.view.failures(verdict.failure.as_slice());
     let Some(outcome) = outcome else { return };
-    let word = if was_stopped { "stopped" } else { "done" };
+    let word = word(&outcome.ending);
     let replies = if outcome.turns == 1 { "reply" } else { "replies" };
     let tokens = match (outcome.usage.input_tokens, outcome.usage.output_tokens) {
         (Some(read), Some(written)) => format!(" · {read} tokens read, {written} written"),

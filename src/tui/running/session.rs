@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, InvocationId, QuestionId};
 use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
 use posse_actors::ledger::{Accounts, usd};
@@ -233,13 +232,6 @@ impl Current {
             result: None,
         };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
-    }
-}
-
-impl Concluded {
-    pub(super) fn was_stopped(&self) -> bool {
-        let ending = self.outcome.as_ref().map(|outcome| &outcome.ending);
-        matches!(ending, Some(Ending::Interrupted))
     }
 }
 
