@@ -54,7 +54,7 @@ struct Shared {
     /// Directories that were made for this session and are not known to be on the disk.
     new_entries: Mutex<Vec<PathBuf>>,
     segment_bytes: u64,
-    /// Bytes that must have been read for a checkpoint to be made.
+    /// Bytes that must have been read for a checkpoint to be made; `u64::MAX`: none ever is.
     checkpoint_bytes: u64,
     steps: Steps,
 }

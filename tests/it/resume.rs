@@ -314,11 +314,11 @@ fn a_person_chooses_from_a_list() {
     terminal.press("TEST\r");
     terminal.see("you: fix the test");
     terminal.see("Done.");
-    terminal.see("> ");
+    terminal.see("a task, or /help");
     terminal.press("and more\r");
     terminal.see("More.");
-    terminal.see("> ");
-    terminal.press("\u{4}");
+    terminal.see("a task, or /help");
+    terminal.press("/exit\r");
     assert_eq!(terminal.end(), Some(0));
     assert!(terminal.is_cooked());
     let last = contents(&server.requests()[3], "user");

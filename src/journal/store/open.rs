@@ -127,7 +127,11 @@ impl Shared {
     /// Makes a checkpoint, beside everything else, when a segment was closed.
     fn after_closing(&self) -> Box<dyn Fn(u32) + Send> {
         let (dir, session) = (self.dir.clone(), self.session.clone());
+        let wanted = self.checkpoint_bytes < u64::MAX;
         Box::new(move |number| {
+            if !wanted {
+                return;
+            }
             let (dir, session) = (dir.clone(), session.clone());
             std::thread::Builder::new()
                 .name("posse-journal-checkpoint".to_owned())

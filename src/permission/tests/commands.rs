@@ -195,7 +195,7 @@ fn lets_yes_answer_but_not_for_what_steers_later_or_is_secret() {
         ("cat < .env", false),
         ("cat .e*", false),
         ("cat sub/.en?", false),
-        ("cat .gitl*.yml", true),
+        ("x .gitl*.yml", true),
         ("cat *", true),
         ("X=.env make", false),
     ];

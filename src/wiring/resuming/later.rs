@@ -73,6 +73,7 @@ pub(crate) fn again(
 
 /// The flags with which it may do what this run may, and no more. A new flag does not compile
 /// before somebody has decided here.
+#[expect(clippy::too_many_lines, reason = "every flag, one after the other")]
 fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec<String> {
     let RunArgs {
         // The record has what was asked and shown.
@@ -232,10 +233,13 @@ mod tests {
         (flags.join(" "), values(&loaded.layers, &environment))
     }
 
+    /// Flags of the run, its variables, and the flags of the line.
+    type Row<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], String);
+
     #[test]
     fn the_line_for_a_timer_may_do_no_more_than_the_run() {
         let usual = "--sandbox workspace-write --network deny";
-        let table: [(&[&str], &[(&str, &str)], String); 15] = [
+        let table: [Row<'_>; 15] = [
             (&[], &[], usual.into()),
             (&["--dry-run"], &[], format!("--dry-run {usual}")),
             (&["--sandbox-required"], &[], format!("--sandbox-required {usual}")),
@@ -289,8 +293,8 @@ mod tests {
 
     #[test]
     fn keys_of_whoever_takes_over_and_proxies_are_passed_by_name() {
-        let mut settings = crate::config::ProviderSettings::default();
-        settings.fallback = vec!["anthropic".to_owned()];
+        let fallback = vec!["anthropic".to_owned()];
+        let settings = crate::config::ProviderSettings { fallback, ..Default::default() };
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().display().to_string();
         let environment: Environment = [

@@ -133,8 +133,6 @@ async fn every_step_of_a_repair_may_be_the_last() {
                 submit(&opened, number..=number, Durability::Written).await.unwrap();
             }
             drop((opened, store));
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            fs::remove_file(room.path("checkpoint.json")).ok();
             let mut bytes = fs::read(room.path(damaged)).unwrap();
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
