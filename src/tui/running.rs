@@ -122,6 +122,10 @@ impl Tui<'_> {
 
     /// Opens the first session. Without one there is a screen all the same.
     async fn begin(&mut self) {
+        // What is said meanwhile would be said into the middle of our part.
+        let nothing = self.painter.withdraw();
+        self.terminal.write(nothing);
+        self.terminal.freed().await;
         let opened = self.world.open(&self.choice, false);
         match opened {
             Ok(opened) => {
