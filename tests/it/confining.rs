@@ -366,7 +366,7 @@ async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
     std::fs::write(place.path("home/.netrc"), "hidden").unwrap();
     std::fs::write(place.path("home/other"), "was shown").unwrap();
     let look = "cd $AT/home; cat .netrc other new 2>/dev/null; cat $AT/state/grants 2>/dev/null; \
-                (echo x > other) 2>/dev/null; echo x > $AT/work/in; echo ran";
+                (echo x > other) 2>/dev/null; cd $AT/work && echo x > in; echo ran";
     assert_eq!(until_ahead(&place, look).await.text, "was shownran\n");
     // What was beside the hidden file is the hidden file now, and something new is beside it.
     std::fs::rename(place.path("home/other"), place.path("home/.netrc")).unwrap();
