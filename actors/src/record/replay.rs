@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
-use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin, Scope, StoredRecord};
-use crate::ledger::Accounts;
+use crate::event::{
+    Begun, Branch, Event, GoesOnWith, Grant, MessageKind, Origin, Scope, StoredRecord,
+};
+use crate::ledger::{Accounts, Budget};
 use crate::record::RecordId;
 
 use history::History;
@@ -106,6 +108,8 @@ pub struct StartedWith {
     pub tier: String,
     /// Hash of what the agent was told; empty if that was not recorded.
     pub instructions: String,
+    /// What it may cost, where that was said for this session.
+    pub budget: Budget,
 }
 
 /// A call without a recorded end.
@@ -119,6 +123,8 @@ pub struct OpenCall {
     pub started: bool,
     /// Whether it changes anything outside posse; known once it has started.
     pub effect: bool,
+    /// What it was to do, and since when; known once it has started.
+    pub begun: Option<Begun>,
     /// Hash of what a human or `--yes` agreed to, if they did.
     pub approved: Option<String>,
     /// Where in the messages the result stands that was made up for it.
@@ -161,13 +167,14 @@ pub struct QueuedMessage {
 
 impl StartedWith {
     fn goes_on(&mut self, with: &GoesOnWith) {
-        let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions } = with;
+        let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions, budget } = with;
         self.cwd.clone_from(cwd);
         self.agent.clone_from(agent);
         self.provider.clone_from(provider);
         self.model.clone_from(model);
         self.tier.clone_from(tier);
         self.instructions.clone_from(instructions);
+        self.budget = *budget;
     }
 }
 
@@ -219,7 +226,7 @@ pub struct Replay {
 impl Replay {
     /// Version of what is kept of a fold to go on with it later. Another number is for whatever
     /// makes the same records come to something else.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// Starts with nothing, for `invocation` or the main one.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -246,7 +253,7 @@ impl Replay {
                 self.track(origin, &record.event);
             }
             self.message(&record.event);
-            self.call(&record.event);
+            self.call(&record.event, record.ts);
         }
     }
 
@@ -302,6 +309,7 @@ impl Replay {
                 cwd,
                 tier,
                 instructions,
+                budget,
                 forked_from,
                 ..
             } => {
@@ -316,6 +324,7 @@ impl Replay {
                     cwd: cwd.clone(),
                     tier: tier.clone(),
                     instructions: instructions.clone(),
+                    budget: *budget,
                 });
                 self.replayed.ended = None;
             }
@@ -447,10 +456,13 @@ impl Replay {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "only calls matter")]
-    fn call(&mut self, event: &Event) {
+    fn call(&mut self, event: &Event, ts: u64) {
         match event {
             Event::ToolRequested { call_id, .. } => self.history.request(call_id),
-            Event::ToolStarted { call_id, effect, .. } => self.history.start(call_id, *effect),
+            Event::ToolStarted { call_id, effect, summary, .. } => {
+                let begun = Begun { summary: summary.clone(), started_ms: ts };
+                self.history.start(call_id, *effect, begun);
+            }
             Event::ToolCompleted { call_id, content, .. } => {
                 self.history.end(call_id, content.clone(), false);
             }
