@@ -16,7 +16,7 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Queued};
+use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
 use crate::delegation::{Ended, NotStarted, Request, Seen, Start, Started, depth_of};
 use crate::event::{Event, Origin};
@@ -381,7 +381,7 @@ impl RootSession {
             origin: Arc::clone(&child.origin),
             services: kind.services(child.turns_max),
             contacts: kind.contacts.clone(),
-            options: self.settings.options.clone(),
+            options: RequestOptions { thinking: kind.thinking, ..self.settings.options.clone() },
             tools: kind.specs(&child.permit),
             history,
             pending,

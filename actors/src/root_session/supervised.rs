@@ -240,7 +240,7 @@ impl RootSession {
             }
         };
         let left = match main.stopping {
-            None => self.left_open(&main.origin, &replayed, false, state),
+            None => Self::left_open(&main.origin, &replayed, false, state),
             Some(_) => LeftOpen::default(),
         };
         self.account_for_open_calls(&main.origin, &replayed, &left);

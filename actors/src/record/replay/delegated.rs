@@ -11,6 +11,7 @@ use crate::event::{Event, MessageKind, Origin, StoredRecord};
 
 /// An agent that was started to work for another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that come one by one, as records do")]
 pub struct Delegated {
     /// Its own.
     pub origin: Arc<Origin>,
@@ -66,7 +67,6 @@ impl Delegated {
 }
 
 /// Adds the next record to what is known of all of them, in the order in which they began.
-#[expect(clippy::wildcard_enum_match_arm, reason = "only their own lives matter")]
 pub(super) fn follow(all: &mut Vec<Delegated>, record: &StoredRecord) {
     match (&record.event, &record.origin) {
         (

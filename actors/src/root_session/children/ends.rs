@@ -269,7 +269,7 @@ impl RootSession {
         let Some(key) = key.map(|(key, _)| *key) else { return Ok(()) };
         let Some(mut child) = state.children.all.remove(&key) else { return Ok(()) };
         child.rereading = None;
-        let left = self.left_open(&child.origin, &replayed, child.returned, state);
+        let left = Self::left_open(&child.origin, &replayed, child.returned, state);
         self.account_for_open_calls(&child.origin, &replayed, &left);
         let Replayed { messages, queued, last, .. } = replayed;
         // One that was stopped and goes on has as many replies as any other.

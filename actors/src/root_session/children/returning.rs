@@ -355,7 +355,6 @@ impl RootSession {
     /// it again, and nobody is started twice. Those that had not started run if an earlier process
     /// left them (`returned`); after a crash in this one, the model decides anew.
     pub(in crate::root_session) fn left_open(
-        &self,
         caller: &Origin,
         replayed: &Replayed,
         returned: bool,
