@@ -3,16 +3,17 @@
 //! Answers go to standard output; what is asked, done and said meanwhile goes to standard error.
 //! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
 
+mod beside;
 mod commands;
 mod run;
 mod terminal;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
-use posse_actors::conversation::{Prompt, Usage};
+use posse_actors::conversation::{InvocationId, Prompt, Usage};
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
@@ -82,6 +83,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         rule_shown: false,
         progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
         questions: Questions::default(),
+        at_work: BTreeSet::new(),
         signals: Signals::listen(),
         stdout: Output::new(Target::Stdout),
         stderr,
@@ -113,6 +115,8 @@ struct Plain<'a> {
     rule_shown: bool,
     progress: Progress,
     questions: Questions,
+    /// Agents that work for others, and have not ended.
+    at_work: BTreeSet<InvocationId>,
     signals: Signals,
     stdout: Output,
     stderr: Output,
@@ -242,6 +246,9 @@ impl Plain<'_> {
     async fn next_line(&mut self) -> Option<String> {
         self.stdout.settle().await;
         self.stderr.settle().await;
+        if self.interactive && (!self.at_work.is_empty() || self.questions.any_open()) {
+            return self.line_beside().await;
+        }
         self.terminal.edit(PROMPT);
         let input = tokio::select! {
             biased;
@@ -257,13 +264,7 @@ impl Plain<'_> {
                 Some(line)
             }
             Input::Interrupted => {
-                let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
-                if again {
-                    self.leaving = Some(Exit::Interrupt);
-                } else {
-                    self.interrupted = Some(Instant::now());
-                    self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
-                }
+                self.interrupt_idle().await;
                 None
             }
             Input::End => {
@@ -276,6 +277,17 @@ impl Plain<'_> {
                 None
             }
             Input::Quiet | Input::Stopped => None,
+        }
+    }
+
+    /// Ctrl+C while nothing runs that it could stop.
+    async fn interrupt_idle(&mut self) {
+        let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
+        if again {
+            self.leaving = Some(Exit::Interrupt);
+        } else {
+            self.interrupted = Some(Instant::now());
+            self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
         }
     }
 
