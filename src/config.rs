@@ -26,6 +26,7 @@ pub use edit::{Change, edit, explain};
 pub use environment::{Dirs, Environment};
 pub use layers::{Fate, Layers, Leaf, Origin, ProjectFile, Trust, Wanted};
 pub use settings::{
+    ContextSize, ContextSizes,
     CallBudget, ConfiguredAgent, DelegationSettings, GrantKeeping, ProviderSettings,
     SandboxSettings, Settings, Timeouts, ToolSettings,
 };

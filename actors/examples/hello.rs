@@ -114,6 +114,7 @@ fn settings() -> SessionSettings {
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,
+        context: posse_actors::context::ContextSettings::default(),
         fail: FailPoints::default(),
     }
 }

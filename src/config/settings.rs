@@ -1,6 +1,7 @@
 //! The settings that have an effect, typed.
 
 mod agents;
+mod contexts;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use crate::config::layers::{Layers, Origin, duration};
 use crate::failure::{Exit, Failure};
 
 pub use agents::{ConfiguredAgent, DelegationSettings};
+pub use contexts::{ContextSize, ContextSizes};
 
 /// What counts after all layers.
 #[derive(Debug, Clone)]
@@ -24,6 +26,8 @@ pub struct Settings {
     pub agents: Vec<ConfiguredAgent>,
     /// `delegation`, and what goes there and back.
     pub delegation: DelegationSettings,
+    /// `context`.
+    pub contexts: ContextSizes,
     /// `--trust-project`: what the project says counts for this run.
     pub trust_project: bool,
     /// `defaultAgent`.
@@ -208,6 +212,7 @@ impl Settings {
             multi_agent: multi_agent(layers),
             agents: agents::configured(layers),
             delegation: agents::delegation(layers),
+            contexts: contexts::sizes(layers),
             trust_project: false,
             default_agent: text("defaultAgent").unwrap_or_default(),
             default_provider: text("defaultProvider"),

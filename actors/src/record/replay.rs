@@ -61,6 +61,9 @@ pub struct Replayed {
     pub last: Option<LastInvocation>,
     /// Why the session waits for its user or for a better time, if it does.
     pub parked: Option<Parked>,
+    /// The messages begin where a compaction left them, and not where the invocation began.
+    #[serde(default)]
+    pub compacted: bool,
 }
 
 /// The main invocation that began last.
@@ -428,6 +431,7 @@ impl Replay {
             }
             Event::ContextCompacted { history, .. } | Event::SessionForked { history, .. } => {
                 self.history.replace(history);
+                self.replayed.compacted = true;
                 if let Some(last) = &mut self.replayed.last {
                     last.base = 0;
                 }

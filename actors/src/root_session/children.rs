@@ -15,7 +15,7 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Queued};
+use crate::agent_invocation::{self, AgentInvocation, Ending, Fitter, Queued};
 use crate::conversation::{ContentPart, InvocationId, Message, Usage};
 use crate::delegation::{Ended, Request, Seen, Start, Started, depth_of};
 use crate::event::{Event, Origin};
@@ -226,7 +226,9 @@ impl RootSession {
             ended: None,
         };
         let history = vec![Arc::new(Message::User { content })];
-        self.start_child(me, &mut child, kind, history, (Vec::new(), 0, Usage::default())).await?;
+        let fitter = self.child_fitter(state);
+        let beginning = (Vec::new(), 0, Usage::default());
+        self.start_child(me, &mut child, kind, (history, fitter), beginning).await?;
         let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
         state.children.all.insert(nth, child);
         report.send(Ok(Started { id, ended }));
@@ -287,7 +289,7 @@ impl RootSession {
         me: &ActorRef<Msg>,
         child: &mut Child,
         kind: &Kind,
-        messages: Vec<Arc<Message>>,
+        (messages, fitter): (Vec<Arc<Message>>, Fitter),
         (queued, turns, usage): (Vec<Queued>, u32, Usage),
     ) -> Result<(), SpawnErr> {
         let mut history = Vec::with_capacity(messages.len() + 1);
@@ -309,6 +311,7 @@ impl RootSession {
             usage,
             time_left: child.permit.until.map(|until| until.saturating_sub(now)),
             tokens_max: child.permit.tokens,
+            fitter,
             presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };

@@ -241,7 +241,11 @@ impl RootSession {
         };
         self.reattach(id, &mut replayed, state);
         self.account_for_open_calls(&main.origin, &replayed);
-        let Replayed { messages, queued, turns, usage, .. } = replayed;
+        let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
+        // What a run made smaller has all of the history in it.
+        if compacted {
+            main.base = 0;
+        }
         state.history.truncate(main.base);
         state.history.extend(messages);
         let queued = queued.iter().map(resuming::queued).collect();

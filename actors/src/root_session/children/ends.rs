@@ -281,7 +281,8 @@ impl RootSession {
         Self::pending(id, &mut queued, &mut state.children);
         if let Some(kind) = state.children.kinds.get(child.kind) {
             let left = (queued, turns, usage);
-            self.start_child(me, &mut child, kind, messages, left).await?;
+            let history = (messages, self.child_fitter(state));
+            self.start_child(me, &mut child, kind, history, left).await?;
         }
         state.children.all.insert(key, child);
         Ok(())
