@@ -24,7 +24,7 @@ use crate::event::{Event, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::Gauge;
 use crate::mailbox::{Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell};
-use crate::ports::{HookEvent, ToolOutput, ToolSpec};
+use crate::ports::{HookEvent, Thinking, ToolOutput, ToolSpec};
 use crate::provider_client;
 use crate::tool_call::{self, Services};
 use crate::transcript_writer::{Transcript, Unrecorded};
@@ -38,8 +38,8 @@ pub(crate) use walking::{Contact, Contacts};
 use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};
 use asking::{Asking, Heard, Way};
 use calls::Running;
-use fitting::Fitting;
 use ending::{failed_event, limit_event};
+use fitting::Fitting;
 
 /// What an invocation is started with.
 pub(crate) struct Args {
@@ -91,6 +91,8 @@ pub struct RequestOptions {
     pub tokens_max: Option<u64>,
     /// Sampling temperature, if one is wanted.
     pub temperature: Option<f64>,
+    /// How much the model thinks, if somebody says so.
+    pub thinking: Option<Thinking>,
 }
 
 /// What an invocation leaves behind.

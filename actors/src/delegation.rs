@@ -19,7 +19,7 @@ use crate::event::Origin;
 use crate::governor::{GovernorLimits, Refused};
 use crate::ledger::Price;
 use crate::mailbox::Report;
-use crate::ports::{Provider, ProviderInfo, SideEffect, ToolSpec, Toolbox};
+use crate::ports::{Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox};
 
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
@@ -60,6 +60,8 @@ pub struct Deputy {
     pub tools: Vec<String>,
     /// How its model is reached, if not like the session's.
     pub provider: Option<Arc<dyn Provider>>,
+    /// How much its model thinks, if somebody says so.
+    pub thinking: Option<Thinking>,
     /// What its model costs, if it has one of its own.
     pub price: Option<Price>,
     /// Whom it may call, by name.

@@ -568,6 +568,9 @@ pub enum Event {
         /// The `binding` of the question: what it allows, and nothing else.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
+        /// The front end that answered, if it was not the one that owns the session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered_by: Option<String>,
     },
     /// A question was answered with no, or there was nobody to ask.
     #[serde(rename = "permission.denied")]
@@ -581,6 +584,9 @@ pub enum Event {
         /// The rule in the user's configuration that would allow it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rule: Option<String>,
+        /// The front end that answered, if it was not the one that owns the session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered_by: Option<String>,
     },
     /// A question is moot: the call that asked is gone.
     #[serde(rename = "permission.withdrawn")]

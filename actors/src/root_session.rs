@@ -19,9 +19,7 @@ use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{
-    self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued,
-};
+use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued};
 use crate::compaction::Compacted;
 use crate::context::{ContextUse, Meter};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};

@@ -355,7 +355,10 @@ impl Progress {
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
             }
             Event::ContextCompacted { .. } => {
-                format!("({})", context::compacted(event).as_deref().map(printable).unwrap_or_default())
+                format!(
+                    "({})",
+                    context::compacted(event).as_deref().map(printable).unwrap_or_default()
+                )
             }
             Event::Warning { message } => format!("! {}", printable(message)),
             Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {

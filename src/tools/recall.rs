@@ -10,7 +10,8 @@ pub const HISTORY: &str = "history";
 
 /// Finds what the call of that id returned, or the conversation of whoever asks. `Ok(None)`: there
 /// is nothing of that name. Errors are one line for the model.
-pub type Find = dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
+pub type Find =
+    dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
 
 /// The memory of a session. Empty: only outputs that were spilled can be read again.
 #[derive(Clone, Default)]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use posse_actors::context::{ContextBudget, ContextSettings};
 use posse_actors::ports::{Abilities, Fallback, Provider, ProviderInfo};
 
-use crate::config::{ContextSize, Environment, Role, Settings};
+use crate::config::{ContextSize, Environment, Settings};
 use crate::failure::Failure;
 use crate::models::Catalog;
 use crate::wiring::model_price::price;
-use crate::wiring::provider;
+use crate::wiring::roles;
 
 /// What an agent gets to read; `usual` where nothing is said.
 pub(crate) fn budget(size: &ContextSize, usual: ContextBudget) -> ContextBudget {
@@ -34,13 +34,14 @@ pub(crate) fn settings(
     instructions_bytes: usize,
     ready: impl Fn(Arc<dyn Provider>) -> Arc<dyn Provider>,
 ) -> Result<ContextSettings, Failure> {
-    let role = |role: &Option<Role>| {
-        let Some(role) = role else { return Ok(None) };
-        of_role(role, settings, environment, cwd).map(|found| {
-            Some(Fallback { provider: ready(Arc::clone(&found.provider)), ..found })
-        })
+    let role = |name: &str| {
+        let provider = roles::served(name, settings, environment, cwd)?;
+        Ok(provider.map(|provider| {
+            let price = Some(price(settings, &provider.info()));
+            Fallback { provider: ready(provider), abilities: Abilities::default(), price }
+        }))
     };
-    let (compact, title) = (role(&settings.contexts.compact)?, role(&settings.contexts.title)?);
+    let (compact, title) = (role("compact")?, role("title")?);
     let own = settings.models.clone();
     let said: Vec<(String, u64)> = settings
         .providers
@@ -52,18 +53,4 @@ pub(crate) fn settings(
         said.or_else(|| Catalog::new(&own).find(&info.profile, &info.model)?.facts.context_window)
     };
     Ok(ContextSettings { windows: Some(Arc::new(window)), compact, title, instructions_bytes })
-}
-
-fn of_role(
-    role: &Role,
-    settings: &Settings,
-    environment: &Environment,
-    cwd: &Path,
-) -> Result<Fallback, Failure> {
-    let default_provider = Some(role.profile.clone());
-    let theirs = Settings { default_provider, model: role.model.clone(), ..settings.clone() };
-    let provider = provider::choose(&theirs, environment, cwd)
-        .map_err(|failure| failure.at(role.key.clone()))?;
-    let price = Some(price(settings, &provider.info()));
-    Ok(Fallback { provider, abilities: Abilities::default(), price })
 }

@@ -69,7 +69,9 @@ async fn returned(journal: &dyn JournalStore, call: &str) -> Result<Option<Strin
             // Another session's outcome has no record of its own here.
             Event::SessionForked { history, .. } => {
                 let result = history.iter().find_map(|message| match &**message {
-                    Message::Tool { tool_call_id, content, .. } if tool_call_id.as_str() == call => {
+                    Message::Tool { tool_call_id, content, .. }
+                        if tool_call_id.as_str() == call =>
+                    {
                         Some(shown(content))
                     }
                     _ => None,

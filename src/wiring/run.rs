@@ -10,7 +10,7 @@ use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider};
+use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider, Thinking};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -36,8 +36,8 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, authority, colors, contexts, deputies, fallback, notices, place, provider, recalling, session_id,
-    toolbox,
+    Place, authority, colors, contexts, deputies, fallback, notices, place, provider, recalling,
+    roles, session_id, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -253,7 +253,12 @@ pub(crate) fn assemble_in(
     let system_prompt = prompts.of(agent, &roster, settings.multi_agent);
     let digest = prompts.digest(agent, &roster, settings.multi_agent);
     let way = |name: &str| provider_of(setup, name).map(&ready);
-    let delegation = deputies::delegation(&roster, agent, settings, &prompts, way).map_err(one)?;
+    let served = |role: &str| {
+        let served = roles::served(role, settings, setup.environment, setup.cwd)?;
+        Ok(served.map(&ready))
+    };
+    let delegation =
+        deputies::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
@@ -283,7 +288,11 @@ pub(crate) fn assemble_in(
         agent: agent.name.clone(),
         system_prompt,
         tools: names,
-        options: RequestOptions { stream: settings.streaming, ..RequestOptions::default() },
+        options: RequestOptions {
+            stream: settings.streaming,
+            thinking: thinking(agent, settings),
+            ..RequestOptions::default()
+        },
         asking: setup.asking,
         tier,
         limits: limits(settings),
@@ -299,6 +308,13 @@ pub(crate) fn assemble_in(
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))
+}
+
+/// How much the model of the main agent thinks: what was said for this run counts before what the
+/// agent says.
+fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
+    let insisted = settings.thinking.filter(|_| settings.thinking_insists);
+    insisted.or(agent.thinking).or(settings.thinking)
 }
 
 /// The provider of that name, with its own model.
@@ -317,6 +333,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
     }
     let roster = deputies::roster(setup.cwd, setup.dirs, settings, tools);
     io::stderr().write_all(deputies::remarks(&roster).as_bytes()).ok();
+    io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
     roster
 }
 

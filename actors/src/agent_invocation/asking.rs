@@ -108,6 +108,7 @@ impl AgentInvocation {
             stream: self.options.stream,
             tokens_max: self.options.tokens_max,
             temperature: self.options.temperature,
+            thinking: self.options.thinking,
         };
         let draft = Draft::default();
         let (services, origin) = (Arc::clone(&self.services), Arc::clone(&self.origin));

@@ -12,9 +12,7 @@ use tokio::task::JoinError;
 use crate::agent_invocation::agent_loop::Input;
 use crate::agent_invocation::walking::{Contacts, Inquiry};
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
-use crate::compaction::{
-    Compacted, Goal, compact, history_text, size_of, summary_instruction,
-};
+use crate::compaction::{Compacted, Goal, compact, history_text, size_of, summary_instruction};
 use crate::context::{ContextBudget, ContextSettings, Meter, Reading, bytes_in};
 use crate::conversation::{ContentPart, InvocationId, Message};
 use crate::event::{Event, Origin};
@@ -280,6 +278,7 @@ impl Summary {
             stream: false,
             tokens_max: Some(self.tokens_max),
             temperature: None,
+            thinking: None,
         };
         let inquiry = Inquiry {
             services: Arc::clone(&self.services),

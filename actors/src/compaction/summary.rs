@@ -119,11 +119,7 @@ fn earlier(content: &[ContentPart]) -> Option<&str> {
 
 /// What the user wants at the moment, if it was said in `gone` and is not long, or nothing was said
 /// since.
-pub(super) fn task(
-    gone: &[Arc<Message>],
-    kept: &[Arc<Message>],
-    goal: &Goal,
-) -> Vec<ContentPart> {
+pub(super) fn task(gone: &[Arc<Message>], kept: &[Arc<Message>], goal: &Goal) -> Vec<ContentPart> {
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     let last = gone.iter().rev().find(is_user).map(|message| &**message);
     let Some(Message::User { content }) = last else { return Vec::new() };
@@ -219,7 +215,8 @@ struct Lines {
 impl Lines {
     fn add(&mut self, line: Line) {
         if line.label == Label::File {
-            let (path, tools) = match line.text.strip_suffix(')').and_then(|t| t.rsplit_once(" (")) {
+            let (path, tools) = match line.text.strip_suffix(')').and_then(|t| t.rsplit_once(" ("))
+            {
                 Some((path, tools)) => (path, tools.split(", ").map(str::to_owned).collect()),
                 None => (line.text.as_str(), Vec::new()),
             };

@@ -39,9 +39,8 @@ pub fn tokens_of(message: &Message) -> u64 {
 
 /// Tokens of the descriptions of `tools`, guessed.
 pub(crate) fn of_tools(tools: &[ToolSpec]) -> u64 {
-    let bytes = |tool: &ToolSpec| {
-        tool.name.len() + tool.description.len() + json_bytes(&tool.parameters)
-    };
+    let bytes =
+        |tool: &ToolSpec| tool.name.len() + tool.description.len() + json_bytes(&tool.parameters);
     of_bytes(tools.iter().map(bytes).sum())
 }
 

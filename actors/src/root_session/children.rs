@@ -15,7 +15,7 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Fitter, Queued};
+use crate::agent_invocation::{self, AgentInvocation, Ending, Fitter, Queued, RequestOptions};
 use crate::conversation::{ContentPart, InvocationId, Message, Usage};
 use crate::delegation::{Ended, Request, Seen, Start, Started, depth_of};
 use crate::event::{Event, Origin};
@@ -302,7 +302,7 @@ impl RootSession {
             origin: Arc::clone(&child.origin),
             services: kind.services(child.turns_max),
             contacts: kind.contacts.clone(),
-            options: self.settings.options.clone(),
+            options: RequestOptions { thinking: kind.thinking, ..self.settings.options.clone() },
             tools: kind.specs(&child.permit),
             history,
             pending: Vec::new(),

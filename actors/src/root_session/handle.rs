@@ -173,6 +173,18 @@ impl SessionHandle {
         })
     }
 
+    /// Everything durable from the record behind `after` on, and then what happens: without a hole
+    /// and nothing twice. 0: from the beginning of the session, whoever began it. Deltas come as
+    /// soon as the reader has caught up.
+    pub fn subscribe_after(&self, after: u64) -> Subscription {
+        self.feed.subscribe_after(Arc::clone(&self.journal), self.events_buffered_max, after)
+    }
+
+    /// The number of the last record so far.
+    pub fn last_record(&self) -> u64 {
+        self.feed.last_record()
+    }
+
     fn first(&self) -> MutexGuard<'_, Option<Subscription>> {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -267,9 +279,20 @@ impl SessionHandle {
     /// Answers an open question, and returns when the answer is on the disk and has acted. The
     /// first answer counts.
     pub async fn answer(&self, id: QuestionId, decision: Decision) -> Result<(), AnswerError> {
+        self.answer_by(id, decision, None).await
+    }
+
+    /// The same for a front end that does not own the session: `by` is recorded with the answer,
+    /// and named to whoever answers later.
+    pub async fn answer_by(
+        &self,
+        id: QuestionId,
+        decision: Decision,
+        by: Option<String>,
+    ) -> Result<(), AnswerError> {
         let coordinator = self.permissions.current().ok_or(AnswerError::Ended)?;
         let answered = ask(&coordinator, self.ask_timeout, |reply| {
-            permission::Msg::Answer(id, decision, reply)
+            permission::Msg::Answer(id, decision, by, reply)
         });
         let lost = || match self.permissions.current() {
             Some(_) => AnswerError::Lost,

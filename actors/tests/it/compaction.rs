@@ -394,11 +394,8 @@ async fn reported_usage_moves_the_threshold() {
     let step = |nth: usize| {
         Step::Told(Box::new(move |messages: &[Arc<Message>]| {
             let bytes: u64 = messages.iter().map(|m| posse_actors::context::tokens_of(m)).sum();
-            let usage = Usage {
-                input_tokens: Some(bytes * 2),
-                output_tokens: Some(1),
-                ..Usage::default()
-            };
+            let usage =
+                Usage { input_tokens: Some(bytes * 2), output_tokens: Some(1), ..Usage::default() };
             let call = ToolCall {
                 id: CallId::new("1"),
                 provider_id: None,

@@ -26,6 +26,7 @@ fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]
         system_prompt: format!("You are {name}."),
         tools: texts(tools),
         provider: Some(Arc::clone(model) as Arc<dyn posse_actors::ports::Provider>),
+        thinking: None,
         price: None,
         calls: texts(calls),
         turns_max: None,

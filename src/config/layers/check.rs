@@ -102,7 +102,9 @@ fn sample(key: &Key) -> Value {
     match (key.default_value(), key.kind) {
         (Some(value), _) => value,
         (None, Kind::Bool) => json!(true),
-        (None, Kind::Whole(least, most) | Kind::WholeOrAuto(least, most)) => json!(1000_i64.clamp(least, most)),
+        (None, Kind::Whole(least, most) | Kind::WholeOrAuto(least, most)) => {
+            json!(1000_i64.clamp(least, most))
+        }
         (None, Kind::Ratio) => json!(0.8),
         (None, Kind::Duration) => json!("90s"),
         (None, Kind::Choice(names)) => json!(names.first()),
@@ -123,7 +125,9 @@ pub(crate) fn from_text(kind: Kind, text: &str) -> Value {
             "0" | "false" | "no" | "off" => json!(false),
             _ => json!(text),
         },
-        Kind::Whole(..) | Kind::WholeOrAuto(..) => text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number)),
+        Kind::Whole(..) | Kind::WholeOrAuto(..) => {
+            text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number))
+        }
         Kind::Ratio => text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number)),
         _ => json!(text),
     }

@@ -1,8 +1,8 @@
 //! Every key there is, as data, in the order of its path.
 
 use crate::config::schema::Kind::{
-    Address, Any, Bool, Choice, ObjectList, Ratio, Secret, Text, TextList, TextMap, Variable, Whole,
-    WholeOrAuto,
+    Address, Any, Bool, Choice, ObjectList, Ratio, Secret, Text, TextList, TextMap, Variable,
+    Whole, WholeOrAuto,
 };
 use crate::config::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
 use crate::config::schema::{BuiltIn as D, Key, Kind, Project};
@@ -11,6 +11,7 @@ const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
 const PROVIDER_TYPES: &[&str] =
     &["openai-compatible", "openai-responses", "anthropic", "codex", "replay", "claudecode"];
 const CONFINED: &[&str] = &["off", "read-only", "workspace-write"];
+const THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
 const TOKENS: Kind = Whole(256, 100_000_000);
 const TOKENS_OR_AUTO: Kind = WholeOrAuto(256, 100_000_000);
 const COMPRESSIONS: &[&str] =
@@ -258,8 +259,13 @@ pub(crate) static KEYS: &[Key] = &[
     key("retry.maxDelay", Kind::Duration, D::None, Trusted,
         "The longest wait between two attempts, unless a limit of rate or quota lasts longer. \
          Default: 30s."),
-    later("roles", Any, Trusted,
-        "Models for single purposes: compact, title."),
+    key("roles.*.model", Text, D::None, Trusted,
+        "The model that serves a role, instead of its provider's own. Roles: compact, title, and \
+         agents that work for others, by name."),
+    key("roles.*.profile", Text, D::None, Trusted,
+        "The provider profile or preset that serves a role. Default: the session's."),
+    key("roles.*.thinking", Choice(THINKING), D::None, Trusted,
+        "How much the model of a role thinks."),
     key("sandbox.mode", Choice(CONFINED), D::Text("workspace-write"), Tighten,
         "What commands are confined to.")
         .variable("POSSE_SANDBOX"),
@@ -285,6 +291,10 @@ pub(crate) static KEYS: &[Key] = &[
     key("streaming.enabled", Bool, D::Bool(true), Harmless,
         "Asks the provider for a stream.")
         .variable("POSSE_STREAM"),
+    key("thinking", Choice(THINKING), D::None, Trusted,
+        "How much models think before they answer, where an agent does not say it. Left out where \
+         the server knows nothing of it.")
+        .variable("POSSE_THINKING"),
     key("timeout", Kind::Duration, D::None, Trusted,
         "A task ends after this time.")
         .variable("POSSE_TIMEOUT"),

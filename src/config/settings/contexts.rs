@@ -33,10 +33,7 @@ pub struct ContextSize {
 }
 
 pub(super) fn sizes(layers: &Layers) -> ContextSizes {
-    ContextSizes {
-        main: size(layers, "main"),
-        sub_agent: size(layers, "subAgent"),
-    }
+    ContextSizes { main: size(layers, "main"), sub_agent: size(layers, "subAgent") }
 }
 
 fn size(layers: &Layers, whose: &str) -> ContextSize {
