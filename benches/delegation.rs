@@ -170,6 +170,7 @@ impl Stage {
             accounts: Accounts::default(),
             noted: Vec::new(),
             delegation: Some(delegation),
+            context: posse_actors::context::ContextSettings::default(),
             fail: FailPoints::default(),
         };
         let session = SessionHandle::start(ports, settings).await.unwrap();

@@ -2,6 +2,7 @@
 
 mod authority;
 mod confinement;
+mod contexts;
 mod deputies;
 mod errands;
 mod fallback;
@@ -10,6 +11,7 @@ mod judging;
 mod model_price;
 mod plain;
 mod provider;
+mod recalling;
 mod resuming;
 mod roles;
 mod run;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::agent_invocation::RequestOptions;
+use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
@@ -35,8 +36,8 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, authority, colors, deputies, fallback, notices, place, provider, roles, session_id,
-    toolbox,
+    Place, authority, colors, contexts, deputies, fallback, notices, place, provider, recalling,
+    roles, session_id, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -238,7 +239,8 @@ pub(crate) fn assemble_in(
     let sandbox = confinement::sandbox(setup, folders, secrets).map_err(one)?;
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
-    let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    let mut env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    env.recall = recalling::recall(&kept.journal);
     let budgets = Arc::clone(&env.budgets);
     let ready =
         |model| masking.model(toolbox::counted(model, &settings.tools, Arc::clone(&budgets)));
@@ -264,6 +266,9 @@ pub(crate) fn assemble_in(
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
     let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
+    let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
+    let context = contexts::settings(settings, setup.environment, setup.cwd, told, &ready);
+    let context = context.map_err(one)?;
     let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach, &roster))?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let (price, budget) = model_price::affordable(settings, &model.info(), &fallbacks)?;
@@ -302,6 +307,7 @@ pub(crate) fn assemble_in(
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation,
+        context,
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))
@@ -529,6 +535,8 @@ fn limits(settings: &Settings) -> Limits {
         attempts_max: settings.retry.attempts_max,
         backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
         backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
+        context_main: contexts::budget(&settings.contexts.main, ContextBudget::main()),
+        context_child: contexts::budget(&settings.contexts.sub_agent, ContextBudget::child()),
         ..defaults
     }
 }

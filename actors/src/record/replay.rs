@@ -68,6 +68,9 @@ pub struct Replayed {
     pub parked: Option<Parked>,
     /// Agents that worked for others, in the order in which they began. Not of one invocation.
     pub delegated: Vec<Delegated>,
+    /// The messages begin where a compaction left them, and not where the invocation began.
+    #[serde(default)]
+    pub compacted: bool,
 }
 
 /// The main invocation that began last.
@@ -455,6 +458,7 @@ impl Replay {
             }
             Event::ContextCompacted { history, .. } | Event::SessionForked { history, .. } => {
                 self.history.replace(history);
+                self.replayed.compacted = true;
                 if let Some(last) = &mut self.replayed.last {
                     last.base = 0;
                 }

@@ -176,8 +176,9 @@ impl Plain<'_> {
             Typed::Help => self.say(&help()).await,
             Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
             Typed::Cost => self.cost().await,
+            Typed::Context(json) => self.context(json).await,
             Typed::Text(text) => self.steer(text).await,
-            Typed::Status | Typed::Select(..) | Typed::Compact | Typed::Clear => {
+            Typed::Status | Typed::Select(..) | Typed::Compact(_) | Typed::Clear => {
                 self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
             }
         }
