@@ -2,6 +2,8 @@
 //! outcome reads, what was typed before, and when a question begins to listen.
 
 pub(crate) mod history;
+pub(crate) mod instruction;
+pub mod joining;
 pub(crate) mod outcome;
 pub(crate) mod signals;
 pub(crate) mod silence;
@@ -11,6 +13,7 @@ use posse_actors::ports::Ports;
 use posse_actors::root_session::{PromptError, Running, SessionHandle, SessionSettings};
 
 use crate::failure::Failure;
+use joining::Invitation;
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +67,8 @@ pub struct Opened {
     pub settings: SessionSettings,
     /// Where its provider, model and agent come from.
     pub sources: Sources,
+    /// Lets others join it.
+    pub invitation: Invitation,
 }
 
 /// Who said which provider, model and agent it is, in words.

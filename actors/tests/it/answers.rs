@@ -538,7 +538,9 @@ async fn of_two_front_ends_one_wins_and_the_other_hears_who_that_was() {
     let seen = end(&bench, stage).await;
     let who = |event: &Event| match event {
         Event::PermissionGranted { by, answered_by, .. }
-        | Event::PermissionDenied { by, answered_by, .. } => Some((by.clone(), answered_by.clone())),
+        | Event::PermissionDenied { by, answered_by, .. } => {
+            Some((by.clone(), answered_by.clone()))
+        }
         _ => None,
     };
     let who: Vec<_> = seen.iter().filter_map(|seen| who(seen.event())).collect();
