@@ -85,7 +85,10 @@ fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failu
 }
 
 /// Lets somebody at the terminal choose one of `sessions`.
-fn pick(sessions: &[SessionSummary], environment: &Environment) -> Result<usize, Failure> {
+pub(crate) fn pick(
+    sessions: &[SessionSummary],
+    environment: &Environment,
+) -> Result<usize, Failure> {
     let now = now_ms();
     let row = |session: &SessionSummary| Row {
         id: session.id.clone(),
@@ -118,6 +121,6 @@ fn spent(session: &SessionSummary) -> String {
 }
 
 /// Whether somebody is there to choose, and to talk.
-pub(super) fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
