@@ -3,6 +3,7 @@
 mod authority;
 mod confinement;
 mod deputies;
+mod editing;
 mod errands;
 mod fallback;
 mod hooking;
@@ -15,6 +16,7 @@ mod run;
 mod toolbox;
 mod trusting;
 mod tui;
+mod undoing;
 mod world;
 
 use std::ffi::OsString;

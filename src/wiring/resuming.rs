@@ -26,6 +26,7 @@ use crate::journal::{self, FileJournal, StateDir};
 use crate::project;
 use crate::wiring::run::{Assembled, Kept, Setup, assemble_in};
 
+pub(crate) use choosing::{of_project, row};
 pub(crate) use later::again;
 
 use choosing::{find, is_there};

@@ -61,6 +61,28 @@ pub struct Replayed {
     pub last: Option<LastInvocation>,
     /// Why the session waits for its user or for a better time, if it does.
     pub parked: Option<Parked>,
+    /// A call that the user made, and that the model was not told of yet.
+    #[serde(default)]
+    pub own_call: Option<OpenOwnCall>,
+}
+
+/// A call that the user made, from its first record to the message that tells the model of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenOwnCall {
+    /// Whose rights it had.
+    pub origin: Arc<Origin>,
+    /// The call.
+    pub call_id: CallId,
+    /// The tool.
+    pub name: String,
+    /// The message that tells of it.
+    pub message_id: MessageId,
+    /// How that begins.
+    pub said: String,
+    /// Whether its intent was recorded. If not, nothing has happened.
+    pub started: bool,
+    /// What it gave, if it ended.
+    pub output: Option<Vec<ContentPart>>,
 }
 
 /// The main invocation that began last.
@@ -177,7 +199,8 @@ impl Replayed {
     pub fn is_unfinished(&self) -> bool {
         let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
         let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
-        (broke_off && !self.messages.is_empty()) || waits || !self.queued.is_empty()
+        let asks = |queued: &QueuedMessage| queued.kind != MessageKind::Aside;
+        (broke_off && !self.messages.is_empty()) || waits || self.queued.iter().any(asks)
     }
 }
 
@@ -235,6 +258,9 @@ impl Replay {
         self.replayed.accounts.push(record);
         self.session(&record.event);
         self.question(record);
+        if self.own_call(record) {
+            return;
+        }
         let ours = self.is_ours(record.origin.as_deref());
         if let Event::ModelUsage { usage, .. } = &record.event
             && (ours || self.invocation.is_none())
@@ -248,6 +274,37 @@ impl Replay {
             self.message(&record.event);
             self.call(&record.event);
         }
+    }
+
+    /// Follows a call that the user makes: it is no part of any invocation. `false`: the record is
+    /// not about one.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only its beginning and its end matter")]
+    fn own_call(&mut self, record: &StoredRecord) -> bool {
+        let Some(origin) = record.origin.as_ref().filter(|_| self.invocation.is_none()) else {
+            return false;
+        };
+        if let Event::UserCall { call_id, tool, message_id, said } = &record.event {
+            self.replayed.own_call = Some(OpenOwnCall {
+                origin: Arc::clone(origin),
+                call_id: call_id.clone(),
+                name: tool.clone(),
+                message_id: message_id.clone(),
+                said: said.clone(),
+                started: false,
+                output: None,
+            });
+            return true;
+        }
+        let theirs = |own: &&mut OpenOwnCall| own.origin.invocation_id == origin.invocation_id;
+        let Some(own) = self.replayed.own_call.as_mut().filter(theirs) else { return false };
+        match &record.event {
+            Event::ToolStarted { .. } => own.started = true,
+            Event::ToolCompleted { content, .. }
+            | Event::ToolFailed { content, .. }
+            | Event::ToolOutcomeUnknown { content, .. } => own.output = Some(content.clone()),
+            _ => (),
+        }
+        true
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "only beginnings and ends matter")]
@@ -410,6 +467,7 @@ impl Replay {
                 }
             }
             Event::MessageQueued { message_id, kind, content } => {
+                self.replayed.own_call.take_if(|own| own.message_id == *message_id);
                 let known = self.delivered.contains(message_id)
                     || self.replayed.queued.iter().any(|queued| queued.id == *message_id);
                 if !known {
@@ -425,6 +483,10 @@ impl Replay {
                 {
                     self.history.user(queued.content);
                 }
+            }
+            Event::MessageWithdrawn { message_id } => {
+                // Whatever comes of it later comes too late.
+                self.deliver(message_id);
             }
             Event::ContextCompacted { history, .. } | Event::SessionForked { history, .. } => {
                 self.history.replace(history);
