@@ -92,6 +92,7 @@ impl RootSession {
         let args = tool_call::Args {
             call: call.clone(),
             question: None,
+            attached: false,
             origin: Arc::clone(&origin),
             services: Arc::clone(&self.services),
             visible,
@@ -141,11 +142,12 @@ impl RootSession {
 
     /// An earlier process began it, and did not tell the model.
     pub(super) fn close_own_call(&self, open: OpenOwnCall, state: &mut State) {
-        let OpenOwnCall { origin, call_id, name, message_id, said, started, output } = open;
+        let OpenOwnCall { origin, call_id, name, message_id, said, begun, output } = open;
         let output = output.unwrap_or_else(|| {
-            let content = vec![ContentPart::text(if started { BROKE_OFF } else { NOT_RUN })];
-            let event = if started {
-                Event::ToolOutcomeUnknown { call_id, name, content: content.clone() }
+            let content =
+                vec![ContentPart::text(if begun.is_some() { BROKE_OFF } else { NOT_RUN })];
+            let event = if begun.is_some() {
+                Event::ToolOutcomeUnknown { call_id, name, content: content.clone(), begun }
             } else {
                 let (class, metadata) = ("skipped".to_owned(), serde_json::Value::Null);
                 let content = content.clone();
