@@ -5,6 +5,7 @@ mod authority;
 mod confinement;
 mod contexts;
 mod deputies;
+mod editing;
 mod errands;
 mod fallback;
 mod hooking;
@@ -19,6 +20,7 @@ mod run;
 mod toolbox;
 mod trusting;
 mod tui;
+mod undoing;
 mod world;
 
 use std::ffi::OsString;
