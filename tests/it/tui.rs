@@ -449,3 +449,49 @@ fn where_nothing_can_be_drawn_it_is_line_mode() {
         assert!(stderr.starts_with(&format!("posse plain: {why}\n")), "{stderr}");
     }
 }
+
+/// Flags without a command are `posse` with those flags; a branch begins here as well, and the last
+/// line says how the session goes on, also one that nobody has answered yet.
+#[test]
+fn flags_alone_open_it_a_branch_too_and_the_end_says_how_to_go_on() {
+    let server =
+        ModelServer::start(vec![says("One."), says("Otherwise."), Answer::Hold(Vec::new())]);
+    let machine = Machine::with(&server);
+    let config = machine.path("other.json");
+    fs::rename(machine.path("posse/config/config.json"), &config).unwrap();
+    let config = config.display().to_string();
+    let tmux = Tmux::open(&machine, &["--config", &config]);
+    tmux.says("first");
+    tmux.wait_for("One.");
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+    let id = machine.session_dir().file_name().unwrap().to_string_lossy().into_owned();
+    let line = format!("session {id} · posse resume {id}");
+    let last = || fs::read_to_string(machine.path("tmp/stderr")).unwrap();
+    assert!(last().lines().last().unwrap().contains(&line), "{}", last());
+    drop(tmux);
+    let tmux = Tmux::open(&machine, &["tui", "-c", "--fork", "--config", &config]);
+    tmux.says("second");
+    tmux.wait_for("Otherwise.");
+    assert!(
+        !last().contains("goes on after") && last().contains("branches off session"),
+        "{}",
+        last()
+    );
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+    let branch = last().lines().last().unwrap().rsplit(' ').next().unwrap().to_owned();
+    assert_ne!(branch, id);
+    drop(tmux);
+    // One that was never answered has an id to go on with, too.
+    let tmux = Tmux::open(&machine, &["--config", &config]);
+    tmux.says("third");
+    for _ in 0..3 {
+        server.wait_for_request();
+    }
+    kill(tmux.pid(), Signal::SIGTERM).unwrap();
+    tmux.assert_ended(143);
+    let line = last();
+    assert!(line.lines().last().unwrap().contains(" · posse resume "), "{line}");
+    machine.verify();
+}

@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
+use jiff::tz::TimeZone;
+
 use crate::cli::{Resume, Which};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure};
@@ -86,11 +88,11 @@ fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failu
 
 /// Lets somebody at the terminal choose one of `sessions`.
 fn pick(sessions: &[SessionSummary], environment: &Environment) -> Result<usize, Failure> {
-    let now = now_ms();
+    let (now, zone) = (now_ms(), TimeZone::system());
     let row = |session: &SessionSummary| Row {
         id: session.id.clone(),
         age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
-        state: commands::state_text(&session.state),
+        state: session.state.short(&zone),
         spent: spent(session),
         prompt: session.prompt.clone().unwrap_or_default(),
     };
