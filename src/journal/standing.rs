@@ -184,13 +184,33 @@ fn of_replayed(replayed: &Replayed) -> SessionState {
     }
 }
 
+/// Something that the last record about it decides.
+#[derive(Debug, Default)]
+enum Decided<T> {
+    /// None was about it so far.
+    #[default]
+    NotYet,
+    /// It is not so.
+    IsNot,
+    /// It is so.
+    Is(T),
+}
+
+impl<T> Decided<T> {
+    fn decide(&mut self, value: Option<T>) {
+        if matches!(self, Decided::NotYet) {
+            *self = value.map_or(Decided::IsNot, Decided::Is);
+        }
+    }
+}
+
 /// The same from the last records alone, the last one first: what a list can afford.
 #[derive(Debug, Default)]
 pub(crate) struct Backwards {
     /// Whether it ended, once that is decided.
-    ended: Option<Option<String>>,
+    ended: Decided<String>,
     /// Whether it is parked, once that is decided.
-    parked: Option<Option<SessionState>>,
+    parked: Decided<SessionState>,
     closed: HashSet<QuestionId>,
     over: HashSet<CallId>,
     question: Option<String>,
@@ -201,21 +221,21 @@ impl Backwards {
     pub(crate) fn push(&mut self, event: &Event) {
         match event {
             Event::SessionEnded { reason, .. } => {
-                self.ended.get_or_insert_with(|| Some(reason.clone()));
+                self.ended.decide(Some(reason.clone()));
             }
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
-                self.parked.get_or_insert(Some(SessionState::Parked { cause, next_try_ms }));
+                self.parked.decide(Some(SessionState::Parked { cause, next_try_ms }));
             }
             Event::UserMessage { .. } | Event::InvocationStarted { .. } => {
-                self.ended.get_or_insert(None);
-                self.parked.get_or_insert(None);
+                self.ended.decide(None);
+                self.parked.decide(None);
             }
             Event::SessionStarted { .. } | Event::SessionResumed { .. } => {
-                self.ended.get_or_insert(None);
+                self.ended.decide(None);
             }
             Event::ModelReply { .. } => {
-                self.parked.get_or_insert(None);
+                self.parked.decide(None);
             }
             Event::PermissionGranted { request_id, .. }
             | Event::PermissionDenied { request_id, .. }
@@ -240,8 +260,8 @@ impl Backwards {
     /// How a session stands that nobody works on.
     pub(crate) fn state(self) -> SessionState {
         match (self.parked, self.ended) {
-            (Some(Some(parked)), _) => parked,
-            (_, Some(Some(reason))) => SessionState::ended(&reason),
+            (Decided::Is(parked), _) => parked,
+            (_, Decided::Is(reason)) => SessionState::ended(&reason),
             _ => SessionState::Killed { question: self.question },
         }
     }
