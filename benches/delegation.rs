@@ -132,6 +132,7 @@ impl Stage {
             system_prompt: "You are a bench.".to_owned(),
             tools: Vec::new(),
             provider: Some(Arc::new(ScriptedModel::new(scout).named("scout"))),
+            thinking: None,
             price: None,
             calls: Vec::new(),
             turns_max: None,
@@ -170,6 +171,7 @@ impl Stage {
             accounts: Accounts::default(),
             noted: Vec::new(),
             delegation: Some(delegation),
+            context: posse_actors::context::ContextSettings::default(),
             fail: FailPoints::default(),
         };
         let session = SessionHandle::start(ports, settings).await.unwrap();

@@ -198,6 +198,7 @@ async fn noted(dir: &Path) -> Duration {
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,
+        context: posse_actors::context::ContextSettings::default(),
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

@@ -78,6 +78,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,
+        context: posse_actors::context::ContextSettings::default(),
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

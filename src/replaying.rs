@@ -225,6 +225,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,
+        context: posse_actors::context::ContextSettings::default(),
         fail: FailPoints::none(),
     }
 }

@@ -115,6 +115,7 @@ fn settings() -> SessionSettings {
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,
+        context: posse_actors::context::ContextSettings::default(),
         fail: FailPoints::default(),
     }
 }

@@ -144,7 +144,7 @@ pub enum Event {
         message_id: MessageId,
     },
 
-    /// The history became shorter on request. The records before stay; what models see from now
+    /// The history became shorter. The records before stay; what models see from now
     /// on begins with this.
     #[serde(rename = "context.compacted")]
     ContextCompacted {
@@ -156,6 +156,18 @@ pub enum Event {
         turns_removed: usize,
         /// Tool outputs that were removed from turns that stay.
         outputs_removed: usize,
+        /// Tokens of a request before, estimated.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tokens_before: Option<u64>,
+        /// Tokens of a request now, estimated.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tokens_after: Option<u64>,
+        /// Why: `request` of the user, `threshold` of the budget, `overflow` of the model's window.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<String>,
+        /// The model that wrote the summary, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summarised_by: Option<String>,
         /// The whole history now, without system messages.
         history: Vec<Arc<Message>>,
     },
@@ -564,6 +576,9 @@ pub enum Event {
         /// The `binding` of the question: what it allows, and nothing else.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
+        /// The front end that answered, if it was not the one that owns the session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered_by: Option<String>,
     },
     /// A question was answered with no, or there was nobody to ask.
     #[serde(rename = "permission.denied")]
@@ -577,6 +592,9 @@ pub enum Event {
         /// The rule in the user's configuration that would allow it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rule: Option<String>,
+        /// The front end that answered, if it was not the one that owns the session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered_by: Option<String>,
     },
     /// A question is moot: the call that asked is gone.
     #[serde(rename = "permission.withdrawn")]

@@ -58,6 +58,8 @@ pub(crate) struct Args {
     pub(crate) call: ToolCall,
     /// The question about it that is open in front of the user, from before the session broke off.
     pub(crate) question: Option<QuestionId>,
+    /// It had started an agent, which whoever waited for it left behind: it waits again for that.
+    pub(crate) attached: bool,
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     pub(crate) visible: Arc<[String]>,
@@ -108,11 +110,22 @@ impl Actor for ToolCallRun {
     type Arguments = Args;
 
     async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> Started<State> {
-        let Args { call, question, origin, services, visible, progress, presence, report } = args;
+        let Args {
+            call,
+            question,
+            attached,
+            origin,
+            services,
+            visible,
+            progress,
+            presence,
+            report,
+        } = args;
         let report = SharedReport::new(report);
         let asked = Asked::before(question, &services, &origin);
         let pipeline = Pipeline {
             asked,
+            attached,
             services: Arc::clone(&services),
             origin: Arc::clone(&origin),
             call: call.clone(),

@@ -10,6 +10,7 @@ use posse_actors::event::{Announcement, Event};
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
+use crate::talk::context;
 use crate::talk::notices::{of_hook, switch, unknown};
 use crate::talk::outcome::clock_time;
 
@@ -354,6 +355,12 @@ impl Progress {
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
+            }
+            Event::ContextCompacted { .. } => {
+                format!(
+                    "({})",
+                    context::compacted(event).as_deref().map(printable).unwrap_or_default()
+                )
             }
             Event::Warning { message } => format!("! {}", printable(message)),
             Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::agent_invocation::RequestOptions;
+use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider};
+use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider, Thinking};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -35,8 +36,8 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, authority, colors, deputies, descriptors, fallback, notices, place, provider,
-    session_id, toolbox,
+    Place, authority, colors, contexts, deputies, descriptors, fallback, notices, place, provider,
+    recalling, roles, session_id, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -239,7 +240,8 @@ pub(crate) fn assemble_in(
     let sandbox = confinement::sandbox(setup, folders, secrets).map_err(one)?;
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
-    let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    let mut env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    env.recall = recalling::recall(&kept.journal);
     let budgets = Arc::clone(&env.budgets);
     let ready =
         |model| masking.model(toolbox::counted(model, &settings.tools, Arc::clone(&budgets)));
@@ -255,11 +257,19 @@ pub(crate) fn assemble_in(
     let system_prompt = prompts.of(agent, &roster, settings.multi_agent);
     let digest = prompts.digest(agent, &roster, settings.multi_agent);
     let way = |name: &str| provider_of(setup, name).map(&ready);
-    let delegation = deputies::delegation(&roster, agent, settings, &prompts, way).map_err(one)?;
+    let served = |role: &str| {
+        let served = roles::served(role, settings, setup.environment, setup.cwd)?;
+        Ok(served.map(&ready))
+    };
+    let delegation =
+        deputies::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
     let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
+    let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
+    let context = contexts::settings(settings, setup.environment, setup.cwd, told, &ready);
+    let context = context.map_err(one)?;
     let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach, &roster))?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let (price, budget) = model_price::affordable(settings, &model.info(), &fallbacks)?;
@@ -281,7 +291,11 @@ pub(crate) fn assemble_in(
         agent: agent.name.clone(),
         system_prompt,
         tools: names,
-        options: RequestOptions { stream: settings.streaming, ..RequestOptions::default() },
+        options: RequestOptions {
+            stream: settings.streaming,
+            thinking: thinking(agent, settings),
+            ..RequestOptions::default()
+        },
         asking: setup.asking,
         tier,
         limits: limits(settings),
@@ -294,9 +308,17 @@ pub(crate) fn assemble_in(
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation,
+        context,
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))
+}
+
+/// How much the model of the main agent thinks: what was said for this run counts before what the
+/// agent says.
+fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
+    let insisted = settings.thinking.filter(|_| settings.thinking_insists);
+    insisted.or(agent.thinking).or(settings.thinking)
 }
 
 /// What tells the ids of this process from those of others.
@@ -320,6 +342,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
     }
     let roster = deputies::roster(setup.cwd, setup.dirs, settings, tools);
     io::stderr().write_all(deputies::remarks(&roster).as_bytes()).ok();
+    io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
     roster
 }
 
@@ -513,6 +536,8 @@ fn limits(settings: &Settings) -> Limits {
         attempts_max: settings.retry.attempts_max,
         backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
         backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
+        context_main: contexts::budget(&settings.contexts.main, ContextBudget::main()),
+        context_child: contexts::budget(&settings.contexts.sub_agent, ContextBudget::child()),
         ..defaults
     }
 }

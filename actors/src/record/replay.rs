@@ -4,6 +4,7 @@
 //! a provider accepts: every call has exactly one result, right after the reply that asked for it,
 //! in the order of the calls.
 
+mod delegated;
 mod history;
 mod seen;
 
@@ -22,6 +23,8 @@ use crate::ledger::{Accounts, Budget};
 use crate::record::RecordId;
 
 use history::History;
+
+pub use delegated::Delegated;
 
 /// What the model reads of a call that was asked for and never started.
 pub const NOT_RUN: &str = "This call was not run: the session broke off before it started.";
@@ -63,6 +66,11 @@ pub struct Replayed {
     pub last: Option<LastInvocation>,
     /// Why the session waits for its user or for a better time, if it does.
     pub parked: Option<Parked>,
+    /// Agents that worked for others, in the order in which they began. Not of one invocation.
+    pub delegated: Vec<Delegated>,
+    /// The messages begin where a compaction left them, and not where the invocation began.
+    #[serde(default)]
+    pub compacted: bool,
 }
 
 /// The main invocation that began last.
@@ -180,11 +188,13 @@ impl StartedWith {
 
 impl Replayed {
     /// Whether there is something to go on with that nobody needs to say anything for: a run that
-    /// broke off, a model that has not answered, or a message that waits.
+    /// broke off, a model that has not answered, a message that waits, or an agent in the
+    /// background that was at work or whose answer was not heard.
     pub fn is_unfinished(&self) -> bool {
         let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
         let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
-        (broke_off && !self.messages.is_empty()) || waits || !self.queued.is_empty()
+        let owed = self.delegated.iter().any(Delegated::is_owed);
+        (broke_off && !self.messages.is_empty()) || waits || !self.queued.is_empty() || owed
     }
 }
 
@@ -242,6 +252,9 @@ impl Replay {
         self.replayed.accounts.push(record);
         self.session(&record.event);
         self.question(record);
+        if self.invocation.is_none() {
+            delegated::follow(&mut self.replayed.delegated, record);
+        }
         let ours = self.is_ours(record.origin.as_deref());
         if let Event::ModelUsage { usage, .. } = &record.event
             && (ours || self.invocation.is_none())
@@ -261,6 +274,10 @@ impl Replay {
     fn track(&mut self, origin: &Arc<Origin>, event: &Event) {
         let same = |last: &LastInvocation| last.origin.invocation_id == origin.invocation_id;
         if !self.replayed.last.as_ref().is_some_and(same) {
+            // What an earlier one still hears of those who worked for it does not begin it again.
+            if matches!(event, Event::DelegationEnded { .. } | Event::MessageQueued { .. }) {
+                return;
+            }
             self.replayed.last = Some(LastInvocation {
                 origin: Arc::clone(origin),
                 base: self.history.len(),
@@ -272,7 +289,11 @@ impl Replay {
         }
         let Some(last) = &mut self.replayed.last else { return };
         match event {
-            Event::InvocationStarted { tools, .. } => last.tools = Some(tools.clone()),
+            // Also again: an agent that was stopped and goes on has a new run before it.
+            Event::InvocationStarted { tools, .. } => {
+                last.tools = Some(tools.clone());
+                (last.turns, last.usage, last.ended) = (0, Usage::default(), None);
+            }
             Event::ModelReply { .. } => last.turns = last.turns.saturating_add(1),
             Event::ModelUsage { usage, .. } => last.usage.add(usage),
             Event::InvocationCompleted { .. } => last.ended = Some("completed".to_owned()),
@@ -437,6 +458,7 @@ impl Replay {
             }
             Event::ContextCompacted { history, .. } | Event::SessionForked { history, .. } => {
                 self.history.replace(history);
+                self.replayed.compacted = true;
                 if let Some(last) = &mut self.replayed.last {
                     last.base = 0;
                 }

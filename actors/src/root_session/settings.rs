@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::agent_invocation::{Ending, RequestOptions};
+use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::delegation::Delegation;
 use crate::event::Event;
@@ -53,6 +54,8 @@ pub struct SessionSettings {
     pub noted: Vec<Event>,
     /// Agents that may work for others; none where one works alone.
     pub delegation: Option<Delegation>,
+    /// What is known of contexts besides budgets, which are among the bounds.
+    pub context: ContextSettings,
     /// Where tests make actors panic.
     pub fail: FailPoints,
 }

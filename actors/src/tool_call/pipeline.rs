@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, SessionId, ToolCall};
+use crate::delegation::{self, Desk};
 use crate::event::{Begun, Event, Grant, Origin};
 use crate::hooking::{self, Hooked};
 use crate::limits::Limits;
@@ -49,6 +50,8 @@ pub(crate) struct Services {
     pub(crate) tier: String,
     pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
+    /// Where agents ask for others, if they may.
+    pub(crate) desk: Option<Arc<Desk>>,
     pub(crate) fail: FailPoints,
 }
 
@@ -87,6 +90,8 @@ pub(crate) struct Pipeline {
     pub(crate) progress: Arc<Progress>,
     /// What was asked about it before the session broke off.
     pub(super) asked: Asked,
+    /// It was permitted and had started before, and only waits.
+    pub(super) attached: bool,
 }
 
 type Refusal = Ended;
@@ -101,6 +106,9 @@ struct Accepted {
 
 impl Pipeline {
     pub(crate) async fn run(self) -> Ended {
+        if self.attached {
+            return self.wait_again().await;
+        }
         let permitted = self.permit().await;
         // Before its intent: what is over by then is no open question.
         self.asked.withdraw();
@@ -121,6 +129,22 @@ impl Pipeline {
             }
             Err(refusal) => refusal,
         }
+    }
+
+    /// Waits for the agent that this call had started: its start is recorded, and it is not started
+    /// twice.
+    async fn wait_again(self) -> Ended {
+        let Services { desk, clock, limits, .. } = &*self.services;
+        let began = clock.monotonic();
+        let (call_id, origin) = (self.call.id.clone(), Arc::clone(&self.origin));
+        let mut output = match desk {
+            Some(desk) => delegation::reattach(desk, call_id, origin).await,
+            None => ToolOutput::error("No agent works for others any more."),
+        };
+        let took = clock.monotonic().saturating_sub(began);
+        let input = serde_json::from_str(&self.call.arguments).unwrap_or_default();
+        cap(&mut output, limits.result_bytes_max);
+        Ended::Ran { output, took, input: Box::new(input) }
     }
 
     async fn permit(&self) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {

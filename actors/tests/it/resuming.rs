@@ -19,10 +19,10 @@ use tokio::sync::Notify;
 use crate::support::{check_pairs, soon};
 
 /// How often each call with effects ran, in all processes.
-type Runs = Arc<Mutex<BTreeMap<CallId, u32>>>;
+pub(crate) type Runs = Arc<Mutex<BTreeMap<CallId, u32>>>;
 
 /// Asks about what has effects, unless a grant covers it.
-fn careful() -> Arc<dyn Policy> {
+pub(crate) fn careful() -> Arc<dyn Policy> {
     Arc::new(PolicyFn(|action: &Action, situation: &Situation<'_>| {
         let covered = situation.grants.iter().any(|grant| grant.operation == action.tool);
         if action.tool != "guarded" || covered {
@@ -62,7 +62,7 @@ fn second(records: &[StoredRecord], steps: Vec<Step>, runs: &Runs) -> Bench {
 }
 
 /// A model that has nothing to add.
-fn done() -> Vec<Step> {
+pub(crate) fn done() -> Vec<Step> {
     (0..4).map(|_| Step::say("done")).collect()
 }
 
@@ -71,7 +71,7 @@ fn say(text: &str) -> Vec<ContentPart> {
 }
 
 /// Waits for the outcome, and says yes to whatever is asked meanwhile.
-async fn agree(
+pub(crate) async fn agree(
     stage: &mut Stage,
     outcome: impl Future<Output = Option<TurnOutcome>>,
     scope: Scope,
@@ -141,7 +141,7 @@ async fn story(runs: &Runs) -> Vec<StoredRecord> {
 }
 
 /// Texts of users in a history.
-fn users(history: &[Arc<Message>]) -> Vec<String> {
+pub(crate) fn users(history: &[Arc<Message>]) -> Vec<String> {
     let text = |message: &Arc<Message>| match &**message {
         Message::User { content } => Some(text_of(content)),
         _ => None,
@@ -161,7 +161,7 @@ fn acknowledged(records: &[StoredRecord]) -> Vec<String> {
 }
 
 /// Calls whose intent is in `records`, and those of them that have no end there.
-fn started(records: &[StoredRecord]) -> (Vec<CallId>, Vec<CallId>) {
+pub(crate) fn started(records: &[StoredRecord]) -> (Vec<CallId>, Vec<CallId>) {
     let (mut started, mut open) = (Vec::new(), Vec::new());
     for record in records {
         match &record.event {

@@ -99,6 +99,7 @@ fn session(text: &str) -> Vec<Event> {
             scope: Scope::Session,
             grant: None,
             binding: owned(),
+            answered_by: None,
         },
         Event::ToolStarted {
             call_id: id.clone(),

@@ -124,6 +124,7 @@ fn granted(id: &str, scope: Scope) -> Event {
         scope,
         grant: (scope != Scope::Once).then_some(grant),
         binding: String::new(),
+        answered_by: None,
     }
 }
 
