@@ -97,6 +97,8 @@ pub(super) struct View {
     /// Tokens in the last request and its reply.
     pub(super) context: Option<u64>,
     pub(super) usage: Usage,
+    /// Something was said: there is a session to go on with.
+    pub(super) begun: bool,
     pub(super) provider: String,
     pub(super) model: String,
 }
@@ -113,6 +115,7 @@ impl View {
                 return;
             }
         }
+        self.begun |= matches!(event, Event::UserMessage { .. } | Event::SessionResumed { .. });
         match event {
             Event::TextDelta { .. }
             | Event::ThinkingDelta { .. }
@@ -351,6 +354,7 @@ impl View {
         self.ended();
         (self.queue, self.parked, self.context) = (Vec::new(), None, None);
         self.usage = Usage::default();
+        self.begun = false;
     }
 
     /// Whether something goes on, and since when.

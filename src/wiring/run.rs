@@ -37,8 +37,8 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, attaching, authority, colors, contexts, deputies, fallback, notices, place, provider,
-    recalling, roles, session_id, toolbox,
+    Place, attaching, authority, colors, contexts, deputies, descriptors, fallback, notices, place,
+    provider, recalling, roles, session_id, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -92,6 +92,7 @@ const LOG: &str = "run.log";
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
+    descriptors::enough().map_err(one)?;
     let resuming = Resuming::of(args, environment).map_err(one)?;
     let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
     let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
