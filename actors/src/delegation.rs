@@ -129,6 +129,8 @@ pub(crate) struct Seen {
     pub(crate) task: String,
     /// How long it has been at work, or was.
     pub(crate) took: Duration,
+    /// Billionths of a dollar, as far as that is known.
+    pub(crate) cost_nano_usd: Option<u64>,
     pub(crate) ended: Option<Arc<Ended>>,
 }
 

@@ -185,6 +185,9 @@ pub enum Event {
         turns: u32,
         /// Tokens.
         usage: Usage,
+        /// What is known of its cost, in billionths of a dollar.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_nano_usd: Option<u64>,
     },
     /// An invocation begins.
     #[serde(rename = "agent.invocation.started")]

@@ -16,6 +16,7 @@ use crate::delegation::{
     DELEGATE, Desk, NotStarted, RESULT, Request, STATUS, Seen, Start, Started, depth_of, spec,
 };
 use crate::event::Origin;
+use crate::ledger::dollars;
 use crate::mailbox::Report;
 use crate::ports::{
     Action, CallContext, Clock, Operation, PortFuture, Prepared, RunContext, Tool, ToolError,
@@ -326,10 +327,12 @@ impl Tool for StatusTool {
                 return ToolOutput::text("You have started no agent.");
             }
             let mut text = String::new();
-            for Seen { id, path, state, task, took, .. } in &all {
+            for Seen { id, path, state, task, took, cost_nano_usd, .. } in &all {
+                let cost = cost_nano_usd.filter(|cost| *cost > 0);
+                let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
                 // Writing to a string cannot fail.
                 let _: std::fmt::Result =
-                    writeln!(text, "{id}  {path}  {state}, {} s  {task}", took.as_secs());
+                    writeln!(text, "{id}  {path}  {state}, {} s{cost}  {task}", took.as_secs());
             }
             ToolOutput::text(cut(&text, PAGE_BYTES))
         })

@@ -39,6 +39,10 @@ pub struct Delegated {
     pub usage: Usage,
     /// Tokens of all of its replies.
     pub used: Usage,
+    /// What is known of the cost of all of its replies, in billionths of a dollar.
+    pub nano_usd: u64,
+    /// The same, since it was started last.
+    pub run_nano_usd: u64,
     /// How it ended, if it has.
     pub ended: Option<Outcome>,
     /// Whether that is also recorded for its caller.
@@ -101,6 +105,8 @@ pub(super) fn follow(all: &mut Vec<Delegated>, record: &StoredRecord) {
                 replies: known.as_ref().map_or(0, |known| known.replies),
                 turns: 0,
                 usage: Usage::default(),
+                nano_usd: known.as_ref().map_or(0, |known| known.nano_usd),
+                run_nano_usd: 0,
                 used: known.map(|known| known.used).unwrap_or_default(),
                 ended: None,
                 announced: false,
@@ -150,9 +156,12 @@ impl Delegated {
                     self.said.clone_from(text);
                 }
             }
-            Event::ModelUsage { usage, .. } => {
+            Event::ModelUsage { usage, billing, .. } => {
                 self.usage.add(usage);
                 self.used.add(usage);
+                let cost = billing.as_ref().and_then(|billing| billing.cost_nano_usd);
+                self.nano_usd = self.nano_usd.saturating_add(cost.unwrap_or_default());
+                self.run_nano_usd = self.run_nano_usd.saturating_add(cost.unwrap_or_default());
             }
             Event::InvocationCompleted { result, .. } => {
                 self.said.clone_from(result);

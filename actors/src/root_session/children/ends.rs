@@ -15,7 +15,7 @@ use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
 use crate::ports::JournalError;
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replayed};
-use crate::root_session::children::{Child, ChildMsg, Children};
+use crate::root_session::children::{Child, ChildMsg, Children, NANO_IN_MICRO};
 use crate::root_session::resuming::pending;
 use crate::root_session::supervised::journal_failed;
 use crate::root_session::{Msg, Resumed, RootSession, State};
@@ -61,10 +61,14 @@ impl RootSession {
         state: &mut State,
     ) {
         let now = self.ports.clock.monotonic();
+        let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
+        let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
+        state.till.give_share(id, None);
         let Some(child) = state.children.find(id) else { return };
         let (outcome, said) = Outcome::of(ending, turns);
         let agent = child.origin.agent.clone();
-        let ended = Arc::new(Ended { id: id.clone(), agent, outcome, said, turns, usage });
+        let ended = Ended { id: id.clone(), agent, outcome, said, turns, usage, cost_nano_usd };
+        let ended = Arc::new(ended);
         child.ended = Some((Arc::clone(&ended), now));
         child.absence = None;
         let caller = Arc::clone(&child.caller);
@@ -72,7 +76,8 @@ impl RootSession {
         let tokens =
             usage.input_tokens.unwrap_or_default() + usage.output_tokens.unwrap_or_default();
         if let Some(governor) = &mut state.children.governor {
-            governor.end(id, Spent { tokens, micro_usd: None });
+            let micro_usd = cost_nano_usd.map(|nano| nano.div_ceil(NANO_IN_MICRO));
+            governor.end(id, Spent { tokens, micro_usd });
         }
         state.turns += turns;
         self.hand_over(me, id, &ended, state);
