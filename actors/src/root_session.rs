@@ -21,7 +21,7 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued};
 use crate::compaction::{self, Compacted, Goal};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
-use crate::delegation::Desk;
+use crate::delegation::{Desk, Memories};
 use crate::event::{Branch, Event, Fact, Feed, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::{Order, Purse, Till, usd};
@@ -64,6 +64,8 @@ enum Msg {
     Compact(RpcReplyPort<Result<Option<Compacted>, PromptError>>),
     /// Something about what requests cost.
     Ledger(Order),
+    /// What agents have reported; forgotten first, if this says so: of one, or of all.
+    Memories(Option<Option<String>>, RpcReplyPort<Memories>),
     /// Something that a front end has to say about what it was told to do.
     Warn(String),
     InvocationEnded(InvocationId, Result<Outcome, Lost>),
@@ -87,6 +89,7 @@ impl Msg {
             Msg::History(_) => "History",
             Msg::Compact(_) => "Compact",
             Msg::Ledger(_) => "Ledger",
+            Msg::Memories(..) => "Memories",
             Msg::Warn(_) => "Warn",
             Msg::InvocationEnded(..) => "InvocationEnded",
             Msg::Reread(..) => "Reread",
@@ -259,6 +262,7 @@ impl Actor for RootSession {
             Msg::History(reply) => answer(reply, state.history.clone()),
             Msg::Compact(reply) => answer(reply, self.compact(state)),
             Msg::Ledger(order) => state.till.take(order),
+            Msg::Memories(forget, reply) => answer(reply, self.memories(forget)),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, left) if state.children.has(&id) => {
                 self.child_ended(&me, &id, left, state);
@@ -346,6 +350,17 @@ impl RootSession {
             self.transcript.note(None, event);
         }
         Ok(compacted)
+    }
+
+    /// What agents have reported, without what is to be forgotten.
+    fn memories(&self, forget: Option<Option<String>>) -> Memories {
+        let Some(desk) = &self.desk else { return Memories::default() };
+        if let Some(agent) = forget
+            && desk.memories().forget(agent.as_deref()) > 0
+        {
+            self.transcript.note(None, Event::MemoryForgotten { agent });
+        }
+        desk.memories().clone()
     }
 
     fn invocation_started(&self) -> Event {

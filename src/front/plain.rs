@@ -17,7 +17,7 @@ use posse_actors::conversation::{InvocationId, Prompt, Usage};
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
-use crate::failure::{Exit, Failure, lines, printable};
+use crate::failure::{Exit, Failure, lines, printable, printable_lines};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
@@ -301,6 +301,8 @@ impl Plain<'_> {
             Typed::Select(what, Some(name)) => self.select(what, name).await,
             Typed::Compact => self.compact().await,
             Typed::Cost => self.cost().await,
+            Typed::Memory => self.memory(None).await,
+            Typed::Forget(agent) => self.memory(Some(agent)).await,
             Typed::Clear => self.clear().await,
             Typed::Stop => self.say("Nothing runs.\n").await,
             Typed::StopAll => {
@@ -345,6 +347,27 @@ impl Plain<'_> {
             Some(accounts) if accounts.total.requests > 0 => accounts.table(printable),
             _ => "No model was asked for anything yet.\n".to_owned(),
         };
+        self.say(&text).await;
+    }
+
+    /// What agents have reported; forgotten first, of one or of all, if this says so.
+    pub(super) async fn memory(&mut self, forget: Option<Option<String>>) {
+        let session = &self.current.session;
+        let memories = match forget {
+            Some(agent) => session.forget(agent).await,
+            None => session.memories().await,
+        };
+        let mut text = String::new();
+        for memory in memories.all() {
+            let head = format!("{} ({})", memory.agent, memory.provider);
+            text.extend([printable(&head).as_str(), "\n"]);
+            for line in printable_lines(&memory.text()).lines() {
+                text.extend(["  ", line, "\n"]);
+            }
+        }
+        if text.is_empty() {
+            text.push_str("No agent has reported anything.\n");
+        }
         self.say(&text).await;
     }
 

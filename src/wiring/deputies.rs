@@ -216,5 +216,6 @@ pub(crate) fn delegation(
             result_bytes_max: bytes(bounds.result_tokens_max),
         },
         turns_max: bounds.turns_max,
+        remembers: bounds.remembers,
     }))
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::model_server::{
     Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
+use crate::plain::Terminal;
 use crate::posse::Machine;
 use crate::signals::{eventually, marker, sleeping};
 
@@ -145,6 +146,18 @@ fn one_agent_calls_others_by_their_own_providers() {
     machine.verify();
 
     let id = events[0]["sessionId"].as_str().unwrap();
+    let shown = machine.posse(&["sessions", "show", id, "--memory", "--json"]);
+    shown.assert_code(0);
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let [explore, audit] = &shown["memories"].as_array().unwrap()[..] else { panic!("{shown}") };
+    assert_eq!((&explore["agent"], &audit["provider"]), (&json!("explore"), &json!("fast")));
+    assert_eq!(explore["findings"], json!(["It is `a.txt:1`."]));
+    assert_eq!(audit["relevantFiles"], json!(["a.txt"]));
+    let text = machine.posse(&["sessions", "show", id, "--memory"]).stdout;
+    assert!(
+        text.contains("explore (local) in ") && text.contains("  - It is `a.txt:1`."),
+        "{text}"
+    );
     let document = machine.posse(&["sessions", "export", id]);
     document.assert_code(0);
     assert!(document.stdout.contains("build/explore"), "{}", document.stdout);
@@ -384,4 +397,44 @@ fn something_else_that_is_said_stops_those_that_were_waited_for() {
     assert_eq!(others.requests().len(), 1);
     let [result] = main.tool_results().try_into().unwrap();
     assert!(result.contains("): cancelled") && result.contains("resume"), "{result}");
+}
+
+#[test]
+fn line_mode_follows_and_asks_for_agents_in_the_background_while_nothing_runs() {
+    let others = ModelServer::start(vec![runs("echo so > made.txt"), says("Made it.")]);
+    let background = json!({"agent": "audit", "task": "Make it", "wait": false});
+    let main = ModelServer::start(vec![
+        calls(&[("delegate_agent", background)]),
+        says("It is on its way."),
+        says("Good."),
+    ]);
+    let machine = two_servers(&main, &others);
+    let mut terminal = Terminal::run(&machine, &["plain", "--sandbox", "off"], "xterm");
+    terminal.see("> ");
+    terminal.press("make it\r");
+    terminal.see("allow? [y] once");
+    terminal.press("y\r");
+    // The main agent ends at about the time at which the other asks; nobody answers before that.
+    terminal.see("build -> audit: ");
+    terminal.see("allow? [y] once");
+    eventually("the main agent has ended", || main.requests().len() == 2);
+    assert!(!machine.work("made.txt").exists());
+    terminal.press("y\r");
+    terminal.see("◂ audit: done, 2 replies");
+    assert_eq!(machine.read("made.txt"), "so\n");
+    terminal.see("> ");
+    terminal.press("go on\r");
+    terminal.see("Good.");
+    let last = main.requests().pop().unwrap();
+    assert!(users(&last).iter().any(|text| text.contains("Made it.")), "{last}");
+    terminal.see("> ");
+    terminal.press("/memory\r");
+    terminal.see("audit (fast)");
+    terminal.see("> ");
+    terminal.press("/forget\r");
+    terminal.see("No agent has reported anything.");
+    terminal.see("> ");
+    terminal.press("\u{4}");
+    assert_eq!(terminal.end(), Some(0));
+    machine.verify();
 }

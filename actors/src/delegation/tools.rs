@@ -125,8 +125,15 @@ impl DelegateTool {
         let origin = &context.origin;
         let (nth, deputy) = self.may_call(origin, &input.agent)?;
         let (request, caps) = (self.desk.user_request(), &self.desk.delegation.caps);
-        let handoff = Handoff::new(&input, &origin.agent, &request, &self.desk.cwd, caps).map_err(
-            |room| {
+        let info = self.desk.info_of(deputy);
+        // One that goes on knows it.
+        let memory = match input.resume.as_deref() {
+            None | Some("") => self.desk.memory_of(deputy, &info.profile),
+            Some(_) => String::new(),
+        };
+        let place = (self.desk.cwd.as_str(), memory.as_str());
+        let handoff =
+            Handoff::new(&input, &origin.agent, &request, place, caps).map_err(|room| {
                 ToolError::new(
                     "DLG004",
                     format!(
@@ -135,9 +142,7 @@ impl DelegateTool {
                         input.task.len()
                     ),
                 )
-            },
-        )?;
-        let info = self.desk.info_of(deputy);
+            })?;
         let background = input.wait == Some(false);
         let place = format!("{} ({}, {})", info.profile, info.model, info.endpoint);
         let resume = input.resume.as_deref().filter(|id| !id.is_empty());

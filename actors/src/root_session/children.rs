@@ -90,6 +90,8 @@ struct Child {
     /// Billionths of a dollar that it had cost in this run before this process, and in this process
     /// before this run.
     cost: (u64, u64),
+    /// What its calls were about, once it has ended.
+    files: Vec<String>,
     waiter: Option<oneshot::Sender<Arc<Ended>>>,
     /// `None` while it is rebuilt from the journal.
     actor: Option<ActorRef<agent_invocation::Msg>>,
@@ -309,6 +311,7 @@ impl RootSession {
             permit,
             began: self.ports.clock.monotonic(),
             cost: (0, 0),
+            files: Vec::new(),
             waiter: None,
             actor: None,
             absence: None,

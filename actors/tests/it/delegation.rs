@@ -2,6 +2,7 @@
 //! somebody stops, crashes or reaches a limit.
 
 mod limits;
+mod memory;
 mod returning;
 mod stops;
 

@@ -93,8 +93,8 @@ pub(crate) static KEYS: &[Key] = &[
     key("context.subAgent.maxResultTokensToMain", TOKENS, D::Whole(1000), Harmless,
         "Size of the result that goes back.")
         .variable("POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN"),
-    later("context.subAgent.memoryScope", Text, Harmless,
-        "How long a delegated agent remembers."),
+    key("context.subAgent.memoryScope", Choice(&["root-session", "none"]), D::Text("root-session"), Harmless,
+        "Whether a delegated agent is given what those of its name have reported in the session."),
     later("context.subAgent.minRecentTurns", FEW, Harmless,
         "Latest turns that stay whole whatever happens."),
     later("context.subAgent.recentTurns", FEW, Harmless,

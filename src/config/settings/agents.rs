@@ -36,6 +36,8 @@ pub struct DelegationSettings {
     pub turns_max: u32,
     /// `defaultInvocationDecision`: `allow`, `ask` or `deny`.
     pub invocation: String,
+    /// `context.subAgent.memoryScope` is not `none`.
+    pub remembers: bool,
     /// `context.subAgent.maxHandoffTokens`.
     pub handoff_tokens_max: u64,
     /// `context.subAgent.maxDelegateContextTokens`.
@@ -63,6 +65,7 @@ pub(super) fn delegation(layers: &Layers) -> DelegationSettings {
     let number = |key: &str| maybe(key).unwrap_or_default();
     let few = |key: &str| u32::try_from(number(key)).unwrap_or(u32::MAX);
     let invocation = layers.get("delegation.defaultInvocationDecision");
+    let scope = layers.get("context.subAgent.memoryScope");
     DelegationSettings {
         depth_max: few("delegation.maxDepth"),
         live_max: few("delegation.maxConcurrent"),
@@ -72,6 +75,7 @@ pub(super) fn delegation(layers: &Layers) -> DelegationSettings {
         seconds_max: maybe("delegation.maxDurationSeconds"),
         turns_max: few("delegation.subInvocationMaxTurns"),
         invocation: invocation.and_then(|leaf| leaf.value.as_str()).unwrap_or("ask").to_owned(),
+        remembers: scope.and_then(|leaf| leaf.value.as_str()) != Some("none"),
         handoff_tokens_max: number("context.subAgent.maxHandoffTokens"),
         context_tokens_max: number("context.subAgent.maxDelegateContextTokens"),
         result_tokens_max: number("context.subAgent.maxResultTokensToMain"),

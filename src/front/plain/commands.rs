@@ -4,13 +4,15 @@ use crate::failure::nearest;
 use crate::talk::Selected;
 
 /// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 12] = [
+const COMMANDS: [(&str, &str, &str); 14] = [
     ("help", "", "this list"),
     ("status", "", "session, model, tokens"),
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
     ("provider", "[NAME]", "another provider, with its own model"),
     ("agent", "[NAME]", "another agent"),
     ("cost", "", "what requests have cost so far"),
+    ("memory", "", "what agents have reported, as the next of their names are told"),
+    ("forget", "[NAME]", "forget that, of one agent or of all"),
     ("compact", "", "make the history shorter, without a model"),
     ("clear", "", "a new conversation"),
     ("stop", "[all]", "stop what runs (also Ctrl+C); all: agents in the background, too"),
@@ -36,6 +38,10 @@ pub(crate) enum Typed {
     Compact,
     /// What requests have cost.
     Cost,
+    /// `/memory`.
+    Memory,
+    /// `/forget`, of one agent or of all.
+    Forget(Option<String>),
     /// `/clear`.
     Clear,
     /// `/stop`.
@@ -65,6 +71,8 @@ pub(crate) fn parse(line: &str) -> Typed {
         "agent" => select(Selected::Agent),
         "compact" => Typed::Compact,
         "cost" => Typed::Cost,
+        "memory" => Typed::Memory,
+        "forget" => Typed::Forget(argument.map(str::to_owned)),
         "clear" | "new" => Typed::Clear,
         "stop" if argument == Some("all") => Typed::StopAll,
         "stop" => Typed::Stop,
@@ -109,6 +117,7 @@ mod tests {
             (" /exit ", Typed::Exit),
             ("/quit", Typed::Exit),
             ("/model gpt-9 ", select(Selected::Model, Some("gpt-9"))),
+            ("/forget explore", Typed::Forget(Some("explore".to_owned()))),
             ("/model", select(Selected::Model, None)),
             ("/provider ?", select(Selected::Provider, None)),
             ("/agent plan", select(Selected::Agent, Some("plan"))),

@@ -9,7 +9,7 @@ use ractor::ActorRef;
 
 use crate::agent_invocation::Queued;
 use crate::conversation::{ContentPart, InvocationId, Message, text_of};
-use crate::delegation::{DELEGATE, Ended, Outcome, Started};
+use crate::delegation::{DELEGATE, Ended, Memories, Outcome, Started};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::{Permit, Refused, Spent, Wish};
 use crate::ledger::tokens;
@@ -84,9 +84,8 @@ impl RootSession {
         replayed: &Replayed,
         state: &mut State,
     ) {
-        if self.desk.is_none() {
-            return;
-        }
+        let Some(desk) = &self.desk else { return };
+        *desk.memories() = Memories::of(&replayed.delegated);
         let (mut total, mut spent, mut spent_nano) = (0_u32, Spent::default(), 0_u64);
         for one in &replayed.delegated {
             total = total.saturating_add(one.starts);
@@ -248,6 +247,7 @@ impl RootSession {
             permit,
             began: self.ports.clock.monotonic(),
             cost: (0, 0),
+            files: Vec::new(),
             waiter: None,
             actor: None,
             absence: None,

