@@ -2,6 +2,7 @@
 
 mod authority;
 mod confinement;
+mod contexts;
 mod deputies;
 mod errands;
 mod fallback;
@@ -10,6 +11,7 @@ mod judging;
 mod model_price;
 mod plain;
 mod provider;
+mod recalling;
 mod resuming;
 mod roles;
 mod run;
@@ -164,7 +166,7 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
             journal::cost::show(&state, id, *verbose, &view, &mut out)
         }
         SessionsAction::Show { id, memory: true, .. } => {
-            journal::memory::show(&state, id, json, &mut out)
+            journal::remembered::show(&state, id, json, &mut out)
         }
         SessionsAction::Show { id, .. } => commands::show(&state, id, &view, &mut out),
         SessionsAction::Verify { id, .. } => {

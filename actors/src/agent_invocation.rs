@@ -8,6 +8,7 @@ mod asking;
 mod calls;
 mod chain;
 mod ending;
+mod fitting;
 mod settling;
 mod walking;
 
@@ -31,12 +32,14 @@ use crate::transcript_writer::{Transcript, Unrecorded};
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
 pub(crate) use ending::{ended_event, hooked};
+pub(crate) use fitting::{Fitter, compacted_event};
 pub(crate) use walking::{Contact, Contacts};
 
 use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};
 use asking::{Asking, Heard, Way};
 use calls::Running;
 use ending::{failed_event, limit_event};
+use fitting::Fitting;
 
 /// What an invocation is started with.
 pub(crate) struct Args {
@@ -61,6 +64,8 @@ pub(crate) struct Args {
     pub(crate) time_left: Option<Duration>,
     /// Tokens that it may use, if there is a limit.
     pub(crate) tokens_max: Option<u64>,
+    /// What it may read, and what becomes of what is too much.
+    pub(crate) fitter: Fitter,
     pub(crate) presence: Presence,
     pub(crate) report: Report<Outcome>,
 }
@@ -108,6 +113,7 @@ pub(crate) enum Msg {
     Cleared(Result<Result<Way, Unrecorded>, JoinError>),
     Replied(Result<Heard, JoinError>),
     /// Hooks have seen the final answer.
+    Summarised(Result<Result<String, String>, JoinError>),
     Settled(Result<Hooked, JoinError>),
     CallEnded(CallId, Result<ToolOutput, Lost>),
     Deliver(Queued, RpcReplyPort<Result<(), QueueFull>>),
@@ -136,6 +142,7 @@ impl Msg {
         match self {
             Msg::Cleared(_) => "Cleared",
             Msg::Replied(_) => "Replied",
+            Msg::Summarised(_) => "Summarised",
             Msg::Settled(_) => "Settled",
             Msg::CallEnded(..) => "CallEnded",
             Msg::Deliver(..) => "Deliver",
@@ -155,6 +162,7 @@ pub(crate) struct AgentInvocation {
     visible: Arc<[String]>,
     /// What was counted of its history.
     gauge: Gauge,
+    fitter: Fitter,
     presence: Presence,
 }
 
@@ -168,6 +176,10 @@ pub(crate) struct State {
     report: Option<Report<Outcome>>,
     clearing: Option<Beside>,
     asking: Option<Asking>,
+    /// What a model is summarising before the next request.
+    fitting: Option<Fitting>,
+    /// Requests in a row that the provider refused for their size.
+    overflows: u32,
     settling: Option<Beside>,
     /// How often hooks have made this run go on.
     holds: u32,
@@ -201,6 +213,7 @@ impl AgentInvocation {
             usage,
             time_left,
             tokens_max,
+            fitter,
             presence,
             report,
         } = args;
@@ -233,6 +246,7 @@ impl AgentInvocation {
             tools,
             visible,
             gauge: Gauge::default(),
+            fitter,
             presence,
         };
         let (actor, _) = Actor::spawn_linked(None, actor, work, parent.get_cell()).await?;
@@ -256,6 +270,8 @@ impl Actor for AgentInvocation {
             report: Some(report),
             clearing: None,
             asking: None,
+            fitting: None,
+            overflows: 0,
             settling: None,
             holds: 0,
             _time_limit: time_left.map(limit),
@@ -269,7 +285,11 @@ impl Actor for AgentInvocation {
         self.services.fail.hit("AgentInvocation", msg.kind());
         let input = match msg {
             Msg::Cleared(cleared) => self.cleared(&me, cleared, state)?,
-            Msg::Replied(replied) => self.heard(replied, state)?,
+            Msg::Replied(replied) => self.heard(&me, replied, state)?,
+            Msg::Summarised(summary) => {
+                self.summarised(&me, summary, state)?;
+                None
+            }
             Msg::Settled(hooked) => self.settled(hooked, state)?,
             Msg::CallEnded(id, output) => self.call_ended(id, output, state),
             Msg::Deliver(queued, reply) => self.queue(queued, reply, state),
@@ -364,6 +384,7 @@ impl AgentInvocation {
 
     fn cancel(&self, calls: Vec<CallId>, state: &mut State) {
         state.clearing = None;
+        self.give_up_fitting(state);
         state.settling = None;
         if let Some(asking) = state.asking.take() {
             asking.cut_off(&self.services.transcript, &self.origin);

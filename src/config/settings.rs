@@ -1,6 +1,7 @@
 //! The settings that have an effect, typed.
 
 mod agents;
+mod contexts;
 mod roles;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::config::layers::{Layers, Origin, duration};
 use crate::failure::{Exit, Failure};
 
 pub use agents::{ConfiguredAgent, DelegationSettings};
+pub use contexts::{ContextSize, ContextSizes};
 pub use roles::RoleSettings;
 
 /// What counts after all layers.
@@ -27,6 +29,8 @@ pub struct Settings {
     pub agents: Vec<ConfiguredAgent>,
     /// `delegation`, and what goes there and back.
     pub delegation: DelegationSettings,
+    /// `context`.
+    pub contexts: ContextSizes,
     /// `--trust-project`: what the project says counts for this run.
     pub trust_project: bool,
     /// `defaultAgent`.
@@ -217,6 +221,7 @@ impl Settings {
             multi_agent: multi_agent(layers),
             agents: agents::configured(layers),
             delegation: agents::delegation(layers),
+            contexts: contexts::sizes(layers),
             trust_project: false,
             default_agent: text("defaultAgent").unwrap_or_default(),
             default_provider: text("defaultProvider"),

@@ -21,6 +21,7 @@ use crate::failure::{Exit, Failure, lines, printable, printable_lines};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
+use crate::talk::context;
 use crate::talk::history::History;
 use crate::talk::outcome::unwritten;
 use crate::talk::signals::Signals;
@@ -299,7 +300,8 @@ impl Plain<'_> {
             Typed::Status => self.status().await,
             Typed::Select(what, None) => self.show_names(what).await,
             Typed::Select(what, Some(name)) => self.select(what, name).await,
-            Typed::Compact => self.compact().await,
+            Typed::Compact(keep) => self.compact(keep).await,
+            Typed::Context(json) => self.context(json).await,
             Typed::Cost => self.cost().await,
             Typed::Memory => self.memory(None).await,
             Typed::Forget(agent) => self.memory(Some(agent)).await,
@@ -451,18 +453,21 @@ impl Plain<'_> {
         }
     }
 
-    async fn compact(&mut self) {
-        let text = match self.current.session.compact().await {
+    async fn compact(&mut self, keep: Option<String>) {
+        // What was removed is an event, and shown as one.
+        let text = match self.current.session.compact_keeping(keep).await {
+            Ok(Some(_)) => return,
             Ok(None) => "There is nothing to remove yet.\n".to_owned(),
-            Ok(Some(compacted)) => format!(
-                "{} bytes became {}: {} turns and {} outputs were removed; the journal keeps \
-                 them.\n",
-                compacted.bytes_before,
-                compacted.bytes_after,
-                compacted.turns_removed,
-                compacted.outputs_removed,
-            ),
             Err(error) => format!("{error}\n"),
+        };
+        self.say(&text).await;
+    }
+
+    pub(super) async fn context(&mut self, json: bool) {
+        let text = match self.current.session.context().await {
+            Some(used) if json => serde_json::to_string(&used).unwrap_or_default() + "\n",
+            Some(used) => context::table(&used),
+            None => "The session has ended.\n".to_owned(),
         };
         self.say(&text).await;
     }

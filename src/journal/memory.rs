@@ -1,50 +1,156 @@
-//! `posse sessions show ID --memory`: what the agents of a session have reported, as the next of their
-//! names is told, read from its records alone.
+//! A journal that ends with its process, for `--no-transcript`.
 
-use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 
-use posse_actors::delegation::Memories;
-use serde_json::json;
+use posse_actors::event::StoredRecord;
+use posse_actors::ports::{
+    Committed, Journal, JournalBatch, JournalError, JournalStore, Opened, PortFuture,
+};
+use posse_actors::record::RecordId;
 
-use crate::failure::{Exit, Failure, printable, printable_lines};
-use crate::journal::commands::{damaged, ended};
-use crate::journal::read;
-use crate::journal::state::{StateDir, Within};
+use crate::journal::writer::lock;
 
-/// Shows what agents of session `id` remember.
-pub fn show(state: &StateDir, id: &str, json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
-    let found = state.find(Within::Everywhere, id)?;
-    let (replayed, problem) = read::replayed(&found)?;
-    let memories = Memories::of(&replayed.delegated);
-    let written = if json {
-        let value = json!({"sessionId": found.id, "memories": memories});
-        serde_json::to_writer_pretty(&mut *out, &value)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out))
-    } else {
-        out.write_all(text(&memories).as_bytes())
-    };
-    match problem {
-        None => ended(written, out, Exit::Done),
-        Some(problem) => {
-            Err(damaged(&found, problem)
-                .because("what is above is all that the journal still proves"))
-        }
+/// Bytes of records, as JSON, that are kept.
+const BYTES_MAX: usize = 256 << 20;
+/// Ids of the last records that are remembered, to recognise one that is sent again.
+const RECENT_IDS: usize = 1024;
+
+/// Keeps records in memory, up to a bound. What does not fit is refused, as on a full disk:
+/// forgetting old records would break whoever reads them back.
+#[derive(Debug)]
+pub struct MemoryJournal {
+    kept: Arc<Mutex<Kept>>,
+    bytes_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    generation: u64,
+    records: Vec<Arc<StoredRecord>>,
+    bytes: usize,
+}
+
+impl Default for MemoryJournal {
+    fn default() -> MemoryJournal {
+        MemoryJournal { kept: Arc::default(), bytes_max: BYTES_MAX }
     }
 }
 
-/// All of them for a person.
-fn text(memories: &Memories) -> String {
-    if memories.all().is_empty() {
-        return "no agent has reported anything\n".to_owned();
+impl JournalStore for MemoryJournal {
+    fn open(&self) -> PortFuture<Result<Opened, JournalError>> {
+        let mut kept = lock(&self.kept);
+        kept.generation += 1;
+        let recent = kept.records.len().saturating_sub(RECENT_IDS);
+        let recent_ids: Vec<RecordId> =
+            kept.records[recent..].iter().map(|record| record.id).collect();
+        let journal = MemoryAppender {
+            kept: Arc::clone(&self.kept),
+            generation: kept.generation,
+            bytes_max: self.bytes_max,
+        };
+        let last_record = kept.last();
+        let opened = Opened { journal: Box::new(journal), last_record, recent_ids, repaired: None };
+        Box::pin(async move { Ok(opened) })
     }
-    let mut text = String::new();
-    for memory in memories.all() {
-        let head = format!("{} ({}) in {}", memory.agent, memory.provider, memory.cwd);
-        text.extend([printable(&head).as_str(), "\n"]);
-        for line in printable_lines(&memory.text()).lines() {
-            text.extend(["  ", line, "\n"]);
+
+    fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>> {
+        let kept = lock(&self.kept);
+        let found = kept.records.iter().filter(|record| (from..=to).contains(&record.record));
+        let records: Vec<StoredRecord> = found.map(|record| (**record).clone()).collect();
+        Box::pin(async move { Ok(records) })
+    }
+}
+
+impl Kept {
+    fn last(&self) -> u64 {
+        self.records.last().map_or(0, |record| record.record)
+    }
+
+    fn add(&mut self, records: Vec<Arc<StoredRecord>>, bytes_max: usize) -> Result<(), String> {
+        let mut bytes = self.bytes;
+        for (record, expected) in records.iter().zip(self.last() + 1..) {
+            if record.record != expected {
+                return Err(format!("record {} where {expected} belongs", record.record));
+            }
+            let mut counter = Counter(0);
+            serde_json::to_writer(&mut counter, record).map_err(|error| error.to_string())?;
+            bytes += counter.0;
         }
+        if bytes > bytes_max {
+            return Err(format!("the session is larger than {} MiB", bytes_max >> 20));
+        }
+        self.bytes = bytes;
+        self.records.extend(records);
+        Ok(())
     }
-    text
+}
+
+struct Counter(usize);
+
+impl std::io::Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct MemoryAppender {
+    kept: Arc<Mutex<Kept>>,
+    generation: u64,
+    bytes_max: usize,
+}
+
+impl Journal for MemoryAppender {
+    fn submit(&self, batch: JournalBatch) {
+        let mut kept = lock(&self.kept);
+        let result = if kept.generation == self.generation {
+            kept.add(batch.records, self.bytes_max)
+                .map_err(|cause| JournalError::Write { source: cause.into() })
+        } else {
+            Err(JournalError::Closed)
+        };
+        let committed = result.map(|()| Committed { last_record: kept.last(), scarce: false });
+        drop(kept);
+        (batch.done)(committed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::record::Durability;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::journal::format::tests::record;
+
+    async fn submit(journal: &dyn Journal, number: u64) -> Result<Committed, JournalError> {
+        let (sender, receiver) = oneshot::channel();
+        journal.submit(JournalBatch {
+            records: vec![Arc::new(record(number, "text"))],
+            durability: Durability::Synced,
+            done: Box::new(|end| sender.send(end).unwrap()),
+        });
+        receiver.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn keeps_what_fits_and_refuses_the_rest() {
+        let store = MemoryJournal { bytes_max: 500, ..MemoryJournal::default() };
+        let opened = store.open().await.unwrap();
+        assert_eq!(opened.last_record, 0);
+        assert_eq!(submit(&*opened.journal, 1).await.unwrap().last_record, 1);
+        assert!(matches!(submit(&*opened.journal, 3).await, Err(JournalError::Write { .. })));
+        assert_eq!(submit(&*opened.journal, 2).await.unwrap().last_record, 2);
+        assert!(matches!(submit(&*opened.journal, 3).await, Err(JournalError::Write { .. })));
+
+        let again = store.open().await.unwrap();
+        assert_eq!((again.last_record, again.recent_ids.len()), (2, 2));
+        assert!(matches!(submit(&*opened.journal, 3).await, Err(JournalError::Closed)));
+        assert_eq!(store.read(2, 9).await.unwrap(), [record(2, "text")]);
+    }
 }

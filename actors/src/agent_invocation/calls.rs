@@ -126,7 +126,7 @@ impl AgentInvocation {
         let (output, event);
         if running.progress.started() {
             output = outcome_unknown("the part that ran it crashed");
-            event = unknown_event(&running.call, &output);
+            event = unknown_event(&running.call, &output, running.progress.begun());
         } else {
             output = ToolOutput::error("The part that ran the call crashed. Nothing was changed.");
             event = failed_event(&running.call, &output, "crashed");

@@ -16,8 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
-use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin, Scope, StoredRecord};
-use crate::ledger::Accounts;
+use crate::event::{
+    Begun, Branch, Event, GoesOnWith, Grant, MessageKind, Origin, Scope, StoredRecord,
+};
+use crate::ledger::{Accounts, Budget};
 use crate::record::RecordId;
 
 use history::History;
@@ -66,6 +68,9 @@ pub struct Replayed {
     pub parked: Option<Parked>,
     /// Agents that worked for others, in the order in which they began. Not of one invocation.
     pub delegated: Vec<Delegated>,
+    /// The messages begin where a compaction left them, and not where the invocation began.
+    #[serde(default)]
+    pub compacted: bool,
 }
 
 /// The main invocation that began last.
@@ -111,6 +116,8 @@ pub struct StartedWith {
     pub tier: String,
     /// Hash of what the agent was told; empty if that was not recorded.
     pub instructions: String,
+    /// What it may cost, where that was said for this session.
+    pub budget: Budget,
 }
 
 /// A call without a recorded end.
@@ -124,6 +131,8 @@ pub struct OpenCall {
     pub started: bool,
     /// Whether it changes anything outside posse; known once it has started.
     pub effect: bool,
+    /// What it was to do, and since when; known once it has started.
+    pub begun: Option<Begun>,
     /// Hash of what a human or `--yes` agreed to, if they did.
     pub approved: Option<String>,
     /// Where in the messages the result stands that was made up for it.
@@ -166,13 +175,14 @@ pub struct QueuedMessage {
 
 impl StartedWith {
     fn goes_on(&mut self, with: &GoesOnWith) {
-        let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions } = with;
+        let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions, budget } = with;
         self.cwd.clone_from(cwd);
         self.agent.clone_from(agent);
         self.provider.clone_from(provider);
         self.model.clone_from(model);
         self.tier.clone_from(tier);
         self.instructions.clone_from(instructions);
+        self.budget = *budget;
     }
 }
 
@@ -257,7 +267,7 @@ impl Replay {
                 self.track(origin, &record.event);
             }
             self.message(&record.event);
-            self.call(&record.event);
+            self.call(&record.event, record.ts);
         }
     }
 
@@ -321,6 +331,7 @@ impl Replay {
                 cwd,
                 tier,
                 instructions,
+                budget,
                 forked_from,
                 ..
             } => {
@@ -335,6 +346,7 @@ impl Replay {
                     cwd: cwd.clone(),
                     tier: tier.clone(),
                     instructions: instructions.clone(),
+                    budget: *budget,
                 });
                 self.replayed.ended = None;
             }
@@ -447,6 +459,7 @@ impl Replay {
             }
             Event::ContextCompacted { history, .. } | Event::SessionForked { history, .. } => {
                 self.history.replace(history);
+                self.replayed.compacted = true;
                 if let Some(last) = &mut self.replayed.last {
                     last.base = 0;
                 }
@@ -466,10 +479,13 @@ impl Replay {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "only calls matter")]
-    fn call(&mut self, event: &Event) {
+    fn call(&mut self, event: &Event, ts: u64) {
         match event {
             Event::ToolRequested { call_id, .. } => self.history.request(call_id),
-            Event::ToolStarted { call_id, effect, .. } => self.history.start(call_id, *effect),
+            Event::ToolStarted { call_id, effect, summary, .. } => {
+                let begun = Begun { summary: summary.clone(), started_ms: ts };
+                self.history.start(call_id, *effect, begun);
+            }
             Event::ToolCompleted { call_id, content, .. } => {
                 self.history.end(call_id, content.clone(), false);
             }

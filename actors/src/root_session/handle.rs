@@ -7,6 +7,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::agent_invocation::Queued;
 use crate::compaction::Compacted;
+use crate::context::ContextUse;
 use crate::conversation::{
     ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
@@ -238,8 +239,23 @@ impl SessionHandle {
     ///
     /// [`compaction`]: crate::compaction
     pub async fn compact(&self) -> Result<Option<Compacted>, PromptError> {
-        let compacted = ask(&self.session, self.ask_timeout, Msg::Compact).await;
+        self.compact_keeping(None).await
+    }
+
+    /// The same, and what is about `keep`, in the user's words, stays in the summary.
+    pub async fn compact_keeping(
+        &self,
+        keep: Option<String>,
+    ) -> Result<Option<Compacted>, PromptError> {
+        let compact = |reply| Msg::Compact(keep, reply);
+        let compacted = ask(&self.session, self.ask_timeout, compact).await;
         compacted.unwrap_or(Err(PromptError::Ended))
+    }
+
+    /// What a request of the main agent is made of, in tokens, and how much there may be. `None`
+    /// if the session has ended.
+    pub async fn context(&self) -> Option<ContextUse> {
+        ask(&self.session, self.ask_timeout, Msg::Context).await
     }
 
     /// What requests have cost so far, with everything that the session has spent before.

@@ -136,7 +136,8 @@ impl RootSession {
     }
 
     fn with(&self) -> GoesOnWith {
-        let SessionSettings { posse, cwd, agent, tier, instructions, .. } = &*self.settings;
+        let SessionSettings { posse, cwd, agent, tier, instructions, own_budget, .. } =
+            &*self.settings;
         GoesOnWith {
             posse: posse.clone(),
             cwd: cwd.clone(),
@@ -145,6 +146,7 @@ impl RootSession {
             model: self.provider_info.model.clone(),
             tier: tier.clone(),
             instructions: instructions.clone(),
+            budget: *own_budget,
         }
     }
 
@@ -278,7 +280,7 @@ pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event 
     };
     let (call_id, name) = (open.call.id.clone(), open.call.name.clone());
     if open.effect {
-        return Event::ToolOutcomeUnknown { call_id, name, content };
+        return Event::ToolOutcomeUnknown { call_id, name, content, begun: open.begun.clone() };
     }
     let class = if open.started { "crashed" } else { "skipped" }.to_owned();
     let (metadata, duration_ms) = (serde_json::Value::Null, 0);

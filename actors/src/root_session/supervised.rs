@@ -244,8 +244,12 @@ impl RootSession {
             Some(_) => LeftOpen::default(),
         };
         self.account_for_open_calls(&main.origin, &replayed, &left);
-        let Replayed { messages, queued, turns, usage, .. } = replayed;
+        let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
         let pending = resuming::pending(&messages, &left);
+        // What a run made smaller has all of the history in it.
+        if compacted {
+            main.base = 0;
+        }
         state.history.truncate(main.base);
         state.history.extend(messages);
         let queued = queued.iter().map(resuming::queued).collect();

@@ -4,7 +4,6 @@
 //! prepared call becomes a permitted one, and only a permitted one runs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, SessionId, ToolCall};
 use crate::delegation::{self, Desk};
-use crate::event::{Event, Grant, Origin};
+use crate::event::{Begun, Event, Grant, Origin};
 use crate::hooking::{self, Hooked};
 use crate::limits::Limits;
 use crate::mailbox::Line;
@@ -117,7 +116,8 @@ impl Pipeline {
             Ok((tool, permitted, accepted)) => {
                 let effect = tool.spec().side_effect != SideEffect::None;
                 let intent = self.intent(effect, &permitted, accepted.coerced);
-                match self.intend(effect, intent).await {
+                let summary = permitted.action().summary.clone();
+                match self.intend(effect, intent, summary).await {
                     Ok(()) => {
                         let (mut output, duration) = self.perform(&*tool, permitted).await;
                         // What was changed is not what the model asked for: it has to know.
@@ -328,7 +328,7 @@ impl Pipeline {
     }
 
     /// Records the intent. Where there may be an effect, returns when it is on the disk.
-    async fn intend(&self, effect: bool, intent: Event) -> Result<(), Refusal> {
+    async fn intend(&self, effect: bool, intent: Event, summary: String) -> Result<(), Refusal> {
         let transcript = &self.services.transcript;
         if !effect {
             transcript.note(Some(&self.origin), intent);
@@ -343,7 +343,8 @@ impl Pipeline {
             class: "failed",
             output: ToolOutput::error(format!("Not started: {unrecorded}")),
         })?;
-        self.progress.started.store(true, Ordering::Release);
+        let started_ms = self.services.clock.wall_ms();
+        self.progress.begun.set(Begun { summary, started_ms }).ok();
         Ok(())
     }
 

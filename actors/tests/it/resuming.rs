@@ -342,6 +342,14 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
     let bench = second(&whole[..cut], vec![Step::say("I shall look")], &runs);
     let mut stage = bench.start().await;
     let unknown = stage.until(|event| matches!(event, Event::ToolOutcomeUnknown { .. })).await;
+    let (Event::ToolOutcomeUnknown { begun: Some(begun), .. }, intent) =
+        (unknown.event(), &whole[cut - 1])
+    else {
+        panic!("{unknown:?}");
+    };
+    let Event::ToolStarted { summary, .. } = &intent.event else { panic!("{intent:?}") };
+    assert_eq!((&begun.summary, begun.started_ms), (summary, intent.ts));
+    let was = format!("{OUTCOME_UNKNOWN} It was {begun}.");
     assert_eq!(unknown.record(), Some(cut as u64 + 2), "right after session.resumed");
     let running = stage.session.go_on().await.unwrap();
     let outcome = agree(&mut stage, running.outcome(), Scope::Once).await;
@@ -350,7 +358,7 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
     stage.end().await;
     let told = bench.model.requests()[0].iter().any(|message| {
         matches!(&**message, Message::Tool { content, is_error: true, .. }
-            if text_of(content) == OUTCOME_UNKNOWN)
+            if text_of(content) == was)
     });
     assert!(told, "the model is told");
     assert_eq!(runs.lock().unwrap().len(), 1, "only the call that had not started runs");

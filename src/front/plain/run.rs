@@ -187,8 +187,9 @@ impl Plain<'_> {
             Typed::Cost => self.cost().await,
             Typed::Memory => self.memory(None).await,
             Typed::Forget(agent) => self.memory(Some(agent)).await,
+            Typed::Context(json) => self.context(json).await,
             Typed::Text(text) => self.steer(text).await,
-            Typed::Status | Typed::Select(..) | Typed::Compact | Typed::Clear => {
+            Typed::Status | Typed::Select(..) | Typed::Compact(_) | Typed::Clear => {
                 self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
             }
         }
