@@ -376,7 +376,8 @@ fn a_command_of_an_agent_that_was_killed_is_told_as_unknown_and_not_run_again() 
     ended.assert_code(0);
     let unknown = events.iter().find(|event| event["type"] == "tool.outcome_unknown").unwrap();
     assert_eq!(unknown["agentPath"], "build/audit");
-    assert_eq!(others.tool_results(), [OUTCOME_UNKNOWN]);
+    let [told] = others.tool_results().try_into().unwrap();
+    assert!(told.starts_with(OUTCOME_UNKNOWN), "{told}");
     assert_eq!(machine.read("count"), "once\n");
     assert!(main.tool_results()[0].contains("It may have run."));
 }
