@@ -24,7 +24,7 @@ use crate::ports::{Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolb
 
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
-pub(crate) use memory::{Learnt, files_of, follow_files};
+pub(crate) use memory::{Forget, Learnt, files_of, follow_files};
 pub use memory::{Memories, Memory, Report as Remembered};
 pub(crate) use outcome::Ended;
 pub use outcome::Outcome;

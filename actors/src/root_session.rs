@@ -23,7 +23,7 @@ use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, 
 use crate::compaction::Compacted;
 use crate::context::{ContextUse, Meter};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
-use crate::delegation::{Desk, Memories};
+use crate::delegation::{Desk, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::{Order, Purse, Till, usd};
@@ -68,8 +68,8 @@ enum Msg {
     Context(RpcReplyPort<ContextUse>),
     /// Something about what requests cost.
     Ledger(Order),
-    /// What agents have reported; forgotten first, if this says so: of one, or of all.
-    Memories(Option<Option<String>>, RpcReplyPort<Memories>),
+    /// What agents have reported, without what is to be forgotten.
+    Memories(Forget, RpcReplyPort<Memories>),
     /// Something that a front end has to say about what it was told to do.
     Warn(String),
     InvocationEnded(InvocationId, Result<Outcome, Lost>),
@@ -342,11 +342,13 @@ impl RootSession {
     }
 
     /// What agents have reported, without what is to be forgotten.
-    fn memories(&self, forget: Option<Option<String>>) -> Memories {
+    fn memories(&self, forget: Forget) -> Memories {
         let Some(desk) = &self.desk else { return Memories::default() };
-        if let Some(agent) = forget
-            && desk.memories().forget(agent.as_deref()) > 0
-        {
+        if desk.memories().forget(&forget) > 0 {
+            let agent = match forget {
+                Forget::Of(agent) => Some(agent),
+                Forget::Nothing | Forget::Everything => None,
+            };
             self.transcript.note(None, Event::MemoryForgotten { agent });
         }
         desk.memories().clone()

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
 use posse_actors::conversation::{InvocationId, Prompt, Usage};
+use posse_actors::delegation::Memories;
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
@@ -303,8 +304,8 @@ impl Plain<'_> {
             Typed::Compact(keep) => self.compact(keep).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Cost => self.cost().await,
-            Typed::Memory => self.memory(None).await,
-            Typed::Forget(agent) => self.memory(Some(agent)).await,
+            Typed::Memory => self.memory().await,
+            Typed::Forget(agent) => self.forget(agent).await,
             Typed::Clear => self.clear().await,
             Typed::Stop => self.say("Nothing runs.\n").await,
             Typed::StopAll => {
@@ -352,13 +353,19 @@ impl Plain<'_> {
         self.say(&text).await;
     }
 
-    /// What agents have reported; forgotten first, of one or of all, if this says so.
-    pub(super) async fn memory(&mut self, forget: Option<Option<String>>) {
-        let session = &self.current.session;
-        let memories = match forget {
-            Some(agent) => session.forget(agent).await,
-            None => session.memories().await,
-        };
+    /// What agents have reported.
+    pub(super) async fn memory(&mut self) {
+        let memories = self.current.session.memories().await;
+        self.show_memories(&memories).await;
+    }
+
+    /// Forgets that, of one agent or of all.
+    pub(super) async fn forget(&mut self, agent: Option<String>) {
+        let left = self.current.session.forget(agent).await;
+        self.show_memories(&left).await;
+    }
+
+    async fn show_memories(&mut self, memories: &Memories) {
         let mut text = String::new();
         for memory in memories.all() {
             let head = format!("{} ({})", memory.agent, memory.provider);

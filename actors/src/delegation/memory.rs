@@ -68,6 +68,15 @@ pub struct Report {
     pub preview: String,
 }
 
+/// What is to be forgotten.
+#[derive(Debug)]
+pub(crate) enum Forget {
+    Nothing,
+    /// What agents of this name have reported.
+    Of(String),
+    Everything,
+}
+
 /// An agent that has ended, as a memory takes it up.
 pub(crate) struct Learnt<'a> {
     pub(crate) agent: &'a str,
@@ -119,10 +128,14 @@ impl Memories {
         self.0[nth].add(task, outcome, said, files);
     }
 
-    /// Forgets what `agent` has reported; everybody, if none is named. Says how many forgot.
-    pub(crate) fn forget(&mut self, agent: Option<&str>) -> usize {
+    /// Forgets. Says how many have forgotten something.
+    pub(crate) fn forget(&mut self, what: &Forget) -> usize {
         let before = self.0.len();
-        self.0.retain(|one| agent.is_some_and(|agent| one.agent != agent));
+        match what {
+            Forget::Nothing => {}
+            Forget::Of(agent) => self.0.retain(|one| one.agent != *agent),
+            Forget::Everything => self.0.clear(),
+        }
         before - self.0.len()
     }
 
@@ -153,12 +166,9 @@ impl Memory {
             keep_last(kept, POINTS_MAX);
         }
         keep_last(&mut self.relevant_files, FILES_MAX);
-        let word = match outcome {
-            Outcome::Done => "done".to_owned(),
-            other => other.to_string(),
-        };
+        let (task, outcome) = (task.to_owned(), outcome.to_string());
         let preview = chars(said, PREVIEW_CHARS_MAX);
-        self.last_results.push(Report { task: task.to_owned(), outcome: word, preview });
+        self.last_results.push(Report { task, outcome, preview });
         while self.last_results.len() > RESULTS_MAX {
             let Report { task, preview, .. } = self.last_results.remove(0);
             let line =
@@ -363,8 +373,8 @@ mod tests {
         ");
         assert_eq!(memories.text("explore", "other", "/w"), "", "each provider has its own");
         assert_eq!(memories.text("explore", "p", "/elsewhere"), "");
-        assert_eq!(memories.forget(Some("worker")), 0);
-        assert_eq!(memories.forget(Some("explore")), 1);
+        assert_eq!(memories.forget(&Forget::Of("worker".to_owned())), 0);
+        assert_eq!(memories.forget(&Forget::Of("explore".to_owned())), 1);
         assert_eq!(memories, Memories::default());
     }
 

@@ -144,7 +144,7 @@ impl Till {
             Answer::Granted { output, .. } if self.owners.contains_key(&number) => {
                 Answer::Granted { output, amount: need.amount(output) }
             }
-            answer => answer,
+            answer @ (Answer::Granted { .. } | Answer::Waits | Answer::Refused(_)) => answer,
         };
         self.tell(number, answer);
     }

@@ -11,7 +11,7 @@ use crate::context::ContextUse;
 use crate::conversation::{
     ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
-use crate::delegation::{self, Desk, Memories};
+use crate::delegation::{self, Desk, Forget, Memories};
 use crate::event::{Feed, MessageKind, Subscription};
 use crate::ledger::{Accounts, Order};
 use crate::mailbox::{Line, Report, ask, tell};
@@ -265,13 +265,16 @@ impl SessionHandle {
 
     /// What agents that worked for others have reported in this session.
     pub async fn memories(&self) -> Memories {
-        let memories = ask(&self.session, self.ask_timeout, |reply| Msg::Memories(None, reply));
-        memories.await.unwrap_or_default()
+        self.remembered(Forget::Nothing).await
     }
 
     /// Forgets that: of one agent, or of all. Returns what is left.
     pub async fn forget(&self, agent: Option<String>) -> Memories {
-        let left = ask(&self.session, self.ask_timeout, |reply| Msg::Memories(Some(agent), reply));
+        self.remembered(agent.map_or(Forget::Everything, Forget::Of)).await
+    }
+
+    async fn remembered(&self, forget: Forget) -> Memories {
+        let left = ask(&self.session, self.ask_timeout, |reply| Msg::Memories(forget, reply));
         left.await.unwrap_or_default()
     }
 

@@ -185,8 +185,8 @@ impl Plain<'_> {
             Typed::Help => self.say(&help()).await,
             Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
             Typed::Cost => self.cost().await,
-            Typed::Memory => self.memory(None).await,
-            Typed::Forget(agent) => self.memory(Some(agent)).await,
+            Typed::Memory => self.memory().await,
+            Typed::Forget(agent) => self.forget(agent).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Text(text) => self.steer(text).await,
             Typed::Status | Typed::Select(..) | Typed::Compact(_) | Typed::Clear => {
