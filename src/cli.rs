@@ -236,6 +236,8 @@ pub enum SessionsAction {
         id: String,
         /// `--cost`: what it has cost.
         cost: bool,
+        /// `--memory`: what its agents have reported.
+        memory: bool,
         /// `-v`: each request.
         verbose: bool,
         /// `--json`.

@@ -7,6 +7,7 @@
 pub mod commands;
 pub mod cost;
 pub mod export;
+pub mod remembered;
 pub mod remove;
 pub mod state;
 

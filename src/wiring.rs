@@ -178,6 +178,9 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
         SessionsAction::Show { id, cost: true, verbose, .. } => {
             journal::cost::show(&state, id, *verbose, &view, &mut out)
         }
+        SessionsAction::Show { id, memory: true, .. } => {
+            journal::remembered::show(&state, id, json, &mut out)
+        }
         SessionsAction::Show { id, .. } => commands::show(&state, id, &view, &mut out),
         SessionsAction::Verify { id, .. } => {
             commands::verify(&state, id.as_deref(), within, &view, &mut out)

@@ -220,6 +220,16 @@ pub enum Event {
         turns: u32,
         /// Tokens.
         usage: Usage,
+        /// What is known of its cost, in billionths of a dollar.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_nano_usd: Option<u64>,
+    },
+    /// What agents have reported is not handed on any more.
+    #[serde(rename = "agent.memory.forgotten")]
+    MemoryForgotten {
+        /// Of this agent; `None` is all of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<String>,
     },
     /// An invocation begins.
     #[serde(rename = "agent.invocation.started")]

@@ -25,7 +25,7 @@ use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, 
 use crate::compaction::Compacted;
 use crate::context::{ContextUse, Meter};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
-use crate::delegation::Desk;
+use crate::delegation::{Desk, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::{Order, Purse, Till, usd};
@@ -77,6 +77,8 @@ enum Msg {
     Context(RpcReplyPort<ContextUse>),
     /// Something about what requests cost.
     Ledger(Order),
+    /// What agents have reported, without what is to be forgotten.
+    Memories(Forget, RpcReplyPort<Memories>),
     /// Something that a front end has to say about what it was told to do.
     Warn(String),
     InvocationEnded(InvocationId, Result<Outcome, Lost>),
@@ -104,6 +106,7 @@ impl Msg {
             Msg::Compact(..) => "Compact",
             Msg::Context(_) => "Context",
             Msg::Ledger(_) => "Ledger",
+            Msg::Memories(..) => "Memories",
             Msg::Warn(_) => "Warn",
             Msg::InvocationEnded(..) => "InvocationEnded",
             Msg::Reread(..) => "Reread",
@@ -298,6 +301,7 @@ impl Actor for RootSession {
             Msg::Compact(keep, reply) => answer(reply, self.compact(keep, state)),
             Msg::Context(reply) => answer(reply, self.context(state)),
             Msg::Ledger(order) => state.till.take(order),
+            Msg::Memories(forget, reply) => answer(reply, self.memories(forget)),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, left) if state.children.has(&id) => {
                 self.child_ended(&me, &id, left, state);
@@ -359,6 +363,19 @@ impl RootSession {
         }
         let base = state.history.len();
         self.admit_as(me, self.new_origin(), base, Task::Prompt(prompt), state).await
+    }
+
+    /// What agents have reported, without what is to be forgotten.
+    fn memories(&self, forget: Forget) -> Memories {
+        let Some(desk) = &self.desk else { return Memories::default() };
+        if desk.memories().forget(&forget) > 0 {
+            let agent = match forget {
+                Forget::Of(agent) => Some(agent),
+                Forget::Nothing | Forget::Everything => None,
+            };
+            self.transcript.note(None, Event::MemoryForgotten { agent });
+        }
+        desk.memories().clone()
     }
 
     fn invocation_started(&self) -> Event {

@@ -249,6 +249,7 @@ fn reads_sessions_and_config() {
             action: SessionsAction::Show {
                 id: "abc".into(),
                 cost: false,
+                memory: false,
                 verbose: false,
                 json: true
             },

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
 use posse_actors::conversation::{InvocationId, Prompt, Usage};
+use posse_actors::delegation::Memories;
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
-use crate::failure::{Exit, Failure, lines, printable};
+use crate::failure::{Exit, Failure, lines, printable, printable_lines};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
@@ -309,6 +310,8 @@ impl Plain<'_> {
             Typed::Compact(keep) => self.compact(keep).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Cost => self.cost().await,
+            Typed::Memory => self.memory().await,
+            Typed::Forget(agent) => self.forget(agent).await,
             Typed::Clear => self.clear().await,
             Typed::Stop => self.say("Nothing runs.\n").await,
             Typed::StopAll => {
@@ -353,6 +356,33 @@ impl Plain<'_> {
             Some(accounts) if accounts.total.requests > 0 => accounts.table(printable),
             _ => "No model was asked for anything yet.\n".to_owned(),
         };
+        self.say(&text).await;
+    }
+
+    /// What agents have reported.
+    pub(super) async fn memory(&mut self) {
+        let memories = self.current.session.memories().await;
+        self.show_memories(&memories).await;
+    }
+
+    /// Forgets that, of one agent or of all.
+    pub(super) async fn forget(&mut self, agent: Option<String>) {
+        let left = self.current.session.forget(agent).await;
+        self.show_memories(&left).await;
+    }
+
+    async fn show_memories(&mut self, memories: &Memories) {
+        let mut text = String::new();
+        for memory in memories.all() {
+            let head = format!("{} ({})", memory.agent, memory.provider);
+            text.extend([printable(&head).as_str(), "\n"]);
+            for line in printable_lines(&memory.text()).lines() {
+                text.extend(["  ", line, "\n"]);
+            }
+        }
+        if text.is_empty() {
+            text.push_str("No agent has reported anything.\n");
+        }
         self.say(&text).await;
     }
 

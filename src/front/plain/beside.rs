@@ -28,7 +28,7 @@ impl Plain<'_> {
     /// A line for the conversation; `None` when nobody works beside it any more, or the user leaves.
     pub(super) async fn line_beside(&mut self) -> Option<String> {
         self.say(PROMPT).await;
-        self.terminal.watch();
+        self.watch();
         let question = self.questions.next_text();
         self.show_question(question).await;
         let line = loop {

@@ -44,7 +44,7 @@ impl Plain<'_> {
         let invocation = running.invocation().clone();
         let mut outcome = std::pin::pin!(running.outcome());
         let (mut stops, mut over) = (0, false);
-        self.terminal.watch();
+        self.watch();
         let outcome = loop {
             tokio::select! {
                 biased;
@@ -87,6 +87,15 @@ impl Plain<'_> {
         }
         self.questions.forget();
         self.conclude(outcome, started).await;
+    }
+
+    /// Reads what is typed from now on. A question that was shown before the keyboard was silent waits
+    /// for that again.
+    pub(super) fn watch(&mut self) {
+        self.terminal.watch();
+        if self.questions.wants_silence() {
+            self.terminal.hush();
+        }
     }
 
     async fn stop(&mut self) {
@@ -176,6 +185,8 @@ impl Plain<'_> {
             Typed::Help => self.say(&help()).await,
             Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
             Typed::Cost => self.cost().await,
+            Typed::Memory => self.memory().await,
+            Typed::Forget(agent) => self.forget(agent).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Text(text) => self.steer(text).await,
             Typed::Status | Typed::Select(..) | Typed::Compact(_) | Typed::Clear => {
