@@ -3,6 +3,7 @@
 mod attaching;
 mod authority;
 mod confinement;
+mod contexts;
 mod deputies;
 mod errands;
 mod fallback;
@@ -11,7 +12,9 @@ mod judging;
 mod model_price;
 mod plain;
 mod provider;
+mod recalling;
 mod resuming;
+mod roles;
 mod run;
 mod toolbox;
 mod trusting;
@@ -132,6 +135,10 @@ pub(crate) fn place(
     };
     let mut loaded = config::load_with(environment, &dirs, &sources, permission::check_rules)?;
     loaded.notices.extend(notice);
+    let wrong = roles::check(&loaded);
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
     Ok(Place { cwd, dirs, loaded })
 }
 

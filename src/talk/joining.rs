@@ -182,6 +182,7 @@ mod tests {
             tier: "full".to_owned(),
             instructions: String::new(),
             forked_from: None,
+            budget: posse_actors::ledger::Budget::default(),
         };
         let delta = Fact::Passing {
             ts: 3,

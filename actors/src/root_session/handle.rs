@@ -7,6 +7,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::agent_invocation::Queued;
 use crate::compaction::Compacted;
+use crate::context::ContextUse;
 use crate::conversation::{
     ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
@@ -116,7 +117,10 @@ impl SessionHandle {
             Arc::clone(&ports.ids),
         );
         let permissions = Line::new(tree.coordinator.subscribe());
-        let services = services(&ports, &settings, transcript.clone(), permissions.clone());
+        let services = Services {
+            desk: desk.clone(),
+            ..services(&ports, &settings, transcript.clone(), permissions.clone())
+        };
         let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
         let of_desk =
             desk.iter().flat_map(|desk| desk.specs(&ports.tools, &desk.delegation.main_calls, 0));
@@ -235,8 +239,23 @@ impl SessionHandle {
     ///
     /// [`compaction`]: crate::compaction
     pub async fn compact(&self) -> Result<Option<Compacted>, PromptError> {
-        let compacted = ask(&self.session, self.ask_timeout, Msg::Compact).await;
+        self.compact_keeping(None).await
+    }
+
+    /// The same, and what is about `keep`, in the user's words, stays in the summary.
+    pub async fn compact_keeping(
+        &self,
+        keep: Option<String>,
+    ) -> Result<Option<Compacted>, PromptError> {
+        let compact = |reply| Msg::Compact(keep, reply);
+        let compacted = ask(&self.session, self.ask_timeout, compact).await;
         compacted.unwrap_or(Err(PromptError::Ended))
+    }
+
+    /// What a request of the main agent is made of, in tokens, and how much there may be. `None`
+    /// if the session has ended.
+    pub async fn context(&self) -> Option<ContextUse> {
+        ask(&self.session, self.ask_timeout, Msg::Context).await
     }
 
     /// What requests have cost so far, with everything that the session has spent before.
@@ -333,6 +352,7 @@ fn services(
         asking: settings.asking,
         tier: settings.tier.clone(),
         limits: Arc::new(settings.limits.clone()),
+        desk: None,
         fail: settings.fail.clone(),
     }
 }

@@ -233,7 +233,8 @@ impl Person {
             Typed::Blank | Typed::Stop | Typed::StopAll | Typed::Exit => (),
             Typed::Status
             | Typed::Select(..)
-            | Typed::Compact
+            | Typed::Compact(_)
+            | Typed::Context(_)
             | Typed::Cost
             | Typed::Clear
             | Typed::Unknown(..) => {
