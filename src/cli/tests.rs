@@ -145,7 +145,7 @@ fn never_sends_a_mistyped_subcommand_to_a_model() {
 
 #[test]
 fn says_what_is_not_available_yet() {
-    for line in ["attach", "run --sub-compact-at=0.5 x"] {
+    for line in ["serve", "run --sub-compact-at=0.5 x"] {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
     for line in ["run --multi-agent x", "run --mode multi x"] {

@@ -258,13 +258,23 @@ impl Plain<'_> {
             return self.line_beside().await;
         }
         self.terminal.edit(PROMPT);
-        let input = tokio::select! {
-            biased;
-            signal = self.signals.next() => {
-                self.leaving = Some(signal);
-                return None;
+        // What happens from now on, besides what is shown with the next task.
+        let mut watched = self.current.session.subscribe_after(u64::MAX);
+        let mut given = false;
+        let input = loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    self.leaving = Some(signal);
+                    return None;
+                }
+                input = self.terminal.next() => break input,
+                id = Plain::given_elsewhere(&mut watched), if self.interactive && !given => {
+                    given = true;
+                    self.at_work.insert(id);
+                    self.say("\n(another front end has given a task: Enter shows it)\n").await;
+                }
             }
-            input = self.terminal.next() => input,
         };
         match input {
             Input::Line(line) => {

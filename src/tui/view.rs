@@ -200,8 +200,11 @@ impl View {
             Event::PermissionRequested { request_id, call_id, .. } => {
                 self.asked.push((request_id.clone(), call_id.clone()));
             }
-            Event::PermissionGranted { request_id, by, .. } => {
+            Event::PermissionGranted { request_id, by, answered_by, .. } => {
                 self.decided(request_id, by == "user");
+                if answered_by.is_some() {
+                    self.notice(event);
+                }
             }
             Event::PermissionWithdrawn { request_id, .. } => self.decided(request_id, false),
             Event::PermissionDenied { request_id, .. } => {

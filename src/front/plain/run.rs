@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posse_actors::conversation::{ContentPart, InvocationId};
+use posse_actors::conversation::{ContentPart, InvocationId, text_of};
 use posse_actors::event::{Announcement, Event, MessageKind};
-use posse_actors::root_session::{DeliverError, TurnOutcome};
+use posse_actors::root_session::{DeliverError, PromptError, TurnOutcome};
 
 use crate::failure::Exit;
 use crate::front::plain::Plain;
@@ -26,16 +26,24 @@ impl Plain<'_> {
         while self.totals.prompts > 0
             && let Some(announcement) = self.current.events.try_next()
         {
-            if announcement.origin().is_some_and(|origin| origin.parent_invocation_id.is_some())
-                || matches!(announcement.event(), Event::DelegationEnded { .. })
+            if announcement.origin().is_some_and(|origin| {
+                origin.parent_invocation_id.is_some()
+                    || self.at_work.contains(&origin.invocation_id)
+            }) || matches!(announcement.event(), Event::DelegationEnded { .. })
             {
                 self.follow(&announcement).await;
             }
         }
         self.rule_shown = false;
-        let running = match task.begin(&self.current.session).await {
-            Ok(running) => running,
-            Err(error) => {
+        let said = match &task {
+            Task::Prompt(prompt) => Some(text_of(&prompt.content)),
+            Task::GoOn => None,
+        };
+        let running = match (task.begin(&self.current.session).await, said) {
+            (Ok(running), _) => running,
+            // Another front end was faster: it is said to the model all the same.
+            (Err(PromptError::Busy), Some(said)) => return self.steer(said).await,
+            (Err(error), _) => {
                 self.last = Exit::Failed;
                 return self.say(&format!("{error}\n/clear begins anew.\n")).await;
             }
