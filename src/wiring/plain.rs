@@ -16,6 +16,7 @@ use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::journal::{SessionSummary, StateDir};
 use crate::provider::presets;
+use crate::talk::joining::Invitation;
 use crate::talk::{self, Choice, Opened, Selected, Sources, Task};
 use crate::tools;
 use crate::wiring::confinement::unenforced;
@@ -156,9 +157,13 @@ impl talk::Sessions for Sessions<'_> {
         if let Some(new) = new {
             self.kept = Some(new);
         }
+        let invitation = match &self.kept {
+            Some(kept) => kept.invitation(&found.dirs),
+            None => Invitation::none(),
+        };
         self.found = found;
         self.profile = info.profile;
-        Ok(Opened { ports, settings: session, sources })
+        Ok(Opened { ports, settings: session, sources, invitation })
     }
 
     fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure> {

@@ -43,11 +43,12 @@ impl Tui<'_> {
                 return false;
             }
         };
-        if let Some(before) = self.current.take() {
+        if let Some(mut before) = self.current.take() {
             if goes_on {
                 opened.settings.history = before.session.history().await;
             }
-            before.end("completed", Exit::Done, PATIENT_END).await;
+            let reason = if goes_on { "switched" } else { "completed" };
+            before.end(reason, Exit::Done, PATIENT_END).await;
         }
         let started = Current::start(opened).await;
         self.enter(started);

@@ -81,7 +81,7 @@ impl Tui<'_> {
         if let Some(said) = terminal::take_panic() {
             tracing::debug!(said, "something panicked and was survived");
         }
-        if let Some(current) = self.current.take() {
+        if let Some(mut current) = self.current.take() {
             let mut signals = Signals::listen();
             tokio::select! {
                 () = current.end(reason, exit, limit) => (),

@@ -15,6 +15,7 @@ use posse_actors::root_session::{
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
+use crate::talk::joining::Joinable;
 use crate::talk::{self, Opened, Sources};
 use crate::tui::app::App;
 
@@ -62,6 +63,7 @@ pub(super) struct Concluded {
 /// The session that goes on.
 pub(super) struct Current {
     pub(super) session: SessionHandle,
+    joinable: Joinable,
     pub(super) events: Subscription,
     pub(super) provider: String,
     pub(super) model: String,
@@ -78,7 +80,7 @@ pub(super) struct Current {
 
 impl Current {
     pub(super) async fn start(opened: Opened) -> Result<Current, String> {
-        let Opened { ports, settings, sources } = opened;
+        let Opened { ports, settings, sources, invitation } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let resumed = settings.resumption.as_ref().filter(|resumed| resumed.branch.is_none());
@@ -88,10 +90,12 @@ impl Current {
         };
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
+        let joinable = invitation.open(&session);
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
         Ok(Current {
             session,
+            joinable,
             events,
             provider,
             model,
@@ -261,13 +265,14 @@ impl Current {
         Some(Concluded { outcome, took, rule_shown: task.rule_shown })
     }
 
-    pub(super) async fn end(&self, reason: &str, exit: Exit, limit: Duration) {
+    pub(super) async fn end(&mut self, reason: &str, exit: Exit, limit: Duration) {
         let ending = SessionEnding {
             reason: reason.to_owned(),
             exit_code: i32::from(exit as u8),
             result: None,
         };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
+        self.joinable.close().await;
     }
 }
 

@@ -85,7 +85,10 @@ pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSumm
 }
 
 /// Lets somebody at the terminal choose one of `sessions`.
-fn pick(sessions: &[SessionSummary], environment: &Environment) -> Result<usize, Failure> {
+pub(crate) fn pick(
+    sessions: &[SessionSummary],
+    environment: &Environment,
+) -> Result<usize, Failure> {
     let rows: Vec<Row> = sessions.iter().map(row).collect();
     let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
@@ -122,6 +125,6 @@ fn spent(session: &SessionSummary) -> String {
 }
 
 /// Whether somebody is there to choose, and to talk.
-pub(super) fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
