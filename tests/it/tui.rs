@@ -6,6 +6,7 @@ mod writing;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,11 +40,7 @@ impl Tmux {
 
     fn with(machine: &Machine, args: &[&str], variables: &str) -> Tmux {
         let dir = machine.path("tmp");
-        let program = machine.command(args);
-        let own: Vec<String> = program
-            .get_envs()
-            .filter_map(|(name, value)| Some(format!("{}='{}'", name.to_str()?, value?.to_str()?)))
-            .collect();
+        let own = variables_of(machine);
         let line = [&[env!("CARGO_BIN_EXE_posse")], args].concat().join(" ");
         // The shell stays, so that what is left of the terminal can be looked at.
         let script = format!(
@@ -52,12 +49,19 @@ impl Tmux {
              echo over\ncat\n",
             work = machine.path("work").display(),
             dir = dir.display(),
-            own = own.join(" "),
         );
         fs::write(dir.join("script"), script).unwrap();
-        let tmux = Tmux { socket: dir.join("tmux"), dir };
-        let script = format!("sh '{}'", tmux.dir.join("script").display());
-        tmux.run(&["new-session", "-d", "-s", "t", "-x", "100", "-y", "30", &script]);
+        let script = format!("sh '{}'", dir.join("script").display());
+        Tmux::start(dir, &script)
+    }
+
+    /// A terminal in which `command` runs.
+    fn start(dir: PathBuf, command: &str) -> Tmux {
+        // One that ends still has its socket for a moment.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+        let tmux = Tmux { socket: dir.join(format!("tmux-{nth}")), dir };
+        tmux.run(&["new-session", "-d", "-s", "t", "-x", "100", "-y", "30", command]);
         tmux
     }
 
@@ -133,6 +137,15 @@ impl Tmux {
             self.run(&["display-message", "-p", "-t", "t", "#{cursor_flag} #{alternate_on}"]);
         assert_eq!(String::from_utf8_lossy(&shown.stdout).trim(), "1 0", "cursor and screen");
     }
+}
+
+/// The variables of a machine, for a line of a shell.
+fn variables_of(machine: &Machine) -> String {
+    let program = machine.command::<&str>(&[]);
+    let own = program
+        .get_envs()
+        .filter_map(|(name, value)| Some(format!("{}='{}'", name.to_str()?, value?.to_str()?)));
+    own.collect::<Vec<_>>().join(" ")
 }
 
 impl Drop for Tmux {

@@ -333,6 +333,8 @@ pub(crate) static KEYS: &[Key] = &[
         "Lets a project's configuration count."),
     later("trust.userTools", Bool, Never,
         "Loads the user's own tools."),
+    key("ui.alternateScreen", Bool, D::None, Never,
+        "Gives the terminal UI a screen of its own instead of the end of the scrollback."),
     key("ui.history", Bool, D::Bool(true), Never,
         "Keeps what was typed in line mode for the next time."),
     key("ui.keybindings", TextMap, D::None, Never,

@@ -64,6 +64,7 @@ impl Tui<'_> {
         if self.terminal.apart {
             last = self.switch(false);
         }
+        self.app.past = None;
         // What is finished stays; the prompt does not.
         let (columns, rows) = self.size;
         for _ in 0..64 {
