@@ -31,6 +31,10 @@ pub(crate) enum Instruction {
     FollowUp(Vec<ContentPart>),
     /// Stop the work, not the session: the turn, or every agent.
     Interrupt { all: bool },
+    /// Make the history shorter; this is to be kept.
+    Compact(Option<String>),
+    /// Say what a request is made of.
+    Context,
     /// A question was decided.
     Answer(QuestionId, Decision),
 }
@@ -136,6 +140,13 @@ enum Wire {
         #[serde(default)]
         all: bool,
     },
+    #[serde(rename = "compact")]
+    Compact {
+        #[serde(default)]
+        keep: Option<String>,
+    },
+    #[serde(rename = "context")]
+    Context {},
     #[serde(rename = "permission.answer")]
     Answer {
         request_id: QuestionId,
@@ -165,6 +176,8 @@ fn parse(line: &[u8]) -> Result<Instruction, String> {
         Wire::Steer { content } => Instruction::Steer(parts(content)?),
         Wire::FollowUp { content } => Instruction::FollowUp(parts(content)?),
         Wire::Interrupt { all } => Instruction::Interrupt { all },
+        Wire::Compact { keep } => Instruction::Compact(keep),
+        Wire::Context {} => Instruction::Context,
         Wire::Answer { decision: Verdict::Allow, scope: Some(Scope::Global), confirm, .. }
             if confirm != Some(Scope::Global) =>
         {
@@ -257,6 +270,12 @@ mod tests {
             ),
             (r#"{"type":"steer","content":"left"}"#, Instruction::Steer(text("left"))),
             (r#"{"content":"more","type":"follow_up"}"#, Instruction::FollowUp(text("more"))),
+            (r#"{"type":"context"}"#, Instruction::Context),
+            (r#"{"type":"compact"}"#, Instruction::Compact(None)),
+            (
+                r#"{"type":"compact","keep":"the port"}"#,
+                Instruction::Compact(Some("the port".to_owned())),
+            ),
             (r#"{"type":"interrupt"}"#, Instruction::Interrupt { all: false }),
             (r#"{"type":"interrupt","all":true}"#, Instruction::Interrupt { all: true }),
             (

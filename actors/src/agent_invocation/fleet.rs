@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::{oneshot, watch};
 
 use super::*;
+use crate::context::{ContextBudget, ContextSettings, Meter};
 use crate::conversation::{
     AssistantMessage, ContentPart, InvocationId, SessionId, StopReason, text_of,
 };
@@ -243,10 +244,10 @@ impl Fleet {
             usage: Usage::default(),
             time_left: None,
             tokens_max: None,
-            fitter: crate::agent_invocation::Fitter {
-                budget: crate::context::ContextBudget::main(),
-                settings: crate::context::ContextSettings::default(),
-                meter: crate::context::Meter::default(),
+            fitter: Fitter {
+                budget: ContextBudget::main(),
+                settings: ContextSettings::default(),
+                meter: Meter::default(),
                 summariser: None,
             },
             presence,

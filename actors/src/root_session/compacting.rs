@@ -6,6 +6,7 @@ use crate::agent_invocation::{Fitter, compacted_event};
 use crate::compaction::{Compacted, Goal, compact};
 use crate::context::{ContextUse, Meter, Reading};
 use crate::conversation::Message;
+use crate::event::{Event, Fact};
 use crate::root_session::{PromptError, RootSession, State};
 
 impl RootSession {
@@ -68,6 +69,15 @@ impl RootSession {
                 state.meter.last(budget, settings, info)
             }
         }
+    }
+
+    pub(super) fn announce_context(&self, state: &State) {
+        self.feed.publish(Fact::Passing {
+            ts: self.ports.clock.wall_ms(),
+            session_id: self.settings.session_id.clone(),
+            origin: None,
+            event: Event::ContextUsed { used: self.context(state) },
+        });
     }
 
     fn reading(&self, state: &State) -> Reading {

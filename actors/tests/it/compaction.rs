@@ -262,7 +262,7 @@ async fn interrupting_a_summary_ends_the_run_and_the_next_prompt_works() {
     let hangs = vec![Step::Hang(String::new()), Step::say("Goal: on")];
     let (model, context) = summariser(hangs);
     bench.context = context;
-    let mut stage = bench.start().await;
+    let stage = bench.start().await;
     let mut interrupted = false;
     for prompt in ["one", "two", "three", "four"] {
         let running = stage.session.prompt(posse_actors::conversation::Prompt::text(prompt)).await;

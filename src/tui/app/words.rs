@@ -57,22 +57,6 @@ pub(super) fn status(app: &App) -> Lines {
     rows.into_iter().map(|(name, value)| (Role::Text, format!("{name:<10} {value}"))).collect()
 }
 
-pub(super) fn context(status: &Status) -> Lines {
-    let text = match (status.context, status.window) {
-        (None, _) => "the model has not been asked yet".to_owned(),
-        (Some(used), Some(window)) if window > 0 => format!(
-            "{} of {} tokens: {}% (the last request and its reply)",
-            short(used),
-            short(window),
-            used.saturating_mul(100) / window
-        ),
-        (Some(used), _) => {
-            format!("{} tokens; how many fit is not known of this model", short(used))
-        }
-    };
-    vec![(Role::Text, text), (Role::Dim, "/compact makes the history shorter".to_owned())]
-}
-
 pub(super) fn cost(usage: &Usage, cost: Option<f64>) -> Lines {
     let tokens = |count: Option<u64>| count.map_or("unknown".to_owned(), |count| count.to_string());
     let mut lines = vec![

@@ -76,9 +76,14 @@ impl Tui<'_> {
                         .note(Role::Dim, format!("(a new conversation: session {session})"));
                 }
             }
-            Command::Compact => {
+            Command::Compact(keep) => {
                 if let Some(current) = &self.current {
-                    current.compact(&self.tells);
+                    current.compact(keep, &self.tells);
+                }
+            }
+            Command::Context => {
+                if let Some(current) = &self.current {
+                    current.context(&self.tells);
                 }
             }
             other => {
