@@ -166,6 +166,7 @@ impl Stage {
             instructions: String::new(),
             price: None,
             budget: Budget::default(),
+            own_budget: Budget::default(),
             accounts: Accounts::default(),
             noted: Vec::new(),
             delegation: Some(delegation),

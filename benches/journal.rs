@@ -194,6 +194,7 @@ async fn noted(dir: &Path) -> Duration {
         instructions: String::new(),
         price: None,
         budget: Budget::default(),
+        own_budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,

@@ -74,6 +74,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         instructions: String::new(),
         price: None,
         budget: Budget::default(),
+        own_budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,

@@ -111,6 +111,7 @@ fn settings() -> SessionSettings {
         instructions: String::new(),
         price: None,
         budget: Budget::default(),
+        own_budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,

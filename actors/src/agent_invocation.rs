@@ -12,7 +12,7 @@ mod fitting;
 mod settling;
 mod walking;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,6 +80,8 @@ pub(crate) struct Pending {
     pub(crate) requested: bool,
     /// The question about it that is open in front of the user.
     pub(crate) question: Option<QuestionId>,
+    /// It had started an agent, and waits again for that one.
+    pub(crate) attached: bool,
 }
 
 /// How the model is asked.
@@ -169,6 +171,8 @@ pub(crate) struct State {
     calls: HashMap<CallId, Running>,
     /// Questions about calls that did not start yet, from an earlier incarnation.
     asked: HashMap<CallId, QuestionId>,
+    /// Calls that an earlier incarnation had started agents with.
+    attached: HashSet<CallId>,
     report: Option<Report<Outcome>>,
     clearing: Option<Beside>,
     asking: Option<Asking>,
@@ -186,6 +190,7 @@ pub(crate) struct State {
 pub(crate) struct Work {
     agent_loop: AgentLoop,
     asked: HashMap<CallId, QuestionId>,
+    attached: HashSet<CallId>,
     report: Report<Outcome>,
     time_left: Option<Duration>,
 }
@@ -222,10 +227,13 @@ impl AgentInvocation {
             tokens_max,
             settles: services.hooks.hears(HookEvent::Stop, None),
         };
+        let attached = pending.iter().filter(|one| one.attached).map(|one| one.call.id.clone());
+        let attached = attached.collect();
         let (pending, asked) = calls::take_up(pending, &tools, &services.transcript, &origin);
         let work = Work {
             agent_loop: AgentLoop::new(bounds, Start { history, pending, queued, turns, usage }),
             asked,
+            attached,
             report,
             time_left,
         };
@@ -252,12 +260,13 @@ impl Actor for AgentInvocation {
     type Arguments = Work;
 
     async fn pre_start(&self, me: ActorRef<Msg>, work: Work) -> Started<State> {
-        let Work { agent_loop, asked, report, time_left } = work;
+        let Work { agent_loop, asked, attached, report, time_left } = work;
         let limit = |duration| beside(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
         let mut state = State {
             agent_loop,
             calls: HashMap::new(),
             asked,
+            attached,
             report: Some(report),
             clearing: None,
             asking: None,

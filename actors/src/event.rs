@@ -4,6 +4,7 @@
 //! A *durable* event is also a record in the journal and is announced only after it was written.
 //! An ephemeral one (a delta) may be coalesced or lost; what it said comes again in a durable one.
 
+mod begun;
 mod envelope;
 mod subscription;
 
@@ -18,9 +19,10 @@ use crate::conversation::{
     StopReason, Usage,
 };
 use crate::delegation::Outcome;
-use crate::ledger::Billing;
+use crate::ledger::{Billing, Budget};
 use crate::ports::HookEvent;
 
+pub use begun::Begun;
 pub use envelope::{Announcement, Fact, StoredRecord};
 pub(crate) use subscription::Feed;
 pub use subscription::Subscription;
@@ -53,6 +55,9 @@ pub enum Event {
         /// Hash of what the agent is told besides the state of the world.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         instructions: String,
+        /// What it may cost, where that was said for this session.
+        #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
+        budget: Budget,
         /// Where it branched off from another session, if it did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         forked_from: Option<Branch>,
@@ -466,6 +471,9 @@ pub enum Event {
         name: String,
         /// What the model gets to read.
         content: Vec<ContentPart>,
+        /// What it was to do, and since when. Missing in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        begun: Option<Begun>,
     },
     /// What really confines a process, as the kernel answered.
     #[serde(rename = "sandbox.enforced")]
@@ -706,6 +714,9 @@ pub struct GoesOnWith {
     /// Hash of what the agent is told besides the state of the world.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instructions: String,
+    /// What it may cost, where that was said for this session.
+    #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
+    pub budget: Budget,
 }
 
 /// What a hook wants.

@@ -320,6 +320,7 @@ impl RootSession {
             mode: if self.desk.is_some() { "multi-agent" } else { "single-agent" }.to_owned(),
             tier: self.settings.tier.clone(),
             instructions: self.settings.instructions.clone(),
+            budget: self.settings.own_budget,
             forked_from,
         }
     }

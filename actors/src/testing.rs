@@ -275,6 +275,7 @@ impl Bench {
             instructions: String::new(),
             price: self.price.clone(),
             budget: self.budget,
+            own_budget: self.budget,
             accounts: self.accounts.clone(),
             noted: Vec::new(),
             delegation: self.delegation.clone(),

@@ -3,16 +3,17 @@
 //! Answers go to standard output; what is asked, done and said meanwhile goes to standard error.
 //! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
 
+mod beside;
 mod commands;
 mod run;
 mod terminal;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
-use posse_actors::conversation::{Prompt, Usage};
+use posse_actors::conversation::{InvocationId, Prompt, Usage};
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
@@ -83,6 +84,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         rule_shown: false,
         progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
         questions: Questions::default(),
+        at_work: BTreeSet::new(),
         signals: Signals::listen(),
         stdout: Output::new(Target::Stdout),
         stderr,
@@ -114,6 +116,8 @@ struct Plain<'a> {
     rule_shown: bool,
     progress: Progress,
     questions: Questions,
+    /// Agents that work for others, and have not ended.
+    at_work: BTreeSet<InvocationId>,
     signals: Signals,
     stdout: Output,
     stderr: Output,
@@ -243,6 +247,9 @@ impl Plain<'_> {
     async fn next_line(&mut self) -> Option<String> {
         self.stdout.settle().await;
         self.stderr.settle().await;
+        if self.interactive && (!self.at_work.is_empty() || self.questions.any_open()) {
+            return self.line_beside().await;
+        }
         self.terminal.edit(PROMPT);
         let input = tokio::select! {
             biased;
@@ -258,13 +265,7 @@ impl Plain<'_> {
                 Some(line)
             }
             Input::Interrupted => {
-                let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
-                if again {
-                    self.leaving = Some(Exit::Interrupt);
-                } else {
-                    self.interrupted = Some(Instant::now());
-                    self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
-                }
+                self.interrupt_idle().await;
                 None
             }
             Input::End => {
@@ -277,6 +278,17 @@ impl Plain<'_> {
                 None
             }
             Input::Quiet | Input::Stopped => None,
+        }
+    }
+
+    /// Ctrl+C while nothing runs that it could stop.
+    async fn interrupt_idle(&mut self) {
+        let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
+        if again {
+            self.leaving = Some(Exit::Interrupt);
+        } else {
+            self.interrupted = Some(Instant::now());
+            self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
         }
     }
 

@@ -210,6 +210,7 @@ impl Fleet {
             tier: "none".to_owned(),
             cwd: "/project".to_owned(),
             limits,
+            desk: None,
             fail: FailPoints::none(),
         };
         let (keeper, _) = Actor::spawn(None, Keeper, ()).await.unwrap();

@@ -7,6 +7,7 @@ use crate::compaction::{Compacted, Goal, compact};
 use crate::context::{ContextUse, Meter, Reading};
 use crate::conversation::Message;
 use crate::event::{Event, Fact};
+use crate::root_session::clients::Clients;
 use crate::root_session::{PromptError, RootSession, State};
 
 impl RootSession {
@@ -21,11 +22,12 @@ impl RootSession {
     }
 
     /// What an agent may read that works for another one.
-    pub(super) fn child_fitter(&self, state: &State) -> Fitter {
+    pub(super) fn child_fitter(&self, clients: &Clients) -> Fitter {
         Fitter {
             budget: self.settings.limits.context_child.clone(),
+            settings: self.settings.context.clone(),
             meter: Meter::default(),
-            ..self.fitter(state)
+            summariser: clients.of_role(self.settings.context.compact.as_ref()),
         }
     }
 

@@ -117,7 +117,10 @@ impl SessionHandle {
             Arc::clone(&ports.ids),
         );
         let permissions = Line::new(tree.coordinator.subscribe());
-        let services = services(&ports, &settings, transcript.clone(), permissions.clone());
+        let services = Services {
+            desk: desk.clone(),
+            ..services(&ports, &settings, transcript.clone(), permissions.clone())
+        };
         let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
         let of_desk =
             desk.iter().flat_map(|desk| desk.specs(&ports.tools, &desk.delegation.main_calls, 0));
@@ -354,6 +357,7 @@ fn services(
         asking: settings.asking,
         tier: settings.tier.clone(),
         limits: Arc::new(settings.limits.clone()),
+        desk: None,
         fail: settings.fail.clone(),
     }
 }

@@ -45,6 +45,9 @@ pub struct SessionSettings {
     pub price: Option<Price>,
     /// What the session may cost.
     pub budget: Budget,
+    /// The part of it that was said for this session, for the record: a limit of the configuration
+    /// is that of whoever goes on with it.
+    pub own_budget: Budget,
     /// What it has spent before it was started here, if there is no `resumption` that knows.
     pub accounts: Accounts,
     /// What was found before it started and belongs into its journal.

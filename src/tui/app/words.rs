@@ -5,7 +5,7 @@ use posse_actors::conversation::Usage;
 use crate::tui::app::App;
 use crate::tui::commands::COMMANDS;
 use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
-use crate::tui::status::{Status, short};
+use crate::tui::status::Status;
 use crate::tui::theme::Role;
 
 type Lines = Vec<(Role, String)>;

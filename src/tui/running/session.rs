@@ -15,7 +15,7 @@ use posse_actors::root_session::{
 use tokio::sync::mpsc;
 
 use crate::failure::Exit;
-use crate::talk::{self, Opened, Sources};
+use crate::talk::{self, Opened, Sources, context};
 use crate::tui::app::App;
 
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;

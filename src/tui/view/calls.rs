@@ -40,8 +40,8 @@ impl View {
                 let title = tool.title();
                 self.outputs.add(title, &text_of(content), None);
             }
-            Event::ToolOutcomeUnknown { call_id, name, .. } => {
-                self.tool(call_id, name, now).state = State::Unknown;
+            Event::ToolOutcomeUnknown { call_id, name, begun, .. } => {
+                self.tool(call_id, name, now).lost(begun.as_ref());
             }
             _ => (),
         }
