@@ -13,6 +13,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::context::ContextUse;
 use crate::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, SessionId,
     StopReason, Usage,
@@ -188,6 +189,14 @@ pub enum Event {
         summarised_by: Option<String>,
         /// The whole history now, without system messages.
         history: Vec<Arc<Message>>,
+    },
+
+    /// What a request of the main agent is made of, because somebody asked.
+    #[serde(rename = "context.used")]
+    ContextUsed {
+        /// In tokens.
+        #[serde(flatten)]
+        used: ContextUse,
     },
 
     /// An agent wants another one to work for it, and it may: the record comes before the work.
@@ -691,6 +700,7 @@ impl Event {
             Event::TextDelta { .. }
                 | Event::ThinkingDelta { .. }
                 | Event::ToolOutputDelta { .. }
+                | Event::ContextUsed { .. }
                 | Event::ProviderWaiting { .. }
                 | Event::ProviderSilent { .. }
         )

@@ -74,7 +74,8 @@ enum Msg {
     History(RpcReplyPort<Vec<Arc<Message>>>),
     /// With what is to be kept, in the user's words.
     Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
-    Context(RpcReplyPort<ContextUse>),
+    /// To whoever asks, or to every observer.
+    Context(Option<RpcReplyPort<ContextUse>>),
     /// Something about what requests cost.
     Ledger(Order),
     /// What agents have reported, without what is to be forgotten.
@@ -228,9 +229,8 @@ impl Actor for RootSession {
         };
         let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
-        let roles = [&self.settings.context.compact, &self.settings.context.title];
-        let roles = roles.into_iter().flatten().map(|role| (&role.provider, role.price.clone()));
-        let own = own.chain(roles);
+        let role = self.settings.context.compact.as_ref();
+        let own = own.chain(role.map(|role| (&role.provider, role.price.clone())));
         let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Ledger(order));
@@ -299,7 +299,8 @@ impl Actor for RootSession {
                 answer(reply, state.history.clone());
             }
             Msg::Compact(keep, reply) => answer(reply, self.compact(keep, state)),
-            Msg::Context(reply) => answer(reply, self.context(state)),
+            Msg::Context(Some(reply)) => answer(reply, self.context(state)),
+            Msg::Context(None) => self.announce_context(state),
             Msg::Ledger(order) => state.till.take(order),
             Msg::Memories(forget, reply) => answer(reply, self.memories(forget)),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),

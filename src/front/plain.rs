@@ -477,9 +477,8 @@ impl Plain<'_> {
     }
 
     async fn compact(&mut self, keep: Option<String>) {
-        // What was removed is an event, and shown as one.
         let text = match self.current.session.compact_keeping(keep).await {
-            Ok(Some(_)) => return,
+            Ok(Some(compacted)) => context::made_shorter(&compacted),
             Ok(None) => "There is nothing to remove yet.\n".to_owned(),
             Err(error) => format!("{error}\n"),
         };

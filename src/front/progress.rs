@@ -376,6 +376,10 @@ impl Progress {
                 let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
             }
+            // Whoever asked for it was told.
+            Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
+                return String::new();
+            }
             Event::ContextCompacted { .. } => {
                 format!(
                     "({})",

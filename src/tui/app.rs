@@ -303,7 +303,6 @@ impl App {
             Command::Help => self.view.lines(words::help()),
             Command::Keys => self.view.lines(words::keys()),
             Command::Status => self.view.lines(words::status(self)),
-            Command::Context => self.view.lines(words::context(&self.status)),
             Command::Cost => self.view.lines(words::cost(&self.view.usage, self.status.cost)),
             Command::Diff => {
                 self.viewer = Viewer::of_changes(self.view.outputs());

@@ -551,8 +551,8 @@ fn limits(settings: &Settings) -> Limits {
         attempts_max: settings.retry.attempts_max,
         backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
         backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
-        context_main: contexts::budget(&settings.contexts.main, ContextBudget::main()),
-        context_child: contexts::budget(&settings.contexts.sub_agent, ContextBudget::child()),
+        context_main: contexts::budget(&settings.contexts.main, &ContextBudget::main()),
+        context_child: contexts::budget(&settings.contexts.sub_agent, &ContextBudget::child()),
         ..defaults
     }
 }

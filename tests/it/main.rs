@@ -32,6 +32,8 @@ mod arguments;
 mod dialects;
 // The login of another program.
 mod codex;
+// Contexts that become too large.
+mod context;
 // Images, odd names, second names.
 mod files;
 // Servers that fail, lie or send rubbish.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Fitter, Queued, RequestOptions};
+use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
 use crate::delegation::{Ended, NotStarted, Request, Seen, Start, Started, depth_of};
 use crate::event::{Event, Origin};
@@ -273,8 +273,7 @@ impl RootSession {
             child.rereading = Some(self.reread_child(me, &id, None));
         } else {
             let messages = vec![Arc::new(Message::User { content })];
-            let history = (messages, self.child_fitter(state));
-            self.start_child(me, &mut child, kind, history, Resumed::default()).await?;
+            self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;
         }
         let background = child.background;
         let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
@@ -416,7 +415,7 @@ impl RootSession {
         me: &ActorRef<Msg>,
         child: &mut Child,
         kind: &Kind,
-        (messages, fitter): (Vec<Arc<Message>>, Fitter),
+        messages: Vec<Arc<Message>>,
         resumed: Resumed,
     ) -> Result<(), SpawnErr> {
         let Resumed { pending, queued, turns, usage } = resumed;
@@ -441,7 +440,7 @@ impl RootSession {
             usage,
             time_left: child.permit.until.map(|until| until.saturating_sub(now)),
             tokens_max: child.permit.tokens,
-            fitter,
+            fitter: kind.fitter(),
             presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };

@@ -270,7 +270,12 @@ impl SessionHandle {
     /// What a request of the main agent is made of, in tokens, and how much there may be. `None`
     /// if the session has ended.
     pub async fn context(&self) -> Option<ContextUse> {
-        ask(&self.session, self.ask_timeout, Msg::Context).await
+        ask(&self.session, self.ask_timeout, |reply| Msg::Context(Some(reply))).await
+    }
+
+    /// Tells every observer the same, as an event.
+    pub fn announce_context(&self) {
+        tell(&self.session, Msg::Context(None));
     }
 
     /// What requests have cost so far, with everything that the session has spent before.

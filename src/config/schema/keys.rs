@@ -52,39 +52,44 @@ pub(crate) static KEYS: &[Key] = &[
     key("context.main.compactAtRatio", Ratio, D::None, Harmless,
         "The part of the context at which it is compacted. Default: 0.7.")
         .variable("POSSE_MAIN_COMPACT_AT_RATIO"),
-    key("context.main.compression", Choice(COMPRESSIONS), D::Text("deterministic"), Harmless,
-        "How context is compacted: all but none by rules, and by roles.compact where that is set."),
+    key("context.main.compression", Choice(COMPRESSIONS), D::None, Harmless,
+        "How context is compacted: by rules, and by roles.compact where that is set; none: \
+         only when asked. Default: deterministic."),
     later("context.main.keepRawDelegateResults", FEW, Harmless,
         "Results of other agents that stay whole.")
         .variable("POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS"),
     later("context.main.ledgerTargetTokens", TOKENS, Harmless,
         "Size of the list of what other agents did."),
-    key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::Whole(48_000), Harmless,
-        "Tokens of context of the main agent. auto: what the model's window holds.")
+    key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::None, Harmless,
+        "Tokens of context of the main agent. auto: what the window of its model \
+         holds. Default: 48000.")
         .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS"),
     later("context.main.maxDelegateResultTokens", TOKENS, Harmless,
         "Size of another agent's result.")
         .variable("POSSE_MAIN_MAX_DELEGATE_RESULT_TOKENS"),
-    key("context.main.maxInlineToolResultTokens", TOKENS, D::Whole(2000), Harmless,
-        "Size of a tool's result that stays whole even in a request that was refused for its size."),
-    key("context.main.minRecentTurns", FEW, D::Whole(2), Harmless,
-        "Latest turns that stay whole even where the others are not enough."),
-    key("context.main.recentTurns", FEW, D::Whole(6), Harmless,
-        "Latest turns that stay whole."),
+    key("context.main.maxInlineToolResultTokens", TOKENS, D::None, Harmless,
+        "Size of a result of a tool that stays whole even in a request that was refused for its \
+         size. Default: 2000."),
+    key("context.main.minRecentTurns", FEW, D::None, Harmless,
+        "Latest turns that stay whole whatever happens. Default: 2."),
+    key("context.main.recentTurns", FEW, D::None, Harmless,
+        "Latest turns that stay whole. Default: 6."),
     later("context.main.reserveForImagesTokens", TOKENS, Harmless,
         "Tokens kept free for images."),
     later("context.main.retrievalMaxTokens", TOKENS, Harmless,
         "Size of what is read back at once."),
-    key("context.main.summaryTargetTokens", TOKENS, D::Whole(3000), Harmless,
-        "Size of the summary.")
+    key("context.main.summaryTargetTokens", TOKENS, D::None, Harmless,
+        "Size of the summary. Default: 3000.")
         .variable("POSSE_MAIN_SUMMARY_TARGET_TOKENS"),
     key("context.subAgent.compactAtRatio", Ratio, D::None, Harmless,
         "The part of the context at which it is compacted. Default: 0.7.")
         .variable("POSSE_SUB_COMPACT_AT_RATIO"),
-    key("context.subAgent.compression", Choice(COMPRESSIONS), D::Text("deterministic"), Harmless,
-        "How context is compacted: all but none by rules, and by roles.compact where that is set."),
-    key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::Whole(12_000), Harmless,
-        "Tokens of context of a delegated agent. auto: what the model's window holds.")
+    key("context.subAgent.compression", Choice(COMPRESSIONS), D::None, Harmless,
+        "How context is compacted: by rules, and by roles.compact where that is set; none: \
+         only when asked. Default: deterministic."),
+    key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::None, Harmless,
+        "Tokens of context of a delegated agent. auto: what the window of its model \
+         holds. Default: 12000.")
         .variable("POSSE_SUB_MAX_CONTEXT_TOKENS"),
     key("context.subAgent.maxDelegateContextTokens", TOKENS, D::Whole(1000), Harmless,
         "Size of the context that goes with a task.")
@@ -99,13 +104,13 @@ pub(crate) static KEYS: &[Key] = &[
         .variable("POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN"),
     key("context.subAgent.memoryScope", Choice(&["root-session", "none"]), D::Text("root-session"), Harmless,
         "Whether a delegated agent is given what those of its name have reported in the session."),
-    key("context.subAgent.minRecentTurns", FEW, D::Whole(1), Harmless,
-        "Latest turns that stay whole even where the others are not enough."),
-    key("context.subAgent.recentTurns", FEW, D::Whole(3), Harmless,
-        "Latest turns that stay whole.")
+    key("context.subAgent.minRecentTurns", FEW, D::None, Harmless,
+        "Latest turns that stay whole whatever happens. Default: 1."),
+    key("context.subAgent.recentTurns", FEW, D::None, Harmless,
+        "Latest turns that stay whole. Default: 3.")
         .variable("POSSE_SUB_RECENT_TURNS"),
-    key("context.subAgent.summaryTargetTokens", TOKENS, D::Whole(1200), Harmless,
-        "Size of the summary.")
+    key("context.subAgent.summaryTargetTokens", TOKENS, D::None, Harmless,
+        "Size of the summary. Default: 1200.")
         .variable("POSSE_SUB_SUMMARY_TARGET_TOKENS"),
     later("daemon", Any, Never,
         "What runs while nobody is there."),

@@ -118,9 +118,14 @@ impl Tui<'_> {
                 Ok(wanted) => self.call(wanted),
                 Err(failure) => self.app.view.failures(&[failure]),
             },
-            Command::Compact => {
+            Command::Compact(keep) => {
                 if let Some(current) = &self.current {
-                    current.compact(&self.tells);
+                    current.compact(keep, &self.tells);
+                }
+            }
+            Command::Context => {
+                if let Some(current) = &self.current {
+                    current.context(&self.tells);
                 }
             }
             other => {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
 use crate::talk::joining::Joinable;
-use crate::talk::{self, Opened, Sources};
+use crate::talk::{self, Opened, Sources, context};
 use crate::tui::app::App;
 
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
@@ -204,11 +204,20 @@ impl Current {
         });
     }
 
-    pub(super) fn compact(&self, tells: &mpsc::Sender<Told>) {
+    pub(super) fn context(&self, tells: &mpsc::Sender<Told>) {
+        let (session, tells) = (self.session.clone(), tells.clone());
+        tokio::spawn(async move {
+            let Some(used) = session.context().await else { return };
+            let text = format!("{}/compact makes the history shorter", context::table(&used));
+            tells.send(Told::Note(text)).await.ok();
+        });
+    }
+
+    pub(super) fn compact(&self, keep: Option<String>, tells: &mpsc::Sender<Told>) {
         let (session, tells) = (self.session.clone(), tells.clone());
         tokio::spawn(async move {
             // What was removed is an event.
-            let text = match session.compact().await {
+            let text = match session.compact_keeping(keep).await {
                 Ok(Some(_)) => return,
                 Ok(None) => "(there is nothing to remove yet)".to_owned(),
                 Err(error) => format!("({error})"),

@@ -2,6 +2,7 @@
 
 use posse_actors::event::Event;
 
+use crate::talk::context;
 use crate::talk::notices::{of_hook, switch};
 use crate::talk::outcome::clock_time;
 use crate::tui::theme::Role;
@@ -30,17 +31,8 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
         Event::SessionResumed { records, .. } => {
             return Some((Role::Dim, format!("(goes on from {records} records)")));
         }
-        Event::ContextCompacted {
-            bytes_before,
-            bytes_after,
-            turns_removed,
-            outputs_removed,
-            ..
-        } => {
-            let text = format!(
-                "▤ the history became shorter: {bytes_before} → {bytes_after} bytes, \
-                 {turns_removed} turns and {outputs_removed} outputs removed; the journal keeps them"
-            );
+        Event::ContextCompacted { .. } => {
+            let text = format!("▤ {}", context::compacted(event)?);
             return Some((Role::Accent, text));
         }
         Event::LimitReached { limit, value, .. } => {

@@ -308,8 +308,7 @@ impl RootSession {
         if let Some(kind) = state.children.kinds.get(child.kind) {
             let resumed = Resumed { pending: pending(&messages, &left), queued, turns, usage };
             child.returned = false;
-            let history = (messages, self.child_fitter(state));
-            self.start_child(me, &mut child, kind, history, resumed).await?;
+            self.start_child(me, &mut child, kind, messages, resumed).await?;
         }
         state.children.all.insert(key, child);
         Ok(())
