@@ -2,6 +2,8 @@
 //! outcome and a notice read, what was typed before, and when a question begins to listen.
 
 pub(crate) mod context;
+pub(crate) mod drafts;
+pub(crate) mod files;
 pub(crate) mod history;
 pub(crate) mod instruction;
 pub mod joining;

@@ -28,6 +28,7 @@ use crate::project;
 use crate::wiring::model_price;
 use crate::wiring::run::{Assembled, Kept, Setup, assemble_in};
 
+pub(crate) use choosing::{of_project, row};
 pub(crate) use later::again;
 
 pub(crate) use choosing::{is_there, pick};

@@ -37,8 +37,8 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, attaching, authority, colors, contexts, deputies, fallback, notices, place, provider,
-    recalling, roles, session_id, toolbox,
+    Place, attaching, authority, colors, contexts, deputies, descriptors, fallback, notices, place,
+    provider, recalling, roles, session_id, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -92,6 +92,7 @@ const LOG: &str = "run.log";
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
+    descriptors::enough().map_err(one)?;
     let resuming = Resuming::of(args, environment).map_err(one)?;
     let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
     let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
@@ -412,14 +413,6 @@ impl Kept {
         &self.dir
     }
 
-    /// Lets others join it, if it can be found.
-    pub(crate) fn invitation(&self, dirs: &Dirs) -> Invitation {
-        match self.scratch {
-            None => attaching::invitation(&self.dir, dirs),
-            Some(_) => Invitation::none(),
-        }
-    }
-
     /// What was put together here. If that failed, nothing is left of a place that was made for it:
     /// what was refused before it began is no session.
     pub(crate) fn or_gone<T>(&self, made: Result<T, Vec<Failure>>) -> Result<T, Vec<Failure>> {
@@ -428,6 +421,14 @@ impl Kept {
             std::fs::remove_dir_all(&self.dir).ok();
         }
         made
+    }
+
+    /// Lets others join it, if it can be found.
+    pub(crate) fn invitation(&self, dirs: &Dirs) -> Invitation {
+        match self.scratch {
+            None => attaching::invitation(&self.dir, dirs),
+            Some(_) => Invitation::none(),
+        }
     }
 
     /// What has to live as long as the session.

@@ -49,6 +49,8 @@ mod signals;
 mod endings;
 // Killed again and again, and resumed.
 mod kill_loop;
+// A bad day from its beginning to its end.
+mod long_run;
 
 // What the command line and the configuration refuse.
 mod cli;

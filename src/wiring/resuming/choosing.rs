@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
+use jiff::tz::TimeZone;
+
 use crate::cli::{Resume, Which};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure};
@@ -66,7 +68,7 @@ fn none_here() -> Failure {
 
 /// Sessions with records of the directory, or, if it has none, of its project; those that were
 /// worked on last come first.
-fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
+pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
     let has_records = |summary: &SessionSummary| summary.state != SessionState::Empty;
     let mut here = state.summaries(Within::Project(cwd))?;
     here.retain(has_records);
@@ -89,14 +91,6 @@ pub(crate) fn pick(
     sessions: &[SessionSummary],
     environment: &Environment,
 ) -> Result<usize, Failure> {
-    let now = now_ms();
-    let row = |session: &SessionSummary| Row {
-        id: session.id.clone(),
-        age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
-        state: commands::state_text(&session.state),
-        spent: spent(session),
-        prompt: session.prompt.clone().unwrap_or_default(),
-    };
     let rows: Vec<Row> = sessions.iter().map(row).collect();
     let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
@@ -110,6 +104,18 @@ pub(crate) fn pick(
         Ok(Picked::Nothing) => Err(left(Exit::Usage)),
         Ok(Picked::Signal(exit)) => Err(left(exit)),
         Err(error) => Err(left(Exit::Usage).because(error.to_string())),
+    }
+}
+
+/// What is said of a session where one is chosen.
+pub(crate) fn row(session: &SessionSummary) -> Row {
+    let now = now_ms();
+    Row {
+        id: session.id.clone(),
+        age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
+        state: session.state.short(&TimeZone::system()),
+        spent: spent(session),
+        prompt: session.prompt.clone().unwrap_or_default(),
     }
 }
 
