@@ -193,7 +193,7 @@ fn write_list(
             age.map_or_else(|| "-".to_owned(), |ms| relative(ms, view.now_ms)),
             size(session.total_bytes),
             cost_text(session),
-            printable(&session.state.short(&view.zone)),
+            printable(&standing_text(session, &view.zone)),
             printable(&prompt),
         ]);
     }
@@ -226,6 +226,12 @@ fn cost_text(session: &SessionSummary) -> String {
         (Some(nano), 0) => dollars(nano),
         (Some(nano), _) => format!("> {}", dollars(nano)),
     }
+}
+
+/// How it stands, and whether it can be joined.
+fn standing_text(session: &SessionSummary, zone: &TimeZone) -> String {
+    let joined = if session.attachable { " (attach)" } else { "" };
+    session.state.short(zone) + joined
 }
 
 fn write_checked(checked: &Checked, color: bool, out: &mut dyn Write) -> io::Result<()> {
