@@ -109,11 +109,11 @@ pub(crate) fn pick(
 
 /// What is said of a session where one is chosen.
 pub(crate) fn row(session: &SessionSummary) -> Row {
-    let now = now_ms();
+    let (now, zone) = (now_ms(), TimeZone::system());
     Row {
         id: session.id.clone(),
         age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
-        state: session.state.short(&TimeZone::system()),
+        state: session.state.short(&zone),
         spent: spent(session),
         prompt: session.prompt.clone().unwrap_or_default(),
     }

@@ -147,9 +147,11 @@ async fn every_step_of_a_repair_may_be_the_last() {
             // The child got as far as that, or further: either way nothing good is lost.
             let store = room.sized(4000, u64::MAX);
             let folded = store.replayed().unwrap();
-            assert_eq!(folded.read + folded.spared, good, "{damaged}, {step}");
+            // One that got further may have written on before it was killed.
+            let kept = folded.read + folded.spared;
+            assert!(kept >= good, "{damaged}, {step}: {kept} of {good}");
             drop(store);
-            assert_whole(&room, good, step).await;
+            assert_whole(&room, kept, step).await;
         }
     }
 }
