@@ -62,7 +62,7 @@ impl Tui<'_> {
             Ok(opened) => opened,
             Err(failures) => return self.app.view.failures(&failures),
         };
-        if let Some(before) = self.current.take() {
+        if let Some(mut before) = self.current.take() {
             before.end("completed", Exit::Done, PATIENT_END).await;
         }
         let started = Current::start(opened).await;
