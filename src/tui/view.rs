@@ -123,32 +123,11 @@ impl View {
             | Event::ModelReply { .. }
             | Event::ModelPartial { .. }
             | Event::ModelUsage { .. } => self.follow_model(event),
-            Event::UserMessage { content, message_id } => {
-                if let Some(id) = message_id {
-                    self.queue.retain(|waiting| waiting.id != *id);
-                    // What the user did beside was seen when it happened.
-                    let count = self.asides.len();
-                    self.asides.retain(|aside| aside != id);
-                    if self.asides.len() < count {
-                        return;
-                    }
-                }
-                self.end_text();
-                self.blocks.push_back(Block::User(shown(content)));
-            }
-            Event::MessageQueued { message_id, kind: MessageKind::Aside, .. } => {
-                self.asides.push(message_id.clone());
-            }
-            Event::UserCall { call_id, .. } => self.own_call = Some(call_id.clone()),
-            Event::MessageQueued { message_id, kind, content } => {
-                if self.queue.iter().all(|waiting| waiting.id != *message_id) {
-                    let (id, text) = (message_id.clone(), shown(content));
-                    self.queue.push(Waiting { id, kind: *kind, text });
-                }
-            }
-            Event::MessageDelivered { message_id } | Event::MessageWithdrawn { message_id } => {
-                self.queue.retain(|waiting| waiting.id != *message_id);
-            }
+            Event::UserMessage { .. }
+            | Event::UserCall { .. }
+            | Event::MessageQueued { .. }
+            | Event::MessageDelivered { .. }
+            | Event::MessageWithdrawn { .. } => self.follow_message(event),
             Event::ProviderWaiting { provider, wait_ms, patience_left_ms, cause, .. } => {
                 self.banner = Some(Banner::Waiting {
                     provider: provider.clone(),
@@ -183,6 +162,38 @@ impl View {
             | Event::PermissionWithdrawn { .. }
             | Event::PermissionDenied { .. } => self.follow_question(event),
             other => self.notice(other),
+        }
+    }
+
+    fn follow_message(&mut self, event: &Event) {
+        match event {
+            Event::UserMessage { content, message_id } => {
+                if let Some(id) = message_id {
+                    self.queue.retain(|waiting| waiting.id != *id);
+                    // What the user did beside was seen when it happened.
+                    let count = self.asides.len();
+                    self.asides.retain(|aside| aside != id);
+                    if self.asides.len() < count {
+                        return;
+                    }
+                }
+                self.end_text();
+                self.blocks.push_back(Block::User(shown(content)));
+            }
+            Event::MessageQueued { message_id, kind: MessageKind::Aside, .. } => {
+                self.asides.push(message_id.clone());
+            }
+            Event::UserCall { call_id, .. } => self.own_call = Some(call_id.clone()),
+            Event::MessageQueued { message_id, kind, content } => {
+                if self.queue.iter().all(|waiting| waiting.id != *message_id) {
+                    let (id, text) = (message_id.clone(), shown(content));
+                    self.queue.push(Waiting { id, kind: *kind, text });
+                }
+            }
+            Event::MessageDelivered { message_id } | Event::MessageWithdrawn { message_id } => {
+                self.queue.retain(|waiting| waiting.id != *message_id);
+            }
+            _ => (),
         }
     }
 

@@ -258,7 +258,7 @@ impl<'a> Sessions<'a> {
         let meant = stored.iter().find(|session| session.id == id);
         let mut meant = meant.into_iter().chain(stored.iter().filter(|s| s.id.starts_with(id)));
         let Some(session) = meant.next() else {
-            let what = format!("there is no session `{}` of this folder or its project", id);
+            let what = format!("there is no session `{id}` of this folder or its project");
             return Err(one(Failure::new("SES014", Exit::Session, what)
                 .fix("`posse sessions list --all` shows every session")));
         };

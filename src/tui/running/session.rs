@@ -189,7 +189,7 @@ impl Current {
         tokio::spawn(async move {
             let told = match session.call(wanted).await {
                 Ok(running) => Told::Runs(running),
-                Err(error) => Told::Refused(format!("{error}")),
+                Err(error) => Told::Refused(error.to_string()),
             };
             tells.send(told).await.ok();
         });

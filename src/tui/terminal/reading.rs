@@ -66,7 +66,7 @@ impl Reader {
     pub(in crate::tui) fn pause(&self) {
         let mut state = self.shared.state();
         state.wanted = true;
-        io::Write::write(&mut &self.wake, &[0]).ok();
+        io::Write::write_all(&mut &self.wake, &[0]).ok();
         while !state.rests {
             let waited = self.shared.changed.wait_timeout(state, PATIENCE);
             let (next, limit) = waited.unwrap_or_else(PoisonError::into_inner);
