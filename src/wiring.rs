@@ -1,9 +1,12 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod attaching;
 mod authority;
 mod confinement;
 mod contexts;
 mod deputies;
+mod descriptors;
+mod editing;
 mod errands;
 mod fallback;
 mod hooking;
@@ -18,10 +21,12 @@ mod run;
 mod toolbox;
 mod trusting;
 mod tui;
+mod undoing;
 mod world;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -54,6 +59,13 @@ const COLUMNS: usize = 100;
 #[doc = include_str!("../docs/guide/embedding.md")]
 struct EmbeddingGuide;
 
+/// Does `work`; what panics on the way out of it ends as an internal error. Whoever keeps something
+/// in order, such as the terminal, has done so by then.
+pub fn surely(work: impl FnOnce() -> ExitCode) -> ExitCode {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.unwrap_or(ExitCode::from(Exit::Internal as u8))
+}
+
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     // Who reads what is said need not read what goes wrong.
@@ -68,6 +80,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             tui::run(&args, &environment)
         }
         Invocation::Run(args) | Invocation::Resume(args) => run::run(&args, &environment),
+        Invocation::Attach(args) => attaching::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
@@ -164,6 +177,9 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
         SessionsAction::List { .. } => commands::list(&state, within, &view, &mut out),
         SessionsAction::Show { id, cost: true, verbose, .. } => {
             journal::cost::show(&state, id, *verbose, &view, &mut out)
+        }
+        SessionsAction::Show { id, memory: true, .. } => {
+            journal::remembered::show(&state, id, json, &mut out)
         }
         SessionsAction::Show { id, .. } => commands::show(&state, id, &view, &mut out),
         SessionsAction::Verify { id, .. } => {
@@ -284,4 +300,16 @@ fn columns(environment: &Environment) -> usize {
 pub(crate) fn session_id() -> posse_actors::conversation::SessionId {
     let random = u32::try_from(world::random() & 0xffff_ffff).unwrap_or_default();
     journal::new_session_id(world::now_ms(), random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_panics_ends_as_an_internal_error() {
+        let code = |code: ExitCode| format!("{code:?}");
+        assert_eq!(code(surely(|| panic!("a bug"))), code(ExitCode::from(70)));
+        assert_eq!(code(surely(|| ExitCode::from(3))), code(ExitCode::from(3)));
+    }
 }

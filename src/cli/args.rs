@@ -1,5 +1,6 @@
 //! The command line as clap sees it, and its translation into our own plain values.
 
+mod attach;
 mod authority;
 mod flags;
 
@@ -49,6 +50,11 @@ pub(crate) enum Command {
     /// and without a task, it is a conversation as in `posse plain`.
     #[command(after_help = RUN_EXITS)]
     Resume(Box<ResumeCommand>),
+    /// Joins a session that runs in another process of this machine
+    ///
+    /// What has been is shown first, then what happens. What is typed is said to the model, and
+    /// questions can be answered; whoever answers first counts. Leaving changes nothing there.
+    Attach(attach::Attach),
     /// Holds a conversation, line by line
     ///
     /// Answers go to standard output, everything else to standard error. `/help` lists what can
@@ -128,6 +134,9 @@ enum SessionsCommand {
         /// What it has cost, by model and by agent
         #[arg(long)]
         cost: bool,
+        /// What its agents have reported, as the next of their names is told
+        #[arg(long, conflicts_with = "cost")]
+        memory: bool,
         /// With --cost: each request
         #[arg(short, long, requires = "cost")]
         verbose: bool,
@@ -305,6 +314,7 @@ impl Command {
         Ok(match self {
             Command::Run(run) => Invocation::Run(Box::new(run.into_args()?)),
             Command::Resume(resume) => Invocation::Resume(Box::new(resume.into_args()?)),
+            Command::Attach(attach) => Invocation::Attach(attach.into_args()?),
             Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args())),
             Command::Tui(tui) => Invocation::Tui(Box::new(tui.into_args())),
             Command::Demo(Demo { output_format, verbose }) => {
@@ -345,8 +355,8 @@ impl Sessions {
     fn into_args(self) -> SessionsArgs {
         let action = match self.action {
             SessionsCommand::List { all, json } => SessionsAction::List { all, json },
-            SessionsCommand::Show { id, cost, verbose, json } => {
-                SessionsAction::Show { id, cost, verbose, json }
+            SessionsCommand::Show { id, cost, memory, verbose, json } => {
+                SessionsAction::Show { id, cost, memory, verbose, json }
             }
             SessionsCommand::Verify { id, json } => SessionsAction::Verify { id, json },
             SessionsCommand::Export { id, format, output } => {

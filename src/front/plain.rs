@@ -4,9 +4,9 @@
 //! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
 
 mod beside;
-mod commands;
+pub(super) mod commands;
 mod run;
-mod terminal;
+pub(super) mod terminal;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -14,15 +14,17 @@ use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
 use posse_actors::conversation::{InvocationId, Prompt, Usage};
+use posse_actors::delegation::Memories;
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
-use crate::failure::{Exit, Failure, lines, printable};
+use crate::failure::{Exit, Failure, lines, printable, printable_lines};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
 use crate::talk::context;
 use crate::talk::history::History;
+use crate::talk::joining::Joinable;
 use crate::talk::outcome::unwritten;
 use crate::talk::signals::Signals;
 use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task};
@@ -135,6 +137,7 @@ struct Plain<'a> {
 /// The session that goes on.
 struct Current {
     session: SessionHandle,
+    joinable: Joinable,
     events: Subscription,
     sources: Sources,
     provider: String,
@@ -155,15 +158,18 @@ struct Totals {
 }
 
 impl Current {
-    async fn start(Opened { ports, settings, sources }: Opened) -> Result<Current, String> {
+    async fn start(opened: Opened) -> Result<Current, String> {
+        let Opened { ports, settings, sources, invitation } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
+        let joinable = invitation.open(&session);
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
         Ok(Current {
             session,
+            joinable,
             events,
             sources,
             provider,
@@ -175,13 +181,14 @@ impl Current {
         })
     }
 
-    async fn end(&self, reason: &str, exit: Exit, limit: Duration) {
+    async fn end(&mut self, reason: &str, exit: Exit, limit: Duration) {
         let ending = SessionEnding {
             reason: reason.to_owned(),
             exit_code: i32::from(exit as u8),
             result: None,
         };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
+        self.joinable.close().await;
     }
 
     fn of(&self, what: Selected) -> (&str, &str) {
@@ -251,13 +258,23 @@ impl Plain<'_> {
             return self.line_beside().await;
         }
         self.terminal.edit(PROMPT);
-        let input = tokio::select! {
-            biased;
-            signal = self.signals.next() => {
-                self.leaving = Some(signal);
-                return None;
+        // What happens from now on, besides what is shown with the next task.
+        let mut watched = self.current.session.subscribe_after(u64::MAX);
+        let mut given = false;
+        let input = loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    self.leaving = Some(signal);
+                    return None;
+                }
+                input = self.terminal.next() => break input,
+                id = Plain::given_elsewhere(&mut watched), if self.interactive && !given => {
+                    given = true;
+                    self.at_work.insert(id);
+                    self.say("\n(another front end has given a task: Enter shows it)\n").await;
+                }
             }
-            input = self.terminal.next() => input,
         };
         match input {
             Input::Line(line) => {
@@ -303,6 +320,8 @@ impl Plain<'_> {
             Typed::Compact(keep) => self.compact(keep).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Cost => self.cost().await,
+            Typed::Memory => self.memory().await,
+            Typed::Forget(agent) => self.forget(agent).await,
             Typed::Clear => self.clear().await,
             Typed::Stop => self.say("Nothing runs.\n").await,
             Typed::StopAll => {
@@ -347,6 +366,33 @@ impl Plain<'_> {
             Some(accounts) if accounts.total.requests > 0 => accounts.table(printable),
             _ => "No model was asked for anything yet.\n".to_owned(),
         };
+        self.say(&text).await;
+    }
+
+    /// What agents have reported.
+    pub(super) async fn memory(&mut self) {
+        let memories = self.current.session.memories().await;
+        self.show_memories(&memories).await;
+    }
+
+    /// Forgets that, of one agent or of all.
+    pub(super) async fn forget(&mut self, agent: Option<String>) {
+        let left = self.current.session.forget(agent).await;
+        self.show_memories(&left).await;
+    }
+
+    async fn show_memories(&mut self, memories: &Memories) {
+        let mut text = String::new();
+        for memory in memories.all() {
+            let head = format!("{} ({})", memory.agent, memory.provider);
+            text.extend([printable(&head).as_str(), "\n"]);
+            for line in printable_lines(&memory.text()).lines() {
+                text.extend(["  ", line, "\n"]);
+            }
+        }
+        if text.is_empty() {
+            text.push_str("No agent has reported anything.\n");
+        }
         self.say(&text).await;
     }
 
@@ -467,7 +513,7 @@ impl Plain<'_> {
         self.stderr.write(line.into()).await;
         let farewell = self.farewell();
         self.stderr.write(farewell.into_bytes()).await;
-        let Plain { current, mut signals, stdout, mut stderr, .. } = self;
+        let Plain { mut current, mut signals, stdout, mut stderr, .. } = self;
         tokio::select! {
             () = current.end(reason, exit, limit) => (),
             _ = signals.next() => (),

@@ -7,6 +7,7 @@ mod live;
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
 use posse_actors::delegation::Outcome;
 use posse_actors::event::{Announcement, Event};
+use posse_actors::ledger::dollars;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
@@ -34,6 +35,8 @@ pub(crate) struct Progress {
     /// The reply that is being streamed, as far as it was shown.
     reply: Option<Live>,
     screen: Screen,
+    /// How this front end is called in records, if it joined a session of another process.
+    name: Option<String>,
     /// Questions that are open, and their calls.
     asked: Vec<(QuestionId, CallId)>,
     /// Calls that a person allowed, having seen what they would do.
@@ -52,10 +55,16 @@ impl Progress {
             drawn: false,
             reply: None,
             screen: if live && color { live::screen } else { || None },
+            name: None,
             asked: Vec::new(),
             seen: Vec::new(),
             shown_live: false,
         }
+    }
+
+    /// The same, for a front end that joined a session and is called so there.
+    pub(crate) fn named(self, name: &str) -> Progress {
+        Progress { name: Some(name.to_owned()), ..self }
     }
 
     /// The same, for a run in which tools only say what they would do.
@@ -235,9 +244,9 @@ impl Progress {
                 self.asked.push((request_id.clone(), call_id.clone()));
                 String::new()
             }
-            Event::PermissionGranted { request_id, by, .. } => {
+            Event::PermissionGranted { request_id, by, answered_by, .. } => {
                 self.decided(request_id, by == "user");
-                String::new()
+                self.by_another("allowed", answered_by.as_ref())
             }
             Event::PermissionWithdrawn { request_id, .. } => {
                 self.decided(request_id, false);
@@ -254,17 +263,20 @@ impl Progress {
                 let call = unknown(name, begun.as_ref());
                 self.paint("31", &format!("  ✗ {call}\n    {}", first_line(content)))
             }
-            Event::PermissionDenied { request_id, .. } => {
+            Event::PermissionDenied { request_id, answered_by, .. } => {
                 self.decided(request_id, false);
-                self.notice(event)
+                let by = self.by_another("denied", answered_by.as_ref());
+                if by.is_empty() { self.notice(event) } else { by }
             }
             Event::InvocationRequested { target, provider, task, background, .. } => {
                 let beside = if *background { " in the background" } else { "" };
                 let line = format!("▸ {target} via {provider}{beside}: {task}");
                 self.paint("36", &printable(&line))
             }
-            Event::DelegationEnded { target, outcome, turns, .. } => {
-                let line = format!("◂ {target}: {outcome}, {turns} replies");
+            Event::DelegationEnded { target, outcome, turns, cost_nano_usd, .. } => {
+                let cost = cost_nano_usd.filter(|cost| *cost > 0);
+                let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
+                let line = format!("◂ {target}: {outcome}, {turns} replies{cost}");
                 let color = if *outcome == Outcome::Done { "36" } else { "33" };
                 self.paint(color, &printable(&line))
             }
@@ -275,6 +287,14 @@ impl Progress {
                 String::new()
             }
             other => self.notice(other),
+        }
+    }
+
+    /// Another front end answered a question.
+    fn by_another(&self, what: &str, by: Option<&String>) -> String {
+        match by.filter(|by| Some(*by) != self.name.as_ref()) {
+            Some(by) => self.paint("33", &format!("! {what} by {}", printable(by))),
+            None => String::new(),
         }
     }
 

@@ -51,6 +51,8 @@ mod signals;
 mod endings;
 // Killed again and again, and resumed.
 mod kill_loop;
+// A bad day from its beginning to its end.
+mod long_run;
 
 // What the command line and the configuration refuse.
 mod cli;
@@ -59,6 +61,8 @@ mod demo;
 
 // A program that drives a session, and a person at a terminal.
 mod driving;
+// Front ends that join a session of another process.
+mod attach;
 mod plain;
 mod tui;
 

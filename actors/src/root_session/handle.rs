@@ -11,14 +11,15 @@ use crate::context::ContextUse;
 use crate::conversation::{
     ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
-use crate::delegation::{self, Desk};
+use crate::delegation::{self, Desk, Forget, Memories};
 use crate::event::{Feed, MessageKind, Subscription};
 use crate::ledger::{Accounts, Order};
 use crate::mailbox::{Line, Report, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
 use crate::ports::{Ids, JournalStore, Ports};
+use crate::root_session::messages::Withdrawal;
 use crate::root_session::{
-    Admission, Msg, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome,
+    Admission, Msg, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome, UserCall,
 };
 use crate::tool_call::Services;
 use crate::transcript_writer::{self, Outbox, Transcript};
@@ -228,6 +229,20 @@ impl SessionHandle {
         Ok(id)
     }
 
+    /// Takes back a message that waits. What it said; `None`: it does not wait any more.
+    pub async fn withdraw(&self, id: MessageId) -> Option<Vec<ContentPart>> {
+        let taken = ask(&self.session, self.ask_timeout, |reply| {
+            Msg::Withdraw(Withdrawal { id, again: false, reply })
+        });
+        taken.await.unwrap_or_default()
+    }
+
+    /// Runs a tool for the user, while nothing else runs: judged, asked about, confined and recorded
+    /// like a call of the agent. The model is told with the next prompt.
+    pub async fn call(&self, wanted: UserCall) -> Result<Running, PromptError> {
+        self.begin(|reply| Msg::OwnCall(wanted, reply)).await
+    }
+
     /// What was said so far, without system messages and without what a running prompt adds: the
     /// `history` of settings that another session can go on with.
     pub async fn history(&self) -> Vec<Arc<Message>> {
@@ -266,6 +281,21 @@ impl SessionHandle {
     /// What requests have cost so far, with everything that the session has spent before.
     pub async fn accounts(&self) -> Option<Accounts> {
         ask(&self.session, self.ask_timeout, |reply| Msg::Ledger(Order::Show(reply))).await
+    }
+
+    /// What agents that worked for others have reported in this session.
+    pub async fn memories(&self) -> Memories {
+        self.remembered(Forget::Nothing).await
+    }
+
+    /// Forgets that: of one agent, or of all. Returns what is left.
+    pub async fn forget(&self, agent: Option<String>) -> Memories {
+        self.remembered(agent.map_or(Forget::Everything, Forget::Of)).await
+    }
+
+    async fn remembered(&self, forget: Forget) -> Memories {
+        let left = ask(&self.session, self.ask_timeout, |reply| Msg::Memories(forget, reply));
+        left.await.unwrap_or_default()
     }
 
     /// Tells every observer, in one line, what is wrong with something a front end was told to do.

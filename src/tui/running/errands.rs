@@ -2,7 +2,7 @@
 //! world.
 
 use crate::failure::Exit;
-use crate::talk::{Choice, Selected};
+use crate::talk::{Choice, Selected, Task};
 use crate::tui::commands::Command;
 use crate::tui::running::session::Current;
 use crate::tui::running::{PATIENT_END, Tui, asking};
@@ -43,11 +43,12 @@ impl Tui<'_> {
                 return false;
             }
         };
-        if let Some(before) = self.current.take() {
+        if let Some(mut before) = self.current.take() {
             if goes_on {
                 opened.settings.history = before.session.history().await;
             }
-            before.end("completed", Exit::Done, PATIENT_END).await;
+            let reason = if goes_on { "switched" } else { "completed" };
+            before.end(reason, Exit::Done, PATIENT_END).await;
         }
         let started = Current::start(opened).await;
         self.enter(started);
@@ -55,9 +56,37 @@ impl Tui<'_> {
         self.current.is_some()
     }
 
+    /// Goes on in a stored session, or in one that branches off it.
+    async fn take_up(&mut self, id: &str, fork: bool) {
+        let (opened, unfinished) = match self.aside(|world| world.take_up(id, fork)) {
+            Ok(opened) => opened,
+            Err(failures) => return self.app.view.failures(&failures),
+        };
+        if let Some(mut before) = self.current.take() {
+            before.end("completed", Exit::Done, PATIENT_END).await;
+        }
+        let started = Current::start(opened).await;
+        self.enter(started);
+        self.choice = Choice::default();
+        self.app.view.begin();
+        (self.app.status.cwd, self.options.folder) = self.world.folder();
+        self.finder = None;
+        let word = if fork { "a copy of the conversation" } else { "a conversation from before" };
+        let text = format!("({word}: session {})", self.app.session);
+        self.app.view.note(Role::Dim, text);
+        if unfinished {
+            self.work(Task::GoOn);
+        }
+    }
+
     /// Does something that may print. What it prints stands above our part.
     fn aside<T>(&mut self, work: impl FnOnce(&mut dyn World) -> T) -> T {
-        let bytes = self.painter.withdraw();
+        let mut bytes = self.painter.withdraw();
+        if self.terminal.apart {
+            // What is printed stays on the other screen.
+            bytes.extend(self.switch(false));
+            bytes.extend(self.painter.withdraw());
+        }
         // Before anything is printed over it.
         nix::unistd::write(std::io::stdout(), &bytes).ok();
         let done = work(self.world);
@@ -76,6 +105,19 @@ impl Tui<'_> {
                         .note(Role::Dim, format!("(a new conversation: session {session})"));
                 }
             }
+            Command::Resume(None) => match self.world.stored() {
+                Ok(stored) => self.app.choose_session(stored),
+                Err(failures) => self.app.view.failures(&failures),
+            },
+            Command::Resume(Some(id)) => self.take_up(&id, false).await,
+            Command::Fork => {
+                let id = self.app.session.clone();
+                self.take_up(&id, true).await;
+            }
+            Command::Undo => match self.world.undo(&self.app.session) {
+                Ok(wanted) => self.call(wanted),
+                Err(failure) => self.app.view.failures(&[failure]),
+            },
             Command::Compact(keep) => {
                 if let Some(current) = &self.current {
                     current.compact(keep, &self.tells);

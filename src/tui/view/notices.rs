@@ -19,6 +19,9 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
             let rule = rule.as_deref().map(|rule| format!("\n  rule: {rule}")).unwrap_or_default();
             format!("! denied: {reason}{rule}")
         }
+        // The front end that shows this is never one that joined.
+        Event::PermissionGranted { answered_by: Some(by), .. } => format!("! allowed by {by}"),
+        Event::PermissionDenied { answered_by: Some(by), .. } => format!("! denied by {by}"),
         Event::ActorCrashed { actor, cause } => format!("! {actor} crashed: {cause}"),
         Event::ActorRestarted { actor, .. } => format!("! {actor} runs again"),
         Event::SessionParked { cause, next_try_ms, .. } => {
