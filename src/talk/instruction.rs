@@ -155,6 +155,8 @@ pub(crate) fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Steer(content) => json!({"type": "steer", "content": content}),
         Instruction::FollowUp(content) => json!({"type": "follow_up", "content": content}),
         Instruction::Interrupt { all } => json!({"type": "interrupt", "all": all}),
+        Instruction::Compact(keep) => json!({"type": "compact", "keep": keep}),
+        Instruction::Context => json!({"type": "context"}),
         Instruction::Answer(id, Decision::Allow(scope)) => {
             let mut line = json!({
                 "type": "permission.answer", "requestId": id, "decision": "allow", "scope": scope,
