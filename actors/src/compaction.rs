@@ -136,17 +136,14 @@ fn result(
     if cut > 0 {
         let gone = &history[..begin];
         let text = ContentPart::text(summary::of(gone, goal));
-        match kept.first().map(|first| &**first) {
+        if let Some(Message::User { content }) = kept.first().map(|first| &**first) {
             // Two messages of the user never follow each other because of us.
-            Some(Message::User { content }) => {
-                let content = std::iter::once(text).chain(summary::own(content).cloned());
-                kept[0] = Arc::new(Message::User { content: content.collect() });
-            }
-            _ => {
-                let task = summary::task(gone, &kept, goal);
-                let content = std::iter::once(text).chain(task).collect();
-                kept.insert(0, Arc::new(Message::User { content }));
-            }
+            let content = std::iter::once(text).chain(summary::own(content).cloned());
+            kept[0] = Arc::new(Message::User { content: content.collect() });
+        } else {
+            let task = summary::task(gone, &kept, goal);
+            let content = std::iter::once(text).chain(task).collect();
+            kept.insert(0, Arc::new(Message::User { content }));
         }
     }
     let is_reply = |message: &&Arc<Message>| matches!(***message, Message::Assistant(_));

@@ -42,7 +42,10 @@ async fn walk(
         let Some(last) = records.last() else { return Ok(()) };
         from = last.record + 1;
         // Whatever revises an outcome comes soon after it.
-        let enough = records.iter().fold(false, |enough, record| look(record) || enough);
+        let mut enough = false;
+        for record in &records {
+            enough |= look(record);
+        }
         if enough {
             return Ok(());
         }
@@ -124,7 +127,9 @@ fn tell(event: &Event, text: &mut String) {
             writeln!(text, "(from here on, what is above was shown as a summary)")
         }
         Event::SessionForked { history, .. } => {
-            history.iter().for_each(|message| tell_message(message, text));
+            for message in history {
+                tell_message(message, text);
+            }
             Ok(())
         }
         _ => Ok(()),

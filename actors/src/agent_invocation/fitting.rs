@@ -156,18 +156,14 @@ impl AgentInvocation {
         let history = spoken(state.agent_loop.history());
         let budget = &self.fitter.budget;
         let smaller = (!tried && budget.compacts).then(|| squeezed(history, &reading, budget));
-        match smaller.flatten() {
-            Some(compacted) => {
-                self.apply(compacted, &reading, "overflow", None, state);
-                self.clear_way(me, state);
-                None
-            }
-            None => {
-                // The next prompt is another beginning.
-                state.overflows = 0;
-                Some(Input::Unanswered(too_large(ending, &reading, tried)))
-            }
-        }
+        let Some(compacted) = smaller.flatten() else {
+            // The next prompt is another beginning.
+            state.overflows = 0;
+            return Some(Input::Unanswered(too_large(ending, &reading, tried)));
+        };
+        self.apply(compacted, &reading, "overflow", None, state);
+        self.clear_way(me, state);
+        None
     }
 
     fn summarise(
@@ -259,9 +255,10 @@ impl Summary {
         let left_out = chunks.len().saturating_sub(CHUNKS_MAX);
         let mut summary = String::new();
         for (turn, chunk) in (1..).zip(&chunks[left_out..]) {
-            let earlier = match summary.is_empty() {
-                true => String::new(),
-                false => format!("The summary of what came before:\n{summary}\n\n"),
+            let earlier = if summary.is_empty() {
+                String::new()
+            } else {
+                format!("The summary of what came before:\n{summary}\n\n")
             };
             let text = format!("{earlier}The part to summarise:\n{chunk}");
             summary = self.ask(turn, text).await?;
@@ -374,9 +371,10 @@ fn too_large(ending: Ending, reading: &Reading, tried: bool) -> Ending {
         Some(window) => format!(" into a window of {window}"),
         None => String::new(),
     };
-    let tried = match tried {
-        true => "it was made smaller once, and is still too large",
-        false => "there is nothing in it that could be left out",
+    let tried = if tried {
+        "it was made smaller once, and is still too large"
+    } else {
+        "there is nothing in it that could be left out"
     };
     let cause = format!(
         "about {} tokens do not fit{window}, {} of them instructions and tools; {tried}: {cause}",

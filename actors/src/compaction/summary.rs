@@ -146,7 +146,7 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
                 }
                 let said: Vec<ContentPart> = own(content).cloned().collect();
                 let text = shown(&said);
-                lines.sentences(Label::Rule, &text, RULE_CHARS_MAX, |text| is_standing(text));
+                lines.sentences(Label::Rule, &text, RULE_CHARS_MAX, is_standing);
                 lines.sentences(Label::Kept, &text, KEPT_CHARS_MAX, |text| has(text, &words));
                 let asked = one_line(&text, SAID_CHARS_MAX);
                 let is_rule = lines.known.contains(&Line::new(Label::Rule, asked.as_str()));
@@ -220,7 +220,7 @@ impl Lines {
                 Some((path, tools)) => (path, tools.split(", ").map(str::to_owned).collect()),
                 None => (line.text.as_str(), Vec::new()),
             };
-            return self.file(path.to_owned(), tools);
+            return self.file(path, tools);
         }
         if self.known.insert(line.clone()) {
             self.all.push(Some(line));
@@ -228,9 +228,9 @@ impl Lines {
     }
 
     /// One line for a file, where it was touched last.
-    fn file(&mut self, path: String, tools: Vec<String>) {
+    fn file(&mut self, path: &str, tools: Vec<String>) {
         let at = self.all.len();
-        let (place, known) = self.files.entry(path.clone()).or_insert((at, Vec::new()));
+        let (place, known) = self.files.entry(path.to_owned()).or_insert((at, Vec::new()));
         if *place < at {
             self.all[*place] = None;
         }
@@ -247,7 +247,7 @@ impl Lines {
     fn call(&mut self, id: &CallId, name: &str, arguments: &str, failed: bool) {
         let parsed: Value = serde_json::from_str(arguments).unwrap_or_default();
         if let Some(path) = parsed.get("path").and_then(Value::as_str).filter(|_| !failed) {
-            self.file(one_line(path, SAID_CHARS_MAX), vec![name.to_owned()]);
+            self.file(&one_line(path, SAID_CHARS_MAX), vec![name.to_owned()]);
         }
         let failed = if failed { " (failed)" } else { "" };
         self.add(Line::new(Label::Call, format!("{id}: {}{failed}", subject(name, arguments))));

@@ -72,8 +72,6 @@ pub struct Replayed {
     /// A call that the user made, and that the model was not told of yet.
     #[serde(default)]
     pub own_call: Option<OpenOwnCall>,
-    /// Agents that worked for others, in the order in which they began. Not of one invocation.
-    pub delegated: Vec<Delegated>,
     /// The messages begin where a compaction left them, and not where the invocation began.
     #[serde(default)]
     pub compacted: bool,

@@ -64,13 +64,10 @@ impl RootSession {
     pub(super) fn context(&self, state: &State) -> ContextUse {
         let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
         let info = &self.provider_info;
-        match state.main {
-            Some(_) => state.meter.last(budget, settings, info),
-            None => {
-                self.reading(state);
-                state.meter.last(budget, settings, info)
-            }
+        if state.main.is_none() {
+            self.reading(state);
         }
+        state.meter.last(budget, settings, info)
     }
 
     pub(super) fn announce_context(&self, state: &State) {
