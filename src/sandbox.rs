@@ -9,7 +9,7 @@
 mod bubblewrap;
 mod capture;
 mod dialogue;
-mod environment;
+pub(crate) mod environment;
 mod guard;
 mod helper;
 mod init;
