@@ -3,9 +3,10 @@
 //! One actor keeps the ledger; many invocations ask. What is granted is given back when it is
 //! dropped, so nobody's crash keeps it.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
@@ -20,6 +21,8 @@ pub(crate) struct Purse {
     line: Arc<Line>,
     budget: Budget,
     last: Arc<AtomicU64>,
+    /// Models that answered where another one was asked: that one first.
+    strangers: Arc<Mutex<BTreeSet<(String, String)>>>,
 }
 
 impl Purse {
@@ -29,7 +32,8 @@ impl Purse {
         last: u64,
         line: impl Fn(Order) + Send + Sync + 'static,
     ) -> Purse {
-        Purse { line: Arc::new(line), budget, last: Arc::new(AtomicU64::new(last)) }
+        let last = Arc::new(AtomicU64::new(last));
+        Purse { line: Arc::new(line), budget, last, strangers: Arc::default() }
     }
 
     pub(crate) fn budget(&self) -> Budget {
@@ -39,6 +43,12 @@ impl Purse {
     /// A number that no request of the session has had.
     pub(crate) fn number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether nobody was told yet that `answered` replies where `asked` was asked.
+    pub(super) fn is_news(&self, asked: &str, answered: &str) -> bool {
+        let mut known = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert((asked.to_owned(), answered.to_owned()))
     }
 
     pub(crate) fn tell(&self, order: Order) {
