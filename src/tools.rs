@@ -15,6 +15,7 @@ pub mod grep;
 pub mod budget;
 pub mod listing;
 pub mod reads;
+pub mod recall;
 pub mod spill;
 pub mod workspace;
 
@@ -70,6 +71,8 @@ pub struct ToolEnvironment {
     pub reads: ReadTable,
     /// What the tools may take of a run.
     pub budgets: Arc<Budgets>,
+    /// What the session remembers of its own calls.
+    pub recall: recall::Recall,
 }
 
 impl ToolEnvironment {
@@ -86,6 +89,7 @@ impl ToolEnvironment {
             images: ImageLimits::default(),
             reads: ReadTable::default(),
             budgets: Arc::default(),
+            recall: recall::Recall::default(),
         }
     }
 }

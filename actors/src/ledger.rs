@@ -14,6 +14,7 @@ mod report;
 mod stranger;
 mod till;
 
+pub(crate) use accounts::tokens;
 pub use accounts::{Account, Accounts, Billing, Counted};
 pub use book::{Amount, Answer, Budget, Ledger, Need, Refused};
 pub use price::{Price, Rates, Tariff, dollars, usd};

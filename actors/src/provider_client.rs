@@ -319,7 +319,7 @@ impl ProviderClient {
         let jitter = self.args.clock.jitter();
         let decision = decide(&error, open.attempts, lane.rounds() + 1, &self.args.limits, jitter);
         // Once more before giving up, but no sooner than after the shortest of waits.
-        let least = now + self.args.limits.backoff_first / 10;
+        let soonest = now + self.args.limits.backoff_first / 10;
         let (not_before, last) = match decision {
             Decision::Final => {
                 lane.answered(key);
@@ -328,7 +328,7 @@ impl ProviderClient {
             }
             Decision::Again { wait } => {
                 lane.slipped(key, now);
-                (now + wait, least)
+                (now + wait, soonest)
             }
             Decision::Refused { wait, asked } => {
                 lane.refused(key, wait, asked, now);
@@ -337,7 +337,7 @@ impl ProviderClient {
                 for other in state.open.values_mut().filter(|other| other.lane == open.lane) {
                     other.word_at = other.work.is_none().then_some(now);
                 }
-                (now + asked.unwrap_or(wait), asked.map_or(least, |asked| now + asked))
+                (now + asked.unwrap_or(wait), asked.map_or(soonest, |asked| now + asked))
             }
         };
         if open.attempts.are_spent(&self.args.limits) {

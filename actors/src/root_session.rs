@@ -6,6 +6,7 @@
 mod admission;
 mod children;
 mod clients;
+mod compacting;
 mod handle;
 mod resuming;
 mod settings;
@@ -19,7 +20,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued};
-use crate::compaction::{self, Compacted, Goal};
+use crate::compaction::Compacted;
+use crate::context::{ContextUse, Meter};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
 use crate::delegation::Desk;
 use crate::event::{Branch, Event, Fact, Feed, Origin};
@@ -61,7 +63,9 @@ enum Msg {
     Interrupt(Reach),
     Children(ChildMsg),
     History(RpcReplyPort<Vec<Arc<Message>>>),
-    Compact(RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    /// With what is to be kept, in the user's words.
+    Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    Context(RpcReplyPort<ContextUse>),
     /// Something about what requests cost.
     Ledger(Order),
     /// Something that a front end has to say about what it was told to do.
@@ -85,7 +89,8 @@ impl Msg {
             Msg::Interrupt(_) => "Interrupt",
             Msg::Children(_) => "Children",
             Msg::History(_) => "History",
-            Msg::Compact(_) => "Compact",
+            Msg::Compact(..) => "Compact",
+            Msg::Context(_) => "Context",
             Msg::Ledger(_) => "Ledger",
             Msg::Warn(_) => "Warn",
             Msg::InvocationEnded(..) => "InvocationEnded",
@@ -115,6 +120,10 @@ struct State {
     clients: Clients,
     /// How an invocation reaches the models, and what is known of them.
     contacts: Contacts,
+    /// How whoever summarises is reached, if somebody does.
+    summariser: Option<Contacts>,
+    /// How large the history is.
+    meter: Meter,
     invocation_budget: RestartBudget,
     /// Without system messages.
     history: Vec<Arc<Message>>,
@@ -202,6 +211,9 @@ impl Actor for RootSession {
         };
         let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
+        let roles = [&self.settings.context.compact, &self.settings.context.title];
+        let roles = roles.into_iter().flatten().map(|role| (&role.provider, role.price.clone()));
+        let own = own.chain(roles);
         let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Ledger(order));
@@ -210,6 +222,8 @@ impl Actor for RootSession {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
             contacts: clients.contacts(&self.ports),
+            summariser: clients.of_role(self.settings.context.compact.as_ref()),
+            meter: Meter::default(),
             children: self.children(&me, &clients),
             clients,
             invocation_budget: budget(),
@@ -257,7 +271,8 @@ impl Actor for RootSession {
             Msg::Interrupt(reach) => self.stop(&me, reach, Ending::Interrupted, state),
             Msg::Children(said) => self.child_said(&me, said, state).await?,
             Msg::History(reply) => answer(reply, state.history.clone()),
-            Msg::Compact(reply) => answer(reply, self.compact(state)),
+            Msg::Compact(keep, reply) => answer(reply, self.compact(keep, state)),
+            Msg::Context(reply) => answer(reply, self.context(state)),
             Msg::Ledger(order) => state.till.take(order),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, left) if state.children.has(&id) => {
@@ -304,6 +319,7 @@ impl RootSession {
             mode: if self.desk.is_some() { "multi-agent" } else { "single-agent" }.to_owned(),
             tier: self.settings.tier.clone(),
             instructions: self.settings.instructions.clone(),
+            budget: self.settings.own_budget,
             forked_from,
         }
     }
@@ -319,33 +335,6 @@ impl RootSession {
         }
         let base = state.history.len();
         self.admit_as(me, self.new_origin(), base, Task::Prompt(prompt), state).await
-    }
-
-    /// Makes the history shorter, between prompts.
-    fn compact(&self, state: &mut State) -> Result<Option<Compacted>, PromptError> {
-        if state.ending.is_some() {
-            return Err(PromptError::Ended);
-        }
-        if state.main.is_some() {
-            return Err(PromptError::Busy);
-        }
-        let compacted = compaction::compact(&state.history, Goal::quarter(&state.history));
-        if let Some(compacted) = &compacted {
-            self.drop_unfinished(state);
-            let Compacted { history, bytes_before, bytes_after, turns_removed, outputs_removed } =
-                compacted.clone();
-            state.history.clone_from(&history);
-            self.ports.tools.iter().for_each(|tool| tool.history_shortened());
-            let event = Event::ContextCompacted {
-                bytes_before,
-                bytes_after,
-                turns_removed,
-                outputs_removed,
-                history,
-            };
-            self.transcript.note(None, event);
-        }
-        Ok(compacted)
     }
 
     fn invocation_started(&self) -> Event {
@@ -388,6 +377,7 @@ impl RootSession {
             usage: resumed.usage,
             time_left: self.settings.limits.duration_max.map(left),
             tokens_max: None,
+            fitter: self.fitter(state),
             presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };

@@ -152,7 +152,7 @@ impl Fold {
                 self.result(call_id, name, content, false);
             }
             Event::ToolFailed { call_id, name, content, .. }
-            | Event::ToolOutcomeUnknown { call_id, name, content } => {
+            | Event::ToolOutcomeUnknown { call_id, name, content, .. } => {
                 self.result(call_id, name, content, true);
             }
             // Neither time nor a budget is on the stage.

@@ -4,14 +4,15 @@ use crate::failure::nearest;
 use crate::talk::Selected;
 
 /// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 12] = [
+const COMMANDS: [(&str, &str, &str); 13] = [
     ("help", "", "this list"),
     ("status", "", "session, model, tokens"),
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
     ("provider", "[NAME]", "another provider, with its own model"),
     ("agent", "[NAME]", "another agent"),
     ("cost", "", "what requests have cost so far"),
-    ("compact", "", "make the history shorter, without a model"),
+    ("compact", "[WHAT]", "make the history shorter; WHAT is to be kept in it"),
+    ("context", "[--json]", "what a request is made of, in tokens"),
     ("clear", "", "a new conversation"),
     ("stop", "[all]", "stop what runs (also Ctrl+C); all: agents in the background, too"),
     ("exit", "", "leave (also Ctrl+D on an empty line)"),
@@ -32,8 +33,10 @@ pub(crate) enum Typed {
     Status,
     /// `/model`, `/provider` or `/agent`, with a name or to look.
     Select(Selected, Option<String>),
-    /// `/compact`.
-    Compact,
+    /// `/compact`, with what is to be kept.
+    Compact(Option<String>),
+    /// `/context`, perhaps as JSON.
+    Context(bool),
     /// What requests have cost.
     Cost,
     /// `/clear`.
@@ -63,7 +66,8 @@ pub(crate) fn parse(line: &str) -> Typed {
         "model" => select(Selected::Model),
         "provider" => select(Selected::Provider),
         "agent" => select(Selected::Agent),
-        "compact" => Typed::Compact,
+        "compact" => Typed::Compact(argument.map(str::to_owned)),
+        "context" => Typed::Context(argument == Some("--json")),
         "cost" => Typed::Cost,
         "clear" | "new" => Typed::Clear,
         "stop" if argument == Some("all") => Typed::StopAll,
@@ -112,6 +116,10 @@ mod tests {
             ("/model", select(Selected::Model, None)),
             ("/provider ?", select(Selected::Provider, None)),
             ("/agent plan", select(Selected::Agent, Some("plan"))),
+            ("/compact", Typed::Compact(None)),
+            ("/compact the port", Typed::Compact(Some("the port".to_owned()))),
+            ("/context", Typed::Context(false)),
+            ("/context --json", Typed::Context(true)),
             ("/compat", Typed::Unknown("compat".to_owned(), Some("compact"))),
             ("/zzzzzz", Typed::Unknown("zzzzzz".to_owned(), None)),
             ("/usr/bin is broken", text("/usr/bin is broken")),

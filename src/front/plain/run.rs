@@ -21,8 +21,17 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 impl Plain<'_> {
     /// Works on `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
-        // What the session itself says at its beginning is shown; between tasks nothing is.
-        while self.totals.prompts > 0 && self.current.events.try_next().is_some() {}
+        // What the session itself says at its beginning is shown; between tasks only agents are
+        // heard.
+        while self.totals.prompts > 0
+            && let Some(announcement) = self.current.events.try_next()
+        {
+            if announcement.origin().is_some_and(|origin| origin.parent_invocation_id.is_some())
+                || matches!(announcement.event(), Event::DelegationEnded { .. })
+            {
+                self.follow(&announcement).await;
+            }
+        }
         self.rule_shown = false;
         let running = match task.begin(&self.current.session).await {
             Ok(running) => running,
@@ -97,8 +106,9 @@ impl Plain<'_> {
         self.leaving.get_or_insert(Exit::Done);
     }
 
-    async fn follow(&mut self, announcement: &Arc<Announcement>) {
+    pub(super) async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
+        self.note_work(announcement);
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
             self.rule_shown |= by == "nobody";
         }
@@ -110,7 +120,7 @@ impl Plain<'_> {
         }
     }
 
-    async fn show_question(&mut self, question: Option<String>) {
+    pub(super) async fn show_question(&mut self, question: Option<String>) {
         if let Some(question) = question {
             self.say(&question).await;
             if self.questions.wants_silence() {
@@ -166,14 +176,15 @@ impl Plain<'_> {
             Typed::Help => self.say(&help()).await,
             Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
             Typed::Cost => self.cost().await,
+            Typed::Context(json) => self.context(json).await,
             Typed::Text(text) => self.steer(text).await,
-            Typed::Status | Typed::Select(..) | Typed::Compact | Typed::Clear => {
+            Typed::Status | Typed::Select(..) | Typed::Compact(_) | Typed::Clear => {
                 self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
             }
         }
     }
 
-    async fn answered(&mut self, answered: Answered) {
+    pub(super) async fn answered(&mut self, answered: Answered) {
         match answered {
             Answered::Unclear(text) => self.show_question(Some(text)).await,
             Answered::Decided(id, decision) => {
