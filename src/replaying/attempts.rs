@@ -168,6 +168,9 @@ impl Listener {
                 self.fails(short(class), cause, Then::Parked { known }, turns);
                 self.parked = true;
             }
+            Event::ContextCompacted { cause: Some(cause), .. } if cause == "overflow" => {
+                self.fails("context_full", "", Then::Over { away: 0.0 }, turns);
+            }
             Event::InvocationFailed { class, cause, .. } if class.starts_with("provider.") => {
                 self.fails(short(class), cause, Then::Over { away: 0.0 }, turns);
             }

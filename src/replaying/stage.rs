@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
 use posse_actors::event::{Event, Scope};
 use posse_actors::limits::Limits;
@@ -49,6 +50,8 @@ pub(crate) fn limits() -> Limits {
         failover_wait: WORTH_WAITING,
         failback_after: RESTED / 20,
         silence_hint: PATIENCE,
+        // How large a request is depends on what the stage does not know.
+        context_main: ContextBudget { compacts: false, ..ContextBudget::main() },
         ..Limits::default()
     }
 }

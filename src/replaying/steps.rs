@@ -25,7 +25,9 @@ pub(crate) enum Step {
     /// A model replied, to a history of so many messages.
     Reply {
         turn: u32,
-        messages: usize,
+        /// `None`: the history became shorter before, which it does not on the stage.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        messages: Option<usize>,
         /// Who it was, if not the one of the session.
         #[serde(skip_serializing_if = "Option::is_none")]
         asked: Option<String>,
@@ -91,7 +93,8 @@ struct Fold {
     /// The profile of the session, and who is asked, if that is another.
     home: String,
     asked: Option<String>,
-    messages: usize,
+    messages: Option<usize>,
+    shortened: bool,
     /// What a failed attempt has cost.
     spent: Option<Usage>,
     questions: HashMap<QuestionId, CallId>,
@@ -128,7 +131,7 @@ impl Fold {
             Event::SessionResumed { with: Some(with), .. } => self.home.clone_from(&with.provider),
             Event::ModelRequest { messages, provider, .. } => {
                 self.flush();
-                self.messages = *messages;
+                self.messages = Some(*messages).filter(|_| !self.shortened);
                 self.spent = None;
                 self.asked = self.other(provider);
             }
@@ -224,6 +227,14 @@ impl Fold {
                     self.push(Step::Parked { class, cause });
                 }
             }
+            Event::ContextCompacted { cause, .. } => {
+                self.shortened = true;
+                if cause.as_deref() == Some("overflow") {
+                    // It was asked again with less.
+                    self.open_end();
+                    self.muted = true;
+                }
+            }
             event => asking::hear(event, &mut self.questions, &mut self.answers),
         }
     }
@@ -298,16 +309,15 @@ pub(crate) fn difference(recorded: &[Step], replayed: &[Step]) -> Option<Differe
 
 /// What the record does not say may be anything.
 fn same(recorded: &Step, replayed: &Step) -> bool {
-    match (recorded, replayed) {
-        (Step::Reply { usage: None, .. }, Step::Reply { .. }) => {
-            let mut replayed = replayed.clone();
-            if let Step::Reply { usage, .. } = &mut replayed {
-                *usage = None;
-            }
-            *recorded == replayed
-        }
-        _ => recorded == replayed,
+    let Step::Reply { usage: known_usage, messages: known_messages, .. } = recorded else {
+        return recorded == replayed;
+    };
+    let mut replayed = replayed.clone();
+    if let Step::Reply { usage, messages, .. } = &mut replayed {
+        *usage = usage.filter(|_| known_usage.is_some());
+        *messages = messages.filter(|_| known_messages.is_some());
     }
+    *recorded == replayed
 }
 
 fn shown(step: usize, recorded: Option<&Step>, replayed: Option<&Step>) -> Difference {

@@ -384,3 +384,33 @@ async fn what_was_asked_and_answered_is_asked_and_answered_again() {
     let difference = compared(&other).await.unwrap();
     assert!(difference.replayed.contains("never"), "{difference:?}");
 }
+
+#[tokio::test]
+async fn a_history_that_became_shorter_is_played_on_with_the_longer_one() {
+    let long = "word ".repeat(4000);
+    let mut bench = bench(
+        (0..8)
+            .map(|_| Said::calls("echo", &[&long]))
+            .chain([Said::say("done"), Said::say("and on")])
+            .collect(),
+    );
+    bench.limits.context_main.tokens_max = Some(12_000);
+    bench.limits.context_main.recent_turns = 2;
+    let records = recorded(&bench, &["one", "two"]).await;
+    let shorter = kinds(&records, |event| matches!(event, Event::ContextCompacted { .. }));
+    assert!(shorter > 0, "{:?}", steps::steps(&records));
+    assert_eq!(compared(&records).await, None);
+    // Refused for its size, and asked again with less: what comes of that is not on record.
+    let mut bench = self::bench(vec![
+        Said::calls("echo", &[&long]),
+        Said::calls("echo", &[&long]),
+        Said::calls("echo", &[&long]),
+        fails("", "context_full"),
+        Said::say("done"),
+        Said::say("and on"),
+    ]);
+    bench.limits.context_main.tokens_max = Some(1_000_000);
+    let records = recorded(&bench, &["one", "two"]).await;
+    assert_eq!(kinds(&records, |event| matches!(event, Event::ContextCompacted { .. })), 1);
+    assert_eq!(compared(&records).await, None);
+}
