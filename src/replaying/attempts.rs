@@ -130,26 +130,42 @@ impl Listener {
             Event::InvocationStarted { .. } | Event::UserMessage { message_id: None, .. } => {
                 self.forget();
             }
-            Event::ModelRequest { provider, model, .. } => {
-                let who = self.contact(provider, model);
-                // One that is only looked at is given up without a word.
-                let class = self.text.as_ref().map_or("overloaded", |(_, cause)| cause).to_owned();
-                self.fails(&class, "", Then::Over { away: 0.0 }, turns);
-                if who < self.answered
-                    && let Some(End::Reply { rested, .. }) =
-                        turns.iter_mut().rev().find_map(|turn| turn.replies().next())
-                {
-                    *rested = true;
-                }
-                self.outwaits |= self.parked;
-                self.asked = Some(who);
-            }
+            Event::ModelRequest { provider, model, .. } => self.requested(provider, model, turns),
             Event::ModelPartial { text, cause, .. } => {
                 self.text = Some((text.clone(), cause.clone()));
             }
             Event::ModelUsage { usage, billing, .. } => {
-                self.counted(*usage, billing.as_deref(), turns)
+                self.counted(*usage, billing.as_deref(), turns);
             }
+            Event::InvocationCancelled { .. } => {
+                if let Some((text, _)) = self.text.take() {
+                    self.ends(text, End::Hung, turns);
+                }
+                self.forget();
+            }
+            Event::ModelReply { .. } => self.replied(event, turns),
+            event => self.failed(event, turns),
+        }
+    }
+
+    fn requested(&mut self, provider: &str, model: &str, turns: &mut [Turn]) {
+        let who = self.contact(provider, model);
+        // One that is only looked at is given up without a word.
+        let class = self.text.as_ref().map_or("overloaded", |(_, cause)| cause).to_owned();
+        self.fails(&class, "", Then::Over { away: 0.0 }, turns);
+        if who < self.answered
+            && let Some(End::Reply { rested, .. }) =
+                turns.iter_mut().rev().find_map(|turn| turn.replies().next())
+        {
+            *rested = true;
+        }
+        self.outwaits |= self.parked;
+        self.asked = Some(who);
+    }
+
+    /// What became of an attempt that brought no reply.
+    fn failed(&mut self, event: &Event, turns: &mut [Turn]) {
+        match event {
             Event::ProviderRetry { class, cause, .. } => {
                 let who = self.asked;
                 self.fails(class, cause, Then::Again, turns);
@@ -159,7 +175,9 @@ impl Listener {
                 if class != "recovered" =>
             {
                 self.contact(from, from_model);
-                skipped.iter().for_each(|skipped| self.passed_over(skipped));
+                for skipped in skipped {
+                    self.passed_over(skipped);
+                }
                 self.contact(to, to_model);
                 self.fails(class, cause, Then::Over { away: 0.0 }, turns);
             }
@@ -174,13 +192,6 @@ impl Listener {
             Event::InvocationFailed { class, cause, .. } if class.starts_with("provider.") => {
                 self.fails(short(class), cause, Then::Over { away: 0.0 }, turns);
             }
-            Event::InvocationCancelled { .. } => {
-                if let Some((text, _)) = self.text.take() {
-                    self.ends(text, End::Hung, turns);
-                }
-                self.forget();
-            }
-            Event::ModelReply { .. } => self.replied(event, turns),
             _ => (),
         }
     }

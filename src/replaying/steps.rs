@@ -87,6 +87,7 @@ pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> 
     fold.finish()
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "facts that have nothing to do with one another")]
 #[derive(Debug, Default)]
 struct Fold {
     steps: Vec<Step>,

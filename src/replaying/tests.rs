@@ -36,7 +36,7 @@ async fn recorded(bench: &Bench, prompts: &[&str]) -> Vec<StoredRecord> {
 async fn compared(records: &[StoredRecord]) -> Option<Difference> {
     let specs: Vec<ToolSpec> = Vec::new();
     let played = play("session", Recording::of(records), &specs);
-    let again = tokio::time::timeout(Duration::from_secs(60), played).await;
+    let again = tokio::time::timeout(Duration::from_mins(1), played).await;
     let again = again.expect("it comes to its end").unwrap();
     steps::difference(&steps::steps(records), &steps::steps(&again))
 }
@@ -203,7 +203,7 @@ fn fails(text: &str, class: &str) -> Said {
 
 /// Waits of moments, and as many of them as it takes.
 fn hurried(mut bench: Bench) -> Bench {
-    bench.limits.patience = Duration::from_secs(60);
+    bench.limits.patience = Duration::from_mins(1);
     bench.limits.backoff_first = Duration::from_millis(2);
     bench.limits.backoff_max = Duration::from_millis(4);
     bench.limits.probe_interval = Duration::from_millis(4);

@@ -276,7 +276,7 @@ pub(crate) fn assemble_in(
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
     let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
-    let context = contexts::settings(settings, setup.environment, setup.cwd, told, &ready);
+    let context = contexts::settings(settings, setup.environment, setup.cwd, told, ready);
     let context = context.map_err(one)?;
     let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach, &roster))?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;

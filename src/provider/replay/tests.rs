@@ -111,7 +111,7 @@ fn tape(file: &Path, several: bool) -> Result<Tape, Failure> {
 #[tokio::test]
 async fn each_of_several_says_what_it_said() {
     let says = |text: &str| {
-        stream(&format!(
+        stream(format!(
             "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":\"stop\"}}]}}\n\ndata: [DONE]\n\n"
         ))
     };
@@ -139,7 +139,7 @@ async fn each_of_several_says_what_it_said() {
     assert_eq!((one.info().model.as_str(), two.info().profile.as_str()), ("one-1", "two"));
     let again = said(&one).await.unwrap_err();
     assert_eq!(again.chain(), refused.chain());
-    let minute = Some(Duration::from_secs(60));
+    let minute = Some(Duration::from_mins(1));
     let is_same =
         matches!(again, ProviderError::RateLimited { retry_after, .. } if retry_after == minute);
     assert!(is_same, "{again:?}");
