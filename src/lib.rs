@@ -11,6 +11,7 @@ pub mod cli;
 pub mod config;
 
 pub mod agents;
+pub mod attach;
 pub mod grants;
 pub mod hooks;
 pub mod journal;

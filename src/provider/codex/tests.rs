@@ -572,9 +572,9 @@ async fn a_login_in_the_keyring_is_used_renewed_and_put_back() {
     assert!(!world.file().exists(), "nothing secret is written where nothing was");
     assert!(!world.dir.path().join(".posse-login/auth.json").exists());
     // A file comes first: the Codex program keeps only one of the two.
-    world.write(&login(&token("access", 9, HOUR), "of the file"));
+    world.write(&login(&token("access", 9, HOUR), "refresh-of-the-file"));
     assert_eq!(
         Store::new(world.dir.path().to_owned()).read().unwrap().refresh().unwrap().expose_secret(),
-        "of the file"
+        "refresh-of-the-file"
     );
 }
