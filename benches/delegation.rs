@@ -132,6 +132,7 @@ impl Stage {
             system_prompt: "You are a bench.".to_owned(),
             tools: Vec::new(),
             provider: Some(Arc::new(ScriptedModel::new(scout).named("scout"))),
+            thinking: None,
             price: None,
             calls: Vec::new(),
             turns_max: None,

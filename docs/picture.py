@@ -2,6 +2,9 @@
 """Draws docs/tui.svg: the real program in tmux, driven from the keyboard against a scripted model.
 
     docs/picture.py [target/release/posse]
+
+The program runs in a mount namespace where its folder is /home/me/shop, as it would be on a machine of somebody's
+own: without one (unshare -m, as root or with -r) nothing is drawn.
 """
 
 import html
@@ -91,9 +94,11 @@ def main():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     place = tempfile.mkdtemp()
-    for name in ["home/shop/.git", "tmp", "posse/config"]:
+    # Where it was built may be below /home.
+    binary = shutil.copy(binary, f"{place}/program")
+    for name in ["home/me/shop/.git", "tmp", "posse/config"]:
         os.makedirs(f"{place}/{name}")
-    with open(f"{place}/home/shop/median.sh", "w") as file:
+    with open(f"{place}/home/me/shop/median.sh", "w") as file:
         file.write("# The middle of the numbers.\nmedian() {\n    sorted=$(sort numbers.txt)\n    echo \"$sorted\" | sed -n 3p\n}\n")
     provider = {"type": "openai-compatible", "baseURL": f"http://127.0.0.1:{server.server_address[1]}/v1",
                 "model": "coder-1", "auth": "none"}
@@ -101,7 +106,8 @@ def main():
         json.dump({"defaultProvider": "local", "providers": {"local": provider},
                    "models": {"coder-1": {"contextWindow": 128000}}}, file)
     tmux = ["tmux", "-f", "/dev/null", "-S", f"{place}/socket"]
-    env = f"env -i PATH='{os.environ['PATH']}' HOME={place}/home POSSE_HOME={place}/posse TMPDIR={place}/tmp TERM=tmux-256color TMUX=1"
+    enter = "unshare -m" if os.geteuid() == 0 else "unshare -rm"
+    env = f"env -i PATH='{os.environ['PATH']}' HOME=/home/me POSSE_HOME={place}/posse TMPDIR={place}/tmp TERM=tmux-256color TMUX=1"
 
     def run(*args):
         return subprocess.run([*tmux, *args], check=True, capture_output=True, text=True).stdout
@@ -114,7 +120,8 @@ def main():
         sys.exit(f"{what} did not come:\n" + run("capture-pane", "-p", "-t", "t"))
 
     try:
-        run("new-session", "-d", "-s", "t", "-x", str(COLUMNS), "-y", str(ROWS), f"cd {place}/home/shop && {env} '{binary}'")
+        run("new-session", "-d", "-s", "t", "-x", str(COLUMNS), "-y", str(ROWS),
+            f"{enter} sh -c \"mount --bind {place}/home /home && cd /home/me/shop && exec {env} '{binary}'\"")
         wait("coder-1 via local")
         run("send-keys", "-t", "t", "-l", TASK)
         run("send-keys", "-t", "t", "Enter")

@@ -236,6 +236,8 @@ pub enum SessionsAction {
         id: String,
         /// `--cost`: what it has cost.
         cost: bool,
+        /// `--memory`: what its agents have reported.
+        memory: bool,
         /// `-v`: each request.
         verbose: bool,
         /// `--json`.
@@ -433,12 +435,28 @@ pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Inv
         args.splice(1..2, ["resume".into(), "--last".into()]);
     // `posse -p PROMPT` is `posse run -p PROMPT`, so that the flags of `run` exist once.
     } else if first.starts_with('-') && !matches!(first, "-h" | "--help" | "-V" | "--version") {
+        if terminal && let Some(conversation) = conversation(&args) {
+            return Ok(conversation);
+        }
         args.insert(1, "run".into());
     }
     match args::Cli::try_parse_from(&args) {
         Ok(cli) => cli.command.into_invocation(),
         Err(error) => Err(refuse(error, &args)),
     }
+}
+
+/// What flags without a command mean to somebody at a terminal: `posse --config F` is `posse` with
+/// another configuration. `None`: they say something that only a run has.
+fn conversation(args: &[OsString]) -> Option<Invocation> {
+    let mut args = args.to_vec();
+    args.insert(1, "tui".into());
+    let Ok(Invocation::Tui(args)) = args::Cli::try_parse_from(args).ok()?.command.into_invocation()
+    else {
+        return None;
+    };
+    // Nobody is there, or something is to be seen that belongs to a task.
+    (!args.unattended && args.images.is_empty()).then_some(Invocation::Tui(args))
 }
 
 /// The whole command line as clap knows it: for completions and manual pages.

@@ -7,6 +7,7 @@
 pub mod commands;
 pub mod cost;
 pub mod export;
+pub mod remembered;
 pub mod remove;
 pub mod state;
 
@@ -15,6 +16,7 @@ mod format;
 mod lock;
 mod memory;
 mod read;
+mod remains;
 mod scan;
 mod segments;
 mod standing;
@@ -32,8 +34,8 @@ pub const SOCKET: &str = "attach.sock";
 pub use memory::MemoryJournal;
 pub use read::{replayed, whole_session};
 pub use scan::Damage;
-pub use standing::{has_begun, last_change, owner};
+pub use standing::{SessionState, has_begun, last_change, owner};
 pub use state::{StateDir, new_session_id};
 pub use store::{FileJournal, Folded};
-pub use summary::{SessionState, SessionSummary};
+pub use summary::SessionSummary;
 pub use verify::{Problem, Verified, verify_session};

@@ -14,6 +14,7 @@ mod input;
 mod keymap;
 mod markdown;
 mod painter;
+mod past;
 mod question;
 mod running;
 mod selector;
@@ -119,6 +120,8 @@ pub struct Options {
     pub dry_run: bool,
     /// The same in a word, for the last row.
     pub manner: Option<&'static str>,
+    /// Whether it has a screen of its own, instead of the end of the terminal's scrollback.
+    pub alternate: bool,
     /// Where typed lines are kept, if they are.
     pub history: Option<PathBuf>,
     /// Where what is being written is kept, if it is.

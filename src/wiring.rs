@@ -5,6 +5,7 @@ mod authority;
 mod confinement;
 mod contexts;
 mod deputies;
+mod descriptors;
 mod editing;
 mod errands;
 mod fallback;
@@ -25,6 +26,7 @@ mod world;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -56,6 +58,13 @@ const COLUMNS: usize = 100;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/embedding.md")]
 struct EmbeddingGuide;
+
+/// Does `work`; what panics on the way out of it ends as an internal error. Whoever keeps something
+/// in order, such as the terminal, has done so by then.
+pub fn surely(work: impl FnOnce() -> ExitCode) -> ExitCode {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.unwrap_or(ExitCode::from(Exit::Internal as u8))
+}
 
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -168,6 +177,9 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
         SessionsAction::List { .. } => commands::list(&state, within, &view, &mut out),
         SessionsAction::Show { id, cost: true, verbose, .. } => {
             journal::cost::show(&state, id, *verbose, &view, &mut out)
+        }
+        SessionsAction::Show { id, memory: true, .. } => {
+            journal::remembered::show(&state, id, json, &mut out)
         }
         SessionsAction::Show { id, .. } => commands::show(&state, id, &view, &mut out),
         SessionsAction::Verify { id, .. } => {
@@ -288,4 +300,16 @@ fn columns(environment: &Environment) -> usize {
 pub(crate) fn session_id() -> posse_actors::conversation::SessionId {
     let random = u32::try_from(world::random() & 0xffff_ffff).unwrap_or_default();
     journal::new_session_id(world::now_ms(), random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_panics_ends_as_an_internal_error() {
+        let code = |code: ExitCode| format!("{code:?}");
+        assert_eq!(code(surely(|| panic!("a bug"))), code(ExitCode::from(70)));
+        assert_eq!(code(surely(|| ExitCode::from(3))), code(ExitCode::from(3)));
+    }
 }

@@ -8,9 +8,9 @@ mod weights;
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::ports::{Fallback, ProviderInfo};
+use crate::ports::{Fallback, ProviderInfo, Thinking};
 
 pub(crate) use meter::{Meter, Reading};
 pub(crate) use weights::bytes_in;
@@ -104,18 +104,15 @@ pub struct ContextSettings {
     pub windows: Option<Arc<Windows>>,
     /// The model that summarises what is removed (`roles.compact`), if one is wanted.
     pub compact: Option<Fallback>,
-    /// The model that names the session (`roles.title`), if one is wanted.
-    pub title: Option<Fallback>,
+    /// How much that one thinks, if somebody says so.
+    pub compact_thinking: Option<Thinking>,
     /// Bytes of the system prompt that are instructions of the user and the project.
     pub instructions_bytes: usize,
 }
 
 impl std::fmt::Debug for ContextSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ContextSettings")
-            .field("compact", &self.compact)
-            .field("title", &self.title)
-            .finish_non_exhaustive()
+        f.debug_struct("ContextSettings").field("compact", &self.compact).finish_non_exhaustive()
     }
 }
 
@@ -127,8 +124,8 @@ impl ContextSettings {
 }
 
 /// What a request is made of, in tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ContextUse {
     /// What the agent is told, without instructions of the user and the project.
     pub system: u64,

@@ -5,6 +5,7 @@
 //! recorded is the business of [`root_session`](crate::root_session) alone.
 
 mod handoff;
+mod memory;
 mod outcome;
 mod tools;
 
@@ -23,6 +24,8 @@ use crate::ports::{Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolb
 
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
+pub(crate) use memory::{Forget, Learnt, files_of, follow_files};
+pub use memory::{Memories, Memory, Report as Remembered};
 pub(crate) use outcome::Ended;
 pub use outcome::Outcome;
 pub(crate) use tools::{reattach, register};
@@ -47,6 +50,8 @@ pub struct Delegation {
     pub caps: Caps,
     /// Model replies of one of them, unless it says less.
     pub turns_max: u32,
+    /// Whether an agent is given what those of its name have reported before.
+    pub remembers: bool,
 }
 
 /// An agent that works for others.
@@ -129,6 +134,8 @@ pub(crate) struct Seen {
     pub(crate) task: String,
     /// How long it has been at work, or was.
     pub(crate) took: Duration,
+    /// Billionths of a dollar, as far as that is known.
+    pub(crate) cost_nano_usd: Option<u64>,
     pub(crate) ended: Option<Arc<Ended>>,
 }
 
@@ -144,11 +151,20 @@ pub(crate) struct Desk {
     line: OnceLock<Line>,
     /// What the user asked for last.
     request: Mutex<Arc<str>>,
+    /// What agents have reported.
+    memories: Mutex<Memories>,
 }
 
 impl Desk {
     pub(crate) fn new(delegation: Delegation, info: ProviderInfo, cwd: String) -> Desk {
-        Desk { delegation, info, cwd, line: OnceLock::new(), request: Mutex::new("".into()) }
+        Desk {
+            delegation,
+            info,
+            cwd,
+            line: OnceLock::new(),
+            request: Mutex::new("".into()),
+            memories: Mutex::default(),
+        }
     }
 
     /// From now on wishes are heard.
@@ -181,6 +197,19 @@ impl Desk {
 
     pub(crate) fn user_asked(&self, text: &str) {
         *self.request() = text.into();
+    }
+
+    /// What agents have reported.
+    pub(crate) fn memories(&self) -> MutexGuard<'_, Memories> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a new agent of this name is given of it.
+    fn memory_of(&self, deputy: &Deputy, provider: &str) -> String {
+        if !self.delegation.remembers {
+            return String::new();
+        }
+        self.memories().text(&deputy.name, provider, &self.cwd)
     }
 
     fn user_request(&self) -> Arc<str> {

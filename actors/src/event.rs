@@ -13,6 +13,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::context::ContextUse;
 use crate::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, SessionId,
     StopReason, Usage,
@@ -190,6 +191,14 @@ pub enum Event {
         history: Vec<Arc<Message>>,
     },
 
+    /// What a request of the main agent is made of, because somebody asked.
+    #[serde(rename = "context.used")]
+    ContextUsed {
+        /// In tokens.
+        #[serde(flatten)]
+        used: ContextUse,
+    },
+
     /// An agent wants another one to work for it, and it may: the record comes before the work.
     #[serde(rename = "agent.invocation.requested")]
     InvocationRequested {
@@ -220,6 +229,16 @@ pub enum Event {
         turns: u32,
         /// Tokens.
         usage: Usage,
+        /// What is known of its cost, in billionths of a dollar.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_nano_usd: Option<u64>,
+    },
+    /// What agents have reported is not handed on any more.
+    #[serde(rename = "agent.memory.forgotten")]
+    MemoryForgotten {
+        /// Of this agent; `None` is all of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<String>,
     },
     /// An invocation begins.
     #[serde(rename = "agent.invocation.started")]
@@ -681,6 +700,7 @@ impl Event {
             Event::TextDelta { .. }
                 | Event::ThinkingDelta { .. }
                 | Event::ToolOutputDelta { .. }
+                | Event::ContextUsed { .. }
                 | Event::ProviderWaiting { .. }
                 | Event::ProviderSilent { .. }
         )

@@ -51,6 +51,19 @@ pub struct Wish {
     pub tokens_max: Option<u64>,
     /// It was started before, and goes on: it counts once.
     pub again: bool,
+    /// Tokens of the session's budget, if it has one.
+    pub tokens_left: Option<Left>,
+    /// Millionths of a dollar of the session's budget, if it has one.
+    pub micro_usd_left: Option<Left>,
+}
+
+/// What is left of a budget that is not the governor's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// The whole of it.
+    pub max: u64,
+    /// What is neither spent nor held for requests that are out.
+    pub left: u64,
 }
 
 /// What an agent may use. Given back with [`Governor::end`].
@@ -156,28 +169,41 @@ impl Governor {
             let value = limits.live_max.into();
             return Err(refused("delegation.maxConcurrent", value, Frees::AnEnd));
         }
+        for (left, limit) in [
+            (wish.tokens_left, "budget.maxTokens"),
+            (wish.micro_usd_left, "budget.maxCostMicroUsd"),
+        ] {
+            if let Some(Left { max, left: 0 }) = left {
+                return Err(refused(limit, max, self.frees_budget()));
+            }
+        }
         let tokens = self.share(limits.tokens_max, |permit| permit.tokens, self.spent.tokens);
-        let tokens = least([tokens, wish.tokens_max, above.and_then(|permit| permit.tokens)]);
+        let of_session = wish.tokens_left.map(|left| self.part(left.left));
+        let of_parent = above.and_then(|permit| permit.tokens);
+        let tokens = least([tokens, wish.tokens_max, of_parent, of_session]);
         if tokens == Some(0) {
             let value = limits.tokens_max.unwrap_or_default();
-            return Err(refused("budget.maxTokens", value, self.frees_budget()));
+            return Err(refused("delegation.maxTokens", value, self.frees_budget()));
         }
         let spent = self.spent.micro_usd.unwrap_or_default();
         let micro_usd = self.share(limits.micro_usd_max, |permit| permit.micro_usd, spent);
-        let micro_usd = least([micro_usd, above.and_then(|permit| permit.micro_usd), None]);
+        let of_session = wish.micro_usd_left.map(|left| self.part(left.left));
+        let of_parent = above.and_then(|permit| permit.micro_usd);
+        let micro_usd = least([micro_usd, of_parent, of_session, None]);
         if micro_usd == Some(0) {
             let value = limits.micro_usd_max.unwrap_or_default();
-            return Err(refused("budget.maxCostMicroUsd", value, self.frees_budget()));
+            return Err(refused("delegation.maxCostMicroUsd", value, self.frees_budget()));
         }
         let at = |left: Option<Duration>| left.map(|left| now.saturating_add(left));
         let until = least([
             at(limits.duration_max),
             at(wish.duration_max),
             above.and_then(|permit| permit.until),
+            None,
         ]);
         if until.is_some_and(|until| until <= now) {
             let value = limits.duration_max.unwrap_or_default().as_secs();
-            return Err(refused("timeout", value, Frees::Nothing));
+            return Err(refused("delegation.maxDurationSeconds", value, Frees::Nothing));
         }
         let permit = Permit { depth, tokens, micro_usd, until };
         self.total += u32::from(!wish.again);
@@ -198,6 +224,13 @@ impl Governor {
         let free = u64::from(self.limits.live_max.saturating_sub(self.live()).max(1));
         // The last of them gets what is left, and nobody gets less than one.
         Some((left / free).max(u64::from(left > 0)))
+    }
+
+    /// What one more may have of what is left of the session's budget: as much as each of those who
+    /// may be at work, the main agent among them. Nobody gets less than one.
+    fn part(&self, left: u64) -> u64 {
+        let free = u64::from(self.limits.live_max.saturating_sub(self.live()).max(1)) + 1;
+        (left / free).max(u64::from(left > 0))
     }
 
     fn frees_budget(&self) -> Frees {
@@ -247,7 +280,7 @@ impl Governor {
     }
 }
 
-fn least<T: Ord>(limits: [Option<T>; 3]) -> Option<T> {
+fn least<T: Ord>(limits: [Option<T>; 4]) -> Option<T> {
     limits.into_iter().flatten().min()
 }
 

@@ -25,7 +25,7 @@ use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, 
 use crate::compaction::Compacted;
 use crate::context::{ContextUse, Meter};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
-use crate::delegation::Desk;
+use crate::delegation::{Desk, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::{Order, Purse, Till, usd};
@@ -74,9 +74,12 @@ enum Msg {
     History(RpcReplyPort<Vec<Arc<Message>>>),
     /// With what is to be kept, in the user's words.
     Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
-    Context(RpcReplyPort<ContextUse>),
+    /// To whoever asks, or to every observer.
+    Context(Option<RpcReplyPort<ContextUse>>),
     /// Something about what requests cost.
     Ledger(Order),
+    /// What agents have reported, without what is to be forgotten.
+    Memories(Forget, RpcReplyPort<Memories>),
     /// Something that a front end has to say about what it was told to do.
     Warn(String),
     InvocationEnded(InvocationId, Result<Outcome, Lost>),
@@ -104,6 +107,7 @@ impl Msg {
             Msg::Compact(..) => "Compact",
             Msg::Context(_) => "Context",
             Msg::Ledger(_) => "Ledger",
+            Msg::Memories(..) => "Memories",
             Msg::Warn(_) => "Warn",
             Msg::InvocationEnded(..) => "InvocationEnded",
             Msg::Reread(..) => "Reread",
@@ -225,9 +229,8 @@ impl Actor for RootSession {
         };
         let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
-        let roles = [&self.settings.context.compact, &self.settings.context.title];
-        let roles = roles.into_iter().flatten().map(|role| (&role.provider, role.price.clone()));
-        let own = own.chain(roles);
+        let role = self.settings.context.compact.as_ref();
+        let own = own.chain(role.map(|role| (&role.provider, role.price.clone())));
         let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Ledger(order));
@@ -296,8 +299,10 @@ impl Actor for RootSession {
                 answer(reply, state.history.clone());
             }
             Msg::Compact(keep, reply) => answer(reply, self.compact(keep, state)),
-            Msg::Context(reply) => answer(reply, self.context(state)),
+            Msg::Context(Some(reply)) => answer(reply, self.context(state)),
+            Msg::Context(None) => self.announce_context(state),
             Msg::Ledger(order) => state.till.take(order),
+            Msg::Memories(forget, reply) => answer(reply, self.memories(forget)),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, left) if state.children.has(&id) => {
                 self.child_ended(&me, &id, left, state);
@@ -359,6 +364,19 @@ impl RootSession {
         }
         let base = state.history.len();
         self.admit_as(me, self.new_origin(), base, Task::Prompt(prompt), state).await
+    }
+
+    /// What agents have reported, without what is to be forgotten.
+    fn memories(&self, forget: Forget) -> Memories {
+        let Some(desk) = &self.desk else { return Memories::default() };
+        if desk.memories().forget(&forget) > 0 {
+            let agent = match forget {
+                Forget::Of(agent) => Some(agent),
+                Forget::Nothing | Forget::Everything => None,
+            };
+            self.transcript.note(None, Event::MemoryForgotten { agent });
+        }
+        desk.memories().clone()
     }
 
     fn invocation_started(&self) -> Event {

@@ -84,7 +84,13 @@ fn unreachable_at(error: &io::Error) -> Failure {
 }
 
 async fn listen(mut lines: Incoming, out: mpsc::Sender<Heard>) {
-    while let Some(line) = lines.next().await {
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            // Nobody listens any more: the host should not have to find out.
+            () = out.closed() => return,
+        };
+        let Some(line) = line else { return };
         if out.send(heard(line)).await.is_err() {
             return;
         }

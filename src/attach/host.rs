@@ -148,3 +148,88 @@ pub(crate) async fn refuse(mut stream: UnixStream, refused: Refused, limit: Dura
     // A short line goes into the buffer of the socket, whoever reads.
     timeout(limit, stream.write_all(&answer)).await.ok();
 }
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::event::Event;
+    use posse_actors::testing::{Bench, Stage, Step};
+
+    use super::*;
+    use crate::attach::hello::Hello;
+    use crate::attach::{Joining, join};
+    use crate::talk::joining::{Heard, Role};
+
+    /// Waits for a warning that has this in it.
+    async fn warned(stage: &mut Stage, text: &str) {
+        let has =
+            |event: &Event| matches!(event, Event::Warning { message } if message.contains(text));
+        stage.until(has).await;
+    }
+
+    fn joining(role: Role) -> Joining {
+        Joining { role, after: 0, last: None }
+    }
+
+    #[tokio::test]
+    async fn who_reads_nothing_is_let_go_of_with_a_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::new(dir.path(), dir.path().join("attach.sock"));
+        let bench = Bench::new(vec![Step::Say(vec!["x".repeat(8 << 20)])]);
+        let mut stage = bench.start().await;
+        let standstill_max = Duration::from_millis(50);
+        let bounds = Bounds { standstill_max, ..Bounds::default() };
+        let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
+        // It is bound as soon as the host has its turn.
+        while !dir.path().join("attach.sock").exists() {
+            tokio::task::yield_now().await;
+        }
+        let mut deaf = UnixStream::connect(place.address().unwrap().path).await.unwrap();
+        let hello = Hello::new(place.token().unwrap(), Role::Controller, 0, None);
+        deaf.write_all(&line(&hello)).await.unwrap();
+        warned(&mut stage, "joined this session").await;
+        stage.play("go").await;
+        warned(&mut stage, "left this session (it read nothing for 0.05 s)").await;
+        drop(stage.end().await);
+        host.close().await;
+        assert!(!dir.path().join("attach.sock").exists());
+    }
+
+    #[tokio::test]
+    async fn only_so_many_join_and_all_hear_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::new(dir.path(), dir.path().join("attach.sock"));
+        let stage = Bench::new(vec![Step::Say(vec!["hi".to_owned()])]).start().await;
+        let bounds = Bounds { connections_max: 2, ..Bounds::default() };
+        let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
+        while !dir.path().join("attach.sock").exists() {
+            tokio::task::yield_now().await;
+        }
+        let mut remotes = Vec::new();
+        for _ in 0..2 {
+            remotes.push(join(&place, joining(Role::Observer)).await.unwrap());
+        }
+        let refused = join(&place, joining(Role::Observer)).await.unwrap_err();
+        assert_eq!(refused.code, "ATT005");
+        // Whoever leaves makes room.
+        drop(remotes.pop());
+        let again = loop {
+            match join(&place, joining(Role::Observer)).await {
+                Ok(again) => break again,
+                Err(refused) => assert_eq!(refused.code, "ATT005"),
+            }
+        };
+        remotes.push(again);
+        drop(stage.end().await);
+        host.close().await;
+        for mut remote in remotes {
+            let mut last = Vec::new();
+            while let Some(heard) = remote.heard.recv().await {
+                if let Heard::Event(line) = heard {
+                    last = line;
+                }
+            }
+            let last = String::from_utf8(last).unwrap();
+            assert!(last.contains(r#""type":"session.ended""#), "{last}");
+        }
+    }
+}

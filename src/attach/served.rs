@@ -288,6 +288,15 @@ impl Obeying {
                 self.session.interrupt();
                 Ok(())
             }
+            Instruction::Compact(keep) => match self.session.compact_keeping(keep).await {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err("there is nothing to remove yet".to_owned()),
+                Err(error) => Err(error.to_string()),
+            },
+            Instruction::Context => {
+                self.session.announce_context();
+                Ok(())
+            }
             Instruction::Answer(id, decision) => {
                 let answered = self.session.answer_by(id, decision, Some(self.name.clone())).await;
                 answered.map_err(|error| error.to_string())

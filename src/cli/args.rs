@@ -134,6 +134,9 @@ enum SessionsCommand {
         /// What it has cost, by model and by agent
         #[arg(long)]
         cost: bool,
+        /// What its agents have reported, as the next of their names is told
+        #[arg(long, conflicts_with = "cost")]
+        memory: bool,
         /// With --cost: each request
         #[arg(short, long, requires = "cost")]
         verbose: bool,
@@ -352,8 +355,8 @@ impl Sessions {
     fn into_args(self) -> SessionsArgs {
         let action = match self.action {
             SessionsCommand::List { all, json } => SessionsAction::List { all, json },
-            SessionsCommand::Show { id, cost, verbose, json } => {
-                SessionsAction::Show { id, cost, verbose, json }
+            SessionsCommand::Show { id, cost, memory, verbose, json } => {
+                SessionsAction::Show { id, cost, memory, verbose, json }
             }
             SessionsCommand::Verify { id, json } => SessionsAction::Verify { id, json },
             SessionsCommand::Export { id, format, output } => {

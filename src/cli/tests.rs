@@ -40,6 +40,36 @@ fn takes_the_task_from_words_a_flag_or_standard_input() {
 }
 
 #[test]
+fn flags_alone_open_a_conversation_where_somebody_is() {
+    let at_terminal = |line: &str, terminal| {
+        let words = std::iter::once("posse").chain(line.split_whitespace());
+        parse(words.map(OsString::from), terminal)
+    };
+    let which = |id: &str, fork| {
+        let which = Which::Id(id.into());
+        Some(Resume { which, fork, headless: false })
+    };
+    let place = PlaceArgs { config: Some("f".into()), ..PlaceArgs::default() };
+    for (line, expected) in [
+        ("--config f", RunArgs { place, ..RunArgs::default() }),
+        ("-y --model m", RunArgs { yes: true, model: Some("m".into()), ..RunArgs::default() }),
+        ("--resume 2026", RunArgs { resume: which("2026", false), ..RunArgs::default() }),
+        ("--resume 2026 --fork", RunArgs { resume: which("2026", true), ..RunArgs::default() }),
+    ] {
+        assert_eq!(at_terminal(line, true), Ok(Invocation::Tui(Box::new(expected))), "{line}");
+    }
+    // A task, or what only a task has, is a run wherever it is said.
+    for line in ["-p fix", "--image i", "--unattended", "--output-format json", "-y -p fix"] {
+        assert!(matches!(at_terminal(line, true), Ok(Invocation::Run(_))), "{line}");
+    }
+    assert!(matches!(at_terminal("--config f", false), Ok(Invocation::Run(_))));
+    let wrong = at_terminal("--modle m", true).unwrap_err();
+    assert_eq!((wrong.text, wrong.code), (refused("--modle m"), 2));
+    assert!(refused("tui --fork").contains("--fork") || refused("tui --fork").contains("missing"));
+    assert!(refused("tui -c --resume 2026").contains("cannot be used with"));
+}
+
+#[test]
 fn reads_every_flag_of_run() {
     let line = "run --agent plan --provider p --model m --thinking high --max-turns 3 --timeout 10m --budget 0.25 --cwd a \
         --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \
@@ -115,7 +145,7 @@ fn never_sends_a_mistyped_subcommand_to_a_model() {
 
 #[test]
 fn says_what_is_not_available_yet() {
-    for line in ["attach", "run --sub-compact-at=0.5 x"] {
+    for line in ["serve", "run --sub-compact-at=0.5 x"] {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
     for line in ["run --multi-agent x", "run --mode multi x"] {
@@ -219,6 +249,7 @@ fn reads_sessions_and_config() {
             action: SessionsAction::Show {
                 id: "abc".into(),
                 cost: false,
+                memory: false,
                 verbose: false,
                 json: true
             },

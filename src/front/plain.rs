@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
 use posse_actors::conversation::{InvocationId, Prompt, Usage};
+use posse_actors::delegation::Memories;
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
-use crate::failure::{Exit, Failure, lines, printable};
+use crate::failure::{Exit, Failure, lines, printable, printable_lines};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
@@ -257,13 +258,23 @@ impl Plain<'_> {
             return self.line_beside().await;
         }
         self.terminal.edit(PROMPT);
-        let input = tokio::select! {
-            biased;
-            signal = self.signals.next() => {
-                self.leaving = Some(signal);
-                return None;
+        // What happens from now on, besides what is shown with the next task.
+        let mut watched = self.current.session.subscribe_after(u64::MAX);
+        let mut given = false;
+        let input = loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    self.leaving = Some(signal);
+                    return None;
+                }
+                input = self.terminal.next() => break input,
+                id = Plain::given_elsewhere(&mut watched), if self.interactive && !given => {
+                    given = true;
+                    self.at_work.insert(id);
+                    self.say("\n(another front end has given a task: Enter shows it)\n").await;
+                }
             }
-            input = self.terminal.next() => input,
         };
         match input {
             Input::Line(line) => {
@@ -309,6 +320,8 @@ impl Plain<'_> {
             Typed::Compact(keep) => self.compact(keep).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Cost => self.cost().await,
+            Typed::Memory => self.memory().await,
+            Typed::Forget(agent) => self.forget(agent).await,
             Typed::Clear => self.clear().await,
             Typed::Stop => self.say("Nothing runs.\n").await,
             Typed::StopAll => {
@@ -353,6 +366,33 @@ impl Plain<'_> {
             Some(accounts) if accounts.total.requests > 0 => accounts.table(printable),
             _ => "No model was asked for anything yet.\n".to_owned(),
         };
+        self.say(&text).await;
+    }
+
+    /// What agents have reported.
+    pub(super) async fn memory(&mut self) {
+        let memories = self.current.session.memories().await;
+        self.show_memories(&memories).await;
+    }
+
+    /// Forgets that, of one agent or of all.
+    pub(super) async fn forget(&mut self, agent: Option<String>) {
+        let left = self.current.session.forget(agent).await;
+        self.show_memories(&left).await;
+    }
+
+    async fn show_memories(&mut self, memories: &Memories) {
+        let mut text = String::new();
+        for memory in memories.all() {
+            let head = format!("{} ({})", memory.agent, memory.provider);
+            text.extend([printable(&head).as_str(), "\n"]);
+            for line in printable_lines(&memory.text()).lines() {
+                text.extend(["  ", line, "\n"]);
+            }
+        }
+        if text.is_empty() {
+            text.push_str("No agent has reported anything.\n");
+        }
         self.say(&text).await;
     }
 
@@ -437,9 +477,8 @@ impl Plain<'_> {
     }
 
     async fn compact(&mut self, keep: Option<String>) {
-        // What was removed is an event, and shown as one.
         let text = match self.current.session.compact_keeping(keep).await {
-            Ok(Some(_)) => return,
+            Ok(Some(compacted)) => context::made_shorter(&compacted),
             Ok(None) => "There is nothing to remove yet.\n".to_owned(),
             Err(error) => format!("{error}\n"),
         };

@@ -7,6 +7,7 @@ mod live;
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
 use posse_actors::delegation::Outcome;
 use posse_actors::event::{Announcement, Event};
+use posse_actors::ledger::dollars;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
@@ -272,8 +273,10 @@ impl Progress {
                 let line = format!("▸ {target} via {provider}{beside}: {task}");
                 self.paint("36", &printable(&line))
             }
-            Event::DelegationEnded { target, outcome, turns, .. } => {
-                let line = format!("◂ {target}: {outcome}, {turns} replies");
+            Event::DelegationEnded { target, outcome, turns, cost_nano_usd, .. } => {
+                let cost = cost_nano_usd.filter(|cost| *cost > 0);
+                let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
+                let line = format!("◂ {target}: {outcome}, {turns} replies{cost}");
                 let color = if *outcome == Outcome::Done { "36" } else { "33" };
                 self.paint(color, &printable(&line))
             }
@@ -372,6 +375,10 @@ impl Progress {
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
+            }
+            // Whoever asked for it was told.
+            Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
+                return String::new();
             }
             Event::ContextCompacted { .. } => {
                 format!(

@@ -11,13 +11,14 @@ use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::read;
+use crate::journal::remains::{Remains, way_out};
 use crate::journal::scan::parse;
 use crate::journal::segments::ACTIVE;
 use crate::journal::standing::standing;
 use crate::journal::state::{Found, StateDir, Within};
-use crate::journal::summary::{SessionState, SessionSummary};
+use crate::journal::summary::SessionSummary;
 use crate::journal::transcript::{Transcript, counted, local};
-use crate::journal::verify::{Verified, verify_telling};
+use crate::journal::verify::{Verified, verify_session, verify_telling};
 use crate::journal::walk::ReadError;
 
 use progress::Progress;
@@ -68,10 +69,7 @@ pub fn show(state: &StateDir, id: &str, view: &View, out: &mut dyn Write) -> Res
     };
     match problem {
         None => ended(Ok(()), out, Exit::Done),
-        Some(problem) => {
-            Err(damaged(&found, problem)
-                .because("what is above is all that the journal still proves"))
-        }
+        Some(problem) => Err(stopped(&found, problem)),
     }
 }
 
@@ -80,6 +78,25 @@ pub(crate) fn damaged(found: &Found, problem: String) -> Failure {
     Failure::new("SES006", Exit::Session, problem)
         .at(found.dir.join(ACTIVE).display().to_string())
         .fix(format!("`posse sessions verify {}` says more", found.id))
+}
+
+/// The same, with what is there and the way out.
+fn stopped(found: &Found, what: String) -> Failure {
+    let failure = damaged(found, what);
+    let verified = verify_session(&found.dir, &found.id).ok();
+    let Some(problem) = verified.and_then(|verified| verified.problem) else { return failure };
+    let above = if problem.record > 1 {
+        "what is above is all that the journal still proves"
+    } else {
+        "the journal proves none of its records"
+    };
+    let failure = failure.at(found.dir.join(&problem.file).display().to_string());
+    let remains = Remains::of(&found.dir, &problem.file, problem.offset);
+    let why = match remains {
+        Ok(remains) => format!("{above}; from there on are {remains}"),
+        Err(_) => above.to_owned(),
+    };
+    failure.because(why).fix(way_out(found, &problem))
 }
 
 /// Checks the hash chain of one session, or of every session that `within` means.
@@ -101,8 +118,14 @@ pub fn verify(
         let mut tell = |bytes| progress.tell(&found.id, bytes);
         let verified = verify_telling(&found.dir, &found.id, &mut tell);
         let verified = verified.map_err(|error| error.to_string());
-        sound &= verified.as_ref().is_ok_and(Verified::is_sound);
-        checked.push(Checked { id: found.id, verified });
+        let is_sound = verified.as_ref().is_ok_and(Verified::is_sound);
+        sound &= is_sound;
+        let problem = verified.as_ref().ok().and_then(|verified| verified.problem.as_ref());
+        let problem = problem.filter(|_| !is_sound);
+        let remains =
+            problem.and_then(|problem| Remains::of(&found.dir, &problem.file, problem.offset).ok());
+        let fix = problem.map(|problem| way_out(&found, problem));
+        checked.push(Checked { id: found.id, verified, remains, fix });
     }
     drop(progress);
     let written = if view.json {
@@ -121,6 +144,12 @@ struct Checked {
     id: String,
     #[serde(flatten, serialize_with = "verified_or_error")]
     verified: Result<Verified, String>,
+    /// What is there from the damage on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remains: Option<Remains>,
+    /// The way out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
 }
 
 fn verified_or_error<S: serde::Serializer>(
@@ -164,7 +193,7 @@ fn write_list(
             age.map_or_else(|| "-".to_owned(), |ms| relative(ms, view.now_ms)),
             size(session.total_bytes),
             cost_text(session),
-            printable(&standing_text(session)),
+            printable(&standing_text(session, &view.zone)),
             printable(&prompt),
         ]);
     }
@@ -200,19 +229,9 @@ fn cost_text(session: &SessionSummary) -> String {
 }
 
 /// How it stands, and whether it can be joined.
-fn standing_text(session: &SessionSummary) -> String {
+fn standing_text(session: &SessionSummary, zone: &TimeZone) -> String {
     let joined = if session.attachable { " (attach)" } else { "" };
-    state_text(&session.state) + joined
-}
-
-pub(crate) fn state_text(state: &SessionState) -> String {
-    match state {
-        SessionState::Running => "running".to_owned(),
-        SessionState::Ended(reason) => shortened(reason, 20),
-        SessionState::Interrupted => "interrupted".to_owned(),
-        SessionState::Empty => "empty".to_owned(),
-        SessionState::Damaged(_) => "damaged".to_owned(),
-    }
+    session.state.short(zone) + joined
 }
 
 fn write_checked(checked: &Checked, color: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -227,7 +246,14 @@ fn write_checked(checked: &Checked, color: bool, out: &mut dyn Write) -> io::Res
         (true, true) => format!("\x1b[32m{word}\x1b[0m"),
         (true, false) => format!("\x1b[31m{word}\x1b[0m"),
     };
-    writeln!(out, "{id}  {word}  {text}")
+    writeln!(out, "{id}  {word}  {text}")?;
+    if let Some(remains) = checked.remains {
+        writeln!(out, "  there: {remains}")?;
+    }
+    match &checked.fix {
+        Some(fix) => writeln!(out, "  fix: {}", printable(fix)),
+        None => Ok(()),
+    }
 }
 
 fn verified_text(verified: &Verified) -> String {

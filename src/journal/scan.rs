@@ -153,8 +153,9 @@ impl<R: Read> Scanner<R> {
             return Ok(Step::Damaged(Damage::TooLong));
         }
         if self.line.last() != Some(&b'\n') {
-            // A power cut leaves zeros where data was to be; a kill leaves the line's beginning.
-            let zeros = self.line.first() == Some(&0);
+            // A power cut leaves zeros where data was to be, also behind a line's beginning; a kill
+            // leaves that beginning alone. No record has a zero byte in it.
+            let zeros = self.line.contains(&0);
             return Ok(if zeros { Step::Damaged(Damage::Zeros) } else { Step::Torn });
         }
         Ok(self.check())
@@ -326,6 +327,11 @@ mod tests {
         assert_eq!(scan(&[&whole, &zeros[..]].concat()), expected);
         let hole = [&whole[..], &zeros, b"\n", &whole].concat();
         assert_eq!(scan(&hole).0, 3);
+        // The file has its length, and what was to be in it has not come so far.
+        for begun in [1, line.len() / 2, line.len() - 1] {
+            let tail = [&whole, &line[..begun], &zeros[..]].concat();
+            assert_eq!(scan(&tail), expected, "{begun}");
+        }
     }
 
     #[test]

@@ -1,10 +1,15 @@
-//! How a session stands, in one line for a person: what it waits for, and what is not known of it.
+//! How a session stands: whether somebody works on it, what it waits for, how it ended, and what is
+//! not known of it.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::SystemTime;
 
 use jiff::tz::TimeZone;
+use posse_actors::conversation::{CallId, QuestionId};
+use posse_actors::event::{Begun, Event};
 use posse_actors::record::Replayed;
+use serde::Serialize;
 
 use crate::journal::lock;
 use crate::journal::segments::{ACTIVE, closed_name};
@@ -26,26 +31,246 @@ pub fn has_begun(dir: &Path) -> bool {
     has_bytes || dir.join(closed_name(1)).exists()
 }
 
-/// How the session in `dir` stands, whose records say `replayed`.
-pub(crate) fn standing(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
-    if let Some(owner) = lock::held_by(dir) {
-        return format!("running ({owner})");
-    }
-    if let Some(parked) = &replayed.parked {
-        let until = parked.next_try_ms.and_then(|at| local(at, zone));
-        let until = until.map_or_else(
-            || "its user looks".to_owned(),
-            |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-        );
-        return format!("parked until {until}: {}", parked.cause);
-    }
-    let unknown = replayed.open_calls.iter().filter(|open| open.effect).count() as u64;
-    let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
-    match (broke_off, &replayed.ended) {
-        (true, _) if unknown > 0 => {
-            format!("broke off with {} of unknown outcome", counted(unknown, "call"))
+/// How a session stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum SessionState {
+    /// A process owns it.
+    Running {
+        /// Which.
+        owner: String,
+    },
+    /// A process owns it, and asked a person something.
+    Waiting {
+        /// Which.
+        owner: String,
+        /// What is asked about.
+        question: String,
+    },
+    /// It waits for a better time; nobody works on it.
+    Parked {
+        /// What happened.
+        cause: String,
+        /// When it is worth trying again, in milliseconds since 1970, if that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        next_try_ms: Option<u64>,
+    },
+    /// Its process was gone before it ended: it can be resumed.
+    Killed {
+        /// What a person had been asked about.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        question: Option<String>,
+    },
+    /// It came to its end.
+    Finished,
+    /// Somebody, or a limit, stopped it.
+    Stopped {
+        /// `interrupted` or `limit`.
+        reason: String,
+    },
+    /// It ended otherwise.
+    Failed {
+        /// `failed`, `provider` or `permission`.
+        reason: String,
+    },
+    /// It has no record.
+    Empty,
+    /// Its journal cannot be read.
+    Damaged {
+        /// Why.
+        what: String,
+    },
+}
+
+impl SessionState {
+    fn ended(reason: &str) -> SessionState {
+        let reason = || reason.to_owned();
+        match reason().as_str() {
+            "completed" => SessionState::Finished,
+            "interrupted" | "limit" => SessionState::Stopped { reason: reason() },
+            _ => SessionState::Failed { reason: reason() },
         }
-        (true, _) | (false, None) => "broke off".to_owned(),
-        (false, Some(reason)) => reason.clone(),
+    }
+
+    /// The same, of a session that `owner` works on.
+    pub(crate) fn owned(self, owner: String) -> SessionState {
+        match self {
+            SessionState::Killed { question: Some(question) } => {
+                SessionState::Waiting { owner, question }
+            }
+            _ => SessionState::Running { owner },
+        }
+    }
+
+    /// In words, as short as a column of a list.
+    pub(crate) fn short(&self, zone: &TimeZone) -> String {
+        match self {
+            SessionState::Running { .. } => "running".to_owned(),
+            SessionState::Waiting { .. } => "waiting for an answer".to_owned(),
+            SessionState::Parked { next_try_ms, .. } => {
+                match next_try_ms.and_then(|at| local(at, zone)) {
+                    Some(at) => format!("parked until {}", at.strftime("%m-%d %H:%M")),
+                    None => "parked".to_owned(),
+                }
+            }
+            SessionState::Killed { .. } => "killed, can be resumed".to_owned(),
+            SessionState::Finished => "finished".to_owned(),
+            SessionState::Stopped { reason } if reason == "limit" => "ended at a limit".to_owned(),
+            SessionState::Stopped { .. } => "stopped".to_owned(),
+            SessionState::Failed { reason } if reason == "failed" => "failed".to_owned(),
+            SessionState::Failed { reason } => format!("failed: {reason}"),
+            SessionState::Empty => "empty".to_owned(),
+            SessionState::Damaged { .. } => "damaged".to_owned(),
+        }
+    }
+
+    /// In words, with what is known.
+    fn long(&self, zone: &TimeZone) -> String {
+        match self {
+            SessionState::Running { owner } => format!("running ({owner})"),
+            SessionState::Waiting { owner, question } => {
+                format!("waiting for an answer ({owner}): {question}")
+            }
+            SessionState::Parked { cause, next_try_ms } => {
+                let until = next_try_ms.and_then(|at| local(at, zone));
+                let until = until.map_or_else(
+                    || "its user looks".to_owned(),
+                    |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+                );
+                format!("parked until {until}: {cause}")
+            }
+            SessionState::Killed { question: Some(question) } => {
+                format!("killed while it waited for an answer, can be resumed: {question}")
+            }
+            SessionState::Damaged { what } => format!("damaged: {what}"),
+            other => other.short(zone),
+        }
     }
 }
+
+/// How the session in `dir` stands, whose records say `replayed`, in one line.
+pub(crate) fn standing(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
+    let state = of_replayed(replayed);
+    if let Some(owner) = lock::held_by(dir) {
+        return state.owned(owner).long(zone);
+    }
+    let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
+    let lost: Vec<_> = replayed.open_calls.iter().filter(|open| open.effect).collect();
+    if !broke_off || lost.is_empty() {
+        return state.long(zone);
+    }
+    let since = |begun: &Begun| {
+        let at = local(begun.started_ms, zone);
+        at.map_or_else(String::new, |at| at.strftime(", begun at %H:%M:%S").to_string())
+    };
+    let lost: Vec<String> = lost
+        .iter()
+        .map(|open| match &open.begun {
+            Some(begun) => format!("{}: {}{}", open.call.name, begun.summary, since(begun)),
+            None => open.call.name.clone(),
+        })
+        .collect();
+    let count = counted(lost.len() as u64, "call");
+    format!("{}, with {count} of unknown outcome: {}", state.long(zone), lost.join("; "))
+}
+
+fn of_replayed(replayed: &Replayed) -> SessionState {
+    if let Some(parked) = &replayed.parked {
+        let (cause, next_try_ms) = (parked.cause.clone(), parked.next_try_ms);
+        return SessionState::Parked { cause, next_try_ms };
+    }
+    let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
+    match &replayed.ended {
+        Some(reason) if !broke_off => SessionState::ended(reason),
+        _ => {
+            let question = replayed.open_questions.first().map(|asked| asked.summary.clone());
+            SessionState::Killed { question }
+        }
+    }
+}
+
+/// Something that the last record about it decides.
+#[derive(Debug, Default)]
+enum Decided<T> {
+    /// None was about it so far.
+    #[default]
+    NotYet,
+    /// It is not so.
+    IsNot,
+    /// It is so.
+    Is(T),
+}
+
+impl<T> Decided<T> {
+    fn decide(&mut self, value: Option<T>) {
+        if matches!(self, Decided::NotYet) {
+            *self = value.map_or(Decided::IsNot, Decided::Is);
+        }
+    }
+}
+
+/// The same from the last records alone, the last one first: what a list can afford.
+#[derive(Debug, Default)]
+pub(crate) struct Backwards {
+    /// Whether it ended, once that is decided.
+    ended: Decided<String>,
+    /// Whether it is parked, once that is decided.
+    parked: Decided<SessionState>,
+    closed: HashSet<QuestionId>,
+    over: HashSet<CallId>,
+    question: Option<String>,
+}
+
+impl Backwards {
+    /// Adds the record before those that were added.
+    pub(crate) fn push(&mut self, event: &Event) {
+        match event {
+            Event::SessionEnded { reason, .. } => {
+                self.ended.decide(Some(reason.clone()));
+            }
+            Event::SessionParked { cause, next_try_ms, .. } => {
+                let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
+                self.parked.decide(Some(SessionState::Parked { cause, next_try_ms }));
+            }
+            Event::UserMessage { .. } | Event::InvocationStarted { .. } => {
+                self.ended.decide(None);
+                self.parked.decide(None);
+            }
+            Event::SessionStarted { .. } | Event::SessionResumed { .. } => {
+                self.ended.decide(None);
+            }
+            Event::ModelReply { .. } => {
+                self.parked.decide(None);
+            }
+            Event::PermissionGranted { request_id, .. }
+            | Event::PermissionDenied { request_id, .. }
+            | Event::PermissionWithdrawn { request_id, .. } => {
+                self.closed.insert(request_id.clone());
+            }
+            Event::ToolCompleted { call_id, .. }
+            | Event::ToolFailed { call_id, .. }
+            | Event::ToolOutcomeUnknown { call_id, .. } => {
+                self.over.insert(call_id.clone());
+            }
+            Event::PermissionRequested { request_id, call_id, summary, .. }
+                if !self.closed.contains(request_id) && !self.over.contains(call_id) =>
+            {
+                // The one that was asked first is the one that is shown.
+                self.question = Some(summary.clone());
+            }
+            _ => (),
+        }
+    }
+
+    /// How a session stands that nobody works on.
+    pub(crate) fn state(self) -> SessionState {
+        match (self.parked, self.ended) {
+            (Decided::Is(parked), _) => parked,
+            (_, Decided::Is(reason)) => SessionState::ended(&reason),
+            _ => SessionState::Killed { question: self.question },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

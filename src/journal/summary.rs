@@ -12,9 +12,10 @@ use posse_actors::event::{Event, StoredRecord};
 use serde::Serialize;
 
 use crate::journal::SOCKET;
-use crate::journal::lock::is_held;
+use crate::journal::lock::held_by;
 use crate::journal::scan::{open_to_read, record_of};
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
+use crate::journal::standing::{Backwards, SessionState};
 use crate::journal::state::Found;
 
 /// Bytes read of a beginning or an end, and when a line is longer than that.
@@ -39,6 +40,7 @@ pub struct SessionSummary {
     /// The slug of its project.
     pub project: String,
     /// How it stands.
+    #[serde(flatten)]
     pub state: SessionState,
     /// It runs, and others can join it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -77,22 +79,6 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// How a session stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionState {
-    /// A process owns it.
-    Running,
-    /// It ended for this reason.
-    Ended(String),
-    /// Its process was gone before it ended.
-    Interrupted,
-    /// It has no record.
-    Empty,
-    /// Its journal cannot be read.
-    Damaged(String),
-}
-
 /// Bytes of the files below `dir`.
 fn size_of(dir: &Path, depth: usize) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
@@ -127,10 +113,10 @@ impl SessionSummary {
             unpriced_requests: 0,
         };
         if let Err(error) = summary.read(&dir) {
-            summary.state = SessionState::Damaged(error.to_string());
+            summary.state = SessionState::Damaged { what: error.to_string() };
         }
-        if is_held(&dir) {
-            summary.state = SessionState::Running;
+        if let Some(owner) = held_by(&dir) {
+            summary.state = summary.state.owned(owner);
             let socket = dir.join(SOCKET).symlink_metadata();
             summary.attachable = socket.is_ok_and(|found| found.file_type().is_socket());
         }
@@ -156,20 +142,9 @@ impl SessionSummary {
         let Some(first) = files.first_mut() else { return Ok(()) };
         self.read_beginning(first)?;
         for file in files.iter_mut().rev() {
-            if let Some(last) = last_record(file)? {
+            if let Some(last) = self.read_end(file)? {
                 self.records = last.record;
                 self.last_ms = Some(last.ts);
-                self.state = match last.event {
-                    Event::SessionEnded {
-                        reason, turns, cost_nano_usd, unpriced_requests, ..
-                    } => {
-                        self.turns = Some(turns);
-                        self.cost_nano_usd = cost_nano_usd;
-                        self.unpriced_requests = unpriced_requests;
-                        SessionState::Ended(reason)
-                    }
-                    _ => SessionState::Interrupted,
-                };
                 return Ok(());
             }
         }
@@ -202,6 +177,46 @@ impl SessionSummary {
         Ok(())
     }
 
+    /// Reads the last lines, and returns the last record, if one is near enough to the end.
+    fn read_end(&mut self, file: &mut File) -> io::Result<Option<StoredRecord>> {
+        let length = file.metadata()?.len();
+        for window in WINDOWS {
+            let start = length.saturating_sub(window);
+            let mut bytes = Vec::new();
+            file.seek(SeekFrom::Start(start))?;
+            Read::by_ref(file).take(window).read_to_end(&mut bytes)?;
+            let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+            if start > 0 && !lines.is_empty() {
+                lines.remove(0);
+            }
+            let mut records = lines.iter().rev().filter_map(|line| record_of(line)).peekable();
+            if let Some(last) = records.peek().cloned() {
+                let mut back = Backwards::default();
+                for record in records {
+                    self.learn_end(&record.event);
+                    back.push(&record.event);
+                }
+                self.state = back.state();
+                return Ok(Some(last));
+            }
+            if start == 0 {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// What it took, as its last end says.
+    fn learn_end(&mut self, event: &Event) {
+        if let Event::SessionEnded { turns, cost_nano_usd, unpriced_requests, .. } = event
+            && self.turns.is_none()
+        {
+            self.turns = Some(*turns);
+            self.cost_nano_usd = *cost_nano_usd;
+            self.unpriced_requests = *unpriced_requests;
+        }
+    }
+
     fn learn(&mut self, record: StoredRecord) {
         self.started_ms.get_or_insert(record.ts);
         match record.event {
@@ -216,24 +231,4 @@ impl SessionSummary {
             _ => (),
         }
     }
-}
-
-/// The last line that can be read, if one is near enough to the end.
-fn last_record(file: &mut File) -> io::Result<Option<StoredRecord>> {
-    let length = file.metadata()?.len();
-    for window in WINDOWS {
-        let start = length.saturating_sub(window);
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(start))?;
-        Read::by_ref(file).take(window).read_to_end(&mut bytes)?;
-        let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
-        if start > 0 && !lines.is_empty() {
-            lines.remove(0);
-        }
-        let found = lines.iter().rev().find_map(|line| record_of(line));
-        if found.is_some() || start == 0 {
-            return Ok(found);
-        }
-    }
-    Ok(None)
 }

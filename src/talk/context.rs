@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use posse_actors::compaction::Compacted;
 use posse_actors::context::ContextUse;
 use posse_actors::event::Event;
 
@@ -35,6 +36,15 @@ pub(crate) fn table(used: &ContextUse) -> String {
         let _ = writeln!(text, "compacted {} times since it was opened", used.compactions);
     }
     text
+}
+
+/// What somebody asked for, in one line.
+pub(crate) fn made_shorter(compacted: &Compacted) -> String {
+    let Compacted { tokens_before, tokens_after, turns_removed, outputs_removed, .. } = compacted;
+    format!(
+        "about {tokens_before} tokens became {tokens_after}: {turns_removed} turns and \
+         {outputs_removed} outputs removed; the journal keeps them\n"
+    )
 }
 
 /// What became smaller, in one line.

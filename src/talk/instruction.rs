@@ -23,6 +23,10 @@ pub(crate) enum Instruction {
     FollowUp(Vec<ContentPart>),
     /// Stop the work, not the session: the turn, or every agent.
     Interrupt { all: bool },
+    /// Make the history shorter; this is to be kept.
+    Compact(Option<String>),
+    /// Say what a request is made of.
+    Context,
     /// A question was decided.
     Answer(QuestionId, Decision),
 }
@@ -41,6 +45,13 @@ enum Wire {
         #[serde(default)]
         all: bool,
     },
+    #[serde(rename = "compact")]
+    Compact {
+        #[serde(default)]
+        keep: Option<String>,
+    },
+    #[serde(rename = "context")]
+    Context {},
     #[serde(rename = "permission.answer")]
     Answer {
         request_id: QuestionId,
@@ -70,6 +81,8 @@ pub(crate) fn parse(line: &[u8]) -> Result<Instruction, String> {
         Wire::Steer { content } => Instruction::Steer(parts(content)?),
         Wire::FollowUp { content } => Instruction::FollowUp(parts(content)?),
         Wire::Interrupt { all } => Instruction::Interrupt { all },
+        Wire::Compact { keep } => Instruction::Compact(keep),
+        Wire::Context {} => Instruction::Context,
         Wire::Answer { decision: Verdict::Allow, scope: Some(Scope::Global), confirm, .. }
             if confirm != Some(Scope::Global) =>
         {
@@ -142,6 +155,8 @@ pub(crate) fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Steer(content) => json!({"type": "steer", "content": content}),
         Instruction::FollowUp(content) => json!({"type": "follow_up", "content": content}),
         Instruction::Interrupt { all } => json!({"type": "interrupt", "all": all}),
+        Instruction::Compact(keep) => json!({"type": "compact", "keep": keep}),
+        Instruction::Context => json!({"type": "context"}),
         Instruction::Answer(id, Decision::Allow(scope)) => {
             let mut line = json!({
                 "type": "permission.answer", "requestId": id, "decision": "allow", "scope": scope,
@@ -176,6 +191,12 @@ mod tests {
             ),
             (r#"{"type":"steer","content":"left"}"#, Instruction::Steer(text("left"))),
             (r#"{"content":"more","type":"follow_up"}"#, Instruction::FollowUp(text("more"))),
+            (r#"{"type":"context"}"#, Instruction::Context),
+            (r#"{"type":"compact"}"#, Instruction::Compact(None)),
+            (
+                r#"{"type":"compact","keep":"the port"}"#,
+                Instruction::Compact(Some("the port".to_owned())),
+            ),
             (r#"{"type":"interrupt"}"#, Instruction::Interrupt { all: false }),
             (r#"{"type":"interrupt","all":true}"#, Instruction::Interrupt { all: true }),
             (

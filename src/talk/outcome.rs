@@ -76,6 +76,15 @@ pub(crate) fn judge(
     }
 }
 
+/// What helps: what usually does, unless it is not the disk or the provider that had no room.
+fn remedy(cause: &str, usual: String) -> String {
+    if cause.contains("Too many open files") {
+        return "let more files be open at once (`ulimit -n 1024`), then go on with `posse resume`"
+            .to_owned();
+    }
+    usual
+}
+
 /// The answer did not reach whoever asked.
 pub(crate) fn unwritten(cause: String) -> Failure {
     Failure::new("OUT001", Exit::Failed, "the answer could not be written").because(cause)
@@ -157,16 +166,19 @@ fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
         "the provider was away for too long; the work is parked",
     )
     .because(cause)
-    .fix(match next_try_ms {
-        Some(at) => format!(
-            "the next try is worth it at {}; `--unattended` or a longer `patience` waits; \
+    .fix(remedy(
+        cause,
+        match next_try_ms {
+            Some(at) => format!(
+                "the next try is worth it at {}; `--unattended` or a longer `patience` waits; \
                      `providers.NAME.fallback` asks another one meanwhile",
-            clock_time(at)
-        ),
-        None => "the provider does not say when; `providers.NAME.fallback` asks another \
+                clock_time(at)
+            ),
+            None => "the provider does not say when; `providers.NAME.fallback` asks another \
                          one meanwhile"
-            .to_owned(),
-    });
+                .to_owned(),
+        },
+    ));
     failed(Exit::Provider, "parked", failure, None)
 }
 
@@ -218,6 +230,7 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
             "report it with the journal; nothing recorded is lost",
         ),
     };
+    let fix = remedy(cause, fix.to_owned());
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
     failed(exit, reason, failure, None)
 }
@@ -289,6 +302,7 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             "try again later; the session is kept",
         ),
     };
+    let fix = remedy(cause, fix.to_owned());
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
     failed(exit, "provider", failure, None)
 }

@@ -17,8 +17,9 @@ use crate::talk::{Selected, Sources};
 use crate::tui::commands::Command;
 use crate::tui::completion::Completion;
 use crate::tui::composer::{Composer, Outcome, may_be_image};
-use crate::tui::input::{Input, Key};
+use crate::tui::input::{Code, Input, Key};
 use crate::tui::keymap::{Action, Edit, Keymap, SHORTCUTS};
+use crate::tui::past::Past;
 use crate::tui::question::{Answered, Questions};
 use crate::tui::selector::Selector;
 use crate::tui::status::Status;
@@ -31,6 +32,9 @@ const SHORTCUT: Duration = Duration::from_millis(150);
 
 /// A second Ctrl+C within this leaves.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// Rows that a page goes.
+const PAGE: usize = 10;
 
 /// What is to be done by whoever holds the session and the terminal.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +84,8 @@ pub(super) struct App {
     pub(super) session: String,
     pub(super) theme: Theme,
     pub(super) keymap: Keymap,
+    /// What is finished, if the terminal does not keep it.
+    pub(super) past: Option<Past>,
     selector: Option<Selector>,
     /// What could be meant by what is being written.
     completion: Option<Completion>,
@@ -165,6 +171,10 @@ impl App {
         }
         if self.selector.is_some() {
             return self.key_of_selector(key);
+        }
+        if let (Some(past), Code::PageUp | Code::PageDown) = (&mut self.past, key.code) {
+            past.go(key.code == Code::PageUp, PAGE);
+            return Vec::new();
         }
         if let Some(effects) = self.key_of_completion(key, action, now) {
             return effects;
@@ -293,7 +303,6 @@ impl App {
             Command::Help => self.view.lines(words::help()),
             Command::Keys => self.view.lines(words::keys()),
             Command::Status => self.view.lines(words::status(self)),
-            Command::Context => self.view.lines(words::context(&self.status)),
             Command::Cost => self.view.lines(words::cost(&self.view.usage, self.status.cost)),
             Command::Diff => {
                 self.viewer = Viewer::of_changes(self.view.outputs());

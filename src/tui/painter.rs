@@ -13,6 +13,10 @@ use ratatui_core::style::{Color, Modifier, Style};
 
 use crate::tui::text::{Row, row_width, width};
 
+/// Erases everything from here on, the cursor being at the left. What is erased from the very
+/// first cell on, some terminals keep in their scrollback.
+const ERASE: &[u8] = b"\x1b[K\x1b[2G\x1b[J\r";
+
 /// What is to be seen.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
@@ -93,7 +97,8 @@ impl Painter {
     pub(super) fn withdraw(&mut self) -> Vec<u8> {
         let mut out = Out { bytes: Vec::new(), style: Style::new() };
         self.begin(&mut out);
-        out.raw(b"\x1b[J\x1b[?25h");
+        out.raw(ERASE);
+        out.raw(b"\x1b[?25h");
         *self = Painter::new(self.reflows);
         out.bytes
     }

@@ -26,6 +26,7 @@ use crate::talk::signals::Signals;
 use crate::tui::app::App;
 use crate::tui::composer::Composer;
 use crate::tui::painter::Painter;
+use crate::tui::past::Past;
 use crate::tui::terminal::{self, Reader, Terminal};
 use crate::tui::theme::Role;
 use crate::tui::{Options, World};
@@ -86,6 +87,7 @@ pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<E
     let mut app = App::default();
     app.composer = Composer::new(history.lines());
     app.theme = options.theme;
+    app.past = options.alternate.then(Past::default);
     app.status.cwd.clone_from(&options.cwd);
     app.status.manner = options.manner;
     for wrong in app.keymap.bind(&options.keys) {
@@ -122,7 +124,9 @@ pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<E
         draft_due: None,
     };
     // Keys are taken from here on; what takes longer comes behind the first frame.
-    tui.draw();
+    if tui.app.past.is_none() {
+        tui.draw();
+    }
     tui.begin().await;
     if let Some(task) = first {
         tui.work(task);

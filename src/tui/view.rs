@@ -97,6 +97,8 @@ pub(super) struct View {
     /// Tokens in the last request and its reply.
     pub(super) context: Option<u64>,
     pub(super) usage: Usage,
+    /// Something was said: there is a session to go on with.
+    pub(super) begun: bool,
     pub(super) provider: String,
     pub(super) model: String,
 }
@@ -113,6 +115,7 @@ impl View {
                 return;
             }
         }
+        self.begun |= matches!(event, Event::UserMessage { .. } | Event::SessionResumed { .. });
         match event {
             Event::TextDelta { .. }
             | Event::ThinkingDelta { .. }
@@ -197,8 +200,11 @@ impl View {
             Event::PermissionRequested { request_id, call_id, .. } => {
                 self.asked.push((request_id.clone(), call_id.clone()));
             }
-            Event::PermissionGranted { request_id, by, .. } => {
+            Event::PermissionGranted { request_id, by, answered_by, .. } => {
                 self.decided(request_id, by == "user");
+                if answered_by.is_some() {
+                    self.notice(event);
+                }
             }
             Event::PermissionWithdrawn { request_id, .. } => self.decided(request_id, false),
             Event::PermissionDenied { request_id, .. } => {
@@ -351,6 +357,7 @@ impl View {
         self.ended();
         (self.queue, self.parked, self.context) = (Vec::new(), None, None);
         self.usage = Usage::default();
+        self.begun = false;
     }
 
     /// Whether something goes on, and since when.

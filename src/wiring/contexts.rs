@@ -13,15 +13,20 @@ use crate::wiring::model_price::price;
 use crate::wiring::roles;
 
 /// What an agent gets to read; `usual` where nothing is said.
-pub(crate) fn budget(size: &ContextSize, usual: ContextBudget) -> ContextBudget {
+pub(crate) fn budget(size: &ContextSize, usual: &ContextBudget) -> ContextBudget {
+    let tokens_max = if size.auto { None } else { size.tokens_max.or(usual.tokens_max) };
+    let recent_turns = size.recent_turns.unwrap_or(usual.recent_turns);
+    let fewest = size.recent_turns_min.unwrap_or(usual.recent_turns_min);
+    let summary = size.summary_tokens.unwrap_or(usual.summary_tokens);
     ContextBudget {
-        tokens_max: size.tokens_max,
+        tokens_max,
         compact_at: size.compact_at.unwrap_or(usual.compact_at),
-        summary_tokens: size.summary_tokens,
-        recent_turns: size.recent_turns,
-        recent_turns_min: size.recent_turns_min,
-        inline_result_tokens: size.inline_result_tokens,
-        compacts: size.compacts,
+        // A small context has no room for a large summary.
+        summary_tokens: summary.min(tokens_max.map_or(u64::MAX, |max| max / 4)),
+        recent_turns,
+        recent_turns_min: fewest.min(recent_turns),
+        inline_result_tokens: size.inline_result_tokens.unwrap_or(usual.inline_result_tokens),
+        compacts: !size.never_compacts,
     }
 }
 
@@ -41,7 +46,8 @@ pub(crate) fn settings(
             Fallback { provider: ready(provider), abilities: Abilities::default(), price }
         }))
     };
-    let (compact, title) = (role("compact")?, role("title")?);
+    let compact = role("compact")?;
+    let compact_thinking = roles::thinking("compact", settings);
     let own = settings.models.clone();
     let said: Vec<(String, u64)> = settings
         .providers
@@ -52,5 +58,33 @@ pub(crate) fn settings(
         let said = said.iter().find(|(name, _)| *name == info.profile).map(|(_, window)| *window);
         said.or_else(|| Catalog::new(&own).find(&info.profile, &info.model)?.facts.context_window)
     };
-    Ok(ContextSettings { windows: Some(Arc::new(window)), compact, title, instructions_bytes })
+    Ok(ContextSettings {
+        windows: Some(Arc::new(window)),
+        compact,
+        compact_thinking,
+        instructions_bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_as_usual_and_what_is_said_counts() {
+        let main = ContextBudget::main();
+        assert_eq!(budget(&ContextSize::default(), &main), main);
+        let auto = ContextSize { auto: true, ..ContextSize::default() };
+        assert_eq!(budget(&auto, &main).tokens_max, None);
+        let own = ContextSize {
+            tokens_max: Some(4000),
+            recent_turns: Some(1),
+            never_compacts: true,
+            compact_at: Some(0.5),
+            ..ContextSize::default()
+        };
+        let own = budget(&own, &main);
+        assert_eq!((own.recent_turns, own.recent_turns_min, own.compacts), (1, 1, false));
+        assert_eq!((own.summary_tokens, own.threshold(None)), (1000, 2000));
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use posse_actors::delegation::{Caps, DELEGATE, Delegation, Deputy, RESULT, STATUS};
 use posse_actors::governor::GovernorLimits;
@@ -201,7 +202,9 @@ pub(crate) fn delegation(
             depth_max: main.delegation.depth_max.unwrap_or(u32::MAX).min(bounds.depth_max),
             live_max: bounds.live_max,
             total_max: bounds.total_max,
-            ..GovernorLimits::default()
+            tokens_max: bounds.tokens_max,
+            micro_usd_max: bounds.micro_usd_max,
+            duration_max: bounds.seconds_max.map(Duration::from_secs),
         },
         caps: Caps {
             handoff_bytes_max: bytes(bounds.handoff_tokens_max),
@@ -209,5 +212,6 @@ pub(crate) fn delegation(
             result_bytes_max: bytes(bounds.result_tokens_max),
         },
         turns_max: bounds.turns_max,
+        remembers: bounds.remembers,
     }))
 }

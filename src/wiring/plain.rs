@@ -23,7 +23,7 @@ use crate::wiring::confinement::unenforced;
 use crate::wiring::resuming::{Resuming, of_project};
 use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log, tape};
 use crate::wiring::{
-    Place, authority, colors, deputies, model_price, notices, place, provider, toolbox,
+    Place, authority, colors, deputies, descriptors, model_price, notices, place, provider, toolbox,
 };
 
 /// Runs line mode until the user leaves.
@@ -210,6 +210,7 @@ impl<'a> Sessions<'a> {
         interactive: bool,
     ) -> Result<(Sessions<'a>, Option<Task>), Vec<Failure>> {
         let one = |error: Failure| vec![error];
+        descriptors::enough().map_err(one)?;
         let resuming = Resuming::of(args, environment).map_err(one)?;
         let (args, flags) = match &resuming {
             Some(resuming) => (resuming.args.clone(), resuming.overrides()),

@@ -39,8 +39,8 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, attaching, authority, colors, contexts, deputies, fallback, notices, place, provider,
-    recalling, roles, session_id, toolbox,
+    Place, attaching, authority, colors, contexts, deputies, descriptors, fallback, notices, place,
+    provider, recalling, roles, session_id, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -96,6 +96,7 @@ const LOG: &str = "run.log";
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
+    descriptors::enough().map_err(one)?;
     let resuming = Resuming::of(args, environment).map_err(one)?;
     let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
     let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
@@ -559,8 +560,8 @@ fn limits(settings: &Settings) -> Limits {
         attempts_max: settings.retry.attempts_max,
         backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
         backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
-        context_main: contexts::budget(&settings.contexts.main, ContextBudget::main()),
-        context_child: contexts::budget(&settings.contexts.sub_agent, ContextBudget::child()),
+        context_main: contexts::budget(&settings.contexts.main, &ContextBudget::main()),
+        context_child: contexts::budget(&settings.contexts.sub_agent, &ContextBudget::child()),
         ..defaults
     }
 }

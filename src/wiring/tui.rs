@@ -46,6 +46,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             (false, true) => Some("--yes"),
             (false, false) => None,
         },
+        alternate: alternate(&sessions),
         history: sessions.history(),
         drafts: sessions.drafts(),
         first,
@@ -78,6 +79,12 @@ fn theme(sessions: &Sessions<'_>, environment: &Environment) -> Theme {
     let leaf = sessions.found.loaded.layers.get("ui.theme");
     let named = leaf.and_then(|leaf| Theme::named(leaf.value.as_str().unwrap_or_default()));
     named.unwrap_or_default()
+}
+
+/// Whether it has a screen of its own (`ui.alternateScreen`).
+fn alternate(sessions: &Sessions<'_>) -> bool {
+    let leaf = sessions.found.loaded.layers.get("ui.alternateScreen");
+    leaf.is_some_and(|leaf| leaf.value == true)
 }
 
 /// Other keys for what stands in the table of keys.

@@ -5,9 +5,13 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use posse_actors::record::OUTCOME_UNKNOWN;
 use serde_json::{Value, json};
 
-use crate::model_server::{ModelServer, calls, runs, says, text_of};
+use crate::model_server::{
+    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+};
+use crate::plain::Terminal;
 use crate::posse::Machine;
 use crate::signals::{eventually, marker, sleeping};
 
@@ -68,8 +72,10 @@ fn a_single_agent_sends_what_it_always_sent() {
     machine.write_config(&settings.to_string());
     user_agent(&machine, "audit.md", AUDIT);
     machine.posse(&["run", "-y", "look"]).assert_code(0);
-    assert_eq!(before.first_request_bytes(), after.first_request_bytes());
+    // Values first, which say where they differ; then every byte of every body.
     assert_eq!(before.requests(), after.requests());
+    assert_eq!(after.fingerprints().len(), 2, "and no request besides");
+    assert_eq!(before.fingerprints(), after.fingerprints());
     let tools =
         ["bash", "edit_file", "glob", "grep", "list_dir", "multi_edit", "read_file", "write_file"];
     assert_eq!(tool_names(&after.requests()[0]), tools);
@@ -140,6 +146,18 @@ fn one_agent_calls_others_by_their_own_providers() {
     machine.verify();
 
     let id = events[0]["sessionId"].as_str().unwrap();
+    let shown = machine.posse(&["sessions", "show", id, "--memory", "--json"]);
+    shown.assert_code(0);
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let [explore, audit] = &shown["memories"].as_array().unwrap()[..] else { panic!("{shown}") };
+    assert_eq!((&explore["agent"], &audit["provider"]), (&json!("explore"), &json!("fast")));
+    assert_eq!(explore["findings"], json!(["It is `a.txt:1`."]));
+    assert_eq!(audit["relevantFiles"], json!(["a.txt"]));
+    let text = machine.posse(&["sessions", "show", id, "--memory"]).stdout;
+    assert!(
+        text.contains("explore (local) in ") && text.contains("  - It is `a.txt:1`."),
+        "{text}"
+    );
     let document = machine.posse(&["sessions", "export", id]);
     document.assert_code(0);
     assert!(document.stdout.contains("build/explore"), "{}", document.stdout);
@@ -272,4 +290,152 @@ fn a_stop_leaves_no_process_of_a_child_behind() {
     let took = stopped.elapsed();
     assert!(took < Duration::from_secs(2), "{took:?}");
     assert_eq!(running.end().code, Some(130));
+}
+
+/// A machine on which `audit` is asked through a server of its own, and may do everything.
+fn two_servers(main: &ModelServer, others: &ModelServer) -> Machine {
+    let machine = Machine::configured(main, &json!({"agentMode": "multi-agent"}), &json!({}));
+    let path = machine.path("posse/config/config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    config["providers"]["fast"] = json!({
+        "type": "openai-compatible", "baseURL": others.base_url(), "model": "fast-1",
+        "auth": "none",
+    });
+    machine.write_config(&config.to_string());
+    let own = "---\ndescription: Works.\nprovider: { profile: fast }\ntools: [read_file, bash]\n---\n\nWork.\n";
+    user_agent(&machine, "audit.md", own);
+    machine
+}
+
+fn resumed(machine: &Machine, more: &[&str]) -> (crate::posse::Ended, Vec<Value>) {
+    let dir = machine.session_dir();
+    let id = dir.file_name().unwrap().to_str().unwrap();
+    let args = ["resume", id, "--output-format", "stream-json", "--yes", "--sandbox", "off"];
+    let ended = machine.posse(&[&args, more].concat());
+    let events = ended.events();
+    (ended, events)
+}
+
+fn users(request: &Value) -> Vec<String> {
+    let messages = request["messages"].as_array().unwrap();
+    let users = messages.iter().filter(|message| message["role"] == "user");
+    users.map(|message| text_of(&message["content"])).collect()
+}
+
+#[test]
+fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_again() {
+    let others = ModelServer::start(vec![
+        calls(&[("read_file", json!({"path": "a.txt"}))]),
+        Answer::Hold(stream_bytes(text_event("half of").as_bytes())),
+        says("Nothing to hide."),
+    ]);
+    let main = ModelServer::start(vec![
+        calls(&[delegates("audit", "Look at a.txt")]),
+        says("All is well."),
+    ]);
+    let machine = two_servers(&main, &others);
+    machine.write("a.txt", "one\n");
+    let mut running = machine.start(&["-y", "--sandbox", "off", "check a.txt"]);
+    others.wait_for_request();
+    others.wait_for_request();
+    running.signal(Signal::SIGKILL);
+    running.wait();
+
+    let (ended, events) = resumed(&machine, &[]);
+    ended.assert_code(0);
+    assert_eq!(events.last().unwrap()["result"], "All is well.");
+    let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
+    assert_eq!(of("agent.invocation.requested"), 0, "nobody is started again");
+    assert_eq!(of("agent.delegation.ended"), 1);
+    let asked = others.requests();
+    assert_eq!(asked.len(), 3);
+    assert_eq!(users(&asked[2]).len(), 1, "it is told its task once");
+    assert!(others.tool_results()[0].contains("one"), "{:?}", others.tool_results());
+    assert_eq!(main.requests().len(), 2);
+    let [result] = main.tool_results().try_into().unwrap();
+    assert!(result.contains("): done") && result.contains("Nothing to hide."), "{result}");
+    machine.verify();
+
+    // There is nothing left to go on with, and saying so starts nobody.
+    assert_eq!(resumed(&machine, &[]).0.code, Some(2));
+    assert_eq!(others.requests().len(), 3);
+}
+
+#[test]
+fn a_command_of_an_agent_that_was_killed_is_told_as_unknown_and_not_run_again() {
+    let command = "echo once >> count; sleep 30";
+    let others = ModelServer::start(vec![runs(command), says("It may have run.")]);
+    let main =
+        ModelServer::start(vec![calls(&[delegates("audit", "Count")]), says("Counted, perhaps.")]);
+    let machine = two_servers(&main, &others);
+    let mut running = machine.start(&["-y", "--sandbox", "off", "count"]);
+    eventually("the command runs", || machine.work("count").exists());
+    running.signal(Signal::SIGKILL);
+    running.wait();
+    let (ended, events) = resumed(&machine, &[]);
+    ended.assert_code(0);
+    let unknown = events.iter().find(|event| event["type"] == "tool.outcome_unknown").unwrap();
+    assert_eq!(unknown["agentPath"], "build/audit");
+    let [told] = others.tool_results().try_into().unwrap();
+    assert!(told.starts_with(OUTCOME_UNKNOWN), "{told}");
+    assert_eq!(machine.read("count"), "once\n");
+    assert!(main.tool_results()[0].contains("It may have run."));
+}
+
+#[test]
+fn something_else_that_is_said_stops_those_that_were_waited_for() {
+    let others = ModelServer::start(vec![Answer::Hold(stream_bytes(b""))]);
+    let main = ModelServer::start(vec![calls(&[delegates("audit", "Look")]), says("As you like.")]);
+    let machine = two_servers(&main, &others);
+    let mut running = machine.start(&["-y", "--sandbox", "off", "look"]);
+    others.wait_for_request();
+    running.signal(Signal::SIGKILL);
+    running.wait();
+    let (ended, events) = resumed(&machine, &["never mind"]);
+    ended.assert_code(0);
+    let end = events.iter().find(|event| event["type"] == "agent.delegation.ended").unwrap();
+    assert_eq!(end["outcome"], "cancelled");
+    assert_eq!(others.requests().len(), 1);
+    let [result] = main.tool_results().try_into().unwrap();
+    assert!(result.contains("): cancelled") && result.contains("resume"), "{result}");
+}
+
+#[test]
+fn line_mode_follows_and_asks_for_agents_in_the_background_while_nothing_runs() {
+    let others = ModelServer::start(vec![runs("echo so > made.txt"), says("Made it.")]);
+    let background = json!({"agent": "audit", "task": "Make it", "wait": false});
+    let main = ModelServer::start(vec![
+        calls(&[("delegate_agent", background)]),
+        says("It is on its way."),
+        says("Good."),
+    ]);
+    let machine = two_servers(&main, &others);
+    let mut terminal = Terminal::run(&machine, &["plain", "--sandbox", "off"], "xterm");
+    terminal.see("> ");
+    terminal.press("make it\r");
+    terminal.see("allow? [y] once");
+    terminal.press("y\r");
+    // The main agent ends at about the time at which the other asks; nobody answers before that.
+    terminal.see("build -> audit: ");
+    terminal.see("allow? [y] once");
+    eventually("the main agent has ended", || main.requests().len() == 2);
+    assert!(!machine.work("made.txt").exists());
+    terminal.press("y\r");
+    terminal.see("◂ audit: done, 2 replies");
+    assert_eq!(machine.read("made.txt"), "so\n");
+    terminal.see("> ");
+    terminal.press("go on\r");
+    terminal.see("Good.");
+    let last = main.requests().pop().unwrap();
+    assert!(users(&last).iter().any(|text| text.contains("Made it.")), "{last}");
+    terminal.see("> ");
+    terminal.press("/memory\r");
+    terminal.see("audit (fast)");
+    terminal.see("> ");
+    terminal.press("/forget\r");
+    terminal.see("No agent has reported anything.");
+    terminal.see("> ");
+    terminal.press("\u{4}");
+    assert_eq!(terminal.end(), Some(0));
+    machine.verify();
 }

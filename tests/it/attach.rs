@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::model_server::{Answer, ModelServer, calls, runs, says};
+use crate::plain::Terminal;
 use crate::posse::{Ended, Machine, Running};
 
 /// After this something counts as stuck.
@@ -538,4 +539,137 @@ END
         event["message"].as_str().is_some_and(|said| said.contains("joined this session"))
     });
     assert!(!joined);
+}
+
+#[test]
+fn a_person_joins_answers_steers_and_leaves() {
+    let server = ModelServer::start(vec![
+        runs("touch one"),
+        runs("touch two"),
+        runs(WAITS),
+        says("It is **done**."),
+    ]);
+    let machine = Machine::with(&server);
+    let mut owner = Client::start(&machine, &["run"]);
+    owner.send(&json!({"type": "message", "content": "make\u{1b}[2J files"}));
+    owner.wait_for("permission.requested");
+    let mut person = Terminal::run(&machine, &["attach"], "xterm");
+    let head = person.see("you control it");
+    assert!(head.contains("in process"), "{head}");
+    // What has been, and the question that is open.
+    person.see("> make\\u{1b}[2J files");
+    person.see("? run touch one");
+    person.see("allow? [y] once");
+    person.press("y\r");
+    person.see("? run touch two");
+    assert!(machine.work("one").exists());
+    person.see("allow? [y] once");
+    // The other front end is faster.
+    let second = loop {
+        let question = owner.wait_for("permission.requested");
+        if question["detail"].as_str().unwrap().contains("two") {
+            break question;
+        }
+    };
+    owner.answer(&second, "deny");
+    person.see("(denied where the session runs)");
+    person.see("? run while");
+    person.see("allow? [y] once");
+    person.press("y\r");
+    owner.wait_for("tool.started");
+    person.press("mind the gap\r");
+    person.see("> (at the next step) mind the gap");
+    person.press("/model other\r");
+    person.see("only be done where the session runs");
+    person.press("\u{3}");
+    person.see("(left; the session goes on)");
+    assert_eq!(person.end(), Some(0));
+    assert!(person.is_cooked());
+
+    // Another one, who comes later and may only look.
+    let mut later = Terminal::run(&machine, &["attach", "--observe"], "xterm");
+    later.see("you observe");
+    later.press("stop!\r");
+    later.see("(you observe: /exit leaves)");
+    go(&machine);
+    later.see("It is **done**.");
+    owner.wait_for("agent.invocation.completed");
+    owner.close().assert_code(0);
+    later.see("(the session has ended: completed)");
+    assert_eq!(later.end(), Some(0));
+    assert!(!machine.work("two").exists());
+}
+
+#[test]
+fn an_unattended_run_outlives_its_terminal_and_is_joined() {
+    let server = ModelServer::start(vec![runs(WAITS), says("Finished alone.")]);
+    let machine = Machine::with(&server);
+    let args = ["run", "--unattended", "--yes", "--sandbox", "off", "wait"];
+    let mut terminal = Terminal::run(&machine, &args, "xterm");
+    terminal.see("while [ ! -e go ]");
+    terminal.vanish();
+    let log = machine.session_dir().join("run.log");
+    wait_until("the log", || log.exists());
+    let observer = observe(&machine);
+    let person = Running::start(machine.command(&["attach", "--observe"]));
+    go(&machine);
+    let seen = observer.end();
+    seen.assert_code(0);
+    assert_whole(&machine, &events(&seen), 1);
+    assert_eq!(events(&seen).last().unwrap()["exitCode"], 0);
+    let person = person.end();
+    person.assert_code(0);
+    assert_eq!(person.stdout, "Finished alone.\n");
+    assert!(
+        person.stderr.contains("> wait") && person.stderr.contains("exit 0"),
+        "{}",
+        person.stderr
+    );
+}
+
+#[test]
+fn line_mode_is_joined_while_nobody_types_and_follows_what_is_asked_elsewhere() {
+    let server = ModelServer::start(vec![
+        says("Mine."),
+        runs("touch theirs"),
+        says("Theirs."),
+        says("With another model."),
+    ]);
+    let machine = Machine::with(&server);
+    let mut owner = Terminal::run(&machine, &["plain"], "xterm");
+    owner.see("> ");
+    owner.press("mine\r");
+    owner.see("(done: 1 reply");
+    let reader = observe(&machine);
+    let mut joined = Client::join(&machine);
+    joined.send(&json!({"type": "message", "content": "theirs"}));
+    owner.see("another front end has given a task");
+    owner.press("\r");
+    owner.see("? run touch theirs");
+    owner.see("allow? [y] once");
+    owner.press("y\r");
+    owner.see("Theirs.");
+    joined.wait_for("permission.granted");
+    while joined.wait_for("agent.invocation.completed")["result"] != "Theirs." {}
+    assert!(machine.work("theirs").exists());
+    // The same journal goes on with another model, and so does whoever looks.
+    owner.see("> ");
+    owner.press("/model other\r");
+    owner.see("model     other");
+    joined.wait_for("session.ended");
+    owner.see("> ");
+    owner.press("again\r");
+    owner.see("With another model.");
+    owner.see("> ");
+    owner.press("/exit\r");
+    assert_eq!(owner.end(), Some(0));
+    let seen = reader.end();
+    seen.assert_code(0);
+    let events = events(&seen);
+    let journal = fs::read_to_string(machine.session_dir().join("session.jsonl")).unwrap();
+    let stored = journal.lines().count() as u64;
+    assert_eq!(records(&events), (1..=stored).collect::<Vec<_>>());
+    let ends = events.iter().filter(|event| event["type"] == "session.ended");
+    let reasons: Vec<_> = ends.map(|event| event["reason"].clone()).collect();
+    assert_eq!(reasons, ["switched", "completed"]);
 }

@@ -49,7 +49,7 @@ fn refuses_what_makes_no_sense() {
         (&["run", "--image", "a-file", "x"], "IMG004"),
         (&["run", ""], "empty"),
         (&["run", " \n "], "empty"),
-        (&["attach"], "not available yet"),
+        (&["serve"], "not available yet"),
         (&["sessions"], "Usage"),
         (&["sessions", "lst"], "did you mean \"list\"?"),
         (&["sessions", "show"], "ID"),

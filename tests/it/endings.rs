@@ -14,6 +14,7 @@ use nix::sys::socket::{Backlog, listen};
 use serde_json::{Value, json};
 
 use crate::byte_server::{ByteServer, DIALECTS, Move};
+use crate::journal_lock::{has_namespaces, small_disk};
 use crate::model_server::{
     Answer, ModelServer, calls, reply, runs, says, status, stream_bytes, text_event,
 };
@@ -345,7 +346,10 @@ struct Driver {
 impl Driver {
     fn start(machine: &Machine, args: &[&str]) -> Driver {
         let common = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
-        let mut command = machine.command(&[&common, args].concat());
+        Driver::of(machine.command(&[&common, args].concat()))
+    }
+
+    fn of(mut command: std::process::Command) -> Driver {
         command.stdin(Stdio::piped());
         let mut running = Running::start(command);
         let stdin = running.take_stdin();
@@ -430,4 +434,69 @@ fn cancelled(way: &str, args: &[&str]) -> Duration {
     let took = driver.interrupt();
     eventually("the end of what ran", || marked(&sleep).is_empty());
     took
+}
+
+#[test]
+fn a_wait_for_room_on_the_disk_is_cancelled_at_once() {
+    if !has_namespaces() {
+        return;
+    }
+    let fill = "dd if=/dev/zero of=\"$POSSE_HOME/state/filler\" bs=1k count=2600 2>/dev/null\n";
+    let args = "run --input-format stream-json --output-format stream-json -y --sandbox off";
+    let mut best = Duration::MAX;
+    for _ in 0..TRIES {
+        let write = calls(&[("write_file", json!({"path": "made", "content": "x"}))]);
+        let server = ModelServer::start_and_repeat(vec![write]);
+        let machine = Machine::with(&server);
+        let mut driver = Driver::of(small_disk(&machine, fill, args));
+        let warning = driver.running.wait_for("warning");
+        let said = warning["message"].as_str().unwrap();
+        assert!(said.contains("hardly any room"), "{said}");
+        best = best.min(driver.interrupt());
+        assert!(!machine.work("made").exists(), "nothing began without room");
+        if best <= AT_ONCE {
+            break;
+        }
+    }
+    assert!(best <= AT_ONCE, "{best:?}");
+}
+
+/// The work of three commands with so many descriptors free, besides the three that everybody has.
+fn with_descriptors(machine: &Machine, free: usize) -> crate::posse::Ended {
+    let line = format!("ulimit -n {}; exec \"$0\" run -y go", free + 3);
+    Running::start(machine.shell(&line)).end()
+}
+
+#[test]
+fn without_descriptors_it_says_so_and_nothing_is_lost() {
+    let command = |nth: usize| runs(&format!("echo call-{nth} >> log"));
+    let rows = [4, 9, 15, 16, 17, 18, 19, 20, 22, 61];
+    side_by_side(rows, |free| {
+        let answers = vec![command(0), command(1), command(2), says("done")];
+        let server = ModelServer::start_and_repeat(answers);
+        let machine = Machine::with(&server);
+        let ended = with_descriptors(&machine, free);
+        let said = &ended.stderr;
+        assert!(!said.contains("panicked"), "{free}: {said}");
+        let sessions = machine.posse(&["sessions", "list", "--json"]);
+        if said.contains("error[INT004]") {
+            // Whoever started this test may have left it some of its own.
+            assert!(free < 20 && said.contains("ulimit -n"), "{free}: {said}");
+            assert_eq!((ended.code, &*sessions.stdout), (Some(3), "[]\n"), "{free}: {said}");
+            return;
+        }
+        assert!(free >= 16, "{free}: {said}");
+        // Whatever could not be done is named, and nothing was done that is not recorded.
+        let log = fs::read_to_string(machine.work("log")).unwrap_or_default();
+        let done = log.lines().count();
+        if done < 3 {
+            assert!(said.contains("Too many open files"), "{free}: {said}");
+        }
+        let dir = machine.session_dir();
+        let journal = fs::read_to_string(dir.join("session.jsonl")).unwrap();
+        let ran = journal.lines().filter(|line| line.contains(r#""type":"tool.completed""#));
+        assert_eq!(ran.count(), done, "{free}: {said}");
+        assert!(free < 60 || (ended.code, done) == (Some(0), 3), "{free}: {said}");
+        machine.verify();
+    });
 }

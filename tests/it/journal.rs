@@ -161,6 +161,22 @@ fn accepts_a_line_that_a_kill_cut_off_and_nothing_else() {
         assert!(verified.stdout.contains("damaged"), "{}", verified.stdout);
     }
 
+    // The first record: nothing can be proved, and that is said with what is there and a way out.
+    let mut damaged = whole.clone();
+    damaged[20] ^= 1;
+    fs::write(&file, &damaged).unwrap();
+    let id = machine.session_dir().file_name().unwrap().to_string_lossy().into_owned();
+    let verified = machine.posse(&["sessions", "verify"]);
+    let shown = machine.posse(&["sessions", "show", &id]);
+    for (ended, text) in [(&verified, &verified.stdout), (&shown, &shown.stderr)] {
+        assert_eq!(ended.code, Some(8), "{text}");
+        let lines = whole.split(|byte| *byte == b'\n').count() - 1;
+        let there = format!("{} bytes in {lines} lines, of which ", whole.len());
+        assert!(text.contains(&there) && text.contains("still read as records"), "{text}");
+        assert!(text.contains("fix: no record of it can be proved"), "{text}");
+        assert!(text.contains(&format!("`posse sessions rm {id}`")), "{text}");
+    }
+
     // A line that was taken out whole breaks the chain as well.
     let lines: Vec<_> = whole.split_inclusive(|byte| *byte == b'\n').collect();
     let without = [&lines[..2], &lines[3..]].concat().concat();
@@ -177,11 +193,12 @@ fn says_that_a_session_runs_while_it_does() {
     let listed = machine.posse(&["sessions", "list", "--json"]);
     let sessions: Value = serde_json::from_str(&listed.stdout).unwrap();
     assert_eq!(sessions[0]["state"], "running", "{sessions:#}");
+    assert_eq!(sessions[0]["owner"], format!("process {}", running.pid()));
     machine.verify();
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
     let listed = machine.posse(&["sessions", "list"]);
-    assert!(listed.stdout.contains("interrupted"), "{}", listed.stdout);
+    assert!(listed.stdout.contains("killed, can be resumed"), "{}", listed.stdout);
     machine.verify();
 }
 
@@ -217,7 +234,7 @@ fn lists_and_shows_what_happened() {
     };
     let listed = machine.posse(&["sessions", "list"]);
     listed.assert_code(0);
-    assert!(listed.stdout.contains("completed") && listed.stdout.contains("say hi"));
+    assert!(listed.stdout.contains("finished") && listed.stdout.contains("say hi"));
     let shown = machine.posse(&["sessions", "show", &id[..id.len() - 1]]);
     shown.assert_code(0);
     insta::assert_snapshot!(clean(shown.stdout), @r"
@@ -229,7 +246,7 @@ fn lists_and_shows_what_happened() {
     ·  done      hi (1 more line, · ms)
     ·  model     It says\u{1b}[2J hi.
     ·  ended     completed, exit code · · turns, · tokens in, · out
-    state: completed
+    state: finished
     ");
     let verified = machine.posse(&["sessions", "verify", &id]);
     verified.assert_code(0);

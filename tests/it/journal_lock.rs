@@ -53,18 +53,52 @@ fn a_second_owner_is_refused_at_once_with_the_name_of_the_first() {
     assert!(!dir.exists());
 }
 
+/// Whether there may be a namespace of one's own here, and with it another disk.
+pub(crate) fn has_namespaces() -> bool {
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-Urm", "mount", "-t", "tmpfs", "none", "/tmp"]);
+    command.output().is_ok_and(|ended| ended.status.success())
+}
+
 /// A run whose state lies on a disk of 3 MiB, which `before` fills and may empty again later.
 fn on_a_small_disk(machine: &Machine, before: &str, args: &str) -> Option<crate::posse::Ended> {
+    let ended = Running::start(small_disk(machine, before, args)).end();
+    // Where nobody may have a namespace of their own, there is no small disk either.
+    let cannot = ended.code == Some(99) || ended.stderr.contains("unshare");
+    (!cannot).then_some(ended)
+}
+
+/// The command for that.
+pub(crate) fn small_disk(machine: &Machine, before: &str, args: &str) -> std::process::Command {
     let script = format!(
         "mount -t tmpfs -o size=3m,mode=700 none \"$POSSE_HOME/state\" || exit 99\n\
          cd .\n{before}\nexec \"$0\" {args}"
     );
     std::fs::create_dir_all(machine.path("posse/state")).unwrap();
+    machine.shell(&format!("exec unshare -Urm sh -c '{script}' \"$0\""))
+}
+
+#[test]
+fn what_is_stored_is_read_where_nothing_can_be_written_and_nothing_begins() {
+    if !has_namespaces() {
+        return;
+    }
+    let server = ModelServer::start(vec![says("kept")]);
+    let machine = Machine::with(&server);
+    machine.posse(&["run", "go"]).assert_code(0);
+    let script = "mount --bind \"$POSSE_HOME/state\" \"$POSSE_HOME/state\" \
+                  && mount -o remount,bind,ro \"$POSSE_HOME/state\" || exit 99\n\
+                  \"$0\" sessions list && \"$0\" sessions verify || exit 98\n\
+                  \"$0\" -c more; echo \"went on: $?\"\n\"$0\" run new; echo \"began: $?\"";
     let line = format!("exec unshare -Urm sh -c '{script}' \"$0\"");
     let ended = Running::start(machine.shell(&line)).end();
-    // Where nobody may have a namespace of their own, there is no small disk either.
-    let cannot = ended.code == Some(99) || ended.stderr.contains("unshare");
-    (!cannot).then_some(ended)
+    ended.assert_code(0);
+    for words in ["finished", "  sound  ", "went on: 8", "began: 8"] {
+        assert!(ended.stdout.contains(words), "{words}: {}{}", ended.stdout, ended.stderr);
+    }
+    assert!(ended.stderr.contains("Read-only file system"), "{}", ended.stderr);
+    assert_eq!(server.requests().len(), 1, "nothing was asked that could not be kept");
+    machine.verify();
 }
 
 #[test]

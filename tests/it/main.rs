@@ -32,6 +32,8 @@ mod arguments;
 mod dialects;
 // The login of another program.
 mod codex;
+// Contexts that become too large.
+mod context;
 // Images, odd names, second names.
 mod files;
 // Servers that fail, lie or send rubbish.
@@ -51,6 +53,8 @@ mod signals;
 mod endings;
 // Killed again and again, and resumed.
 mod kill_loop;
+// A bad day from its beginning to its end.
+mod long_run;
 
 // What the command line and the configuration refuse.
 mod cli;

@@ -3,6 +3,7 @@
 //! It checks every request as a strict provider would, and answers a history that makes no sense
 //! with 400, so that a test fails where the history went wrong.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -117,6 +118,8 @@ struct Script {
     afterwards: Option<Answer>,
     bodies: Vec<Value>,
     sizes: Vec<usize>,
+    /// Of every byte of a body.
+    prints: Vec<u64>,
     complaints: Vec<String>,
     /// Orders that were carried out.
     obeyed: Vec<Order>,
@@ -167,6 +170,7 @@ impl ModelServer {
             afterwards,
             bodies: Vec::new(),
             sizes: Vec::new(),
+            prints: Vec::new(),
             complaints: Vec::new(),
             obeyed: Vec::new(),
         };
@@ -208,6 +212,11 @@ impl ModelServer {
     /// Bytes of the body of the first request.
     pub(crate) fn first_request_bytes(&self) -> usize {
         self.shared.script().sizes[0]
+    }
+
+    /// A number for each request that stands for every byte of its body.
+    pub(crate) fn fingerprints(&self) -> Vec<u64> {
+        self.shared.script().prints.clone()
     }
 
     /// What tools returned, in the order of the last request.
@@ -277,6 +286,7 @@ impl Shared {
         }
         script.bodies.push(request);
         script.sizes.push(body.len());
+        script.prints.push(BuildHasherDefault::<DefaultHasher>::default().hash_one(body));
         let mut answer = script.answers.next().or_else(|| script.afterwards.clone());
         if matches!(answer, Some(Answer::Obey)) {
             let request = script.bodies.last().expect("it was just pushed");

@@ -63,7 +63,7 @@ fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
     killed_in_a_command(&server, &machine);
     let id = id(&machine);
     let shown = machine.posse(&["sessions", "show", &id]);
-    let state = "state: broke off with 1 call of unknown outcome";
+    let state = "state: killed, can be resumed, with 1 call of unknown outcome: bash: ";
     assert!(shown.stdout.contains(state), "{}", shown.stdout);
     let args = ["resume", &id, "--output-format", "stream-json", "--yes", "--sandbox", "off"];
     let ended = machine.posse(&args);
@@ -88,7 +88,7 @@ fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
     machine.verify();
     machine.posse(&["replay", &id]).assert_code(0);
     let shown = machine.posse(&["sessions", "show", &id]);
-    assert!(shown.stdout.ends_with("state: completed\n"), "{}", shown.stdout);
+    assert!(shown.stdout.ends_with("state: finished\n"), "{}", shown.stdout);
     // It has ended now, and nothing is left to go on with.
     let again = machine.posse(&["resume", &id]);
     again.assert_code(2);

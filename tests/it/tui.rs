@@ -6,6 +6,7 @@ mod writing;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use serde_json::json;
 use crate::model_server::{
     Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
+use crate::plain::Terminal;
 use crate::posse::Machine;
 
 /// After this a screen counts as stuck.
@@ -38,11 +40,7 @@ impl Tmux {
 
     fn with(machine: &Machine, args: &[&str], variables: &str) -> Tmux {
         let dir = machine.path("tmp");
-        let program = machine.command(args);
-        let own: Vec<String> = program
-            .get_envs()
-            .filter_map(|(name, value)| Some(format!("{}='{}'", name.to_str()?, value?.to_str()?)))
-            .collect();
+        let own = variables_of(machine);
         let line = [&[env!("CARGO_BIN_EXE_posse")], args].concat().join(" ");
         // The shell stays, so that what is left of the terminal can be looked at.
         let script = format!(
@@ -51,12 +49,19 @@ impl Tmux {
              echo over\ncat\n",
             work = machine.path("work").display(),
             dir = dir.display(),
-            own = own.join(" "),
         );
         fs::write(dir.join("script"), script).unwrap();
-        let tmux = Tmux { socket: dir.join("tmux"), dir };
-        let script = format!("sh '{}'", tmux.dir.join("script").display());
-        tmux.run(&["new-session", "-d", "-s", "t", "-x", "100", "-y", "30", &script]);
+        let script = format!("sh '{}'", dir.join("script").display());
+        Tmux::start(dir, &script)
+    }
+
+    /// A terminal in which `command` runs.
+    fn start(dir: PathBuf, command: &str) -> Tmux {
+        // One that ends still has its socket for a moment.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+        let tmux = Tmux { socket: dir.join(format!("tmux-{nth}")), dir };
+        tmux.run(&["new-session", "-d", "-s", "t", "-x", "100", "-y", "30", command]);
         tmux
     }
 
@@ -132,6 +137,15 @@ impl Tmux {
             self.run(&["display-message", "-p", "-t", "t", "#{cursor_flag} #{alternate_on}"]);
         assert_eq!(String::from_utf8_lossy(&shown.stdout).trim(), "1 0", "cursor and screen");
     }
+}
+
+/// The variables of a machine, for a line of a shell.
+fn variables_of(machine: &Machine) -> String {
+    let program = machine.command::<&str>(&[]);
+    let own = program
+        .get_envs()
+        .filter_map(|(name, value)| Some(format!("{}='{}'", name.to_str()?, value?.to_str()?)));
+    own.collect::<Vec<_>>().join(" ")
 }
 
 impl Drop for Tmux {
@@ -451,4 +465,107 @@ fn where_nothing_can_be_drawn_it_is_line_mode() {
         };
         assert!(stderr.starts_with(&format!("posse plain: {why}\n")), "{stderr}");
     }
+}
+
+/// Flags without a command are `posse` with those flags; a branch begins here as well, and the last
+/// line says how the session goes on, also one that nobody has answered yet.
+#[test]
+fn flags_alone_open_it_a_branch_too_and_the_end_says_how_to_go_on() {
+    let server =
+        ModelServer::start(vec![says("One."), says("Otherwise."), Answer::Hold(Vec::new())]);
+    let machine = Machine::with(&server);
+    let config = machine.path("other.json");
+    fs::rename(machine.path("posse/config/config.json"), &config).unwrap();
+    let config = config.display().to_string();
+    let tmux = Tmux::open(&machine, &["--config", &config]);
+    tmux.says("first");
+    tmux.wait_for("One.");
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+    let id = machine.session_dir().file_name().unwrap().to_string_lossy().into_owned();
+    let line = format!("session {id} · posse resume {id}");
+    let last = || fs::read_to_string(machine.path("tmp/stderr")).unwrap();
+    assert!(last().lines().last().unwrap().contains(&line), "{}", last());
+    drop(tmux);
+    let tmux = Tmux::open(&machine, &["tui", "-c", "--fork", "--config", &config]);
+    tmux.says("second");
+    tmux.wait_for("Otherwise.");
+    assert!(
+        !last().contains("goes on after") && last().contains("branches off session"),
+        "{}",
+        last()
+    );
+    tmux.presses("C-d");
+    tmux.assert_ended(0);
+    let branch = last().lines().last().unwrap().rsplit(' ').next().unwrap().to_owned();
+    assert_ne!(branch, id);
+    drop(tmux);
+    // One that was never answered has an id to go on with, too.
+    let tmux = Tmux::open(&machine, &["--config", &config]);
+    tmux.says("third");
+    for _ in 0..3 {
+        server.wait_for_request();
+    }
+    kill(tmux.pid(), Signal::SIGTERM).unwrap();
+    tmux.assert_ended(143);
+    let line = last();
+    assert!(line.lines().last().unwrap().contains(" · posse resume "), "{line}");
+    machine.verify();
+}
+
+/// The UI in a terminal of 100 columns and 30 rows whose every byte the test sees.
+fn in_a_pty(machine: &Machine) -> Terminal {
+    let mut terminal = Terminal::run(machine, &["tui"], "xterm-256color");
+    terminal.resize(100, 30);
+    terminal.see("a task");
+    terminal
+}
+
+#[test]
+fn a_storm_of_sizes_is_drawn_at_its_own_pace_and_leaves_it_working() {
+    const SIZES: [(u16, u16); 8] =
+        [(1, 1), (500, 500), (2, 500), (500, 1), (100, 30), (3, 2), (17, 60), (240, 5)];
+    let server = ModelServer::start(vec![says("Still here.")]);
+    let machine = Machine::with(&server);
+    let mut terminal = in_a_pty(&machine);
+    let begin = Instant::now();
+    for (columns, rows) in SIZES.iter().cycle().take(1000) {
+        terminal.resize(*columns, *rows);
+        thread::sleep(Duration::from_millis(1));
+    }
+    terminal.resize(100, 30);
+    terminal.press("are you there");
+    thread::sleep(Duration::from_millis(300));
+    terminal.press("\r");
+    let storm = terminal.see("Still here.");
+    // Each frame is one synchronized update, and there is one in 16 ms at most.
+    let frames = storm.matches("\u{1b}[?2026h").count() as u128;
+    let most = begin.elapsed().as_millis() / 16 + 10;
+    assert!(frames > 3 && frames <= most, "{frames} frames, {most} at most");
+    terminal.press("\u{4}");
+    assert_eq!(terminal.end(), Some(0));
+    machine.verify();
+}
+
+#[test]
+fn keys_that_come_while_it_gets_no_processor_are_all_there() {
+    let server = ModelServer::start(vec![says("Read.")]);
+    let machine = Machine::with(&server);
+    let mut terminal = in_a_pty(&machine);
+    let keys: String = ('a'..='z').chain('0'..='9').chain('A'..='D').collect();
+    assert_eq!(keys.len(), 40);
+    terminal.signal(Signal::SIGSTOP);
+    for key in keys.chars() {
+        terminal.press(&key.to_string());
+        thread::sleep(Duration::from_millis(5));
+    }
+    terminal.signal(Signal::SIGCONT);
+    thread::sleep(Duration::from_millis(300));
+    terminal.press("\r");
+    terminal.see("Read.");
+    let request = server.requests().remove(0);
+    let said = &request["messages"].as_array().unwrap().last().unwrap()["content"];
+    assert_eq!(text_of(said), keys);
+    terminal.press("\u{4}");
+    assert_eq!(terminal.end(), Some(0));
 }

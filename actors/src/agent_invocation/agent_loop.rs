@@ -281,7 +281,11 @@ impl AgentLoop {
         }
         if let Some(max) = self.bounds.tokens_max.filter(|max| self.tokens() >= *max) {
             let said = self.said.clone();
-            return self.finish(Ending::Limited { limit: "budget.maxTokens", value: max, said });
+            return self.finish(Ending::Limited {
+                limit: "delegation.maxTokens",
+                value: max,
+                said,
+            });
         }
         self.phase = Phase::Waiting;
         vec![Effect::AskModel]

@@ -59,7 +59,7 @@ pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
         Ending::OverBudget(Refused { limit, cap, spent, needed }) => {
             // In the unit of the configuration.
             let unit = |amount: u64| match *limit {
-                Refused::MONEY => amount.div_ceil(NANO_IN_MICRO),
+                Refused::MONEY | Refused::AGENTS => amount.div_ceil(NANO_IN_MICRO),
                 _ => amount,
             };
             Some(Event::LimitReached {
@@ -78,9 +78,8 @@ pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
 
 /// A budget in words.
 fn over_budget(refused: &Refused) -> String {
-    let amount = |amount: u64| match refused.limit {
-        Refused::MONEY => dollars(amount),
-        _ => format!("{amount} tokens"),
+    let amount = |amount: u64| {
+        if refused.is_money() { dollars(amount) } else { format!("{amount} tokens") }
     };
     format!(
         "the budget of {} ({}) is used up: {} are spent, and the next request could need {}",

@@ -18,7 +18,7 @@ use crate::conversation::{ContentPart, InvocationId, Message};
 use crate::event::{Event, Origin};
 use crate::ledger::Gauge;
 use crate::mailbox::{Beside, beside, panic_text};
-use crate::ports::Request;
+use crate::ports::{Request, Thinking};
 use crate::provider_client::{self, Draft};
 use crate::tool_call::Services;
 
@@ -192,6 +192,7 @@ impl AgentInvocation {
             // A quarter is for its own words and for what the estimate is off by.
             chunk_bytes: bytes_in(window.unwrap_or(SUMMARISER_WINDOW) / 2),
             keep: goal.keep.clone(),
+            thinking: self.fitter.settings.compact_thinking,
         };
         let id = asked.origin.invocation_id.clone();
         let work = beside(me, asked.of(gone), Msg::Summarised);
@@ -248,6 +249,7 @@ struct Summary {
     tokens_max: u64,
     chunk_bytes: usize,
     keep: Option<String>,
+    thinking: Option<Thinking>,
 }
 
 impl Summary {
@@ -278,7 +280,7 @@ impl Summary {
             stream: false,
             tokens_max: Some(self.tokens_max),
             temperature: None,
-            thinking: None,
+            thinking: self.thinking,
         };
         let inquiry = Inquiry {
             services: Arc::clone(&self.services),

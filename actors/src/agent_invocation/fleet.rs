@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::{oneshot, watch};
 
 use super::*;
+use crate::context::{ContextBudget, ContextSettings, Meter};
 use crate::conversation::{
     AssistantMessage, ContentPart, InvocationId, SessionId, StopReason, text_of,
 };
@@ -245,9 +246,9 @@ impl Fleet {
             time_left: None,
             tokens_max: None,
             fitter: Fitter {
-                budget: crate::context::ContextBudget::main(),
-                settings: crate::context::ContextSettings::default(),
-                meter: crate::context::Meter::default(),
+                budget: ContextBudget::main(),
+                settings: ContextSettings::default(),
+                meter: Meter::default(),
                 summariser: None,
             },
             presence,

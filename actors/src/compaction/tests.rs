@@ -105,8 +105,22 @@ fn what_came_again_goes_first_then_old_outputs_and_each_says_its_id() {
 #[test]
 fn old_turns_leave_what_was_asked_and_touched_and_where_the_rest_is() {
     let compacted = compact(&conversation(), &goal(0, 1)).unwrap();
-    assert_eq!((compacted.turns_removed, compacted.messages_removed), (6, 10));
-    insta::assert_snapshot!(text_at(&compacted.history, 0), @r"");
+    assert_eq!((compacted.turns_removed, compacted.messages_removed), (6, 11));
+    insta::assert_snapshot!(text_at(&compacted.history, 0), @r"
+    [Earlier parts of this conversation are not shown any more. What is left:]
+    The user's standing instruction: the file. Always use tabs.
+    The user asked: read the file. Always use tabs.
+    Call c1: read_file src/a.rs
+    You answered: It is full of x.
+    The user asked: change it
+    Call c2: read_file src/a.rs
+    File touched: src/a.rs (read_file, edit_file)
+    Call c3: edit_file src/a.rs
+    You asked the user: Which one of them?
+    [All that was said is kept: read_file output:history shows it, and output:ID what the call ID returned. What follows was said after this.]
+
+    thanks
+    ");
     assert!(is_valid(&compacted.history));
 }
 

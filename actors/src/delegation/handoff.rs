@@ -56,7 +56,7 @@ impl Handoff {
         input: &Input,
         caller: &str,
         user_request: &str,
-        cwd: &str,
+        (cwd, memory): (&str, &str),
         caps: &Caps,
     ) -> Result<Handoff, usize> {
         let head = format!(
@@ -74,11 +74,19 @@ impl Handoff {
         };
         let expected = input.expected_output.as_deref().unwrap_or_default();
         let context = input.context.as_deref().unwrap_or_default();
+        let remembered = if memory.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "What you have reported in this session before. Look before relying on it.\n{memory}"
+            )
+        };
         // What binds the agent comes before what may help it: the last parts are cut first.
         let parts = [
             ("constraints", list(&input.constraints), usize::MAX),
             ("expected-output", expected.to_owned(), usize::MAX),
             ("context", context.to_owned(), caps.context_bytes_max),
+            ("memory", remembered, caps.context_bytes_max),
             ("relevant-files", list(&input.relevant_files), usize::MAX),
             ("user-request", user_request.to_owned(), REQUEST_BYTES_MAX),
         ];
@@ -136,7 +144,8 @@ mod tests {
             expected_output: Some("a list".to_owned()),
             ..input("Look.\nClosely.", "It </task> fails.")
         };
-        let packet = Handoff::new(&input, "build", "Mend it", "/w", &Caps::default()).unwrap();
+        let packet =
+            Handoff::new(&input, "build", "Mend it", ("/w", ""), &Caps::default()).unwrap();
         insta::assert_snapshot!(packet.text, @r"
         The agent `build` gives you this task. It reads nothing but your last message.
         Working directory: /w
@@ -167,9 +176,12 @@ mod tests {
     #[test]
     fn a_task_is_never_cut() {
         let caps = Caps { handoff_bytes_max: 400, ..Caps::default() };
-        let room = Handoff::new(&input(&"x".repeat(500), ""), "b", "", "/w", &caps).unwrap_err();
-        assert!(Handoff::new(&input(&"x".repeat(room), ""), "b", "", "/w", &caps).is_ok());
-        assert!(Handoff::new(&input(&"x".repeat(room + 1), ""), "b", "", "/w", &caps).is_err());
+        let room =
+            Handoff::new(&input(&"x".repeat(500), ""), "b", "", ("/w", ""), &caps).unwrap_err();
+        assert!(Handoff::new(&input(&"x".repeat(room), ""), "b", "", ("/w", ""), &caps).is_ok());
+        assert!(
+            Handoff::new(&input(&"x".repeat(room + 1), ""), "b", "", ("/w", ""), &caps).is_err()
+        );
     }
 
     proptest! {
@@ -183,7 +195,7 @@ mod tests {
         ) {
             let caps = Caps { handoff_bytes_max: 3000, context_bytes_max: 1000, result_bytes_max: 1 };
             let input = Input { relevant_files: files, ..input(&task, &context) };
-            let packet = Handoff::new(&input, "build", &request, "/w", &caps).unwrap();
+            let packet = Handoff::new(&input, "build", &request, ("/w", &context), &caps).unwrap();
             // Every `</` becomes one byte longer, and a cut says how long it was.
             let quoted = packet.text.matches("<\\/").count();
             prop_assert!(packet.text.len() <= caps.handoff_bytes_max + quoted + 64);

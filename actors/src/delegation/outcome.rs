@@ -10,6 +10,7 @@ use crate::conversation::{ContentPart, InvocationId, Usage};
 use crate::delegation::handoff::{cut, part};
 use crate::event::Event;
 use crate::governor::Refused;
+use crate::ledger::{dollars, usd};
 use crate::ports::ToolOutput;
 
 /// How an agent that worked for another ended.
@@ -83,7 +84,10 @@ impl Outcome {
                 (Outcome::Failed { class: "limit".to_owned(), cause }, String::new())
             }
             Ending::OverBudget(refused) => {
-                let (cap, left) = (refused.cap, refused.left());
+                let amount = |amount: u64| {
+                    if refused.is_money() { dollars(amount) } else { amount.to_string() }
+                };
+                let (cap, left) = (amount(refused.cap), amount(refused.left()));
                 let cause = format!("{} ({cap}) has no room: {left} are left", refused.limit);
                 (Outcome::Failed { class: "limit".to_owned(), cause }, String::new())
             }
@@ -108,6 +112,8 @@ pub(crate) struct Ended {
     pub(crate) said: String,
     pub(crate) turns: u32,
     pub(crate) usage: Usage,
+    /// Billionths of a dollar, as far as that is known.
+    pub(crate) cost_nano_usd: Option<u64>,
 }
 
 impl Ended {
@@ -169,6 +175,7 @@ impl Ended {
             outcome: self.outcome.clone(),
             turns: self.turns,
             usage: self.usage,
+            cost_nano_usd: self.cost_nano_usd,
         }
     }
 
@@ -178,6 +185,7 @@ impl Ended {
         value["agent"] = json!(self.agent);
         value["turns"] = json!(self.turns);
         value["usage"] = json!(self.usage);
+        value["costUsd"] = json!(self.cost_nano_usd.map(usd));
         value
     }
 }
@@ -199,7 +207,7 @@ mod tests {
     fn ended(ending: &Ending) -> Ended {
         let (outcome, said) = Outcome::of(ending, 3);
         let (id, agent) = (InvocationId::new("inv-7"), "explore".to_owned());
-        Ended { id, agent, outcome, said, turns: 3, usage: Usage::default() }
+        Ended { id, agent, outcome, said, turns: 3, usage: Usage::default(), cost_nano_usd: None }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::delegation::{
 };
 use crate::event::Origin;
 use crate::hex::hex;
+use crate::ledger::dollars;
 use crate::mailbox::Report;
 use crate::ports::{
     Action, CallContext, Clock, Operation, PortFuture, Prepared, RunContext, Tool, ToolError,
@@ -120,8 +121,15 @@ impl DelegateTool {
         let origin = &context.origin;
         let (nth, deputy) = self.may_call(origin, &input.agent)?;
         let (request, caps) = (self.desk.user_request(), &self.desk.delegation.caps);
-        let handoff = Handoff::new(&input, &origin.agent, &request, &self.desk.cwd, caps).map_err(
-            |room| {
+        let info = self.desk.info_of(deputy);
+        // One that goes on knows it.
+        let memory = match input.resume.as_deref() {
+            None | Some("") => self.desk.memory_of(deputy, &info.profile),
+            Some(_) => String::new(),
+        };
+        let place = (self.desk.cwd.as_str(), memory.as_str());
+        let handoff =
+            Handoff::new(&input, &origin.agent, &request, place, caps).map_err(|room| {
                 ToolError::new(
                     "DLG004",
                     format!(
@@ -130,9 +138,7 @@ impl DelegateTool {
                         input.task.len()
                     ),
                 )
-            },
-        )?;
-        let info = self.desk.info_of(deputy);
+            })?;
         let background = input.wait == Some(false);
         let place = format!("{} ({}, {})", info.profile, info.model, info.endpoint);
         let resume = input.resume.as_deref().filter(|id| !id.is_empty());
@@ -322,10 +328,12 @@ impl Tool for StatusTool {
                 return ToolOutput::text("You have started no agent.");
             }
             let mut text = String::new();
-            for Seen { id, path, state, task, took, .. } in &all {
+            for Seen { id, path, state, task, took, cost_nano_usd, .. } in &all {
+                let cost = cost_nano_usd.filter(|cost| *cost > 0);
+                let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
                 // Writing to a string cannot fail.
                 let _: std::fmt::Result =
-                    writeln!(text, "{id}  {path}  {state}, {} s  {task}", took.as_secs());
+                    writeln!(text, "{id}  {path}  {state}, {} s{cost}  {task}", took.as_secs());
             }
             ToolOutput::text(cut(&text, PAGE_BYTES))
         })

@@ -82,7 +82,8 @@ fn a_refusal_says_which_limit_and_what_frees_it() {
     );
     assert!(said(GovernorLimits { total_max: 0, ..limits() }, 0).contains("maxTotal (0)"));
     assert!(
-        said(GovernorLimits { tokens_max: Some(0), ..limits() }, 0).contains("budget.maxTokens")
+        said(GovernorLimits { tokens_max: Some(0), ..limits() }, 0)
+            .contains("delegation.maxTokens")
     );
     let limits = GovernorLimits { tokens_max: Some(2), ..limits() };
     assert!(said(limits, 2).contains("wait until an agent has ended"));
@@ -108,7 +109,7 @@ fn a_child_gets_no_more_than_its_parent_has() {
     let child = governor.admit(&id(2), &wish(Some(id(1))), later).unwrap();
     assert_eq!((child.tokens, child.until), (Some(100), parent.until));
     let too_late = governor.admit(&id(3), &wish(Some(id(1))), NOW + Duration::from_secs(10));
-    assert_eq!(too_late.unwrap_err().limit, "timeout");
+    assert_eq!(too_late.unwrap_err().limit, "delegation.maxDurationSeconds");
 }
 
 proptest! {
@@ -159,4 +160,43 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn of_the_sessions_budget_everybody_gets_an_equal_part() {
+    let mut governor = Governor::new(GovernorLimits { live_max: 3, ..GovernorLimits::default() });
+    let left = |left| Some(Left { max: 1000, left });
+    let of = |tokens, money| Wish {
+        tokens_left: left(tokens),
+        micro_usd_left: left(money),
+        ..wish(None)
+    };
+    // Three that may work, and the main agent.
+    let first = governor.admit(&id(1), &of(800, 400), NOW).unwrap();
+    assert_eq!((first.tokens, first.micro_usd), (Some(200), Some(100)));
+    let second = governor.admit(&id(2), &of(600, 3), NOW).unwrap();
+    assert_eq!((second.tokens, second.micro_usd), (Some(200), Some(1)), "nobody gets nothing");
+    let refused = governor.admit(&id(3), &of(600, 0), NOW).unwrap_err();
+    assert_eq!((refused.limit, refused.value), ("budget.maxCostMicroUsd", 1000));
+    assert_eq!(refused.frees, Frees::AnEnd, "the end of another may free what is held");
+    let refused = governor.admit(&id(3), &of(0, 9), NOW).unwrap_err();
+    assert_eq!(refused.limit, "budget.maxTokens");
+}
+
+#[test]
+fn who_goes_on_counts_once_and_what_was_spent_before_is_spent() {
+    let limits = GovernorLimits {
+        total_max: 2,
+        tokens_max: Some(100),
+        live_max: 1,
+        ..GovernorLimits::default()
+    };
+    let mut governor = Governor::new(limits);
+    governor.restore(2, Spent { tokens: 60, micro_usd: None });
+    let again = Wish { again: true, ..wish(None) };
+    let permit = governor.admit(&id(1), &again, NOW).unwrap();
+    assert_eq!((permit.tokens, governor.total()), (Some(40), 2));
+    governor.end(&id(1), Spent { tokens: 1, micro_usd: None });
+    let refused = governor.admit(&id(3), &wish(None), NOW).unwrap_err();
+    assert_eq!(refused.limit, "delegation.maxTotal");
 }

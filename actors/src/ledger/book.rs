@@ -116,6 +116,13 @@ impl Refused {
     pub const MONEY: &'static str = "budget.maxCostMicroUsd";
     /// The tokens that it may use.
     pub const TOKENS: &'static str = "budget.maxTokens";
+    /// The money that agents may cost that work for others; of one of them, its share.
+    pub const AGENTS: &'static str = "delegation.maxCostMicroUsd";
+
+    /// Whether the limit is one of money.
+    pub fn is_money(&self) -> bool {
+        matches!(self.limit, Refused::MONEY | Refused::AGENTS)
+    }
 
     /// What is left.
     pub fn left(&self) -> u64 {

@@ -111,13 +111,14 @@ impl Meter {
     /// first, and that is in the journal before anything is sent.
     pub(crate) async fn admit(&self, mut request: Request) -> Result<Request, ProviderError> {
         let Counter { args, number, .. } = &*self.0;
-        let budget = args.purse.budget();
+        let whose = &args.origin.invocation_id;
+        let budget = args.purse.budget_of(whose);
         if !budget.is_limited() {
             self.lock().stage = Stage::Asked;
             return Ok(request);
         }
         let need = self.need(&request, budget)?;
-        let permit = match args.purse.permit(*number, need).await {
+        let permit = match args.purse.permit(whose, *number, need).await {
             Some(Ok(permit)) => permit,
             Some(Err(refused)) => {
                 let source = Box::new(refused);

@@ -3,11 +3,12 @@
 //! One actor keeps the ledger; many invocations ask. What is granted is given back when it is
 //! dropped, so nobody's crash keeps it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::conversation::InvocationId;
 use tokio::sync::oneshot;
 
 use crate::ledger::book::{Amount, Budget, Need, Refused};
@@ -20,6 +21,8 @@ type Line = dyn Fn(Order) + Send + Sync;
 pub(crate) struct Purse {
     line: Arc<Line>,
     budget: Budget,
+    /// Of agents that may not spend all that is left: billionths of a dollar.
+    shares: Arc<Mutex<BTreeMap<InvocationId, u64>>>,
     last: Arc<AtomicU64>,
     /// Models that answered where another one was asked: that one first.
     strangers: Arc<Mutex<BTreeSet<(String, String)>>>,
@@ -32,12 +35,37 @@ impl Purse {
         last: u64,
         line: impl Fn(Order) + Send + Sync + 'static,
     ) -> Purse {
-        let last = Arc::new(AtomicU64::new(last));
-        Purse { line: Arc::new(line), budget, last, strangers: Arc::default() }
+        Purse {
+            line: Arc::new(line),
+            budget,
+            shares: Arc::default(),
+            last: Arc::new(AtomicU64::new(last)),
+            strangers: Arc::default(),
+        }
     }
 
     pub(crate) fn budget(&self) -> Budget {
         self.budget
+    }
+
+    /// What bounds the requests of one invocation.
+    pub(crate) fn budget_of(&self, id: &InvocationId) -> Budget {
+        let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+        Budget { nano_usd: least(self.budget.nano_usd, self.share(id)), ..self.budget }
+    }
+
+    /// Billionths of a dollar that this invocation may cost, if it may not spend all there is.
+    pub(crate) fn share(&self, id: &InvocationId) -> Option<u64> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied()
+    }
+
+    /// From now on this invocation may cost so much; `None` is no limit of its own.
+    pub(crate) fn set_share(&self, id: &InvocationId, nano_usd: Option<u64>) {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        match nano_usd {
+            Some(nano_usd) => shares.insert(id.clone(), nano_usd),
+            None => shares.remove(id),
+        };
     }
 
     /// A number that no request of the session has had.
@@ -57,9 +85,15 @@ impl Purse {
 
     /// Asks for `need`. Waits while only requests that are out stand in the way, each of which ends
     /// within its own time limits. `None`: there is no session any more.
-    pub(crate) async fn permit(&self, number: u64, need: Need) -> Option<Result<Permit, Refused>> {
+    pub(crate) async fn permit(
+        &self,
+        whose: &InvocationId,
+        number: u64,
+        need: Need,
+    ) -> Option<Result<Permit, Refused>> {
         let (reply, answer) = oneshot::channel();
-        self.tell(Order::Reserve { number, need, reply });
+        let whose = whose.clone();
+        self.tell(Order::Reserve { whose, number, need, reply });
         answer.await.ok()
     }
 }

@@ -264,7 +264,8 @@ impl Replay {
             return;
         }
         if self.invocation.is_none() {
-            delegated::follow(&mut self.replayed.delegated, record);
+            let cwd = self.replayed.started.as_ref().map_or("", |started| &started.cwd);
+            delegated::follow(&mut self.replayed.delegated, cwd, record);
         }
         let ours = self.is_ours(record.origin.as_deref());
         if let Event::ModelUsage { usage, .. } = &record.event

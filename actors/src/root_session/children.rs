@@ -16,11 +16,12 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Fitter, Queued, RequestOptions};
+use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
 use crate::delegation::{Ended, NotStarted, Request, Seen, Start, Started, depth_of};
 use crate::event::{Event, Origin};
-use crate::governor::{Frees, Governor, Permit, Refused, Wish};
+use crate::governor::{Frees, Governor, Left, Permit, Refused, Wish};
+use crate::ledger::Budget;
 use crate::mailbox::{Absence, Beside, Handled, Presence, Report};
 use crate::record::Delegated;
 use crate::restarts::RestartBudget;
@@ -57,6 +58,19 @@ pub(super) struct Children {
     stopped: Vec<InvocationId>,
 }
 
+/// What is left of the session's budget.
+struct SessionLeft {
+    tokens: Option<Left>,
+    micro_usd: Option<Left>,
+}
+
+/// Billionths of a dollar of millionths.
+const NANO_IN_MICRO: u64 = 1000;
+
+fn nano(micro_usd: u64) -> u64 {
+    micro_usd.saturating_mul(NANO_IN_MICRO)
+}
+
 struct Child {
     origin: Arc<Origin>,
     /// The one that it works for.
@@ -73,6 +87,11 @@ struct Child {
     turns_max: Option<u32>,
     permit: Permit,
     began: Duration,
+    /// Billionths of a dollar that it had cost in this run before this process, and in this process
+    /// before this run.
+    cost: (u64, u64),
+    /// What its calls were about, once it has ended.
+    files: Vec<String>,
     waiter: Option<oneshot::Sender<Arc<Ended>>>,
     /// `None` while it is rebuilt from the journal.
     actor: Option<ActorRef<agent_invocation::Msg>>,
@@ -87,6 +106,16 @@ struct Child {
 impl Child {
     fn id(&self) -> &InvocationId {
         &self.origin.invocation_id
+    }
+
+    /// What is known of the cost of this run of it, in billionths of a dollar.
+    fn cost_so_far(&self, state: &State) -> Option<u64> {
+        let (carried, before) = self.cost;
+        let here = state.till.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
+        match (here, carried) {
+            (None, 0) => None,
+            (here, carried) => Some(here.unwrap_or_default().saturating_add(carried)),
+        }
     }
 
     fn is_live(&self) -> bool {
@@ -187,7 +216,7 @@ impl RootSession {
                 report.send(Self::attach(&call, &caller, state));
             }
             ChildMsg::Asked(Request::Look(origin, report)) => {
-                report.send(self.look(&origin, &state.children));
+                report.send(self.look(&origin, state));
             }
             ChildMsg::Overdue => self.stop_overdue(me, state),
             ChildMsg::Unheard(parent, queued) => Self::unheard(&parent, queued, state),
@@ -229,8 +258,11 @@ impl RootSession {
             }
         };
         let Some(kind) = state.children.kinds.get(start.deputy) else { return Ok(()) };
+        let cost_before = state.till.cost_of(&id).unwrap_or_default();
+        state.till.give_share(&id, permit.micro_usd.map(nano));
         let (waiter, ended) = oneshot::channel();
         let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
+        child.cost.1 = cost_before;
         child.waiter = (!child.background).then_some(waiter);
         self.transcript.note(Some(&child.caller), child.requested(kind));
         let message = Event::UserMessage { content: content.clone(), message_id: None };
@@ -241,8 +273,7 @@ impl RootSession {
             child.rereading = Some(self.reread_child(me, &id, None));
         } else {
             let messages = vec![Arc::new(Message::User { content })];
-            let history = (messages, self.child_fitter(state));
-            self.start_child(me, &mut child, kind, history, Resumed::default()).await?;
+            self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;
         }
         let background = child.background;
         let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
@@ -279,6 +310,8 @@ impl RootSession {
             turns_max,
             permit,
             began: self.ports.clock.monotonic(),
+            cost: (0, 0),
+            files: Vec::new(),
             waiter: None,
             actor: None,
             absence: None,
@@ -334,11 +367,27 @@ impl RootSession {
                 .is_some()
                 .then(|| start.origin.invocation_id.clone()),
             duration_max: [left, own].into_iter().flatten().min(),
+            tokens_left: self.left(state).tokens,
+            micro_usd_left: self.left(state).micro_usd,
             ..Wish::default()
         };
         match &mut state.children.governor {
             Some(governor) => governor.admit(id, &wish, now),
             None => Err(Refused::alone()),
+        }
+    }
+
+    /// What is left of the session's budget.
+    fn left(&self, state: &State) -> SessionLeft {
+        let Budget { nano_usd, tokens } = self.settings.budget;
+        let gone = state.till.gone();
+        let left = |max: Option<u64>, gone: u64, unit: u64| {
+            let max = max?;
+            Some(Left { max: max / unit, left: max.saturating_sub(gone) / unit })
+        };
+        SessionLeft {
+            tokens: left(tokens, gone.tokens, 1),
+            micro_usd: left(nano_usd, gone.nano_usd, NANO_IN_MICRO),
         }
     }
 
@@ -366,7 +415,7 @@ impl RootSession {
         me: &ActorRef<Msg>,
         child: &mut Child,
         kind: &Kind,
-        (messages, fitter): (Vec<Arc<Message>>, Fitter),
+        messages: Vec<Arc<Message>>,
         resumed: Resumed,
     ) -> Result<(), SpawnErr> {
         let Resumed { pending, queued, turns, usage } = resumed;
@@ -391,7 +440,7 @@ impl RootSession {
             usage,
             time_left: child.permit.until.map(|until| until.saturating_sub(now)),
             tokens_max: child.permit.tokens,
-            fitter,
+            fitter: kind.fitter(),
             presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };
@@ -401,7 +450,8 @@ impl RootSession {
     }
 
     /// What `origin` may know of the others: everything below it.
-    fn look(&self, origin: &Origin, children: &Children) -> Vec<Seen> {
+    fn look(&self, origin: &Origin, state: &State) -> Vec<Seen> {
+        let children = &state.children;
         let now = self.ports.clock.monotonic();
         let is_main = origin.parent_invocation_id.is_none();
         let below = |child: &&Child| is_main || children.is_below(child, &origin.invocation_id);
@@ -415,6 +465,10 @@ impl RootSession {
                 (None, None, Some(_)) => "running".to_owned(),
             },
             task: child.task.clone(),
+            cost_nano_usd: match &child.ended {
+                Some((ended, _)) => ended.cost_nano_usd,
+                None => child.cost_so_far(state),
+            },
             took: child.ended.as_ref().map_or(now, |(_, at)| *at).saturating_sub(child.began),
             ended: child.ended.as_ref().map(|(ended, _)| Arc::clone(ended)),
         };

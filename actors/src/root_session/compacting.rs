@@ -6,6 +6,8 @@ use crate::agent_invocation::{Fitter, compacted_event};
 use crate::compaction::{Compacted, Goal, compact};
 use crate::context::{ContextUse, Meter, Reading};
 use crate::conversation::Message;
+use crate::event::{Event, Fact};
+use crate::root_session::clients::Clients;
 use crate::root_session::{PromptError, RootSession, State};
 
 impl RootSession {
@@ -20,11 +22,12 @@ impl RootSession {
     }
 
     /// What an agent may read that works for another one.
-    pub(super) fn child_fitter(&self, state: &State) -> Fitter {
+    pub(super) fn child_fitter(&self, clients: &Clients) -> Fitter {
         Fitter {
             budget: self.settings.limits.context_child.clone(),
+            settings: self.settings.context.clone(),
             meter: Meter::default(),
-            ..self.fitter(state)
+            summariser: clients.of_role(self.settings.context.compact.as_ref()),
         }
     }
 
@@ -68,6 +71,15 @@ impl RootSession {
                 state.meter.last(budget, settings, info)
             }
         }
+    }
+
+    pub(super) fn announce_context(&self, state: &State) {
+        self.feed.publish(Fact::Passing {
+            ts: self.ports.clock.wall_ms(),
+            session_id: self.settings.session_id.clone(),
+            origin: None,
+            event: Event::ContextUsed { used: self.context(state) },
+        });
     }
 
     fn reading(&self, state: &State) -> Reading {

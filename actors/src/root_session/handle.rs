@@ -11,7 +11,7 @@ use crate::context::ContextUse;
 use crate::conversation::{
     ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
-use crate::delegation::{self, Desk};
+use crate::delegation::{self, Desk, Forget, Memories};
 use crate::event::{Feed, MessageKind, Subscription};
 use crate::ledger::{Accounts, Order};
 use crate::mailbox::{Line, Report, ask, tell};
@@ -270,12 +270,32 @@ impl SessionHandle {
     /// What a request of the main agent is made of, in tokens, and how much there may be. `None`
     /// if the session has ended.
     pub async fn context(&self) -> Option<ContextUse> {
-        ask(&self.session, self.ask_timeout, Msg::Context).await
+        ask(&self.session, self.ask_timeout, |reply| Msg::Context(Some(reply))).await
+    }
+
+    /// Tells every observer the same, as an event.
+    pub fn announce_context(&self) {
+        tell(&self.session, Msg::Context(None));
     }
 
     /// What requests have cost so far, with everything that the session has spent before.
     pub async fn accounts(&self) -> Option<Accounts> {
         ask(&self.session, self.ask_timeout, |reply| Msg::Ledger(Order::Show(reply))).await
+    }
+
+    /// What agents that worked for others have reported in this session.
+    pub async fn memories(&self) -> Memories {
+        self.remembered(Forget::Nothing).await
+    }
+
+    /// Forgets that: of one agent, or of all. Returns what is left.
+    pub async fn forget(&self, agent: Option<String>) -> Memories {
+        self.remembered(agent.map_or(Forget::Everything, Forget::Of)).await
+    }
+
+    async fn remembered(&self, forget: Forget) -> Memories {
+        let left = ask(&self.session, self.ask_timeout, |reply| Msg::Memories(forget, reply));
+        left.await.unwrap_or_default()
     }
 
     /// Tells every observer, in one line, what is wrong with something a front end was told to do.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use posse_actors::agent_invocation::Ending;
+use posse_actors::compaction::{Goal, compact};
 use posse_actors::context::{ContextBudget, ContextSettings};
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, StopReason, ToolCall, Usage, text_of,
@@ -424,4 +425,41 @@ async fn reported_usage_moves_the_threshold() {
     let most = bench.model.requests().iter().map(|r| text(r).len()).max().unwrap();
     // 11,200 of its tokens are 22,400 bytes; one more turn was on its way.
     assert!(most < 32_000, "{most}");
+}
+
+#[test]
+fn two_thousand_messages_are_no_work() {
+    let user = |text: String| Message::User { content: vec![ContentPart::text(text)] };
+    let mut history = Vec::new();
+    for nth in 0..500 {
+        let call = ToolCall {
+            id: CallId::new(format!("c{nth}")),
+            provider_id: None,
+            name: "read_file".to_owned(),
+            arguments: format!(r#"{{"path":"src/file{}.rs"}}"#, nth % 50),
+        };
+        let said = |content: Option<String>, tool_calls: Vec<ToolCall>| {
+            Message::Assistant(AssistantMessage { content, tool_calls, reasoning: None })
+        };
+        history.push(Arc::new(user(format!("prompt {nth}: {}", "word ".repeat(40)))));
+        history.push(Arc::new(said(None, vec![call])));
+        history.push(Arc::new(Message::Tool {
+            tool_call_id: CallId::new(format!("c{nth}")),
+            name: "read_file".to_owned(),
+            content: vec![ContentPart::text("line of code\n".repeat(300))],
+            is_error: false,
+        }));
+        history.push(Arc::new(said(Some("An answer. ".repeat(30)), Vec::new())));
+    }
+    let mut goal = Goal::quarter(&history, 6, 3000);
+    goal.tokens_max = 10_000;
+    let once = || {
+        let begin = std::time::Instant::now();
+        assert!(compact(&history, &goal).unwrap().tokens_after <= 10_000);
+        begin.elapsed()
+    };
+    let best = (0..5).map(|_| once()).min().unwrap();
+    println!("{} messages: {best:?}", history.len());
+    // 50 ms are promised of an optimised build, see `benches/compaction.rs`; this one is not.
+    assert!(best.as_millis() < 500, "{best:?}");
 }

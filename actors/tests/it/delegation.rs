@@ -2,6 +2,7 @@
 //! somebody stops, crashes or reaches a limit.
 
 mod limits;
+mod memory;
 mod returning;
 mod stops;
 
@@ -347,19 +348,22 @@ async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
     use posse_actors::ports::{Action, Question, Situation, Verdict};
     use posse_actors::testing::{PolicyFn, test_confinement};
 
-    for depth in 1..=6_usize {
+    // Its main agent waits for it, or has ended.
+    for (depth, waits) in (1..=6_usize).flat_map(|depth| [(depth, true), (depth, false)]) {
+        let gate = Arc::new(Notify::new());
         let journaled = Journaled::default();
         let names: Vec<String> = (1..=depth).map(|nth| format!("a{nth}")).collect();
         let deputies = names.iter().enumerate().map(|(nth, name)| {
             let next = names.get(nth + 1).map(String::as_str);
             let first = match next {
                 Some(next) => calls(&[next]),
-                None => Step::calls("write", &["x"]),
+                None => Step::after(&gate, Step::calls("write", &["x"])),
             };
             let own = model(name, vec![first, Step::say("so")]);
             deputy(name, &own, &["write"], next.as_slice())
         });
-        let mut bench = Bench::new(vec![calls(&["a1"]), Step::say("done")])
+        let more = if waits { "" } else { r#","wait":false"# };
+        let mut bench = Bench::new(vec![Step::Call(vec![call("a1", more)]), Step::say("done")])
             .tool(WritingTool::new(journaled.clone()));
         bench.limits = quick();
         bench.policy = Arc::new(PolicyFn(|action: &Action, _: &Situation<'_>| {
@@ -383,6 +387,12 @@ async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
         });
         let mut stage = bench.start().await;
         let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+        let mut outcome = Box::pin(running.outcome());
+        if !waits {
+            let ended = soon("the run", &mut outcome).await.unwrap();
+            assert_eq!(ended.ending, Ending::Answered("done".to_owned()));
+        }
+        gate.notify_one();
         let wish =
             |event: &Event| matches!(event, Event::ToolRequested { name, .. } if name == "write");
         soon("the wish", stage.until(wish)).await;
@@ -396,10 +406,15 @@ async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
         let Event::PermissionRequested { request_id, .. } = asked.event() else { panic!() };
         let yes = Decision::Allow(Scope::Once);
         stage.session.answer(request_id.clone(), yes).await.unwrap();
-        let outcome = soon("the run", running.outcome()).await.unwrap();
-        assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+        if waits {
+            let ended = soon("the run", outcome).await.unwrap();
+            assert_eq!(ended.ending, Ending::Answered("done".to_owned()));
+        } else {
+            let first = |event: &Event| matches!(event, Event::DelegationEnded { target, .. } if target == "a1");
+            soon("the first", stage.until(first)).await;
+        }
         let seen = end(&bench, stage).await;
-        assert_eq!(outcomes(&seen).len(), depth);
+        assert_eq!(outcomes(&seen), vec![Outcome::Done; depth]);
         assert_eq!(journaled.began.load(std::sync::atomic::Ordering::SeqCst), 1);
     }
 }

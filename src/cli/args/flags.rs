@@ -78,11 +78,14 @@ struct Formats {
 #[derive(Debug, Args)]
 pub(crate) struct Plain {
     /// Goes on with this session: its id, or an unambiguous beginning of it
-    #[arg(long, value_name = "ID", conflicts_with = "continues", help_heading = "Session")]
+    #[arg(long, value_name = "ID", group = "which", help_heading = "Session")]
     resume: Option<String>,
     /// Goes on with the newest session of this project
-    #[arg(short, long = "continue", help_heading = "Session")]
+    #[arg(short, long = "continue", group = "which", help_heading = "Session")]
     continues: bool,
+    /// Goes on in a new session; the old one stays as it is
+    #[arg(long, requires = "which", help_heading = "Session")]
+    fork: bool,
 
     #[command(flatten)]
     agent: Agent,
@@ -277,7 +280,7 @@ impl Plain {
             (None, true) => Some(Which::Last),
             (None, false) => None,
         };
-        let resume = which.map(|which| Resume { which, fork: false, headless: false });
+        let resume = which.map(|which| Resume { which, fork: self.fork, headless: false });
         RunArgs { resume, ..self.agent.into_args(self.place) }
     }
 }

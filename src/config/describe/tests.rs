@@ -20,6 +20,9 @@ fn fits(schema: &Value, value: &Value) -> bool {
         Some("object") => value.is_object(),
         Some(other) => panic!("unknown type {other}"),
     };
+    let any = schema.get("anyOf").and_then(Value::as_array);
+    let any = any.is_none_or(|any| any.iter().any(|schema| fits(schema, value)));
+    let named = schema.get("const").is_none_or(|named| named == value);
     let listed = schema.get("enum").is_none_or(|names| names.as_array().unwrap().contains(value));
     let least = number("minimum").is_none_or(|least| value.as_f64().unwrap_or(least) >= least);
     let most = number("maximum").is_none_or(|most| value.as_f64().unwrap_or(most) <= most);
@@ -34,7 +37,7 @@ fn fits(schema: &Value, value: &Value) -> bool {
         },
         known => fits(known, member),
     });
-    kind && listed && least && most && items && members
+    any && named && kind && listed && least && most && items && members
 }
 
 /// A value that fits, and one that does not, if there is any.

@@ -118,14 +118,13 @@ fn takes_values_as_people_write_them() {
         ("memory.some.thing", "{ \"a\": [1, null] }", "{\"a\":[1,null]}"),
         ("providers.x.quirks.omitTemperature", "true", "true"),
         ("context.main.compactAtRatio", "0.5", "0.5"),
+        ("context.main.maxContextTokens", "auto", "\"auto\""),
+        ("context.subAgent.maxContextTokens", "9000", "9000"),
     ];
     for (key, given, shown) in table {
         let said = desk.set(key, given).unwrap();
-        let expected = if key.starts_with("context") || key.starts_with("memory") {
-            "; it has no effect in this version\n"
-        } else {
-            "\n"
-        };
+        let expected =
+            if key.starts_with("memory") { "; it has no effect in this version\n" } else { "\n" };
         assert_eq!(said, format!("set {key} = {shown} in /config.json{expected}"));
     }
 }

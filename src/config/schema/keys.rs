@@ -52,39 +52,44 @@ pub(crate) static KEYS: &[Key] = &[
     key("context.main.compactAtRatio", Ratio, D::None, Harmless,
         "The part of the context at which it is compacted. Default: 0.7.")
         .variable("POSSE_MAIN_COMPACT_AT_RATIO"),
-    key("context.main.compression", Choice(COMPRESSIONS), D::Text("deterministic"), Harmless,
-        "How context is compacted: all but none by rules, and by roles.compact where that is set."),
+    key("context.main.compression", Choice(COMPRESSIONS), D::None, Harmless,
+        "How context is compacted: by rules, and by roles.compact where that is set; none: \
+         only when asked. Default: deterministic."),
     later("context.main.keepRawDelegateResults", FEW, Harmless,
         "Results of other agents that stay whole.")
         .variable("POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS"),
     later("context.main.ledgerTargetTokens", TOKENS, Harmless,
         "Size of the list of what other agents did."),
-    key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::Whole(48_000), Harmless,
-        "Tokens of context of the main agent. auto: what the model's window holds.")
+    key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::None, Harmless,
+        "Tokens of context of the main agent. auto: what the window of its model \
+         holds. Default: 48000.")
         .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS"),
     later("context.main.maxDelegateResultTokens", TOKENS, Harmless,
         "Size of another agent's result.")
         .variable("POSSE_MAIN_MAX_DELEGATE_RESULT_TOKENS"),
-    key("context.main.maxInlineToolResultTokens", TOKENS, D::Whole(2000), Harmless,
-        "Size of a tool's result that stays whole even in a request that was refused for its size."),
-    key("context.main.minRecentTurns", FEW, D::Whole(2), Harmless,
-        "Latest turns that stay whole even where the others are not enough."),
-    key("context.main.recentTurns", FEW, D::Whole(6), Harmless,
-        "Latest turns that stay whole."),
+    key("context.main.maxInlineToolResultTokens", TOKENS, D::None, Harmless,
+        "Size of a result of a tool that stays whole even in a request that was refused for its \
+         size. Default: 2000."),
+    key("context.main.minRecentTurns", FEW, D::None, Harmless,
+        "Latest turns that stay whole whatever happens. Default: 2."),
+    key("context.main.recentTurns", FEW, D::None, Harmless,
+        "Latest turns that stay whole. Default: 6."),
     later("context.main.reserveForImagesTokens", TOKENS, Harmless,
         "Tokens kept free for images."),
     later("context.main.retrievalMaxTokens", TOKENS, Harmless,
         "Size of what is read back at once."),
-    key("context.main.summaryTargetTokens", TOKENS, D::Whole(3000), Harmless,
-        "Size of the summary.")
+    key("context.main.summaryTargetTokens", TOKENS, D::None, Harmless,
+        "Size of the summary. Default: 3000.")
         .variable("POSSE_MAIN_SUMMARY_TARGET_TOKENS"),
     key("context.subAgent.compactAtRatio", Ratio, D::None, Harmless,
         "The part of the context at which it is compacted. Default: 0.7.")
         .variable("POSSE_SUB_COMPACT_AT_RATIO"),
-    key("context.subAgent.compression", Choice(COMPRESSIONS), D::Text("deterministic"), Harmless,
-        "How context is compacted: all but none by rules, and by roles.compact where that is set."),
-    key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::Whole(12_000), Harmless,
-        "Tokens of context of a delegated agent. auto: what the model's window holds.")
+    key("context.subAgent.compression", Choice(COMPRESSIONS), D::None, Harmless,
+        "How context is compacted: by rules, and by roles.compact where that is set; none: \
+         only when asked. Default: deterministic."),
+    key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::None, Harmless,
+        "Tokens of context of a delegated agent. auto: what the window of its model \
+         holds. Default: 12000.")
         .variable("POSSE_SUB_MAX_CONTEXT_TOKENS"),
     key("context.subAgent.maxDelegateContextTokens", TOKENS, D::Whole(1000), Harmless,
         "Size of the context that goes with a task.")
@@ -97,15 +102,15 @@ pub(crate) static KEYS: &[Key] = &[
     key("context.subAgent.maxResultTokensToMain", TOKENS, D::Whole(1000), Harmless,
         "Size of the result that goes back.")
         .variable("POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN"),
-    later("context.subAgent.memoryScope", Text, Harmless,
-        "How long a delegated agent remembers."),
-    key("context.subAgent.minRecentTurns", FEW, D::Whole(1), Harmless,
-        "Latest turns that stay whole even where the others are not enough."),
-    key("context.subAgent.recentTurns", FEW, D::Whole(3), Harmless,
-        "Latest turns that stay whole.")
+    key("context.subAgent.memoryScope", Choice(&["root-session", "none"]), D::Text("root-session"), Harmless,
+        "Whether a delegated agent is given what those of its name have reported in the session."),
+    key("context.subAgent.minRecentTurns", FEW, D::None, Harmless,
+        "Latest turns that stay whole whatever happens. Default: 1."),
+    key("context.subAgent.recentTurns", FEW, D::None, Harmless,
+        "Latest turns that stay whole. Default: 3.")
         .variable("POSSE_SUB_RECENT_TURNS"),
-    key("context.subAgent.summaryTargetTokens", TOKENS, D::Whole(1200), Harmless,
-        "Size of the summary.")
+    key("context.subAgent.summaryTargetTokens", TOKENS, D::None, Harmless,
+        "Size of the summary. Default: 1200.")
         .variable("POSSE_SUB_SUMMARY_TARGET_TOKENS"),
     later("daemon", Any, Never,
         "What runs while nobody is there."),
@@ -120,8 +125,14 @@ pub(crate) static KEYS: &[Key] = &[
         "Whether starting an agent is asked for."),
     key("delegation.maxConcurrent", Whole(1, 100), D::Whole(3), Trusted,
         "Agents that work at the same time."),
+    key("delegation.maxCostMicroUsd", Whole(1, 1_000_000_000_000), D::None, Never,
+        "All delegated agents of a session together cost no more than this many millionths of a dollar."),
     key("delegation.maxDepth", Whole(0, 8), D::Whole(1), Trusted,
         "How deep agents may delegate."),
+    key("delegation.maxDurationSeconds", Whole(1, 1_000_000), D::None, Trusted,
+        "A delegated agent ends after this long."),
+    key("delegation.maxTokens", Whole(1, 1_000_000_000_000), D::None, Never,
+        "All delegated agents of a session together use no more tokens."),
     key("delegation.maxTotal", Whole(1, 100_000), D::Whole(100), Trusted,
         "Agents that one session may start."),
     key("delegation.subInvocationMaxTurns", TURNS, D::Whole(10), Trusted,
@@ -327,6 +338,8 @@ pub(crate) static KEYS: &[Key] = &[
         "Lets a project's configuration count."),
     later("trust.userTools", Bool, Never,
         "Loads the user's own tools."),
+    key("ui.alternateScreen", Bool, D::None, Never,
+        "Gives the terminal UI a screen of its own instead of the end of the scrollback."),
     key("ui.history", Bool, D::Bool(true), Never,
         "Keeps what was typed in line mode for the next time."),
     key("ui.keybindings", TextMap, D::None, Never,

@@ -1,4 +1,4 @@
-//! How much models get to read.
+//! How much models get to read, as it was written.
 
 use serde_json::Value;
 
@@ -13,23 +13,25 @@ pub struct ContextSizes {
     pub sub_agent: ContextSize,
 }
 
-/// One of `context`. Tokens and turns.
+/// One of `context`. Tokens and turns. What is `None` was not said.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ContextSize {
-    /// `maxContextTokens`; `None` is `auto`.
+    /// `maxContextTokens` as a number.
     pub tokens_max: Option<u64>,
+    /// `maxContextTokens` is `auto`.
+    pub auto: bool,
     /// `compactAtRatio`.
     pub compact_at: Option<f64>,
-    /// `compression` is not `none`.
-    pub compacts: bool,
+    /// `compression` is `none`.
+    pub never_compacts: bool,
     /// `recentTurns`.
-    pub recent_turns: usize,
+    pub recent_turns: Option<usize>,
     /// `minRecentTurns`.
-    pub recent_turns_min: usize,
+    pub recent_turns_min: Option<usize>,
     /// `summaryTargetTokens`.
-    pub summary_tokens: u64,
+    pub summary_tokens: Option<u64>,
     /// `maxInlineToolResultTokens` of the main agent.
-    pub inline_result_tokens: u64,
+    pub inline_result_tokens: Option<u64>,
 }
 
 pub(super) fn sizes(layers: &Layers) -> ContextSizes {
@@ -39,15 +41,17 @@ pub(super) fn sizes(layers: &Layers) -> ContextSizes {
 fn size(layers: &Layers, whose: &str) -> ContextSize {
     let value = |key: &str| layers.get(&format!("context.{whose}.{key}")).map(|leaf| &leaf.value);
     let number = |key: &str| value(key).and_then(Value::as_u64);
-    let few = |key: &str| usize::try_from(number(key).unwrap_or_default()).unwrap_or(usize::MAX);
+    let few = |key: &str| number(key).and_then(|number| usize::try_from(number).ok());
+    let says = |key: &str, what: &str| value(key).and_then(Value::as_str) == Some(what);
     let inline = layers.get("context.main.maxInlineToolResultTokens");
     ContextSize {
         tokens_max: number("maxContextTokens"),
+        auto: says("maxContextTokens", "auto"),
         compact_at: value("compactAtRatio").and_then(Value::as_f64),
-        compacts: value("compression").and_then(Value::as_str) != Some("none"),
+        never_compacts: says("compression", "none"),
         recent_turns: few("recentTurns"),
-        recent_turns_min: few("minRecentTurns").min(few("recentTurns")),
-        summary_tokens: number("summaryTargetTokens").unwrap_or_default(),
-        inline_result_tokens: inline.and_then(|leaf| leaf.value.as_u64()).unwrap_or_default(),
+        recent_turns_min: few("minRecentTurns"),
+        summary_tokens: number("summaryTargetTokens"),
+        inline_result_tokens: inline.and_then(|leaf| leaf.value.as_u64()),
     }
 }

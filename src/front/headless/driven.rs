@@ -181,6 +181,17 @@ impl Driven {
                 self.front.session.interrupt();
                 return Ok(());
             }
+            Instruction::Compact(keep) => {
+                return match self.front.session.compact_keeping(keep).await {
+                    Ok(Some(_)) => Ok(()),
+                    Ok(None) => Err("there is nothing to remove yet".to_owned()),
+                    Err(error) => Err(error.to_string()),
+                };
+            }
+            Instruction::Context => {
+                self.front.session.announce_context();
+                return Ok(());
+            }
             Instruction::Answer(id, decision) => {
                 let answered = self.front.session.answer(id, decision).await;
                 return answered.map_err(|error| refused(&error));

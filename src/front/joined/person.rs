@@ -230,12 +230,14 @@ impl Person {
                 self.send(&Instruction::Steer(vec![ContentPart::text(text)]), Asked::Say).await;
             }
             Typed::Help => self.say(HELP).await,
+            Typed::Compact(keep) => self.send(&Instruction::Compact(keep), Asked::Say).await,
+            Typed::Context(_) => self.send(&Instruction::Context, Asked::Say).await,
             Typed::Blank | Typed::Stop | Typed::StopAll | Typed::Exit => (),
             Typed::Status
             | Typed::Select(..)
-            | Typed::Compact(_)
-            | Typed::Context(_)
             | Typed::Cost
+            | Typed::Memory
+            | Typed::Forget(_)
             | Typed::Clear
             | Typed::Unknown(..) => {
                 self.say("(that can only be done where the session runs; /help)\n").await;

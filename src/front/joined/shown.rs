@@ -211,3 +211,165 @@ fn decided(event: &Event) -> Option<&QuestionId> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::{
+        AssistantMessage, CallId, ContentPart, SessionId, StopReason, ToolCall, Usage,
+    };
+    use posse_actors::event::{Fact, Scope, StoredRecord};
+    use posse_actors::record::RecordId;
+
+    use super::*;
+    use crate::talk::joining::Role;
+
+    fn stored(record: u64, event: Event) -> Arc<Announcement> {
+        let (ts, session_id) = (1, SessionId::new("s"));
+        let id = RecordId { process: 0, count: 0 };
+        let stored = StoredRecord { v: 1, record, ts, id, session_id, event, origin: None };
+        Arc::new(Announcement { seq: record, fact: Fact::Stored(Arc::new(stored)) })
+    }
+
+    fn delta(text: &str) -> Arc<Announcement> {
+        let event = Event::TextDelta { text: text.to_owned() };
+        let session_id = SessionId::new("s");
+        Arc::new(Announcement {
+            seq: 0,
+            fact: Fact::Passing { ts: 1, session_id, origin: None, event },
+        })
+    }
+
+    fn joined(records: u64) -> Shown {
+        let accepted = Accepted {
+            session_id: SessionId::new("s"),
+            process: 1,
+            role: Role::Controller,
+            name: "process 2".to_owned(),
+            records,
+            after: 0,
+        };
+        Shown::new(&accepted, true, false, true)
+    }
+
+    fn asked(id: &str) -> Event {
+        Event::PermissionRequested {
+            request_id: QuestionId::new(id),
+            call_id: CallId::new("c"),
+            tool: "bash".to_owned(),
+            summary: format!("run {id}"),
+            detail: String::new(),
+            reason: String::new(),
+            scopes: vec![Scope::Once],
+            digest: String::new(),
+            cwd: String::new(),
+            binding: String::new(),
+        }
+    }
+
+    fn denied(id: &str, by: Option<&str>) -> Event {
+        Event::PermissionDenied {
+            request_id: QuestionId::new(id),
+            by: "user".to_owned(),
+            reason: "no".to_owned(),
+            rule: None,
+            answered_by: by.map(str::to_owned),
+        }
+    }
+
+    fn request() -> Event {
+        Event::ModelRequest {
+            turn: 1,
+            provider: "p".to_owned(),
+            model: "m".to_owned(),
+            messages: 1,
+        }
+    }
+
+    fn reply(text: &str, calls: usize) -> Event {
+        let call = ToolCall {
+            id: CallId::new("c"),
+            provider_id: None,
+            name: "bash".to_owned(),
+            arguments: "{}".to_owned(),
+        };
+        let message = AssistantMessage {
+            content: Some(text.to_owned()),
+            reasoning: None,
+            tool_calls: vec![call; calls],
+        };
+        Event::ModelReply { turn: 1, message, stop_reason: StopReason::EndTurn, model: None }
+    }
+
+    fn done(result: &str) -> Event {
+        let result = result.to_owned();
+        Event::InvocationCompleted { result, turns: 1, usage: Usage::default() }
+    }
+
+    fn questions(added: &Added) -> Vec<u64> {
+        added.questions.iter().filter_map(|question| question.record()).collect()
+    }
+
+    #[test]
+    fn of_what_has_been_only_what_is_still_open_is_asked() {
+        let mut shown = joined(5);
+        for (record, event) in
+            [(1, asked("a")), (2, asked("b")), (3, asked("a")), (4, denied("b", None))]
+        {
+            assert_eq!(questions(&shown.follow(&stored(record, event))), Vec::<u64>::new());
+        }
+        // The last of what has been.
+        assert_eq!(questions(&shown.follow(&stored(5, asked("c")))), [3, 5]);
+        let answered = shown.follow(&stored(6, denied("a", None)));
+        assert_eq!(questions(&answered), [6]);
+        assert_eq!(answered.text, "(denied where the session runs)\n");
+        let by_me = shown.follow(&stored(7, denied("c", Some("process 2"))));
+        assert_eq!((questions(&by_me), by_me.text.as_str()), (vec![7], ""));
+        let by_another = shown.follow(&stored(8, denied("x", Some("process 3"))));
+        assert_eq!(by_another.text, "! denied by process 3\n");
+    }
+
+    #[test]
+    fn what_another_process_left_open_is_not_asked() {
+        let mut shown = joined(2);
+        shown.follow(&stored(1, asked("a")));
+        let resumed = Event::SessionResumed { records: 1, with: None, changed: Vec::new() };
+        assert_eq!(questions(&shown.follow(&stored(2, resumed))), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn a_reply_is_shown_once_and_whole_wherever_its_pieces_begin() {
+        // Joined in the middle of a reply.
+        let mut shown = joined(1);
+        shown.follow(&stored(1, request()));
+        assert_eq!(shown.follow(&delta("second half")), Added::default());
+        shown.follow(&stored(2, reply("first half, second half", 0)));
+        let answer = shown.follow(&stored(3, done("first half, second half"))).answer;
+        assert_eq!(answer, "first half, second half\n");
+
+        // Heard from its beginning: it stands there already.
+        shown.follow(&stored(4, request()));
+        assert_eq!(shown.follow(&delta("all of")).text, "all of");
+        assert_eq!(shown.follow(&delta(" it")).text, " it");
+        shown.follow(&stored(5, reply("all of it", 0)));
+        let added = shown.follow(&stored(6, done("all of it")));
+        assert_eq!((added.text.as_str(), added.answer.as_str()), ("\n", ""));
+
+        // A piece was lost, in an answer and in words before a call.
+        shown.follow(&stored(7, request()));
+        shown.follow(&delta("it"));
+        shown.follow(&stored(8, reply("all of it", 0)));
+        assert_eq!(shown.follow(&stored(9, done("all of it"))).answer, "all of it\n");
+        shown.follow(&stored(10, request()));
+        shown.follow(&delta("look"));
+        let text = shown.follow(&stored(11, reply("let me look", 1))).text;
+        assert_eq!(text, "\nlet me look\n");
+    }
+
+    #[test]
+    fn what_others_say_cannot_draw_on_the_terminal() {
+        let mut shown = joined(0);
+        let content = vec![ContentPart::text("a\u{1b}[2J\nb")];
+        let said = Event::UserMessage { content, message_id: None };
+        assert_eq!(shown.follow(&stored(1, said)).text, "> a\\u{1b}[2J\n> b\n");
+    }
+}

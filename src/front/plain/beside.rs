@@ -4,9 +4,10 @@
 //! Lines are the terminal's own then, as they are during a task, so that nothing is drawn over what
 //! is being typed.
 
-use posse_actors::event::{Announcement, Event};
+use posse_actors::conversation::InvocationId;
+use posse_actors::event::{Announcement, Event, Subscription};
 
-use crate::failure::Exit;
+use crate::failure::{Exit, printable_lines};
 use crate::front::plain::terminal::{self, Input};
 use crate::front::plain::{PROMPT, Plain};
 
@@ -21,14 +22,49 @@ impl Plain<'_> {
             (Event::InvocationStarted { .. } | Event::ModelRequest { .. }, Some(origin)) => {
                 self.at_work.insert(origin.invocation_id.clone());
             }
+            (
+                Event::InvocationCompleted { .. }
+                | Event::InvocationFailed { .. }
+                | Event::InvocationCancelled { .. },
+                None,
+            ) => {
+                if let Some(origin) = announcement.origin() {
+                    self.at_work.remove(&origin.invocation_id);
+                }
+            }
             _ => (),
+        }
+    }
+
+    /// Returns when a front end that joined the session has given a task while nothing ran here. It
+    /// is at work then like any other.
+    pub(super) async fn given_elsewhere(watched: &mut Subscription) -> InvocationId {
+        while let Some(announcement) = watched.next().await {
+            if let (Event::InvocationStarted { .. }, Some(origin)) =
+                (announcement.event(), announcement.origin())
+                && origin.parent_invocation_id.is_none()
+            {
+                return origin.invocation_id.clone();
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// The answer to a task that was given elsewhere.
+    async fn show_answer(&mut self, announcement: &Announcement) {
+        let is_root = announcement.origin().is_some_and(|from| from.parent_invocation_id.is_none());
+        if let Event::InvocationCompleted { result, .. } = announcement.event()
+            && is_root
+            && !self.progress.shown_live
+        {
+            self.say(&format!("{}\n", printable_lines(result.trim_end()))).await;
         }
     }
 
     /// A line for the conversation; `None` when nobody works beside it any more, or the user leaves.
     pub(super) async fn line_beside(&mut self) -> Option<String> {
         self.say(PROMPT).await;
-        self.terminal.watch();
+        self.watch();
         let question = self.questions.next_text();
         self.show_question(question).await;
         let line = loop {
@@ -42,7 +78,10 @@ impl Plain<'_> {
                     }
                 }
                 announcement = self.current.events.next() => match announcement {
-                    Some(announcement) => self.follow(&announcement).await,
+                    Some(announcement) => {
+                        self.follow(&announcement).await;
+                        self.show_answer(&announcement).await;
+                    }
                     None => self.at_work.clear(),
                 },
                 input = self.terminal.next() => match input {

@@ -4,13 +4,15 @@ use crate::failure::nearest;
 use crate::talk::Selected;
 
 /// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 13] = [
+const COMMANDS: [(&str, &str, &str); 15] = [
     ("help", "", "this list"),
     ("status", "", "session, model, tokens"),
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
     ("provider", "[NAME]", "another provider, with its own model"),
     ("agent", "[NAME]", "another agent"),
     ("cost", "", "what requests have cost so far"),
+    ("memory", "", "what agents have reported, as the next of their names are told"),
+    ("forget", "[NAME]", "forget that, of one agent or of all"),
     ("compact", "[WHAT]", "make the history shorter; WHAT is to be kept in it"),
     ("context", "[--json]", "what a request is made of, in tokens"),
     ("clear", "", "a new conversation"),
@@ -39,6 +41,10 @@ pub(crate) enum Typed {
     Context(bool),
     /// What requests have cost.
     Cost,
+    /// `/memory`.
+    Memory,
+    /// `/forget`, of one agent or of all.
+    Forget(Option<String>),
     /// `/clear`.
     Clear,
     /// `/stop`.
@@ -69,6 +75,8 @@ pub(crate) fn parse(line: &str) -> Typed {
         "compact" => Typed::Compact(argument.map(str::to_owned)),
         "context" => Typed::Context(argument == Some("--json")),
         "cost" => Typed::Cost,
+        "memory" => Typed::Memory,
+        "forget" => Typed::Forget(argument.map(str::to_owned)),
         "clear" | "new" => Typed::Clear,
         "stop" if argument == Some("all") => Typed::StopAll,
         "stop" => Typed::Stop,
@@ -113,6 +121,7 @@ mod tests {
             (" /exit ", Typed::Exit),
             ("/quit", Typed::Exit),
             ("/model gpt-9 ", select(Selected::Model, Some("gpt-9"))),
+            ("/forget explore", Typed::Forget(Some("explore".to_owned()))),
             ("/model", select(Selected::Model, None)),
             ("/provider ?", select(Selected::Provider, None)),
             ("/agent plan", select(Selected::Agent, Some("plan"))),

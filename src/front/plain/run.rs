@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posse_actors::conversation::{ContentPart, InvocationId};
+use posse_actors::conversation::{ContentPart, InvocationId, text_of};
 use posse_actors::event::{Announcement, Event, MessageKind};
-use posse_actors::root_session::{DeliverError, TurnOutcome};
+use posse_actors::root_session::{DeliverError, PromptError, TurnOutcome};
 
 use crate::failure::Exit;
 use crate::front::plain::Plain;
@@ -26,16 +26,24 @@ impl Plain<'_> {
         while self.totals.prompts > 0
             && let Some(announcement) = self.current.events.try_next()
         {
-            if announcement.origin().is_some_and(|origin| origin.parent_invocation_id.is_some())
-                || matches!(announcement.event(), Event::DelegationEnded { .. })
+            if announcement.origin().is_some_and(|origin| {
+                origin.parent_invocation_id.is_some()
+                    || self.at_work.contains(&origin.invocation_id)
+            }) || matches!(announcement.event(), Event::DelegationEnded { .. })
             {
                 self.follow(&announcement).await;
             }
         }
         self.rule_shown = false;
-        let running = match task.begin(&self.current.session).await {
-            Ok(running) => running,
-            Err(error) => {
+        let said = match &task {
+            Task::Prompt(prompt) => Some(text_of(&prompt.content)),
+            Task::GoOn => None,
+        };
+        let running = match (task.begin(&self.current.session).await, said) {
+            (Ok(running), _) => running,
+            // Another front end was faster: it is said to the model all the same.
+            (Err(PromptError::Busy), Some(said)) => return self.steer(said).await,
+            (Err(error), _) => {
                 self.last = Exit::Failed;
                 return self.say(&format!("{error}\n/clear begins anew.\n")).await;
             }
@@ -44,7 +52,7 @@ impl Plain<'_> {
         let invocation = running.invocation().clone();
         let mut outcome = std::pin::pin!(running.outcome());
         let (mut stops, mut over) = (0, false);
-        self.terminal.watch();
+        self.watch();
         let outcome = loop {
             tokio::select! {
                 biased;
@@ -87,6 +95,15 @@ impl Plain<'_> {
         }
         self.questions.forget();
         self.conclude(outcome, started).await;
+    }
+
+    /// Reads what is typed from now on. A question that was shown before the keyboard was silent waits
+    /// for that again.
+    pub(super) fn watch(&mut self) {
+        self.terminal.watch();
+        if self.questions.wants_silence() {
+            self.terminal.hush();
+        }
     }
 
     async fn stop(&mut self) {
@@ -176,6 +193,8 @@ impl Plain<'_> {
             Typed::Help => self.say(&help()).await,
             Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
             Typed::Cost => self.cost().await,
+            Typed::Memory => self.memory().await,
+            Typed::Forget(agent) => self.forget(agent).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Text(text) => self.steer(text).await,
             Typed::Status | Typed::Select(..) | Typed::Compact(_) | Typed::Clear => {

@@ -119,13 +119,14 @@ fn lists_in_columns() {
     let (shown, exit) = text(|out| list(&state, Within::Everywhere, &view(false), out));
     assert_eq!(exit, Exit::Done);
     insta::assert_snapshot!(shown, @r"
-    SESSION                 STARTED           AGE      SIZE     COST  STATE      PROMPT
-    20261121-215652-3f9a2c  2026-11-21 21:56  1 h ago  1.6 KiB  -     completed  /p: fix the \u{1b}[2Jt…
-    20260101-junk           -                 -        3 B      -     damaged    -
+    SESSION                 STARTED           AGE      SIZE     COST  STATE     PROMPT
+    20261121-215652-3f9a2c  2026-11-21 21:56  1 h ago  1.6 KiB  -     finished  /p: fix the \u{1b}[2Jte…
+    20260101-junk           -                 -        3 B      -     damaged   -
     ");
     let (json, _) = text(|out| list(&state, Within::Everywhere, &view(true), out));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json[0]["state"]["ended"], "completed");
+    assert_eq!(json[0]["state"], "finished");
+    assert_eq!(json[1]["what"], "no line of it can be read");
     let (empty, _) = text(|out| list(&state, Within::Project(Path::new("/x")), &view(false), out));
     assert_eq!(empty, "there are no sessions of this directory\n");
 }
@@ -145,7 +146,7 @@ fn shows_a_transcript_that_cannot_draw() {
     21:56:57  done      one (2 more lines, 3 ms)
     21:56:58  crash     ToolCallRun: index 3
     21:56:59  ended     completed, exit code 0, 1 turn, 12 tokens in, 3 out
-    state: completed
+    state: finished
     ");
     let (json, _) = text(|out| show(&state, ID, &view(true), out));
     assert_eq!(json.as_bytes(), std::fs::read(file(&state)).unwrap());
@@ -172,5 +173,8 @@ fn verifies_and_names_the_damage() {
     let (json, _) = run(true);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["problem"]["tornTail"], false);
+    assert!(json[0]["remains"]["readable"].as_u64().unwrap() > 0, "{json:#}");
+    let fix = format!("`posse resume {ID}` goes on after record ");
+    assert!(json[0]["fix"].as_str().unwrap().starts_with(&fix), "{json:#}");
     assert_eq!(text(|out| show(&state, ID, &view(false), out)).1, Exit::Session);
 }

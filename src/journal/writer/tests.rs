@@ -180,6 +180,29 @@ fn takes_half_a_group_back_when_the_disk_is_full() {
 }
 
 #[test]
+fn says_that_the_file_system_became_read_only_and_claims_nothing() {
+    let disk = FakeDisk::default();
+    let read_only = Err(ErrorKind::ReadOnlyFilesystem);
+    lock(&disk.0).writes.extend([Ok(usize::MAX), read_only]);
+    lock(&disk.0).truncate = Some(ErrorKind::ReadOnlyFilesystem);
+    let groups = GROUP_BYTES as u64 / 200;
+    let batches = [
+        (1..=groups, Durability::Written),
+        (groups + 1..=groups + 1, Durability::Synced),
+        (groups + 2..=groups + 2, Durability::Written),
+    ];
+    let (heard, turn) = play(&disk, &batches);
+    assert_eq!(heard.0[0], Ok(groups), "what was written stays written");
+    for end in &heard.0[1..] {
+        // No room may come back: that is waited for, and this is not.
+        let said = end.as_ref().unwrap_err();
+        assert!(said.starts_with("the journal cannot be written: "), "{said}");
+        assert!(said.contains("read-only"), "{said}");
+    }
+    assert_eq!((lines(&disk) as u64, lock(&disk.0).syncs, turn.suspect), (groups, 0, false));
+}
+
+#[test]
 fn writes_nothing_more_after_a_failure() {
     let disk = FakeDisk::default();
     lock(&disk.0).writes.push_back(Err(ErrorKind::StorageFull));

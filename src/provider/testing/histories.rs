@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use posse_actors::compaction::{Goal, compact};
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, Reasoning, ToolCall,
 };
@@ -162,4 +163,23 @@ pub(crate) fn any_history(owner: [&'static str; 3]) -> impl Strategy<Value = Vec
         }
         messages
     })
+}
+
+/// What is left of `history` when it has to come to that many tokens, if that is possible.
+pub(crate) fn compacted(
+    history: &[Arc<Message>],
+    tokens_max: u64,
+    turns_kept: usize,
+) -> Option<Vec<Arc<Message>>> {
+    let told = |message: &&Arc<Message>| matches!(***message, Message::System { .. });
+    let said: Vec<Arc<Message>> = history.iter().filter(|one| !told(one)).cloned().collect();
+    let goal = Goal {
+        tokens_max,
+        turns_kept,
+        summary_tokens: 200,
+        keep: None,
+        summary: None,
+        clip_latest: None,
+    };
+    compact(&said, &goal).map(|compacted| compacted.history)
 }

@@ -157,6 +157,35 @@ fn reads_outputs_of_this_session_only() {
 }
 
 #[test]
+fn reads_what_the_session_remembers_where_nothing_was_spilled() {
+    let desk = Desk::set(|env| {
+        env.recall = crate::tools::recall::Recall::new(|_, name| {
+            Box::pin(async move {
+                match name.as_str() {
+                    "call-9" => Ok(Some("one\ntwo\n".to_owned())),
+                    "broken" => Err("the journal is damaged".to_owned()),
+                    _ => Ok(None),
+                }
+            })
+        });
+    });
+    fs::create_dir(desk.path("session/outputs")).unwrap();
+    fs::write(desk.path("session/outputs/call-7.txt"), "spilled\n").unwrap();
+    for (arguments, expected) in [
+        (json!({"path": "output:call-9"}), "1\tone\n2\ttwo\n[lines 1-2 of 2]"),
+        (json!({"path": "output:call-9", "offset": 2}), "2\ttwo\n[lines 2-2 of 2]"),
+        (json!({"path": "output:call-7"}), "1\tspilled\n[lines 1-1 of 1]"),
+        (json!({"path": "output:call-8"}), "FIL001 there is no output:call-8"),
+        (
+            json!({"path": "output:broken"}),
+            "FIL001 output:broken cannot be read: the journal is damaged",
+        ),
+    ] {
+        assert_eq!(ask(&desk, &arguments), expected);
+    }
+}
+
+#[test]
 fn reads_what_was_judged_even_if_the_name_means_something_else_now() {
     let desk = Desk::new();
     let path = desk.put("f", "judged\n");

@@ -8,6 +8,7 @@ use ratatui_core::text::Line;
 
 use crate::tui::app::App;
 use crate::tui::painter::Frame;
+use crate::tui::past::Past;
 use crate::tui::terminal::PACE_MIN;
 use crate::tui::text::{Row, clipped, harmless, row, span};
 use crate::tui::theme::Role;
@@ -68,13 +69,22 @@ impl App {
         // Whatever does not fit, what is below does.
         let cut = all.len().saturating_sub(high);
         all.drain(..cut);
+        let apart = self.past.is_some();
+        let mut lower = 0;
+        if let Some(past) = &mut self.past {
+            past.add(std::mem::take(&mut finished));
+            let before = past.shown(high - all.len());
+            lower = before.len();
+            all.splice(0..0, before);
+            all.resize(high, Line::default());
+        }
         let live = cells(&all, columns, u16::try_from(all.len()).unwrap_or(rows));
         let cursor = cursor.map(|(x, y)| {
             let column = u16::try_from(x).unwrap_or(u16::MAX).min(columns - 1);
-            let row = (offset + y).saturating_sub(cut);
+            let row = (lower + offset + y).saturating_sub(cut);
             (column, u16::try_from(row).unwrap_or(u16::MAX).min(live.area.height.saturating_sub(1)))
         });
-        Shown { frame: Frame { finished, live, cursor }, apart: false, more }
+        Shown { frame: Frame { finished, live, cursor }, apart, more }
     }
 
     /// What goes on, above the prompt or the question.
@@ -161,6 +171,10 @@ impl App {
                 "Ctrl+C again leaves (or Ctrl+D, /exit)"
             };
             return row(theme, Role::Warn, clipped(text, wide));
+        }
+        if let Some(below) = self.past.as_ref().map(Past::below).filter(|below| *below > 0) {
+            let text = format!("{below} rows below: PgDn goes there");
+            return row(theme, Role::Warn, clipped(&text, wide));
         }
         if self.stopping {
             return row(theme, Role::Warn, clipped("stopping …", wide));

@@ -5,7 +5,7 @@ use posse_actors::conversation::Usage;
 use crate::tui::app::App;
 use crate::tui::commands::COMMANDS;
 use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
-use crate::tui::status::{Status, short};
+use crate::tui::status::Status;
 use crate::tui::theme::Role;
 
 type Lines = Vec<(Role, String)>;
@@ -55,22 +55,6 @@ pub(super) fn status(app: &App) -> Lines {
         ("sandbox", tier.to_owned()),
     ];
     rows.into_iter().map(|(name, value)| (Role::Text, format!("{name:<10} {value}"))).collect()
-}
-
-pub(super) fn context(status: &Status) -> Lines {
-    let text = match (status.context, status.window) {
-        (None, _) => "the model has not been asked yet".to_owned(),
-        (Some(used), Some(window)) if window > 0 => format!(
-            "{} of {} tokens: {}% (the last request and its reply)",
-            short(used),
-            short(window),
-            used.saturating_mul(100) / window
-        ),
-        (Some(used), _) => {
-            format!("{} tokens; how many fit is not known of this model", short(used))
-        }
-    };
-    vec![(Role::Text, text), (Role::Dim, "/compact makes the history shorter".to_owned())]
 }
 
 pub(super) fn cost(usage: &Usage, cost: Option<f64>) -> Lines {

@@ -110,6 +110,7 @@ pub(super) fn report(command: Command) -> Option<(&'static str, Report)> {
 
 /// What is said when the terminal is the shell's again.
 pub(super) fn farewell(session: &str) {
-    let text = format!("session {}\n", printable(session));
+    let id = printable(session);
+    let text = format!("session {id} · posse resume {id}\n");
     std::io::stderr().write_all(text.as_bytes()).ok();
 }

@@ -81,7 +81,12 @@ impl Tui<'_> {
 
     /// Does something that may print. What it prints stands above our part.
     fn aside<T>(&mut self, work: impl FnOnce(&mut dyn World) -> T) -> T {
-        let bytes = self.painter.withdraw();
+        let mut bytes = self.painter.withdraw();
+        if self.terminal.apart {
+            // What is printed stays on the other screen.
+            bytes.extend(self.switch(false));
+            bytes.extend(self.painter.withdraw());
+        }
         // Before anything is printed over it.
         nix::unistd::write(std::io::stdout(), &bytes).ok();
         let done = work(self.world);
@@ -113,9 +118,14 @@ impl Tui<'_> {
                 Ok(wanted) => self.call(wanted),
                 Err(failure) => self.app.view.failures(&[failure]),
             },
-            Command::Compact => {
+            Command::Compact(keep) => {
                 if let Some(current) = &self.current {
-                    current.compact(&self.tells);
+                    current.compact(keep, &self.tells);
+                }
+            }
+            Command::Context => {
+                if let Some(current) = &self.current {
+                    current.context(&self.tells);
                 }
             }
             other => {

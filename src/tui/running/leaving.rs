@@ -64,6 +64,7 @@ impl Tui<'_> {
         if self.terminal.apart {
             last = self.switch(false);
         }
+        self.app.past = None;
         // What is finished stays; the prompt does not.
         let (columns, rows) = self.size;
         for _ in 0..64 {
@@ -75,7 +76,7 @@ impl Tui<'_> {
         }
         last.extend(self.painter.withdraw());
         let session = self.app.session.clone();
-        let kept = self.options.kept && self.app.view.usage.output_tokens.is_some();
+        let kept = self.options.kept && self.app.view.begun;
         self.terminal.give_back(last).await;
         if let Some(said) = terminal::take_panic() {
             tracing::debug!(said, "something panicked and was survived");

@@ -10,13 +10,13 @@ use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
 use posse_actors::ledger::{Accounts, usd};
 use posse_actors::permission_coordinator::Decision;
 use posse_actors::root_session::{
-    DeliverError, Running, SessionEnding, SessionHandle, TurnOutcome, UserCall,
+    DeliverError, PromptError, Running, SessionEnding, SessionHandle, TurnOutcome, UserCall,
 };
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
 use crate::talk::joining::Joinable;
-use crate::talk::{self, Opened, Sources};
+use crate::talk::{self, Opened, Sources, context};
 use crate::tui::app::App;
 
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
@@ -130,8 +130,13 @@ impl Current {
     pub(super) fn work(&self, task: talk::Task, tells: &mpsc::Sender<Told>) {
         let (session, tells) = (self.session.clone(), tells.clone());
         tokio::spawn(async move {
+            let content = match &task {
+                talk::Task::Prompt(prompt) => Some(prompt.content.clone()),
+                talk::Task::GoOn => None,
+            };
             let told = match task.begin(&session).await {
                 Ok(running) => Told::Runs(running),
+                Err(PromptError::Busy) => Told::Refused(steered(&session, content).await),
                 Err(error) => Told::Refused(format!("{error}; /new begins anew")),
             };
             tells.send(told).await.ok();
@@ -199,11 +204,20 @@ impl Current {
         });
     }
 
-    pub(super) fn compact(&self, tells: &mpsc::Sender<Told>) {
+    pub(super) fn context(&self, tells: &mpsc::Sender<Told>) {
+        let (session, tells) = (self.session.clone(), tells.clone());
+        tokio::spawn(async move {
+            let Some(used) = session.context().await else { return };
+            let text = format!("{}/compact makes the history shorter", context::table(&used));
+            tells.send(Told::Note(text)).await.ok();
+        });
+    }
+
+    pub(super) fn compact(&self, keep: Option<String>, tells: &mpsc::Sender<Told>) {
         let (session, tells) = (self.session.clone(), tells.clone());
         tokio::spawn(async move {
             // What was removed is an event.
-            let text = match session.compact().await {
+            let text = match session.compact_keeping(keep).await {
                 Ok(Some(_)) => return,
                 Ok(None) => "(there is nothing to remove yet)".to_owned(),
                 Err(error) => format!("({error})"),
@@ -273,6 +287,15 @@ impl Current {
         };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
         self.joinable.close().await;
+    }
+}
+
+/// Another front end has given a task: what was meant as one is said to the model all the same.
+async fn steered(session: &SessionHandle, content: Option<Vec<ContentPart>>) -> String {
+    let Some(content) = content else { return PromptError::Busy.to_string() };
+    match session.deliver(MessageKind::Steer, content).await {
+        Ok(_) => "(another front end has given a task: said at its next step)".to_owned(),
+        Err(error) => format!("({error}; say it again)"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use posse_actors::event::Event;
 
+use crate::talk::context;
 use crate::talk::notices::{of_hook, switch};
 use crate::talk::outcome::clock_time;
 use crate::tui::theme::Role;
@@ -18,6 +19,9 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
             let rule = rule.as_deref().map(|rule| format!("\n  rule: {rule}")).unwrap_or_default();
             format!("! denied: {reason}{rule}")
         }
+        // The front end that shows this is never one that joined.
+        Event::PermissionGranted { answered_by: Some(by), .. } => format!("! allowed by {by}"),
+        Event::PermissionDenied { answered_by: Some(by), .. } => format!("! denied by {by}"),
         Event::ActorCrashed { actor, cause } => format!("! {actor} crashed: {cause}"),
         Event::ActorRestarted { actor, .. } => format!("! {actor} runs again"),
         Event::SessionParked { cause, next_try_ms, .. } => {
@@ -27,17 +31,8 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
         Event::SessionResumed { records, .. } => {
             return Some((Role::Dim, format!("(goes on from {records} records)")));
         }
-        Event::ContextCompacted {
-            bytes_before,
-            bytes_after,
-            turns_removed,
-            outputs_removed,
-            ..
-        } => {
-            let text = format!(
-                "▤ the history became shorter: {bytes_before} → {bytes_after} bytes, \
-                 {turns_removed} turns and {outputs_removed} outputs removed; the journal keeps them"
-            );
+        Event::ContextCompacted { .. } => {
+            let text = format!("▤ {}", context::compacted(event)?);
             return Some((Role::Accent, text));
         }
         Event::LimitReached { limit, value, .. } => {

@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
+use jiff::tz::TimeZone;
+
 use crate::cli::{Resume, Which};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure};
@@ -111,7 +113,7 @@ pub(crate) fn row(session: &SessionSummary) -> Row {
     Row {
         id: session.id.clone(),
         age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
-        state: commands::state_text(&session.state),
+        state: session.state.short(&TimeZone::system()),
         spent: spent(session),
         prompt: session.prompt.clone().unwrap_or_default(),
     }

@@ -253,11 +253,12 @@ fn the_last_change_is_taken_back_as_long_as_nobody_else_made_another() {
     ]);
     let machine = Machine::with(&server);
     machine.write("a.txt", "old\r\n");
-    let tmux = Tmux::open(&machine, &["--yes", "--sandbox", "off"]);
+    let tmux = Tmux::open(&machine, &["tui", "--yes", "--sandbox", "off"]);
     tmux.says("change it");
     tmux.wait_for("Changed.");
     tmux.wait_for("(done: ");
-    assert_eq!(machine.read("a.txt"), "new\n");
+    // The tool keeps the ends of lines that a file has.
+    assert_eq!(machine.read("a.txt"), "new\r\n");
     tmux.says("/undo");
     tmux.wait_for("rm -- 'b.txt'");
     tmux.wait_until("no file", |_| !machine.work("b.txt").exists());
@@ -266,7 +267,7 @@ fn the_last_change_is_taken_back_as_long_as_nobody_else_made_another() {
     tmux.says("/undo");
     tmux.wait_for("is not as the change left it");
     assert_eq!(machine.read("a.txt"), "mine\n");
-    machine.write("a.txt", "new\n");
+    machine.write("a.txt", "new\r\n");
     tmux.says("/undo");
     tmux.wait_until("the old file", |_| machine.read("a.txt") == "old\r\n");
     tmux.wait_for("❯ a task");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{CallId, InvocationId, MessageId, Usage};
-use crate::delegation::{Outcome, notice_id};
+use crate::delegation::{Outcome, follow_files, notice_id};
 use crate::event::{Event, MessageKind, Origin, StoredRecord};
 
 /// An agent that was started to work for another.
@@ -19,6 +19,10 @@ pub struct Delegated {
     pub caller: Arc<Origin>,
     /// The call that asked for it last.
     pub call_id: CallId,
+    /// The provider profile.
+    pub provider: String,
+    /// Where it was started.
+    pub cwd: String,
     /// Its task in one line.
     pub task: String,
     /// Whether nobody waits for it.
@@ -29,6 +33,10 @@ pub struct Delegated {
     pub briefed: bool,
     /// Whether it was recorded to have begun.
     pub began: bool,
+    /// The files that its calls were about, the last one last.
+    pub files: Vec<String>,
+    /// Whether what it reported is to be forgotten.
+    pub forgotten: bool,
     /// What it said last.
     pub said: String,
     /// All of its replies.
@@ -39,6 +47,10 @@ pub struct Delegated {
     pub usage: Usage,
     /// Tokens of all of its replies.
     pub used: Usage,
+    /// What is known of the cost of all of its replies, in billionths of a dollar.
+    pub nano_usd: u64,
+    /// The same, since it was started last.
+    pub run_nano_usd: u64,
     /// How it ended, if it has.
     pub ended: Option<Outcome>,
     /// Whether that is also recorded for its caller.
@@ -67,16 +79,16 @@ impl Delegated {
 }
 
 /// Adds the next record to what is known of all of them, in the order in which they began.
-pub(super) fn follow(all: &mut Vec<Delegated>, record: &StoredRecord) {
+pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord) {
     match (&record.event, &record.origin) {
         (
             Event::InvocationRequested {
                 child_invocation_id,
                 target,
                 call_id,
+                provider,
                 task,
                 background,
-                ..
             },
             Some(caller),
         ) => {
@@ -92,15 +104,21 @@ pub(super) fn follow(all: &mut Vec<Delegated>, record: &StoredRecord) {
                 }),
                 caller: Arc::clone(caller),
                 call_id: call_id.clone(),
+                provider: provider.clone(),
+                cwd: cwd.to_owned(),
                 task: task.clone(),
                 background: *background,
                 starts: known.as_ref().map_or(0, |known| known.starts) + 1,
                 briefed: false,
                 began: false,
+                files: known.as_ref().map(|known| known.files.clone()).unwrap_or_default(),
+                forgotten: false,
                 said: String::new(),
                 replies: known.as_ref().map_or(0, |known| known.replies),
                 turns: 0,
                 usage: Usage::default(),
+                nano_usd: known.as_ref().map_or(0, |known| known.nano_usd),
+                run_nano_usd: 0,
                 used: known.map(|known| known.used).unwrap_or_default(),
                 ended: None,
                 announced: false,
@@ -113,6 +131,12 @@ pub(super) fn follow(all: &mut Vec<Delegated>, record: &StoredRecord) {
                 (one.turns, one.usage) = (*turns, *usage);
                 one.replies = one.replies.max(*turns);
             }
+        }
+        (Event::MemoryForgotten { agent }, _) => {
+            let theirs = |one: &&mut Delegated| {
+                one.ended.is_some() && agent.as_ref().is_none_or(|agent| one.origin.agent == *agent)
+            };
+            all.iter_mut().filter(theirs).for_each(|one| one.forgotten = true);
         }
         (Event::MessageQueued { message_id, kind: MessageKind::Notice, .. }, _) => {
             let is = |one: &&mut Delegated| is_notice_of(message_id, one);
@@ -146,13 +170,17 @@ impl Delegated {
             Event::ModelReply { message, .. } => {
                 self.turns = self.turns.saturating_add(1);
                 self.replies = self.replies.saturating_add(1);
+                follow_files(&mut self.files, &message.tool_calls);
                 if let Some(text) = message.content.as_ref().filter(|text| !text.is_empty()) {
                     self.said.clone_from(text);
                 }
             }
-            Event::ModelUsage { usage, .. } => {
+            Event::ModelUsage { usage, billing, .. } => {
                 self.usage.add(usage);
                 self.used.add(usage);
+                let cost = billing.as_ref().and_then(|billing| billing.cost_nano_usd);
+                self.nano_usd = self.nano_usd.saturating_add(cost.unwrap_or_default());
+                self.run_nano_usd = self.run_nano_usd.saturating_add(cost.unwrap_or_default());
             }
             Event::InvocationCompleted { result, .. } => {
                 self.said.clone_from(result);

@@ -8,14 +8,15 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::{self, Ending, Outcome as Left, Queued, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
-use crate::delegation::{Ended, Outcome, notice_id};
+use crate::delegation::{Ended, Learnt, Outcome, files_of, notice_id};
 use crate::event::{Event, MessageKind};
 use crate::governor::Spent;
 use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
 use crate::ports::JournalError;
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replayed};
-use crate::root_session::children::{Child, ChildMsg, Children};
+use crate::root_session::children::kinds::Kind;
+use crate::root_session::children::{Child, ChildMsg, Children, NANO_IN_MICRO};
 use crate::root_session::resuming::pending;
 use crate::root_session::supervised::journal_failed;
 use crate::root_session::{Msg, Resumed, RootSession, State};
@@ -29,12 +30,27 @@ impl RootSession {
         state: &mut State,
     ) {
         // A crash is told by supervision too; that one restarts it.
-        let Ok(Left { ending, turns, usage, .. }) = left else { return };
+        let Ok(Left { ending, history, turns, usage, .. }) = left else { return };
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
         if let Some(actor) = child.actor.take() {
             actor.stop(None);
         }
+        child.files = files_of(&history);
         self.child_over(me, id, &ending, (turns, usage), state);
+    }
+
+    /// What it has reported is handed to the next one of its name.
+    fn remember(&self, child: &Child, ended: &Ended, kinds: &[Kind]) {
+        let Some(desk) = &self.desk else { return };
+        desk.memories().learn(&Learnt {
+            agent: &ended.agent,
+            provider: kinds.get(child.kind).map_or("", |kind| &kind.info.profile),
+            cwd: &desk.cwd,
+            task: &child.task,
+            outcome: &ended.outcome,
+            said: &ended.said,
+            files: &child.files,
+        });
     }
 
     /// Ends one that cannot say so itself.
@@ -61,18 +77,28 @@ impl RootSession {
         state: &mut State,
     ) {
         let now = self.ports.clock.monotonic();
+        let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
+        let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
+        state.till.give_share(id, None);
         let Some(child) = state.children.find(id) else { return };
         let (outcome, said) = Outcome::of(ending, turns);
         let agent = child.origin.agent.clone();
-        let ended = Arc::new(Ended { id: id.clone(), agent, outcome, said, turns, usage });
+        let ended = Ended { id: id.clone(), agent, outcome, said, turns, usage, cost_nano_usd };
+        let ended = Arc::new(ended);
         child.ended = Some((Arc::clone(&ended), now));
         child.absence = None;
         let caller = Arc::clone(&child.caller);
+        let kinds = &state.children.kinds;
+        if let Some(child) = state.children.all.values().rev().find(|child| child.id() == id) {
+            // Before its caller hears of it, who may start the next one at once.
+            self.remember(child, &ended, kinds);
+        }
         self.transcript.note(Some(&caller), ended.event());
         let tokens =
             usage.input_tokens.unwrap_or_default() + usage.output_tokens.unwrap_or_default();
         if let Some(governor) = &mut state.children.governor {
-            governor.end(id, Spent { tokens, micro_usd: None });
+            let micro_usd = cost_nano_usd.map(|nano| nano.div_ceil(NANO_IN_MICRO));
+            governor.end(id, Spent { tokens, micro_usd });
         }
         state.turns += turns;
         self.hand_over(me, id, &ended, state);
@@ -282,8 +308,7 @@ impl RootSession {
         if let Some(kind) = state.children.kinds.get(child.kind) {
             let resumed = Resumed { pending: pending(&messages, &left), queued, turns, usage };
             child.returned = false;
-            let history = (messages, self.child_fitter(state));
-            self.start_child(me, &mut child, kind, history, resumed).await?;
+            self.start_child(me, &mut child, kind, messages, resumed).await?;
         }
         state.children.all.insert(key, child);
         Ok(())

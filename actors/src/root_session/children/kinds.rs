@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent_invocation::Contacts;
+use crate::agent_invocation::{Contacts, Fitter};
+use crate::context::Meter;
 use crate::conversation::Message;
 use crate::delegation::{Deputy, Desk};
 use crate::event::Event;
@@ -23,6 +24,7 @@ pub(super) struct Kind {
     /// How much its model thinks, if somebody says so.
     pub(super) thinking: Option<Thinking>,
     services: Arc<Services>,
+    fitter: Fitter,
     /// By depth, while it may call others; the last is for everything deeper.
     specs: Vec<Arc<[ToolSpec]>>,
 }
@@ -38,6 +40,11 @@ impl Kind {
                 Arc::new(Services { limits: Arc::new(limits), ..(*self.services).clone() })
             }
         }
+    }
+
+    /// What one of them may read.
+    pub(super) fn fitter(&self) -> Fitter {
+        Fitter { meter: Meter::default(), ..self.fitter.clone() }
     }
 
     pub(super) fn specs(&self, permit: &Permit) -> Arc<[ToolSpec]> {
@@ -81,6 +88,7 @@ impl RootSession {
                     limits: Arc::new(limits),
                     ..(*self.services).clone()
                 }),
+                fitter: self.child_fitter(clients),
                 specs: self.specs_by_depth(desk, deputy),
             }
         };

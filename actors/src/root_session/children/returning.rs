@@ -9,14 +9,14 @@ use ractor::ActorRef;
 
 use crate::agent_invocation::Queued;
 use crate::conversation::{ContentPart, InvocationId, Message, text_of};
-use crate::delegation::{DELEGATE, Ended, Outcome, Started};
+use crate::delegation::{DELEGATE, Ended, Memories, Outcome, Started};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::{Permit, Refused, Spent, Wish};
 use crate::ledger::tokens;
 use crate::mailbox::Beside;
 use crate::record::{Delegated, OpenCall, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::children::{Child, Children};
+use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
 use crate::root_session::resuming::{LeftOpen, Unfinished};
 use crate::root_session::{Msg, RootSession, State};
 
@@ -84,15 +84,20 @@ impl RootSession {
         replayed: &Replayed,
         state: &mut State,
     ) {
-        if self.desk.is_none() {
-            return;
-        }
-        let (mut total, mut spent) = (0_u32, Spent::default());
+        let Some(desk) = &self.desk else { return };
+        *desk.memories() = Memories::of(&replayed.delegated);
+        let (mut total, mut spent, mut spent_nano) = (0_u32, Spent::default(), 0_u64);
         for one in &replayed.delegated {
             total = total.saturating_add(one.starts);
+            let mut nano_usd = one.nano_usd;
             spent.tokens = spent.tokens.saturating_add(tokens(&one.used));
-            let Some(outcome) = one.ended.clone() else {
+            if one.ended.is_none() {
+                // What the run that goes on has spent is counted when that ends.
                 spent.tokens = spent.tokens.saturating_sub(tokens(&one.usage));
+                nano_usd = nano_usd.saturating_sub(one.run_nano_usd);
+            }
+            spent_nano = spent_nano.saturating_add(nano_usd);
+            let Some(outcome) = one.ended.clone() else {
                 state.children.returning.push(one.clone());
                 continue;
             };
@@ -113,7 +118,8 @@ impl RootSession {
             }
         }
         if let Some(governor) = &mut state.children.governor {
-            governor.restore(total, spent);
+            let micro_usd = Some(spent_nano.div_ceil(NANO_IN_MICRO));
+            governor.restore(total, Spent { micro_usd, ..spent });
         }
     }
 
@@ -196,6 +202,8 @@ impl RootSession {
             parent: (!one.is_mains()).then(|| one.caller.invocation_id.clone()),
             duration_max: own.and_then(|kind| kind.duration_max),
             again: true,
+            tokens_left: self.left(state).tokens,
+            micro_usd_left: self.left(state).micro_usd,
             ..Wish::default()
         };
         match &mut state.children.governor {
@@ -214,6 +222,10 @@ impl RootSession {
         }
         child.rereading = Some(self.reread_child(me, one.id(), None));
         child.returned = true;
+        child.cost = (one.run_nano_usd, 0);
+        // What it had used counts against what it may have now.
+        child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
+        state.till.give_share(one.id(), permit.micro_usd.map(nano));
         child.expected = !one.background;
         state.children.insert(child);
     }
@@ -234,6 +246,8 @@ impl RootSession {
             turns_max: None,
             permit,
             began: self.ports.clock.monotonic(),
+            cost: (0, 0),
+            files: Vec::new(),
             waiter: None,
             actor: None,
             absence: None,
@@ -253,6 +267,7 @@ impl RootSession {
             said: one.said.clone(),
             turns: one.turns,
             usage: one.usage,
+            cost_nano_usd: (one.run_nano_usd > 0).then_some(one.run_nano_usd),
         });
         if !one.announced {
             self.transcript.note(Some(&one.caller), ended.event());
@@ -292,7 +307,8 @@ impl RootSession {
         }
         self.know(one, outcome, state);
         if let Some(governor) = &mut state.children.governor {
-            governor.count(Spent { tokens: tokens(&usage), micro_usd: None });
+            let micro_usd = Some(one.run_nano_usd.div_ceil(NANO_IN_MICRO));
+            governor.count(Spent { tokens: tokens(&usage), micro_usd });
         }
     }
 

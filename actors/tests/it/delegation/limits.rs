@@ -153,7 +153,7 @@ async fn limits_of_turns_tokens_and_time_end_a_child_with_a_name() {
             GovernorLimits { tokens_max: Some(20), live_max: 1, ..GovernorLimits::default() },
             None,
             None,
-            "partial(2): the limit budget.maxTokens ended it",
+            "partial(2): the limit delegation.maxTokens ended it",
         ),
     ] {
         let again = |text: &str| {
@@ -220,4 +220,63 @@ async fn a_thousand_children_all_end_and_take_no_room_afterwards() {
     let outcomes = outcomes(&seen);
     assert_eq!(outcomes.len(), 1000);
     assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Done));
+}
+
+#[tokio::test]
+async fn no_agent_costs_more_than_its_share_and_what_it_cost_is_told() {
+    use posse_actors::ledger::{Price, Rates, Tariff};
+    // A reply has at most 100 tokens of 10 micro-USD, and really two of them.
+    let rates = Rates {
+        input: 0,
+        output: 10_000_000,
+        cached_input: None,
+        cache_write: None,
+        version: "test".to_owned(),
+    };
+    let price = Price::new(move || Tariff { rates: Some(rates.clone()), output_max: Some(100) });
+    let echo = |_| Step::calls("echo", &["a"]);
+    let scout = model("scout", (0..9).map(echo).collect());
+    let mut bench = Bench::new(vec![
+        calls(&["scout"]),
+        Step::Call(vec![numbered(1)]),
+        Step::call("agent_status", "{}"),
+        Step::say("done"),
+    ]);
+    bench.limits = quick();
+    let one = Deputy { price: Some(price), ..deputy("scout", &scout, &["echo"], &[]) };
+    let limits =
+        GovernorLimits { live_max: 1, micro_usd_max: Some(1040), ..GovernorLimits::default() };
+    bench.delegation = Some(Delegation { limits, ..delegation(vec![one]) });
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    // 20 each: with 60 spent, the worst case of another has no room in 1040.
+    assert_eq!(scout.requests().len(), 3);
+    let costs: Vec<Option<u64>> = seen
+        .iter()
+        .filter_map(|one| match one.event() {
+            Event::DelegationEnded { cost_nano_usd, .. } => Some(*cost_nano_usd),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(costs, [Some(60_000), None], "the second could not even ask");
+    let texts: Vec<String> = bench
+        .model
+        .requests()
+        .pop()
+        .unwrap()
+        .iter()
+        .filter_map(|message| match &**message {
+            Message::Tool { content, .. } => Some(text_of(content)),
+            _ => None,
+        })
+        .collect();
+    assert!(texts[0].contains("failed(limit): delegation.maxCostMicroUsd ($0.001"), "{texts:?}");
+    assert!(texts[1].contains("delegation.maxCostMicroUsd ($0.00098"), "{texts:?}");
+    assert!(texts[2].contains("$0.00006"), "{texts:?}");
+    let refused = seen.iter().any(|one| {
+        matches!(one.event(), Event::LimitReached { limit, value: 1040, spent: Some(60), .. }
+            if limit == "delegation.maxCostMicroUsd")
+    });
+    assert!(refused, "{:?}", types(&seen));
 }

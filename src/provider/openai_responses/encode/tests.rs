@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::provider::openai_responses::PROTOCOL;
 use crate::provider::profile::Protocol;
-use crate::provider::testing::histories::any_history;
+use crate::provider::testing::histories::{any_history, compacted};
 use crate::provider::testing::strict::{self, assert_valid};
 
 const OWNER: [&str; 3] = [PROTOCOL, "mine", "m"];
@@ -237,5 +237,17 @@ proptest! {
             let fresh = encoder(quirks.clone()).encode(&wanted, true).unwrap().bytes;
             prop_assert_eq!(String::from_utf8(body).unwrap(), String::from_utf8(fresh).unwrap());
         }
+    }
+
+    #[test]
+    fn every_history_that_was_made_smaller_is_one_that_a_server_takes(
+        history in any_history(OWNER),
+        tokens_max in 0..300u64,
+        turns_kept in 0..4usize,
+    ) {
+        let Some(less) = compacted(&history, tokens_max, turns_kept) else { return Ok(()) };
+        let wanted = Request { tools: tools(2), ..request(&less) };
+        let Ok(body) = encoder(Quirks::default()).encode(&wanted, true) else { return Ok(()) };
+        assert_valid(strict::responses, &body.bytes);
     }
 }

@@ -227,3 +227,16 @@ fn an_answer_that_is_too_long_is_not_copied() {
     stage.replied("short");
     assert_eq!(stage.types("/copy\n"), [Effect::Copy("short".to_owned())]);
 }
+
+#[test]
+fn a_screen_of_its_own() {
+    let build = |stage: &mut Stage| {
+        stage.app.past = Some(crate::tui::past::Past::default());
+        for nth in 0..30 {
+            stage.app.view.note(crate::tui::theme::Role::Text, format!("note {nth}"));
+        }
+        stage.screen(60, 30);
+        stage.presses(Key::plain(Code::PageUp));
+    };
+    insta::assert_snapshot!(Stage::screens(build, Stage::new));
+}

@@ -1,0 +1,415 @@
+//! What an agent has found out for this session so far: handed to the next one of its name, with the
+//! same provider and in the same place. Put together by rules from what was reported, without a
+//! model; bounded; and the same whether it is followed or read from the journal. Pure.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::conversation::{Message, ToolCall};
+use crate::delegation::Outcome;
+use crate::delegation::handoff::one_line;
+use crate::record::Delegated;
+
+/// Reports that are kept with a part of what was said.
+const RESULTS_MAX: usize = 3;
+/// Older ones, of which a line is kept.
+const EARLIER_MAX: usize = 8;
+/// Findings, decisions and open questions, of each.
+const POINTS_MAX: usize = 12;
+/// Files.
+const FILES_MAX: usize = 20;
+/// Characters of a point.
+const POINT_CHARS_MAX: usize = 200;
+/// Characters of a report.
+const PREVIEW_CHARS_MAX: usize = 300;
+/// Characters of an older one.
+const BRIEF_CHARS_MAX: usize = 80;
+
+/// The memories of all agents of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Memories(Vec<Memory>);
+
+/// What one agent has reported.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Memory {
+    /// Its name.
+    pub agent: String,
+    /// The provider profile.
+    pub provider: String,
+    /// Where it worked.
+    pub cwd: String,
+    /// Tasks that it has ended.
+    pub tasks: u32,
+    /// Older tasks, a line each.
+    pub summary: Vec<String>,
+    /// The last tasks and what was answered, shortened.
+    pub last_results: Vec<Report>,
+    /// What it has found, in its own words.
+    pub findings: Vec<String>,
+    /// What it has decided.
+    pub decisions: Vec<String>,
+    /// What it has left open.
+    pub open_questions: Vec<String>,
+    /// Files that it has looked at or changed, the last one last.
+    pub relevant_files: Vec<String>,
+}
+
+/// One task and its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// In one line.
+    pub task: String,
+    /// How it ended.
+    pub outcome: String,
+    /// The beginning of the answer, in one line.
+    pub preview: String,
+}
+
+/// What is to be forgotten.
+#[derive(Debug)]
+pub(crate) enum Forget {
+    Nothing,
+    /// What agents of this name have reported.
+    Of(String),
+    Everything,
+}
+
+/// An agent that has ended, as a memory takes it up.
+pub(crate) struct Learnt<'a> {
+    pub(crate) agent: &'a str,
+    pub(crate) provider: &'a str,
+    pub(crate) cwd: &'a str,
+    pub(crate) task: &'a str,
+    pub(crate) outcome: &'a Outcome,
+    pub(crate) said: &'a str,
+    pub(crate) files: &'a [String],
+}
+
+impl Memories {
+    /// What the journal says.
+    pub fn of(delegated: &[Delegated]) -> Memories {
+        let mut memories = Memories::default();
+        for one in delegated.iter().filter(|one| !one.forgotten) {
+            if let Some(outcome) = &one.ended {
+                memories.learn(&Learnt {
+                    agent: &one.origin.agent,
+                    provider: &one.provider,
+                    cwd: &one.cwd,
+                    task: &one.task,
+                    outcome,
+                    said: &one.said,
+                    files: &one.files,
+                });
+            }
+        }
+        memories
+    }
+
+    /// All of them, in the order in which they began.
+    pub fn all(&self) -> &[Memory] {
+        &self.0
+    }
+
+    /// Adds what an agent has reported; nothing, if it has not answered.
+    pub(crate) fn learn(&mut self, learnt: &Learnt<'_>) {
+        let Learnt { agent, provider, cwd, task, outcome, said, files } = *learnt;
+        if !matches!(outcome, Outcome::Done | Outcome::Partial { .. }) {
+            return;
+        }
+        let same = |one: &Memory| one.agent == agent && one.provider == provider && one.cwd == cwd;
+        let nth = self.0.iter().position(same).unwrap_or_else(|| {
+            let (agent, provider, cwd) = (agent.to_owned(), provider.to_owned(), cwd.to_owned());
+            self.0.push(Memory { agent, provider, cwd, ..Memory::default() });
+            self.0.len() - 1
+        });
+        self.0[nth].add(task, outcome, said, files);
+    }
+
+    /// Forgets. Says how many have forgotten something.
+    pub(crate) fn forget(&mut self, what: &Forget) -> usize {
+        let before = self.0.len();
+        match what {
+            Forget::Nothing => {}
+            Forget::Of(agent) => self.0.retain(|one| one.agent != *agent),
+            Forget::Everything => self.0.clear(),
+        }
+        before - self.0.len()
+    }
+
+    /// What the next agent of that name, provider and place is given.
+    pub(crate) fn text(&self, agent: &str, provider: &str, cwd: &str) -> String {
+        let same = |one: &&Memory| one.agent == agent && one.provider == provider && one.cwd == cwd;
+        self.0.iter().find(same).map(Memory::text).unwrap_or_default()
+    }
+}
+
+impl Memory {
+    fn add(&mut self, task: &str, outcome: &Outcome, said: &str, files: &[String]) {
+        self.tasks = self.tasks.saturating_add(1);
+        let points = points(said);
+        for (kept, new) in [
+            (&mut self.findings, points.findings),
+            (&mut self.decisions, points.decisions),
+            (&mut self.open_questions, points.open_questions),
+            (&mut self.relevant_files, files.to_vec()),
+        ] {
+            for point in new {
+                // Said again, it is new again.
+                kept.retain(|known| *known != point);
+                kept.push(point);
+            }
+        }
+        for kept in [&mut self.findings, &mut self.decisions, &mut self.open_questions] {
+            keep_last(kept, POINTS_MAX);
+        }
+        keep_last(&mut self.relevant_files, FILES_MAX);
+        let (task, outcome) = (task.to_owned(), outcome.to_string());
+        let preview = chars(said, PREVIEW_CHARS_MAX);
+        self.last_results.push(Report { task, outcome, preview });
+        while self.last_results.len() > RESULTS_MAX {
+            let Report { task, preview, .. } = self.last_results.remove(0);
+            let line =
+                format!("{}: {}", chars(&task, BRIEF_CHARS_MAX), chars(&preview, BRIEF_CHARS_MAX));
+            self.summary.push(line);
+        }
+        keep_last(&mut self.summary, EARLIER_MAX);
+    }
+
+    /// As text, for the next agent and for people.
+    pub fn text(&self) -> String {
+        let mut text = format!("tasks so far: {}\n", self.tasks);
+        let mut part = |name: &str, lines: &[String]| {
+            if lines.is_empty() {
+                return;
+            }
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = writeln!(text, "{name}:");
+            for line in lines {
+                let _: std::fmt::Result = writeln!(text, "- {line}");
+            }
+        };
+        let report = |report: &Report| {
+            let Report { task, outcome, preview } = report;
+            format!("{task} ({outcome}): {preview}")
+        };
+        let results: Vec<String> = self.last_results.iter().rev().map(report).collect();
+        part("last results", &results);
+        part("open questions", &self.open_questions);
+        part("decisions", &self.decisions);
+        part("findings", &self.findings);
+        part("relevant files", &self.relevant_files);
+        part("earlier", &self.summary);
+        text
+    }
+}
+
+fn keep_last(lines: &mut Vec<String>, max: usize) {
+    let over = lines.len().saturating_sub(max);
+    lines.drain(..over);
+}
+
+/// The beginning of `text` in one line.
+fn chars(text: &str, max: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(max) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[derive(Default)]
+struct Points {
+    findings: Vec<String>,
+    decisions: Vec<String>,
+    open_questions: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Section {
+    Findings,
+    Decisions,
+    Questions,
+    Other,
+}
+
+/// The points of a report: what stands below headings of these names, and elsewhere the points that
+/// name a place (`src/a.rs:3`).
+fn points(said: &str) -> Points {
+    let mut points = Points::default();
+    let mut section = Section::Other;
+    for line in said.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(next) = heading(line) {
+            section = next;
+            continue;
+        }
+        let bullet = bullet(line);
+        let text = chars(bullet.unwrap_or(line), POINT_CHARS_MAX);
+        let list = match section {
+            Section::Findings => &mut points.findings,
+            Section::Decisions => &mut points.decisions,
+            Section::Questions => &mut points.open_questions,
+            Section::Other if names_a_place(&text) => &mut points.findings,
+            Section::Other => continue,
+        };
+        if bullet.is_some() || section == Section::Other {
+            list.push(text);
+        }
+    }
+    points
+}
+
+/// Which section begins with `line`, if one does.
+fn heading(line: &str) -> Option<Section> {
+    let marked = line.starts_with('#') || line.ends_with(':') || line.ends_with(":**");
+    if !marked || bullet(line).is_some() {
+        return None;
+    }
+    let name = line.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+    Some(match name.as_str() {
+        name if name.starts_with("finding") => Section::Findings,
+        name if name.starts_with("decision") => Section::Decisions,
+        name if name.starts_with("open question") || name.starts_with("question") => {
+            Section::Questions
+        }
+        _ => Section::Other,
+    })
+}
+
+/// What stands behind the sign of a list.
+fn bullet(line: &str) -> Option<&str> {
+    if let Some(rest) = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")) {
+        return Some(rest.trim_start());
+    }
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let rest = line.get(digits..).filter(|_| digits > 0)?;
+    rest.strip_prefix(". ").or_else(|| rest.strip_prefix(") ")).map(str::trim_start)
+}
+
+/// Whether a word of `line` is a path with a line number.
+fn names_a_place(line: &str) -> bool {
+    line.split(|c: char| c.is_whitespace() || matches!(c, '`' | '(' | ')' | ',')).any(|word| {
+        word.split_once(':').is_some_and(|(path, rest)| {
+            let is_path = path.contains('.') && !path.starts_with("http");
+            is_path && rest.starts_with(|c: char| c.is_ascii_digit())
+        })
+    })
+}
+
+/// Adds the files that `calls` are about: the last one last, each once.
+pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
+    for call in calls {
+        let Ok(arguments) = serde_json::from_str::<serde_json::Value>(&call.arguments) else {
+            continue;
+        };
+        if let Some(path) = arguments.get("path").and_then(serde_json::Value::as_str)
+            && !matches!(path, "" | ".")
+        {
+            let path = one_line(path);
+            files.retain(|known| *known != path);
+            files.push(path);
+        }
+    }
+    keep_last(files, FILES_MAX);
+}
+
+/// The files that a whole history is about.
+pub(crate) fn files_of(history: &[std::sync::Arc<Message>]) -> Vec<String> {
+    let mut files = Vec::new();
+    for message in history {
+        if let Message::Assistant(said) = &**message {
+            follow_files(&mut files, &said.tool_calls);
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn learn(memories: &mut Memories, task: &str, said: &str, files: &[&str]) {
+        let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+        memories.learn(&Learnt {
+            agent: "explore",
+            provider: "p",
+            cwd: "/w",
+            task,
+            outcome: &Outcome::Done,
+            said,
+            files: &files,
+        });
+    }
+
+    #[test]
+    fn keeps_points_places_files_and_the_last_answers() {
+        let mut memories = Memories::default();
+        let said = "It is slow.\n\n## Findings\n- the index is missing\n- the pool is small\n\n\
+                    **Open questions:**\n1. who owns the table?\n\nDecisions:\n* keep the pool\n\n\
+                    ## Places\n- `src/db.rs:12` opens it\n- nothing else\n";
+        learn(&mut memories, "find why", said, &["src/db.rs", "src/a.rs"]);
+        learn(&mut memories, "look again", "The same: src/a.rs:3.", &["src/db.rs"]);
+        insta::assert_snapshot!(memories.text("explore", "p", "/w"), @r"
+        tasks so far: 2
+        last results:
+        - look again (done): The same: src/a.rs:3.
+        - find why (done): It is slow. ## Findings - the index is missing - the pool is small **Open questions:** 1. who owns the table? Decisions: * keep the pool ## Places - `src/db.rs:12` opens it - nothing else
+        open questions:
+        - who owns the table?
+        decisions:
+        - keep the pool
+        findings:
+        - the index is missing
+        - the pool is small
+        - `src/db.rs:12` opens it
+        - The same: src/a.rs:3.
+        relevant files:
+        - src/a.rs
+        - src/db.rs
+        ");
+        assert_eq!(memories.text("explore", "other", "/w"), "", "each provider has its own");
+        assert_eq!(memories.text("explore", "p", "/elsewhere"), "");
+        assert_eq!(memories.forget(&Forget::Of("worker".to_owned())), 0);
+        assert_eq!(memories.forget(&Forget::Of("explore".to_owned())), 1);
+        assert_eq!(memories, Memories::default());
+    }
+
+    #[test]
+    fn what_is_no_answer_is_not_remembered() {
+        let mut memories = Memories::default();
+        for outcome in [Outcome::Cancelled, Outcome::silent(), Outcome::Waiting { until_ms: None }]
+        {
+            memories.learn(&Learnt {
+                agent: "explore",
+                provider: "p",
+                cwd: "/w",
+                task: "t",
+                outcome: &outcome,
+                said: "half",
+                files: &[],
+            });
+        }
+        assert_eq!(memories, Memories::default());
+    }
+
+    proptest! {
+        /// However much is reported, a memory stays small, and the last answer is in it.
+        #[test]
+        fn stays_bounded(said in proptest::collection::vec("(- |## Findings\n|a.rs:1 |é|[a-z ]{0,40}|\n){0,60}", 1..40)) {
+            let mut memories = Memories::default();
+            for (nth, said) in said.iter().enumerate() {
+                learn(&mut memories, &format!("task {nth}"), said, &[&format!("f{nth}.rs")]);
+            }
+            let text = memories.text("explore", "p", "/w");
+            prop_assert!(text.len() < 16_000, "{}", text.len());
+            let last = format!("task {}", said.len() - 1);
+            prop_assert!(text.contains(&last));
+            let files = format!("f{}.rs", said.len() - 1);
+            prop_assert!(text.contains(&files));
+        }
+    }
+}

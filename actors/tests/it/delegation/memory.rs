@@ -1,0 +1,88 @@
+//! What agents have reported: handed to the next of their name, also after a resume, until it is
+//! forgotten.
+
+use posse_actors::delegation::Memories;
+use posse_actors::record::replay;
+use posse_actors::root_session::Resumption;
+use posse_actors::testing::MemoryStore;
+
+use super::*;
+
+/// The packets that an agent was given.
+fn packets(model: &ScriptedModel) -> Vec<String> {
+    let packet = |request: Vec<Arc<Message>>| match &*request[1] {
+        Message::User { content } => text_of(content),
+        other => panic!("{other:?}"),
+    };
+    model.requests().into_iter().filter(|request| request.len() == 2).map(packet).collect()
+}
+
+fn reads(path: &str) -> Step {
+    Step::call("echo", &format!(r#"{{"text":"x","path":"{path}"}}"#))
+}
+
+fn bench(main: Vec<Step>, scout: Vec<Step>) -> (Bench, Arc<ScriptedModel>, Arc<ScriptedModel>) {
+    let (scout, other) = (model("scout", scout), model("other", vec![Step::say("so")]));
+    let mut bench = Bench::new(main);
+    bench.limits = quick();
+    let deputies = vec![deputy("scout", &scout, &["echo"], &[]), deputy("other", &other, &[], &[])];
+    bench.delegation = Some(Delegation { remembers: true, ..delegation(deputies) });
+    (bench, scout, other)
+}
+
+#[tokio::test]
+async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
+    let report = "Findings:\n- it is in src/a.rs:3\n\nOpen questions:\n- who calls it?";
+    let scout = vec![reads("src/a.rs"), Step::say(report), Step::say("again"), Step::say("third")];
+    let main = vec![calls(&["scout"]), calls(&["scout", "other"]), Step::say("done")];
+    let (bench, scout, other) = bench(main, scout);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    let [first, second] = packets(&scout).try_into().unwrap();
+    assert!(!first.contains("<memory>"), "{first}");
+    for part in
+        ["<memory>", "- it is in src/a.rs:3", "- who calls it?", "- src/a.rs\n", "look (done)"]
+    {
+        assert!(second.contains(part), "{part}: {second}");
+    }
+    assert!(!packets(&other)[0].contains("<memory>"), "each has its own");
+    // What is followed and what is read back are the same.
+    let live = stage.session.memories().await;
+    assert_eq!(live.all().len(), 2);
+    let records = bench.journal.records();
+    assert_eq!(Memories::of(&replay(&records, None).delegated), live);
+    end(&bench, stage).await;
+
+    let (mut again, scout, _) = self::bench(
+        vec![calls(&["scout"]), Step::say("done"), calls(&["scout"]), Step::say("done")],
+        vec![Step::say("here"), Step::say("here")],
+    );
+    again.journal = Arc::new(MemoryStore::of(bench.journal.records()));
+    again.process = 2;
+    let replayed = replay(&again.journal.records(), None);
+    again.resumption = Some(Resumption { replayed, ..Resumption::default() });
+    let mut stage = again.start().await;
+    play(&mut stage, "once more", &[]).await.unwrap();
+    let left = stage.session.forget(Some("scout".to_owned())).await;
+    assert_eq!(left.all().len(), 1);
+    play(&mut stage, "and now", &[]).await.unwrap();
+    let [known, forgotten] = packets(&scout).try_into().unwrap();
+    assert!(known.contains("tasks so far: 2") && known.contains("who calls it?"), "{known}");
+    assert!(!forgotten.contains("<memory>"), "{forgotten}");
+    let live = stage.session.memories().await;
+    stage.end().await;
+    let replayed = replay(&again.journal.records(), None);
+    assert_eq!(Memories::of(&replayed.delegated), live);
+    assert_eq!(live.all().iter().map(|one| one.tasks).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[tokio::test]
+async fn where_nothing_is_to_be_remembered_nothing_is_handed_on() {
+    let main = vec![calls(&["scout"]), calls(&["scout"]), Step::say("done")];
+    let (mut bench, scout, _) = bench(main, vec![Step::say("src/a.rs:3"), Step::say("so")]);
+    bench.delegation.as_mut().unwrap().remembers = false;
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    end(&bench, stage).await;
+    assert!(packets(&scout).iter().all(|packet| !packet.contains("<memory>")));
+}

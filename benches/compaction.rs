@@ -1,0 +1,67 @@
+//! Making a history of 2,000 messages smaller by rules.
+//!
+//! `cargo bench --bench compaction`. Ends with 1 if a promised figure is missed.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posse_actors::compaction::{Goal, compact};
+use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
+
+/// What is promised for 2,000 messages.
+const PROMISED: Duration = Duration::from_millis(50);
+
+const ROUNDS: usize = 50;
+
+fn main() -> ExitCode {
+    let history = history(500);
+    let goal = Goal {
+        tokens_max: 10_000,
+        turns_kept: 6,
+        summary_tokens: 3000,
+        keep: Some("word".to_owned()),
+        summary: None,
+        clip_latest: None,
+    };
+    let mut took: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let begin = Instant::now();
+            let compacted = compact(&history, &goal);
+            let took = begin.elapsed();
+            assert!(compacted.is_some_and(|compacted| compacted.tokens_after <= goal.tokens_max));
+            took
+        })
+        .collect();
+    took.sort_unstable();
+    let (median, worst) = (took[ROUNDS / 2], took[ROUNDS - 1]);
+    println!("{} messages: median {median:?}, worst {worst:?}", history.len());
+    if median <= PROMISED { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prompts, calls with their outputs, and answers.
+fn history(turns: usize) -> Vec<Arc<Message>> {
+    let mut history = Vec::new();
+    for nth in 0..turns {
+        let prompt = format!("prompt {nth}: never {}", "word ".repeat(40));
+        history.push(Arc::new(Message::User { content: vec![ContentPart::text(prompt)] }));
+        let call = ToolCall {
+            id: CallId::new(format!("c{nth}")),
+            provider_id: None,
+            name: "read_file".to_owned(),
+            arguments: format!(r#"{{"path":"src/file{}.rs"}}"#, nth % 50),
+        };
+        let said = AssistantMessage { tool_calls: vec![call], ..AssistantMessage::default() };
+        history.push(Arc::new(Message::Assistant(said)));
+        history.push(Arc::new(Message::Tool {
+            tool_call_id: CallId::new(format!("c{nth}")),
+            name: "read_file".to_owned(),
+            content: vec![ContentPart::text("line of code\n".repeat(300))],
+            is_error: false,
+        }));
+        let content = Some("An answer. ".repeat(30));
+        let said = AssistantMessage { content, ..AssistantMessage::default() };
+        history.push(Arc::new(Message::Assistant(said)));
+    }
+    history
+}

@@ -1,0 +1,122 @@
+//! What lies behind the last record that the chain proves, and what can be done with it.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::journal::scan::{open_to_read, record_of};
+use crate::journal::state::Found;
+use crate::journal::transcript::counted;
+use crate::journal::verify::Problem;
+
+/// Bytes that are looked at: enough for a count that helps.
+const LOOK_BYTES_MAX: u64 = 64 << 20;
+
+/// What is in the damaged file from the damage on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Remains {
+    /// Bytes.
+    bytes: u64,
+    /// Lines, as far as they were looked at.
+    lines: u64,
+    /// Lines that read as records, although nothing proves them.
+    readable: u64,
+}
+
+impl Remains {
+    /// What is in file `name` of `dir` from `offset` on. One that is missing has nothing.
+    pub(crate) fn of(dir: &Path, name: &str, offset: u64) -> io::Result<Remains> {
+        let mut file = match open_to_read(&dir.join(name)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Remains::default()),
+            Err(error) => return Err(error),
+        };
+        let bytes = file.metadata()?.len().saturating_sub(offset);
+        file.seek(SeekFrom::Start(offset))?;
+        let mut reader = BufReader::new(file.take(LOOK_BYTES_MAX));
+        let mut remains = Remains { bytes, ..Remains::default() };
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line)? > 0 {
+            remains.lines += 1;
+            remains.readable += u64::from(record_of(&line).is_some());
+            line.clear();
+        }
+        Ok(remains)
+    }
+}
+
+impl fmt::Display for Remains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Remains { bytes, lines, readable } = self;
+        let lines = counted(*lines, "line");
+        write!(f, "{bytes} bytes in {lines}, of which {readable} still read as records, unproved")
+    }
+}
+
+/// What to do about a journal that has `problem`.
+pub(crate) fn way_out(found: &Found, problem: &Problem) -> String {
+    let Found { id, dir, .. } = found;
+    let file = dir.join(&problem.file);
+    let file = file.display();
+    match (problem.kind.as_str(), problem.record) {
+        ("newer", _) => {
+            "go on with it in the version of posse that wrote it, or a later one".into()
+        }
+        ("missing", 1) => format!(
+            "put {file} back where it was; without it nothing can be proved, and `posse resume` \
+             refuses the session and changes nothing"
+        ),
+        (_, 1) => format!(
+            "no record of it can be proved, so `posse resume` refuses it and changes nothing; read \
+             what is left with `less {file}`, and begin a new session with `posse run`; \
+             `posse sessions rm {id}` removes this one"
+        ),
+        (_, record) => format!(
+            "`posse resume {id}` goes on after record {} and keeps the rest beside the journal; \
+             with `--fork` it goes on in a new session, and this one stays as it is",
+            record - 1
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_is_left_and_names_the_way_out() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().to_owned();
+        let record = concat!(
+            r#"{"v":1,"record":2,"ts":1,"id":"1-2","sessionId":"s","type":"message.delivered","#,
+            r#""messageId":"m","hash":"0"}"#,
+        );
+        let text = format!("good\nbro\0ken\n{record}\nhalf");
+        std::fs::write(dir.join("session.jsonl"), &text).unwrap();
+        let remains = Remains::of(&dir, "session.jsonl", 5).unwrap();
+        let bytes = text.len() as u64 - 5;
+        assert_eq!(remains, Remains { bytes, lines: 3, readable: 1 });
+        assert_eq!(Remains::of(&dir, "session-000001.jsonl", 0).unwrap(), Remains::default());
+        let found = Found { id: "ID".to_owned(), project: "p".to_owned(), dir };
+        let way = |kind: &str, record| {
+            let problem = Problem {
+                file: "session.jsonl".to_owned(),
+                line: 1,
+                offset: 0,
+                record,
+                kind: kind.to_owned(),
+                what: String::new(),
+                torn_tail: false,
+            };
+            way_out(&found, &problem)
+        };
+        assert!(way("hash", 1).contains("no record of it can be proved"));
+        assert!(way("hash", 1).contains("`posse sessions rm ID`"));
+        assert!(way("missing", 1).starts_with("put "), "{}", way("missing", 1));
+        assert!(way("zeros", 8).starts_with("`posse resume ID` goes on after record 7"));
+        assert!(way("newer", 8).contains("version of posse"));
+    }
+}

@@ -1,0 +1,50 @@
+//! `posse sessions show ID --memory`: what the agents of a session have reported, as the next of their
+//! names is told, read from its records alone.
+
+use std::io::{self, Write};
+
+use posse_actors::delegation::Memories;
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, printable, printable_lines};
+use crate::journal::commands::{damaged, ended};
+use crate::journal::read;
+use crate::journal::state::{StateDir, Within};
+
+/// Shows what agents of session `id` remember.
+pub fn show(state: &StateDir, id: &str, json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let found = state.find(Within::Everywhere, id)?;
+    let (replayed, problem) = read::replayed(&found)?;
+    let memories = Memories::of(&replayed.delegated);
+    let written = if json {
+        let value = json!({"sessionId": found.id, "memories": memories});
+        serde_json::to_writer_pretty(&mut *out, &value)
+            .map_err(io::Error::from)
+            .and_then(|()| writeln!(out))
+    } else {
+        out.write_all(text(&memories).as_bytes())
+    };
+    match problem {
+        None => ended(written, out, Exit::Done),
+        Some(problem) => {
+            Err(damaged(&found, problem)
+                .because("what is above is all that the journal still proves"))
+        }
+    }
+}
+
+/// All of them for a person.
+fn text(memories: &Memories) -> String {
+    if memories.all().is_empty() {
+        return "no agent has reported anything\n".to_owned();
+    }
+    let mut text = String::new();
+    for memory in memories.all() {
+        let head = format!("{} ({}) in {}", memory.agent, memory.provider, memory.cwd);
+        text.extend([printable(&head).as_str(), "\n"]);
+        for line in printable_lines(&memory.text()).lines() {
+            text.extend(["  ", line, "\n"]);
+        }
+    }
+    text
+}

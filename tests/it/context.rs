@@ -1,0 +1,149 @@
+//! Contexts that become too large, over a real connection and with real files.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::model_server::{Answer, ModelServer, calls, order, says, status};
+use crate::posse::{Machine, Running};
+
+/// A context in which four outputs of these files do not fit.
+fn small() -> Value {
+    json!({"context": {"main": {
+        "maxContextTokens": 10_000, "recentTurns": 2, "minRecentTurns": 1,
+        "summaryTargetTokens": 800,
+    }}})
+}
+
+/// What is in a file: something to look for, and much beside it.
+fn secret_of(nth: usize) -> String {
+    format!("the number of file {nth} is {}", nth * 7919 + 13)
+}
+
+fn put_files(machine: &Machine, count: usize) {
+    for nth in 0..count {
+        let filler = "a line that nobody needs\n".repeat(150);
+        machine.write(&format!("f{nth}.txt"), format!("{filler}{}\n{filler}", secret_of(nth)));
+    }
+}
+
+/// The id of the call that read a file, as a context names it.
+fn id_of(context: &str, file: &str) -> Option<String> {
+    let masked = context.split("returned are not shown any more: read_file output:");
+    let mut before = "";
+    for piece in masked {
+        if before.ends_with(&format!("read_file {file} ")) {
+            return piece.split(']').next().map(str::to_owned);
+        }
+        before = piece;
+    }
+    let listed =
+        context.split("Call ").find(|piece| piece.contains(&format!(": read_file {file}")));
+    listed?.split(':').next().map(str::to_owned)
+}
+
+#[test]
+fn what_was_left_out_is_read_again_by_its_id() {
+    let read = |nth: usize| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))]);
+    let mut answers: Vec<Answer> = (0..12).map(read).collect();
+    answers.push(says("Read them."));
+    answers.extend((0..4).map(|_| Answer::Obey));
+    let server = ModelServer::start(answers);
+    let machine = Machine::configured(&server, &small(), &json!({}));
+    put_files(&machine, 12);
+    let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
+    let mut command = machine.command(&formats);
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let mut stdin = running.take_stdin();
+    let mut send = |instruction: Value| writeln!(stdin, "{instruction}").unwrap();
+
+    send(json!({"type": "message", "content": "Read them all. Never write a file."}));
+    let compacted = running.wait_for("context.compacted");
+    assert_eq!(compacted["cause"], "threshold");
+    let tokens = |key: &str| compacted[key].as_u64().unwrap();
+    assert!(tokens("tokensBefore") > 7000 && tokens("tokensAfter") < 7000, "{compacted}");
+    running.wait_for("agent.invocation.completed");
+    send(json!({"type": "context"}));
+    let used = running.wait_for("context.used");
+    let part = |key: &str| used[key].as_u64().unwrap();
+    assert_eq!((part("tokensMax"), part("compactsAt")), (10_000, 7000));
+    assert!(part("total") <= 7000 && part("tools") > 500 && part("toolResults") > 0, "{used}");
+    assert_eq!(used.get("record"), None, "it is no record");
+
+    let context = server.requests().last().unwrap()["messages"].to_string();
+    assert!(context.contains("Never write a file."), "{context}");
+    assert!(!context.contains(&secret_of(0)), "{context}");
+    let id = id_of(&context, "f0.txt").unwrap_or_else(|| panic!("no id: {context}"));
+    let again = |path: String| order("read_file", &json!({ "path": path }));
+    send(json!({"type": "message", "content": again(format!("output:{id}"))}));
+    running.wait_for("agent.invocation.completed");
+    let shown = server.tool_results().pop().unwrap();
+    assert!(shown.contains(&secret_of(0)), "{shown}");
+    send(json!({"type": "compact", "keep": "numbers of files"}));
+    assert_eq!(running.wait_for("context.compacted")["cause"], "request");
+    send(json!({"type": "message", "content": again("output:history".to_owned())}));
+    running.wait_for("agent.invocation.completed");
+    let shown = server.tool_results().pop().unwrap();
+    assert!(shown.contains("USER: Read them all. Never write a file."), "{shown}");
+    drop(stdin);
+    running.end().assert_code(0);
+    machine.verify();
+}
+
+#[test]
+fn a_server_that_refuses_a_size_gets_a_smaller_one_once_and_then_a_clear_end() {
+    let full = || {
+        let body = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
+        status("400 Bad Request", &["content-type: application/json"], body)
+    };
+    let read = |nth: usize| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))]);
+    let mut answers: Vec<Answer> = (0..3).map(read).collect();
+    answers.extend([full(), full()]);
+    let server = ModelServer::start(answers);
+    let machine = Machine::with(&server);
+    put_files(&machine, 3);
+    let ended = machine.posse(&["run", "read them"]);
+    ended.assert_code(1);
+    assert!(ended.stderr.contains("PRV006"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("made smaller once"), "{}", ended.stderr);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 5);
+    let size = |nth: usize| requests[nth]["messages"].to_string().len();
+    assert!(size(4) < size(3), "{} {}", size(3), size(4));
+    machine.verify();
+}
+
+#[test]
+fn a_role_writes_the_summary() {
+    let chatter = |nth: usize| says(&format!("{nth} {}", "so it goes ".repeat(400)));
+    let server = ModelServer::start((0..6).map(chatter).collect());
+    let helper = ModelServer::start_and_repeat(vec![says("Goal: a red door")]);
+    let mut settings = small();
+    settings["roles"] = json!({"compact": {"profile": "helper"}});
+    let provider = |url: String, model: &str| json!({"type": "openai-compatible", "baseURL": url, "model": model, "auth": "none"});
+    settings["providers"] = json!({
+        "helper": provider(helper.base_url(), "small-1"),
+        "local": provider(server.base_url(), "scripted-1"),
+    });
+    settings["context"]["main"]["maxContextTokens"] = json!(7000);
+    let machine = Machine::configured(&server, &settings, &json!({}));
+    let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
+    let mut command = machine.command(&formats);
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let mut stdin = running.take_stdin();
+    for nth in 0..6 {
+        let message = json!({"type": "message", "content": format!("prompt {nth}")});
+        writeln!(stdin, "{message}").unwrap();
+        running.wait_for("agent.invocation.completed");
+    }
+    drop(stdin);
+    running.end().assert_code(0);
+    let last = server.requests().last().unwrap()["messages"].to_string();
+    assert!(last.contains("Summary: Goal: a red door"), "{last}");
+    let asked = helper.requests().first().unwrap()["messages"].to_string();
+    assert!(asked.contains("USER: prompt 0"), "{asked}");
+    machine.verify();
+}
