@@ -48,7 +48,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
     let environment = own_environment(environment, &root);
     let dirs = Dirs::from_environment(&environment).map_err(one)?;
     let loaded = config::load(&environment, &dirs, &Sources::default())?;
-    let model = replay::from_text("demo", CASSETTE, &workspace).map_err(one)?;
+    let model = replay::from_text("replay", "demo", CASSETTE, &workspace).map_err(one)?;
     let setup = Setup {
         cwd: &workspace,
         add_dirs: &[],
@@ -57,6 +57,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         environment: &environment,
         asking: Asking::Yes,
         dry_run: false,
+        tape: None,
         keep: true,
     };
     let assembled = wiring::assemble(&setup, model)?;

@@ -4,6 +4,7 @@
 //! one another, except that tools may use `sandbox`; [`wiring`] knows them all.
 
 pub mod failure;
+mod hex;
 pub mod images;
 
 pub mod cli;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::failure::printable;
+use crate::hex::hex;
 
 const SNAPSHOT: &str = include_str!("models/snapshot.json");
 
@@ -191,12 +192,7 @@ pub fn rates(model: &Model) -> Option<Rates> {
     let version = if model.own_prices {
         let all = [Some(input), Some(output), cached_input, cache_write];
         let digest = Sha256::digest(format!("{all:?}").as_bytes());
-        let mut name = "own-".to_owned();
-        for byte in &digest[..4] {
-            // Writing to a string cannot fail.
-            let _: std::fmt::Result = write!(name, "{byte:02x}");
-        }
-        name
+        format!("own-{}", hex(&digest[..4]))
     } else {
         dated().to_owned()
     };

@@ -1,9 +1,12 @@
 //! `posse replay`: a session runs again through the real kernel, with its model and its tools
 //! answering from the record, and the two are compared.
 //!
-//! Nothing is asked of a provider, no tool does anything, and nothing is written. What the
-//! record cannot say, such as how a process that was killed would have gone on, is not compared.
+//! Nothing is asked of a provider, no tool does anything, and nothing is written. Attempts fail as
+//! they failed, and questions are answered as they were. What the record cannot say, such as how a
+//! process that was killed would have gone on, is not compared, and neither is how long waits were.
 
+mod asking;
+mod attempts;
 mod recording;
 mod stage;
 mod steps;
@@ -17,14 +20,16 @@ use posse_actors::conversation::SessionId;
 use posse_actors::event::StoredRecord;
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox};
+use posse_actors::ports::{
+    Asking, Fallback, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox,
+};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::{MemoryJournal, StateDir, whole_session};
 use recording::Recording;
-use stage::{EverythingAllowed, RecordedIds, RecordedModel, RecordedTool, Stage, StillClock};
+use stage::{RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, Stage, StageClock};
 use steps::{Difference, Step};
 
 /// How long a whole run may take: nothing in it waits for anything.
@@ -159,6 +164,7 @@ async fn play(
     let turns = std::mem::take(&mut recording.turns);
     let settings = settings(id, &recording);
     let names = recording.tools.clone();
+    let others: Vec<_> = recording.contacts.iter().map(|contact| contact.abilities).collect();
     let stage = Arc::new(Stage::new(recording));
     let mut tools = Toolbox::default();
     for name in &names {
@@ -167,22 +173,24 @@ async fn play(
         tools.register(Arc::new(RecordedTool::new(name, known, Arc::clone(&stage)))).ok();
     }
     let journal = Arc::new(MemoryJournal::default());
+    let model = |who: usize| Arc::new(RecordedModel { who, stage: Arc::clone(&stage) });
+    let fallback = |(who, abilities)| Fallback { provider: model(who), abilities, price: None };
     let ports = Ports {
-        provider: Arc::new(RecordedModel(Arc::clone(&stage))),
-        fallbacks: Vec::new(),
+        provider: model(0),
+        fallbacks: others.into_iter().enumerate().skip(1).map(fallback).collect(),
         tools: Arc::new(tools),
         hooks: Arc::new(NoHooks),
-        policy: Arc::new(EverythingAllowed),
+        policy: Arc::new(RecordedPolicy(Arc::clone(&stage))),
         grants: Arc::new(NoGrants),
         journal: Arc::clone(&journal) as Arc<dyn JournalStore>,
-        clock: Arc::new(StillClock(Arc::clone(&stage))),
+        clock: Arc::new(StageClock(Arc::clone(&stage))),
         ids: Arc::new(RecordedIds(Arc::clone(&stage))),
     };
     let session = SessionHandle::start(ports, settings).await;
     let session = session.map_err(|error| internal(error.to_string()))?;
     stage.enter(session.clone());
     for turn in turns {
-        stage.begin(turn.replies, turn.failure);
+        stage.begin(turn.attempts);
         let running = match turn.prompt {
             Some(prompt) => session.prompt(prompt).await,
             None => session.go_on().await,
@@ -205,16 +213,13 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         system_prompt: String::new(),
         tools: recording.tools.clone(),
         options: RequestOptions::default(),
-        asking: Asking::Nobody,
+        asking: Asking::Human,
         tier: "none".to_owned(),
         limits: Limits {
             turns_max: recording.turns_max.unwrap_or(TURNS_MAX),
-            // What failed then fails at once.
-            patience: Duration::ZERO,
-            broken_replies_max: 0,
-            cut_replies_max: 0,
             result_bytes_max: usize::MAX,
-            ..Limits::default()
+            outwaits_once: recording.outwaits,
+            ..stage::limits()
         },
         history: recording.history.clone(),
         resumption: None,

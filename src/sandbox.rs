@@ -10,7 +10,7 @@ mod bubblewrap;
 mod capture;
 mod dialogue;
 mod editor;
-mod environment;
+pub(crate) mod environment;
 mod guard;
 mod helper;
 mod init;

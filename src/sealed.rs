@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::failure::{Exit, Failure};
+use crate::hex::hex;
 
 use place::Folder;
 
@@ -210,14 +211,14 @@ impl Vault {
 
 /// The text with its seal as the last line.
 fn seal(key: &[u8], name: &str, text: &str) -> String {
-    format!("{text}\n{SEAL}{}\n", hmac::hex(&mac(key, name, text)))
+    format!("{text}\n{SEAL}{}\n", hex(&mac(key, name, text)))
 }
 
 /// The text before the seal, if that is right.
 fn unseal<'t>(key: &[u8], name: &str, sealed: &'t str) -> Option<&'t str> {
     let (text, last) = sealed.strip_suffix('\n')?.rsplit_once('\n')?;
     let given = last.strip_prefix(SEAL)?;
-    let right = hmac::hex(&mac(key, name, text));
+    let right = hex(&mac(key, name, text));
     let differ = given.bytes().zip(right.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
     (given.len() == right.len() && differ == 0).then_some(text)
 }

@@ -11,6 +11,7 @@ mod meter;
 mod price;
 mod purse;
 mod report;
+mod stranger;
 mod till;
 
 pub(crate) use accounts::tokens;

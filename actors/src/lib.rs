@@ -33,6 +33,7 @@ pub mod provider_client;
 pub mod tool_call;
 pub mod transcript_writer;
 
+mod hex;
 mod hooking;
 mod mailbox;
 mod restarts;

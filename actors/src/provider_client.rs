@@ -26,7 +26,7 @@ use crate::ports::{Clock, Provider, ProviderError, Request};
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
-use lane::{Bounds, Key, Lane, Turn, Waiting};
+use lane::{Bounds, Key, Lane, Turn};
 use patience::{Attempts, Decision, decide};
 pub(crate) use stream::Draft;
 pub(crate) use waits::{Deadline, millis};
@@ -194,8 +194,8 @@ impl ProviderClient {
         let Some(provider) = self.args.providers.get(question.model) else { return };
         let name = provider.info().model;
         if let Some(lane) = state.lanes.get_mut(&name) {
-            let until = question.latest();
-            lane.wait(state.last_key, Waiting { not_before: now, until });
+            let waiting = question.waits(now, now, now);
+            lane.wait(state.last_key, waiting);
         }
         let open = Open {
             question,
@@ -318,7 +318,9 @@ impl ProviderClient {
         open.attempts.count(&error);
         let jitter = self.args.clock.jitter();
         let decision = decide(&error, open.attempts, lane.rounds() + 1, &self.args.limits, jitter);
-        let not_before = match decision {
+        // Once more before giving up, but no sooner than after the shortest of waits.
+        let soonest = now + self.args.limits.backoff_first / 10;
+        let (not_before, last) = match decision {
             Decision::Final => {
                 lane.answered(key);
                 let next_try = None;
@@ -326,7 +328,7 @@ impl ProviderClient {
             }
             Decision::Again { wait } => {
                 lane.slipped(key, now);
-                now + wait
+                (now + wait, soonest)
             }
             Decision::Refused { wait, asked } => {
                 lane.refused(key, wait, asked, now);
@@ -335,14 +337,14 @@ impl ProviderClient {
                 for other in state.open.values_mut().filter(|other| other.lane == open.lane) {
                     other.word_at = other.work.is_none().then_some(now);
                 }
-                now + asked.unwrap_or(wait)
+                (now + asked.unwrap_or(wait), asked.map_or(soonest, |asked| now + asked))
             }
         };
         if open.attempts.are_spent(&self.args.limits) {
             let next_try = Some(not_before);
             return open.question.report.send(Err(Unanswered { error, next_try }));
         }
-        lane.wait(key, Waiting { not_before, until: open.question.latest() });
+        lane.wait(key, open.question.waits(now, not_before, last));
         open.error = Some(error);
         open.unsaid = true;
         state.open.insert(key, open);

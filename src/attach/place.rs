@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::libc::{O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
 
+use crate::hex::hex;
+
 /// The file with the token, in the state directory.
 const TOKEN: &str = "attach.token";
 
@@ -119,7 +121,7 @@ fn make(path: &Path) -> io::Result<()> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let mut random = [0; TOKEN_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
-    let token = random.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let token = hex(&random);
     let nth = COUNT.fetch_add(1, Ordering::Relaxed);
     let unfinished = path.with_extension(format!("new-{}-{nth}", std::process::id()));
     let written = OpenOptions::new()

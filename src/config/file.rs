@@ -12,6 +12,7 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure, printable};
+use crate::hex::hex;
 
 const BYTES_MAX: u64 = 2 << 20;
 const EXCERPT_CHARS_MAX: usize = 80;
@@ -159,11 +160,7 @@ impl Source {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&Sha256::digest(bytes))
 }
 
 /// JSON with comments and trailing commas, and nothing else that is not JSON.

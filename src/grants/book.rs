@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure};
+use crate::hex::hex;
 use crate::project::Identity;
 
 /// Grants that are kept at once.
@@ -93,11 +94,7 @@ impl Kept {
         let mut hash = Sha256::new();
         let parts = (&grant.operation, &grant.target, &project);
         hash.update(serde_json::to_vec(&parts).unwrap_or_default());
-        let id = hash
-            .finalize()
-            .iter()
-            .take(4)
-            .fold(String::from("g"), |id, byte| format!("{id}{byte:02x}"));
+        let id = format!("g{}", hex(&hash.finalize()[..4]));
         let expires_ms = now_ms.saturating_add(ttl_ms);
         Kept { id, grant, project, tier: None, granted_ms: now_ms, expires_ms }
     }

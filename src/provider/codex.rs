@@ -6,6 +6,7 @@
 //! and are written nowhere but where they came from.
 
 mod claims;
+mod keyring;
 mod renewal;
 mod store;
 
@@ -230,7 +231,7 @@ impl Login {
                 return Err(Trouble::User(why.sentence()));
             }
             // First the place for the new tokens, then the old ones are spent.
-            let place = held.place().map_err(Trouble::User)?;
+            let place = held.place(&found).map_err(Trouble::User)?;
             match self.issuer.renew(&sent).await {
                 Renewal::Renewed(tokens) => {
                     let json = found.renewed(&tokens, Timestamp::now());

@@ -22,6 +22,7 @@ use crate::provider::decode::Patience;
 use crate::provider::openai_compatible::classify;
 use crate::provider::profile::{Auth, Profile, Protocol, Timeouts};
 use crate::provider::tls;
+use crate::provider::watch::within;
 
 /// Secrets shorter than this are not looked for in texts: masking `1` would only garble them.
 const SECRET_BYTES_MIN: usize = 8;
@@ -175,11 +176,10 @@ impl Endpoint {
         if let Some(body) = body {
             request = request.body(body);
         }
-        let request = request.send();
-        match tokio::time::timeout(limit, request).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(classify::transport(&self.origin, error)),
-            Err(_) => Err(classify::silent(&self.origin, limit)),
+        match within(limit, request.send()).await {
+            Some(Ok(response)) => Ok(response),
+            Some(Err(error)) => Err(classify::transport(&self.origin, error)),
+            None => Err(classify::silent(&self.origin, limit)),
         }
     }
 

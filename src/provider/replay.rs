@@ -25,6 +25,10 @@
 //!
 //! An exchange answers one request; when a request is repeated, as after a fault, the last
 //! exchange with its key answers again.
+//!
+//! Where several models could be asked, each exchange says who was (`asked`), and what failed is an
+//! exchange as well (`error`): that another one takes over is part of the story. A provider with
+//! the name of one of them answers what that one was asked. Any other answers everything.
 
 mod key;
 mod recorder;
@@ -50,7 +54,7 @@ use crate::provider::http::Origin;
 use crate::provider::openai_compatible::classify;
 use crate::provider::openai_compatible::reply::Reply;
 use crate::provider::replay::key::Key;
-use crate::provider::replay::recorder::Recorder;
+use crate::provider::replay::recorder::{Recorder, Recording};
 use crate::provider::watch::Brought;
 
 /// What stands for the path of the workspace.
@@ -73,8 +77,18 @@ struct Header {
     model: String,
 }
 
+/// Who was asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Voice {
+    provider: String,
+    model: String,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Exchange {
+    /// `None`: there was only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<Voice>,
     request: Key,
     reply: RecordedReply,
     /// What a stream of Chat Completions cannot say. Cassettes written by hand have none.
@@ -107,12 +121,58 @@ enum RecordedReply {
     Sse(Vec<String>),
     /// A whole completion object.
     Json(Box<serde_json::value::RawValue>),
+    /// None: why.
+    Error(RecordedError),
 }
 
-/// A provider that answers from the cassette in `file`.
+/// A failure in the terms of what happens next.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordedError {
+    class: String,
+    cause: String,
+    /// What the server asked everybody to wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+}
+
+impl RecordedError {
+    fn of(error: &ProviderError) -> RecordedError {
+        let wait = match error {
+            ProviderError::Overloaded { retry_after, .. }
+            | ProviderError::RateLimited { retry_after, .. }
+            | ProviderError::QuotaExhausted { retry_after, .. } => *retry_after,
+            _ => None,
+        };
+        let retry_after_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        // What comes before it is in the class.
+        let said = format!("{error}: ");
+        let chain = error.chain();
+        let cause = chain.strip_prefix(&said).unwrap_or(&chain).to_owned();
+        RecordedError { class: error.class().to_owned(), cause, retry_after_ms }
+    }
+
+    fn again(self) -> ProviderError {
+        let wait = self.retry_after_ms.map(Duration::from_millis);
+        match ProviderError::of_class(&self.class, self.cause.into()) {
+            ProviderError::Overloaded { source, .. } => {
+                ProviderError::Overloaded { retry_after: wait, source }
+            }
+            ProviderError::RateLimited { source, .. } => {
+                ProviderError::RateLimited { retry_after: wait, source }
+            }
+            ProviderError::QuotaExhausted { source, .. } => {
+                ProviderError::QuotaExhausted { retry_after: wait, source }
+            }
+            other => other,
+        }
+    }
+}
+
+/// A provider `name` that answers from the cassette in `file`.
 ///
 /// `workspace` is what `${WORKSPACE}` stands for in this run.
-pub fn open(file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
+pub fn open(name: &str, file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
     let unreadable = |reason: &dyn fmt::Display| {
         Failure::new("CFG030", Exit::Configuration, format!("cannot read the cassette: {reason}"))
             .at(file.display().to_string())
@@ -129,14 +189,19 @@ pub fn open(file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure>
     if text.len() as u64 > CASSETTE_BYTES_MAX {
         return Err(unreadable(&"it is larger than 64 MB"));
     }
-    from_text(&file.display().to_string(), &text, workspace)
+    from_text(name, &file.display().to_string(), &text, workspace)
 }
 
-/// The same from a cassette that is already in memory; `name` is for messages.
-pub fn from_text(name: &str, text: &str, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
+/// The same from a cassette that is already in memory; `file` is for messages.
+pub fn from_text(
+    name: &str,
+    file: &str,
+    text: &str,
+    workspace: &Path,
+) -> Result<Arc<dyn Provider>, Failure> {
     let wrong = |line: usize, what: &dyn fmt::Display| {
         Failure::new("CFG031", Exit::Configuration, format!("not a cassette: {what}"))
-            .at(format!("{name}:{line}"))
+            .at(format!("{file}:{line}"))
     };
     let mut lines =
         text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, l)| !l.is_empty());
@@ -155,30 +220,61 @@ pub fn from_text(name: &str, text: &str, workspace: &Path) -> Result<Arc<dyn Pro
         let exchange: Exchange = serde_json::from_str(line).map_err(|error| wrong(at, &error))?;
         exchanges.push((exchange, false));
     }
+    let model = choose_voice(name, &mut exchanges).unwrap_or(header.model);
     Ok(Arc::new(Replay(Arc::new(Shared {
-        origin: Origin::new("replay", format!("cassette:{name}")),
-        model: header.model,
+        origin: Origin::new(name, format!("cassette:{file}")),
+        model,
         workspace,
         exchanges: Mutex::new(exchanges),
     }))))
 }
 
+/// Leaves the exchanges of who is called `name`, and returns their model. If nobody is, those of
+/// everybody stay, and what failed does not.
+fn choose_voice(name: &str, exchanges: &mut Vec<(Exchange, bool)>) -> Option<String> {
+    let is_theirs =
+        |exchange: &Exchange| exchange.asked.as_ref().is_some_and(|asked| asked.provider == name);
+    let own = exchanges.iter().find(|(exchange, _)| is_theirs(exchange));
+    let model = own.and_then(|(exchange, _)| Some(exchange.asked.as_ref()?.model.clone()));
+    match model {
+        Some(_) => exchanges.retain(|(exchange, _)| is_theirs(exchange)),
+        None => {
+            exchanges.retain(|(exchange, _)| !matches!(exchange.reply, RecordedReply::Error(_)));
+        }
+    }
+    model
+}
+
 /// Hides what is secret in every text of a value.
 pub type Conceal = Box<dyn Fn(&mut serde_json::Value) + Send + Sync>;
 
-/// A provider that passes everything on to `inner` and writes what it answers into `file`,
-/// which must not exist yet.
-///
-/// Replies are written as streams of the deltas that `inner` sent; its errors are not written.
-/// A cassette has whatever the conversation has, but no headers and so no keys; `conceal` has its
-/// way with every exchange before it is written.
-pub fn recording(
-    inner: Arc<dyn Provider>,
-    file: &Path,
-    workspace: &Path,
-    conceal: Conceal,
-) -> Result<Arc<dyn Provider>, Failure> {
-    Ok(Arc::new(Recorder::create(inner, file, workspace, conceal)?))
+/// A cassette that is being written, by everybody who is asked in a run.
+#[derive(Debug, Clone)]
+pub struct Tape(Recording);
+
+impl Tape {
+    /// Makes `file`, which must not exist yet. `model` is the one that is asked first; `several`:
+    /// others may be asked instead.
+    ///
+    /// A cassette has whatever the conversation has, but no headers and so no keys; `conceal` has
+    /// its way with every exchange before it is written.
+    pub fn create(
+        model: String,
+        several: bool,
+        file: &Path,
+        workspace: &Path,
+        conceal: Conceal,
+    ) -> Result<Tape, Failure> {
+        Recording::create(model, several, file, workspace, conceal).map(Tape)
+    }
+
+    /// A provider that passes everything on to `inner` and writes what it answers.
+    ///
+    /// Replies are written as streams of the deltas that `inner` sent. Its errors are written where
+    /// somebody else may be asked because of them.
+    pub fn recording(&self, inner: Arc<dyn Provider>) -> Arc<dyn Provider> {
+        Arc::new(Recorder::new(inner, self.0.clone()))
+    }
 }
 
 #[derive(Debug)]
@@ -210,7 +306,7 @@ impl Provider for Replay {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let (chunks, kept) = shared.find(&request)?;
-            let mut tape = Tape(chunks);
+            let mut tape = Chunks(chunks);
             let wanted = request.stream.then_some(&deltas);
             let reply = decode::read::<Reply>(&mut tape, &shared.origin, PATIENCE, wanted).await;
             let mut reply = reply?;
@@ -246,6 +342,7 @@ impl Shared {
         let chunks = match &exchange.reply {
             RecordedReply::Sse(chunks) => chunks.iter().map(|chunk| localised(chunk)).collect(),
             RecordedReply::Json(object) => [localised(object.get())].into(),
+            RecordedReply::Error(error) => return Err(error.clone().again()),
         };
         let kept = exchange.kept.as_ref().and_then(|kept| kept.with(WORKSPACE, &self.workspace));
         Ok((chunks, kept))
@@ -253,9 +350,9 @@ impl Shared {
 }
 
 /// The chunks of a recorded reply.
-struct Tape(VecDeque<Bytes>);
+struct Chunks(VecDeque<Bytes>);
 
-impl Source for Tape {
+impl Source for Chunks {
     async fn next(&mut self) -> Brought {
         // Recorded chunks arrive one by one, as those of a connection do.
         tokio::task::yield_now().await;

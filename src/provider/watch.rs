@@ -2,6 +2,9 @@
 //!
 //! One timer serves the whole reply. It is set to the earlier of the two moments and moved only
 //! when it goes off: to set one for each piece would cost as much as the piece.
+//!
+//! Who was stopped, or slept with the machine, has heard nothing because nobody listened. A timer
+//! that goes off far too late says so, and silence is measured anew.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -16,6 +19,10 @@ use crate::provider::decode::Source;
 
 /// What a source brings: a chunk, its end, or why there is neither.
 pub(crate) type Brought = Result<Option<Bytes>, String>;
+
+/// A timer that goes off so much later than it was set for did so because this process did not
+/// run: the busiest machine is late by less.
+const ABSENT: Duration = Duration::from_secs(1);
 
 /// How long it was quiet, and of what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +72,7 @@ impl Watch {
                 return Poll::Ready(Ok(chunk));
             }
             // The clock is asked once a wait, and not at all if nobody has to wait.
-            let silent_at = *silent_at.get_or_insert_with(|| self.begin_wait());
+            let silent_at = silent_at.get_or_insert_with(|| self.begin_wait());
             self.poll_alarm(context, silent_at).map(Err)
         })
         .await
@@ -79,23 +86,52 @@ impl Watch {
         later(now, self.silence)
     }
 
-    fn poll_alarm(&mut self, context: &mut Context<'_>, silent_at: Instant) -> Poll<Quiet> {
-        let due = self.content_by.min(silent_at);
+    fn poll_alarm(&mut self, context: &mut Context<'_>, silent_at: &mut Instant) -> Poll<Quiet> {
+        let due = self.content_by.min(*silent_at);
         if due < self.alarm.deadline() {
             self.alarm.as_mut().reset(due);
         }
         while self.alarm.as_mut().poll(context).is_ready() {
             let now = Instant::now();
+            if was_absent(self.alarm.deadline(), now) {
+                self.content_by = later(now, self.idle);
+                *silent_at = later(now, self.silence);
+            }
             if self.content_by <= now {
                 return Poll::Ready(Quiet::Content(self.idle));
             }
-            if silent_at <= now {
+            if *silent_at <= now {
                 return Poll::Ready(Quiet::Bytes(self.silence));
             }
-            self.alarm.as_mut().reset(due);
+            self.alarm.as_mut().reset(self.content_by.min(*silent_at));
         }
         Poll::Pending
     }
+}
+
+fn was_absent(due: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(due) > ABSENT
+}
+
+/// What `future` comes to within `limit`, not counting when this process did not run. `None`: it
+/// takes longer.
+pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut alarm = pin!(sleep_until(later(Instant::now(), limit)));
+    poll_fn(|context| {
+        if let Poll::Ready(value) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        while alarm.as_mut().poll(context).is_ready() {
+            let now = Instant::now();
+            if !was_absent(alarm.deadline(), now) {
+                return Poll::Ready(None);
+            }
+            alarm.as_mut().reset(later(now, limit));
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// `now` and `wait`, or as good as never.
@@ -182,6 +218,52 @@ mod tests {
         };
         assert_eq!(quiet, Quiet::Content(ms(100)));
         assert!(began.elapsed() >= ms(100) && !source.0.is_empty(), "{:?}", began.elapsed());
+    }
+
+    /// Keeps everything in this process from running, as a stop does.
+    fn stop_everything(time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    #[tokio::test]
+    async fn who_was_stopped_listens_anew() {
+        let stopped = ABSENT + ms(600);
+        for (silence, idle, quiet) in [
+            (ms(300), Duration::MAX, Quiet::Bytes(ms(300))),
+            (Duration::MAX, ms(300), Quiet::Content(ms(300))),
+        ] {
+            let mut watch = Watch::new(silence, idle);
+            let mut source = Slow([].into());
+            let mut next = pin!(watch.next(&mut source));
+            let waits = tokio::time::timeout(ms(20), next.as_mut()).await;
+            assert!(waits.is_err(), "nothing came, and it is not too long");
+            stop_everything(stopped);
+            let continued = Instant::now();
+            assert_eq!(next.await.unwrap_err(), quiet);
+            assert!(continued.elapsed() >= ms(290), "{:?}", continued.elapsed());
+        }
+        // Something comes after all.
+        let mut watch = Watch::new(ms(300), Duration::MAX);
+        let mut source = Slow([100].into());
+        let mut next = pin!(watch.next(&mut source));
+        assert!(tokio::time::timeout(ms(20), next.as_mut()).await.is_err());
+        stop_everything(stopped);
+        assert!(next.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_limit_does_not_count_when_nothing_ran() {
+        let began = Instant::now();
+        let answer = within(ms(300), async {
+            sleep(ms(20)).await;
+            stop_everything(ABSENT + ms(600));
+            sleep(ms(100)).await;
+            7
+        });
+        assert_eq!(answer.await, Some(7));
+        assert!(began.elapsed() >= ABSENT);
+        assert_eq!(within(ms(50), std::future::pending::<()>()).await, None);
+        assert_eq!(within(Duration::MAX, async { 1 }).await, Some(1));
     }
 
     #[tokio::test]

@@ -1,19 +1,25 @@
-//! A record taken apart into what the world did: prompts, replies, results, interruptions.
+//! A record taken apart into what the world did: prompts, attempts at replies, results, answers to
+//! questions, interruptions.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use posse_actors::conversation::{CallId, ContentPart, Message as Said, MessageId, Prompt, Usage};
+use posse_actors::conversation::{
+    CallId, ContentPart, Message as Said, MessageId, Prompt, QuestionId,
+};
 use posse_actors::event::{Event, MessageKind, StoredRecord};
-use posse_actors::ports::{Completion, ToolOutput};
+use posse_actors::ports::ToolOutput;
 use serde_json::Value;
+
+use crate::replaying::asking::{self, Asked};
+use crate::replaying::attempts::{Contact, Listener, Turn};
 
 /// Everything that a session got from outside.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     pub(crate) agent: String,
-    pub(crate) provider: String,
-    pub(crate) model: String,
+    /// Who could be asked, in the order in which they were; the first is the one of the session.
+    pub(crate) contacts: Vec<Contact>,
     pub(crate) cwd: String,
     pub(crate) started_ms: u64,
     /// Names of the tools that it saw: of every agent that it had.
@@ -22,11 +28,16 @@ pub(crate) struct Recording {
     /// Ids of calls, in the order in which they were minted.
     pub(crate) calls: VecDeque<CallId>,
     pub(crate) outcomes: HashMap<CallId, ToolOutput>,
+    /// What the user was asked before a call ran.
+    pub(crate) asked: HashMap<CallId, Asked>,
     /// `maxTurns`, if it was reached.
     pub(crate) turns_max: Option<u32>,
+    /// A run that was out of patience waited for its next try.
+    pub(crate) outwaits: bool,
     /// What the user said while a call ran, and the model read after it.
     pub(crate) said: HashMap<CallId, Vec<Message>>,
     queued: HashMap<MessageId, (Message, Option<CallId>)>,
+    questions: HashMap<QuestionId, CallId>,
     /// The call of the last reply that started last.
     running: Option<CallId>,
     /// What the session took over from the one that it branched off.
@@ -38,47 +49,26 @@ pub(crate) struct Recording {
 /// Something that the user said meanwhile.
 pub(crate) type Message = (MessageKind, Vec<ContentPart>);
 
-/// One prompt, and what was answered to it.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    /// `None`: what was left unfinished went on.
-    pub(crate) prompt: Option<Prompt>,
-    pub(crate) replies: VecDeque<Reply>,
-    /// How asking the model ended, if not with its last reply.
-    pub(crate) failure: Option<String>,
-}
-
-/// A reply, and what the user said before the next one.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) completion: Completion,
-    pub(crate) messages: Vec<Message>,
-}
-
-impl Turn {
-    fn of(prompt: Option<Prompt>) -> Turn {
-        Turn { prompt, replies: VecDeque::new(), failure: None }
-    }
-}
-
 impl Recording {
     /// Takes records apart. Those of delegated invocations are not part of it.
     pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Recording {
         let mut recording = Recording::default();
+        let mut listener = Listener::default();
         for record in records {
             let main = record.origin.as_ref().is_none_or(|o| o.parent_invocation_id.is_none());
             if main {
                 recording.add(record);
+                listener.hear(&record.event, &mut recording.turns);
             }
         }
+        (recording.contacts, recording.outwaits) = listener.end(&mut recording.turns);
         recording
     }
 
     fn add(&mut self, record: &StoredRecord) {
         match &record.event {
-            Event::SessionStarted { cwd, agent, provider, model, .. } => {
+            Event::SessionStarted { cwd, agent, .. } => {
                 (self.cwd, self.agent) = (cwd.clone(), agent.clone());
-                (self.provider, self.model) = (provider.clone(), model.clone());
                 self.started_ms = record.ts;
             }
             Event::InvocationStarted { tools, .. } => {
@@ -104,8 +94,8 @@ impl Recording {
                 // Earlier, it would keep the call from starting.
                 Some((message, Some(call))) => self.said.entry(call).or_default().push(message),
                 Some((message, None)) => {
-                    if let Some(reply) = self.last_reply() {
-                        reply.messages.push(message);
+                    if let Some(turn) = self.turns.last_mut() {
+                        turn.say(message);
                     }
                 }
                 None => (),
@@ -114,15 +104,9 @@ impl Recording {
                 self.queued.remove(message_id);
             }
             Event::SessionForked { history, .. } => self.history.clone_from(history),
-            Event::InvocationCompleted { .. } | Event::InvocationCancelled { .. } => {
-                self.open = false;
-            }
-            Event::InvocationFailed { class, .. } => {
-                self.open = false;
-                if let Some(turn) = self.turns.last_mut() {
-                    turn.failure = Some(class.clone());
-                }
-            }
+            Event::InvocationCompleted { .. }
+            | Event::InvocationCancelled { .. }
+            | Event::InvocationFailed { .. } => self.open = false,
             Event::LimitReached { limit, value, .. } if limit == "maxTurns" => {
                 self.turns_max = u32::try_from(*value).ok();
             }
@@ -130,37 +114,14 @@ impl Recording {
         }
     }
 
-    /// What a model or a tool said.
+    /// What a model, a tool or a person at a question said.
     fn heard(&mut self, event: &Event) {
         match event {
-            Event::ModelReply { message, stop_reason, model, .. } => {
+            Event::ModelReply { message, .. } => {
                 self.running = None;
                 // What has waited since before this reply waits for its end.
                 self.queued.values_mut().for_each(|(_, call)| *call = None);
-                let mut message = message.clone();
-                for call in &mut message.tool_calls {
-                    let theirs = call.provider_id.take().unwrap_or_default();
-                    let ours = std::mem::replace(&mut call.id, CallId::new(theirs));
-                    self.calls.push_back(ours);
-                }
-                let completion = Completion {
-                    message,
-                    stop_reason: *stop_reason,
-                    usage: None,
-                    model: model.clone(),
-                };
-                if let Some(turn) = self.turns.last_mut() {
-                    turn.replies.push_back(Reply { completion, messages: Vec::new() });
-                }
-            }
-            Event::ModelUsage { usage, billing, .. } => {
-                // What broke off is no part of the reply before it.
-                let answered =
-                    billing.as_deref().is_none_or(|billing| billing.outcome == "answered");
-                if answered && let Some(reply) = self.last_reply() {
-                    let known = reply.completion.usage.get_or_insert_with(Usage::default);
-                    known.add(usage);
-                }
+                self.calls.extend(message.tool_calls.iter().map(|call| call.id.clone()));
             }
             Event::ToolStarted { call_id, .. } => self.running = Some(call_id.clone()),
             Event::ToolCompleted { call_id, content, metadata, .. } => {
@@ -172,7 +133,7 @@ impl Recording {
             Event::ToolOutcomeUnknown { call_id, content, .. } => {
                 self.outcome(call_id, content, &Value::Null, true);
             }
-            _ => (),
+            event => asking::hear(event, &mut self.questions, &mut self.asked),
         }
     }
 
@@ -184,9 +145,5 @@ impl Recording {
             duration: std::time::Duration::ZERO,
         };
         self.outcomes.insert(id.clone(), output);
-    }
-
-    fn last_reply(&mut self) -> Option<&mut Reply> {
-        self.turns.last_mut()?.replies.back_mut()
     }
 }

@@ -5,29 +5,70 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
+use posse_actors::event::{Event, Scope};
+use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    Action, CallContext, Clock, Completion, Confinement, DeltaSender, Ids, Policy, PortFuture,
-    Prepared, Provider, ProviderError, ProviderInfo, Request, RunContext, SideEffect, Situation,
-    Tool, ToolError, ToolOutput, ToolSpec, Verdict,
+    Action, CallContext, Clock, Completion, Confinement, Delta, DeltaSender, Ids, Policy,
+    PortFuture, Prepared, Provider, ProviderError, ProviderInfo, Question, Request, RunContext,
+    SideEffect, Situation, Tool, ToolError, ToolOutput, ToolSpec, Verdict,
 };
 use posse_actors::record::RecordId;
 use posse_actors::root_session::SessionHandle;
 use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
-use crate::replaying::recording::{Message, Recording, Reply};
+use crate::replaying::asking::End as AnswerEnd;
+use crate::replaying::attempts::{self, Attempt, End, Then};
+use crate::replaying::recording::{Message, Recording};
+
+/// A wait before somebody is asked again, in the time of the stage.
+const AGAIN: Duration = Duration::from_hours(1);
+/// How long nobody is asked who was given up: longer than one is waited for while another may be
+/// asked, which is longer than a few waits.
+const AWAY: Duration = Duration::from_hours(10);
+const WORTH_WAITING: Duration = Duration::from_hours(9);
+/// Long enough for everybody to be asked again.
+const RESTED: Duration = Duration::from_hours(20_000);
+const PATIENCE: Duration = Duration::from_hours(1_000_000);
+/// Waits that are longer take no time: below are those for more of a reply.
+const REAL_MAX: Duration = Duration::from_millis(500);
+/// More failures in a row than any session has.
+const FAILURES_MAX: u32 = 1_000_000;
+
+/// How long things take on the stage: waits are told apart by what followed them, not by how long
+/// they were.
+pub(crate) fn limits() -> Limits {
+    Limits {
+        patience: PATIENCE,
+        backoff_first: AWAY,
+        backoff_max: AWAY,
+        retry_after_max: PATIENCE,
+        breaker_failures: FAILURES_MAX,
+        probe_interval: AWAY,
+        failover_wait: WORTH_WAITING,
+        failback_after: RESTED / 20,
+        silence_hint: PATIENCE,
+        // How large a request is depends on what the stage does not know.
+        context_main: ContextBudget { compacts: false, ..ContextBudget::main() },
+        ..Limits::default()
+    }
+}
 
 /// What the actors on the stage have in common.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
     recording: Recording,
     /// What is left of the current prompt.
-    replies: Mutex<VecDeque<Reply>>,
-    failure: Mutex<Option<String>>,
+    attempts: Mutex<VecDeque<Attempt>>,
     calls: Mutex<VecDeque<CallId>>,
     session: OnceLock<SessionHandle>,
     count: AtomicU32,
+    /// Time that has passed.
+    passed: Mutex<Duration>,
+    /// How long the next wait is, in `0.0..1.0`.
+    jitter: Mutex<f64>,
 }
 
 impl Stage {
@@ -37,15 +78,34 @@ impl Stage {
         Stage { recording, calls, ..Stage::default() }
     }
 
-    /// The session, as soon as it runs.
-    pub(crate) fn enter(&self, session: SessionHandle) {
+    /// The session, as soon as it runs. Its questions are answered as they were.
+    pub(crate) fn enter(self: &Arc<Self>, session: SessionHandle) {
+        let mut events = session.subscribe();
+        let stage = Arc::clone(self);
+        let answering = session.clone();
         self.session.set(session).ok();
+        tokio::spawn(async move {
+            while let Some(announced) = events.next().await {
+                let Event::PermissionRequested { request_id, call_id, .. } = announced.event()
+                else {
+                    continue;
+                };
+                let asked = stage.recording.asked.get(call_id);
+                match asked.map(|asked| (asked.decision(), &asked.end)) {
+                    Some((Some(decision), _)) => {
+                        answering.answer(request_id.clone(), decision).await.ok();
+                    }
+                    // The answer to another question is on its way.
+                    Some((None, Some(AnswerEnd::Covered))) => {}
+                    Some((None, _)) | None => answering.interrupt(),
+                }
+            }
+        });
     }
 
     /// The next prompt begins.
-    pub(crate) fn begin(&self, replies: VecDeque<Reply>, failure: Option<String>) {
-        *lock(&self.replies) = replies;
-        *lock(&self.failure) = failure;
+    pub(crate) fn begin(&self, attempts: VecDeque<Attempt>) {
+        *lock(&self.attempts) = attempts;
     }
 
     /// Says what the user said at this point.
@@ -68,45 +128,99 @@ impl Stage {
     fn count(&self) -> u32 {
         self.count.fetch_add(1, Ordering::Relaxed) + 1
     }
+
+    fn pass(&self, time: Duration) {
+        let mut passed = lock(&self.passed);
+        *passed = passed.saturating_add(time);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says what was said.
+/// Says what was said, and fails as it failed.
 #[derive(Debug)]
-pub(crate) struct RecordedModel(pub(crate) Arc<Stage>);
+pub(crate) struct RecordedModel {
+    /// Which of the contacts of the record.
+    pub(crate) who: usize,
+    pub(crate) stage: Arc<Stage>,
+}
 
 impl Provider for RecordedModel {
     fn info(&self) -> ProviderInfo {
-        let Recording { provider, model, .. } = &self.0.recording;
-        ProviderInfo {
-            profile: provider.clone(),
-            model: model.clone(),
-            endpoint: "record:".to_owned(),
-        }
+        let contact = self.stage.recording.contacts.get(self.who);
+        let (profile, model) =
+            contact.map(|c| (c.profile.clone(), c.model.clone())).unwrap_or_default();
+        ProviderInfo { profile, model, endpoint: "record:".to_owned() }
     }
 
     fn complete(
         &self,
         _: Request,
-        _: DeltaSender,
+        deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>> {
-        let stage = Arc::clone(&self.0);
+        let stage = Arc::clone(&self.stage);
+        let who = self.who;
         Box::pin(async move {
-            let next = lock(&stage.replies).pop_front();
-            let Some(Reply { completion, messages }) = next else {
-                let failure = lock(&stage.failure).take();
-                return match failure.as_deref().and_then(|class| class.strip_prefix("provider.")) {
-                    Some(class) => Err(ProviderError::of_class(class, "as it is recorded".into())),
-                    None => stage.stop().await,
-                };
-            };
-            // What was said while it worked is said before it goes on.
-            stage.say(messages).await;
-            Ok(completion)
+            let next = lock(&stage.attempts).pop_front();
+            match next {
+                None => stage.stop().await,
+                Some(next) if next.who != who => Err(stage.somebody_else(next.who)),
+                Some(next) => stage.attempt(next, &deltas).await,
+            }
         })
+    }
+}
+
+impl Stage {
+    async fn attempt(
+        &self,
+        attempt: Attempt,
+        deltas: &DeltaSender,
+    ) -> Result<Completion, ProviderError> {
+        let Attempt { who: _, text, usage, end } = attempt;
+        if matches!(end, End::Failed { then: Then::Parked { .. }, .. }) {
+            // Before anything arrives: patience does not run out while it does.
+            self.pass(PATIENCE * 2);
+        }
+        if let Some(usage) = usage {
+            deltas.send(Delta::Usage(usage)).await.ok();
+        }
+        if !text.is_empty() {
+            deltas.send(Delta::Text(text)).await.ok();
+        }
+        match end {
+            End::Reply { completion, messages, rested } => {
+                // What was said while it worked is said before it goes on.
+                self.say(messages).await;
+                if rested {
+                    self.pass(RESTED);
+                }
+                Ok(*completion)
+            }
+            End::Hung => self.stop().await,
+            // Which of several is back first, and when, the record does not say.
+            End::Failed { then: Then::Parked { .. }, .. } if self.recording.contacts.len() > 1 => {
+                self.stop().await
+            }
+            End::Failed { class, cause, then } => {
+                let (jitter, wait) = match then {
+                    Then::Again => (0.0, Some(AGAIN)),
+                    // A tenth is below all that is told apart, the rest is the order.
+                    Then::Over { away } => (0.95 + 0.04 * away, Some(AWAY)),
+                    Then::Parked { known } => (0.95, known.then_some(AWAY)),
+                };
+                *lock(&self.jitter) = jitter;
+                Err(attempts::failure(&class, &cause, wait))
+            }
+        }
+    }
+
+    fn somebody_else(&self, who: usize) -> ProviderError {
+        let profile = self.recording.contacts.get(who).map_or("nobody", |contact| &contact.profile);
+        let source = format!("the record says that {profile} was asked").into();
+        ProviderError::Rejected { source }
     }
 }
 
@@ -137,11 +251,15 @@ impl Tool for RecordedTool {
     }
 
     fn prepare(&self, _: Value, context: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let asked = self.stage.recording.asked.get(&context.call_id);
         let action = Action {
             tool: self.spec.name.clone(),
             operations: Vec::new(),
-            summary: format!("{} (recorded)", self.spec.name),
-            detail: String::new(),
+            summary: asked.map_or_else(
+                || format!("{} (recorded)", self.spec.name),
+                |asked| asked.summary.clone(),
+            ),
+            detail: asked.map(|asked| asked.detail.clone()).unwrap_or_default(),
             digest: context.call_id.to_string(),
         };
         Box::pin(std::future::ready(Ok(Prepared { action, payload: Box::new(()) })))
@@ -160,27 +278,41 @@ impl Tool for RecordedTool {
     }
 }
 
-/// What was refused is recorded as a result; everything else may run, for nothing does anything.
+/// Asks where it was asked. What a rule refused is recorded as a result; everything else may run,
+/// for nothing does anything.
 #[derive(Debug)]
-pub(crate) struct EverythingAllowed;
+pub(crate) struct RecordedPolicy(pub(crate) Arc<Stage>);
 
-impl Policy for EverythingAllowed {
-    fn judge(&self, _: &Action, _: &Situation<'_>) -> Verdict {
-        Verdict::Allow(Confinement {
+impl Policy for RecordedPolicy {
+    fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
+        let confinement = Confinement {
             profile: "record".to_owned(),
             writable_roots: Vec::new(),
             network: false,
+        };
+        let asked = self.0.recording.asked.get(&CallId::new(action.digest.clone()));
+        let Some(asked) = asked else { return Verdict::Allow(confinement) };
+        if asked.end == Some(AnswerEnd::Covered) && !situation.grants.is_empty() {
+            return Verdict::Allow(confinement);
+        }
+        Verdict::Ask(Question {
+            reason: asked.reason.clone(),
+            scopes: vec![Scope::Once, Scope::Session],
+            grant: asked.grant.clone(),
+            yes_covers: false,
+            rule: None,
+            confinement,
         })
     }
 }
 
-/// Time as it was when the session began; it does not pass.
+/// Time passes only where something waits for it, and then at once.
 #[derive(Debug)]
-pub(crate) struct StillClock(pub(crate) Arc<Stage>);
+pub(crate) struct StageClock(pub(crate) Arc<Stage>);
 
-impl Clock for StillClock {
+impl Clock for StageClock {
     fn monotonic(&self) -> Duration {
-        Duration::ZERO
+        *lock(&self.0.passed)
     }
 
     fn wall_ms(&self) -> u64 {
@@ -188,11 +320,24 @@ impl Clock for StillClock {
     }
 
     fn sleep(&self, duration: Duration) -> PortFuture<()> {
-        Box::pin(tokio::time::sleep(duration))
+        let stage = Arc::clone(&self.0);
+        let until = self.monotonic().saturating_add(duration);
+        Box::pin(async move {
+            if duration >= PATIENCE {
+                return std::future::pending().await;
+            }
+            if duration < REAL_MAX {
+                tokio::time::sleep(duration).await;
+            } else {
+                tokio::task::yield_now().await;
+            }
+            let mut passed = lock(&stage.passed);
+            *passed = until.max(*passed);
+        })
     }
 
     fn jitter(&self) -> f64 {
-        0.0
+        *lock(&self.0.jitter)
     }
 }
 

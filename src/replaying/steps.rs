@@ -3,10 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use posse_actors::conversation::{
-    AssistantMessage, CallId, ContentPart, MessageId, StopReason, Usage,
+    AssistantMessage, CallId, ContentPart, MessageId, QuestionId, StopReason, Usage,
 };
 use posse_actors::event::{Event, StoredRecord};
 use serde::Serialize;
+
+use crate::replaying::asking::{self, Asked};
+use crate::replaying::attempts::is_class;
 
 /// Characters of each side of a difference that are shown.
 const SHOWN_MAX: usize = 600;
@@ -19,10 +22,42 @@ const CONTEXT: usize = 80;
 pub(crate) enum Step {
     /// The user said something.
     User { content: Vec<ContentPart> },
-    /// The model replied, to a history of so many messages.
-    Reply { turn: u32, messages: usize, message: AssistantMessage, stop_reason: StopReason },
+    /// A model replied, to a history of so many messages.
+    Reply {
+        turn: u32,
+        /// `None`: the history became shorter before, which it does not on the stage.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        messages: Option<usize>,
+        /// Who it was, if not the one of the session.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        asked: Option<String>,
+        message: AssistantMessage,
+        stop_reason: StopReason,
+        /// As it says itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
+        /// `None`: the record ends before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+    },
+    /// What had arrived of a reply that broke off.
+    Partial { turn: u32, text: String, cause: String },
+    /// An attempt failed, and another one follows.
+    Retry { attempt: u32, class: String, cause: String, usage: Option<Usage> },
+    /// Somebody else is asked from now on. `None`: the one of the session.
+    Switch { to: Option<String>, class: String, cause: String, skipped: Vec<String> },
+    /// Patience was over.
+    Parked { class: String, cause: String },
     /// What the model got to read of a call, in the order of the calls.
-    Result { call_id: CallId, name: String, content: Vec<ContentPart>, is_error: bool },
+    Result {
+        call_id: CallId,
+        name: String,
+        content: Vec<ContentPart>,
+        is_error: bool,
+        /// What the user was asked before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        asked: Option<Asked>,
+    },
     /// A prompt was done with.
     End { how: String, result: Option<String>, turns: u32, usage: Usage },
     /// The record of a prompt ends without saying how: time ran out, or the process did.
@@ -52,17 +87,33 @@ pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> 
     fold.finish()
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "facts that have nothing to do with one another")]
 #[derive(Debug, Default)]
 struct Fold {
     steps: Vec<Step>,
-    messages: usize,
+    /// The profile of the session, and who is asked, if that is another.
+    home: String,
+    asked: Option<String>,
+    messages: Option<usize>,
+    shortened: bool,
+    /// What a failed attempt has cost.
+    spent: Option<Usage>,
+    questions: HashMap<QuestionId, CallId>,
+    answers: HashMap<CallId, Asked>,
     /// Calls of the last reply, in its order.
     calls: Vec<CallId>,
     results: HashMap<CallId, Step>,
     /// Messages that entered the history from the queue.
     delivered: HashSet<MessageId>,
     running: bool,
-    timed_out: bool,
+    /// It ends in a way that the stage does not know.
+    unlike: bool,
+    /// Nothing counts until it ends.
+    muted: bool,
+    /// More than one could be asked.
+    switched: bool,
+    /// One answers again: that is so when its reply is there.
+    recovered: Option<Step>,
 }
 
 impl Fold {
@@ -75,17 +126,30 @@ impl Fold {
                     None => self.open_end(),
                 }
                 self.running = true;
-                self.steps.push(Step::User { content: content.clone() });
+                self.push(Step::User { content: content.clone() });
             }
-            Event::ModelRequest { messages, .. } => self.messages = *messages,
-            Event::ModelReply { turn, message, stop_reason, .. } => {
+            Event::SessionStarted { provider, .. } => self.home.clone_from(provider),
+            Event::SessionResumed { with: Some(with), .. } => self.home.clone_from(&with.provider),
+            Event::ModelRequest { messages, provider, .. } => {
                 self.flush();
+                self.messages = Some(*messages).filter(|_| !self.shortened);
+                self.spent = None;
+                self.asked = self.other(provider);
+            }
+            Event::ModelReply { turn, message, stop_reason, model } => {
+                self.flush();
+                if let Some(switch) = self.recovered.take() {
+                    self.push(switch);
+                }
                 self.calls = message.tool_calls.iter().map(|call| call.id.clone()).collect();
-                self.steps.push(Step::Reply {
+                self.push(Step::Reply {
                     turn: *turn,
                     messages: self.messages,
+                    asked: self.asked.clone(),
                     message: message.clone(),
                     stop_reason: *stop_reason,
+                    model: model.clone(),
+                    usage: None,
                 });
             }
             Event::ToolCompleted { call_id, name, content, .. } => {
@@ -95,13 +159,19 @@ impl Fold {
             | Event::ToolOutcomeUnknown { call_id, name, content, .. } => {
                 self.result(call_id, name, content, true);
             }
-            Event::LimitReached { limit, .. } => self.timed_out |= limit == "timeout",
+            // Neither time nor a budget is on the stage.
+            Event::LimitReached { limit, .. } => {
+                self.unlike |= limit == "timeout" || limit.starts_with("budget.");
+            }
             Event::InvocationCompleted { result, turns, usage } => {
                 self.end("completed", Some(result.clone()), *turns, *usage);
             }
             Event::InvocationFailed { class, turns, usage, .. } => {
-                let lost = matches!(class.as_str(), "crashed" | "journal" | "parked" | "broke_off");
-                if lost || self.timed_out {
+                let lost = matches!(
+                    class.as_str(),
+                    "crashed" | "journal" | "parked" | "broke_off" | "hook"
+                );
+                if lost || self.unlike {
                     self.open_end();
                 } else {
                     self.end(&format!("failed: {class}"), None, *turns, *usage);
@@ -110,36 +180,108 @@ impl Fold {
             Event::InvocationCancelled { turns, usage } => {
                 self.end("cancelled", None, *turns, *usage);
             }
-            _ => (),
+            event => self.tried(event),
         }
+    }
+
+    /// What became of attempts and questions.
+    fn tried(&mut self, event: &Event) {
+        match event {
+            Event::ModelUsage { usage, billing, .. } => {
+                let outcome = billing.as_deref().map(|billing| billing.outcome.as_str());
+                let seen = billing.as_deref().and_then(|billing| billing.claimed).unwrap_or(*usage);
+                match (outcome, self.steps.last_mut()) {
+                    (Some("answered"), Some(Step::Reply { usage, .. })) => *usage = Some(seen),
+                    (Some("answered") | None, _) => {}
+                    (Some(_), _) => self.spent = Some(seen),
+                }
+            }
+            Event::ModelPartial { turn, text, cause }
+                if is_class(cause) || cause == "interrupted" =>
+            {
+                let (turn, text, cause) = (*turn, text.clone(), cause.clone());
+                self.push(Step::Partial { turn, text, cause });
+            }
+            Event::ProviderRetry { attempt, class, cause, .. } => {
+                let (attempt, class, cause) = (*attempt, class.clone(), cause.clone());
+                let usage = self.spent.take();
+                self.push(Step::Retry { attempt, class, cause, usage });
+            }
+            Event::ProviderFailover { to, class, cause, skipped, .. } => {
+                let is_back = class == "recovered";
+                let (to, class, cause) = (self.other(to), class.clone(), cause.clone());
+                let switch = Step::Switch { to, class, cause, skipped: skipped.clone() };
+                self.switched = true;
+                if is_back {
+                    self.recovered = Some(switch);
+                } else {
+                    self.push(switch);
+                }
+            }
+            Event::SessionParked { class: Some(class), cause, .. } => {
+                // When which of several is back the record does not say.
+                if self.switched {
+                    self.open_end();
+                    self.muted = true;
+                } else {
+                    let (class, cause) = (class.clone(), cause.clone());
+                    self.push(Step::Parked { class, cause });
+                }
+            }
+            Event::ContextCompacted { cause, .. } => {
+                self.shortened = true;
+                if cause.as_deref() == Some("overflow") {
+                    // It was asked again with less.
+                    self.open_end();
+                    self.muted = true;
+                }
+            }
+            event => asking::hear(event, &mut self.questions, &mut self.answers),
+        }
+    }
+
+    /// Who that is, if not the one of the session.
+    fn other(&self, profile: &str) -> Option<String> {
+        (profile != self.home).then(|| profile.to_owned())
     }
 
     /// A call has one result; what a hook made of it comes later, and counts.
     fn result(&mut self, call_id: &CallId, name: &str, content: &[ContentPart], is_error: bool) {
         let (name, content) = (name.to_owned(), content.to_vec());
-        let step = Step::Result { call_id: call_id.clone(), name, content, is_error };
+        let asked = self.answers.get(call_id).cloned();
+        let step = Step::Result { call_id: call_id.clone(), name, content, is_error, asked };
         self.results.insert(call_id.clone(), step);
     }
 
     fn flush(&mut self) {
         for call in std::mem::take(&mut self.calls) {
-            self.steps.extend(self.results.remove(&call));
+            if let Some(result) = self.results.remove(&call) {
+                self.push(result);
+            }
         }
         self.results.clear();
+    }
+
+    fn push(&mut self, step: Step) {
+        if !self.muted {
+            self.steps.push(step);
+        }
     }
 
     fn end(&mut self, how: &str, result: Option<String>, turns: u32, usage: Usage) {
         self.flush();
         self.running = false;
-        self.steps.push(Step::End { how: how.to_owned(), result, turns, usage });
+        self.push(Step::End { how: how.to_owned(), result, turns, usage });
+        self.muted = false;
     }
 
     fn open_end(&mut self) {
         self.flush();
-        self.timed_out = false;
+        self.unlike = false;
         if std::mem::take(&mut self.running) {
-            self.steps.push(Step::Open);
+            self.push(Step::Open);
         }
+        self.muted = false;
     }
 
     fn finish(mut self) -> Vec<Step> {
@@ -159,11 +301,24 @@ pub(crate) fn difference(recorded: &[Step], replayed: &[Step]) -> Option<Differe
             continue;
         }
         let next = new.next();
-        if next != Some(old) {
+        if !next.is_some_and(|next| same(old, next)) {
             return Some(shown(at + 1, Some(old), next));
         }
     }
     new.next().map(|extra| shown(recorded.len() + 1, None, Some(extra)))
+}
+
+/// What the record does not say may be anything.
+fn same(recorded: &Step, replayed: &Step) -> bool {
+    let Step::Reply { usage: known_usage, messages: known_messages, .. } = recorded else {
+        return recorded == replayed;
+    };
+    let mut replayed = replayed.clone();
+    if let Step::Reply { usage, messages, .. } = &mut replayed {
+        *usage = usage.filter(|_| known_usage.is_some());
+        *messages = messages.filter(|_| known_messages.is_some());
+    }
+    *recorded == replayed
 }
 
 fn shown(step: usize, recorded: Option<&Step>, replayed: Option<&Step>) -> Difference {

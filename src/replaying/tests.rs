@@ -1,8 +1,9 @@
 //! Sessions that are played with stand-ins, and run again from their records.
 
-use posse_actors::conversation::{ContentPart, Prompt, StopReason};
-use posse_actors::event::{Event, MessageKind};
-use posse_actors::ports::ProviderError;
+use posse_actors::conversation::{ContentPart, Prompt, StopReason, Usage};
+use posse_actors::event::{Event, MessageKind, Scope};
+use posse_actors::permission_coordinator::Decision;
+use posse_actors::ports::{Abilities, ProviderError};
 use posse_actors::testing::{Bench, GatedTool, HangingTool, Journaled, Step as Said, WritingTool};
 
 use super::*;
@@ -34,7 +35,9 @@ async fn recorded(bench: &Bench, prompts: &[&str]) -> Vec<StoredRecord> {
 /// What a new run has other than the record.
 async fn compared(records: &[StoredRecord]) -> Option<Difference> {
     let specs: Vec<ToolSpec> = Vec::new();
-    let again = play("session", Recording::of(records), &specs).await.unwrap();
+    let played = play("session", Recording::of(records), &specs);
+    let again = tokio::time::timeout(Duration::from_mins(1), played).await;
+    let again = again.expect("it comes to its end").unwrap();
     steps::difference(&steps::steps(records), &steps::steps(&again))
 }
 
@@ -191,4 +194,223 @@ async fn every_beginning_of_a_record_can_run_again() {
     for length in 1..records.len() {
         assert_eq!(compared(&records[..length]).await, None, "{length} records");
     }
+}
+
+fn fails(text: &str, class: &str) -> Said {
+    let error = ProviderError::of_class(class, format!("{class}, it said").into());
+    Said::Fail(text.to_owned(), error)
+}
+
+/// Waits of moments, and as many of them as it takes.
+fn hurried(mut bench: Bench) -> Bench {
+    bench.limits.patience = Duration::from_mins(1);
+    bench.limits.backoff_first = Duration::from_millis(2);
+    bench.limits.backoff_max = Duration::from_millis(4);
+    bench.limits.probe_interval = Duration::from_millis(4);
+    bench
+}
+
+fn kinds(records: &[StoredRecord], wanted: fn(&Event) -> bool) -> usize {
+    records.iter().filter(|record| wanted(&record.event)).count()
+}
+
+#[tokio::test]
+async fn what_was_tried_again_is_tried_again() {
+    let counted = Usage { input_tokens: Some(9), ..Usage::default() };
+    let bench = hurried(bench(vec![
+        fails("", "overloaded"),
+        fails("I will lo", "cut"),
+        fails("", "unreachable"),
+        Said::call("echo", r#"{"text":"a"}"#),
+        Said::Counted(counted, Box::new(fails("Don", "broken_reply"))),
+        fails("", "rate_limited"),
+        fails("", "overloaded"),
+        fails("", "overloaded"),
+        fails("", "overloaded"),
+        Said::say("Done."),
+        fails("", "quota"),
+    ]));
+    let records = recorded(&bench, &["one", "two", "three"]).await;
+    let retries = kinds(&records, |event| matches!(event, Event::ProviderRetry { .. }));
+    let partial = kinds(&records, |event| matches!(event, Event::ModelPartial { .. }));
+    let parked = kinds(&records, |event| matches!(event, Event::SessionParked { .. }));
+    assert_eq!((retries, partial, parked), (8, 2, 1));
+    assert_eq!(compared(&records).await, None);
+    // The comparison is about this, too.
+    let mut other = records.clone();
+    for record in &mut other {
+        if let Event::ProviderRetry { attempt: attempt @ 3, .. } = &mut record.event {
+            *attempt = 7;
+        }
+    }
+    let difference = compared(&other).await.unwrap();
+    assert!(difference.recorded.contains("\"attempt\":7"), "{difference:?}");
+    for length in 1..records.len() {
+        assert_eq!(compared(&records[..length]).await, None, "{length} records");
+    }
+}
+
+#[tokio::test]
+async fn out_of_patience_is_out_of_patience_again() {
+    let mut bench = hurried(bench(
+        (0..40).map(|_| fails("", "unreachable")).chain([Said::say("no")]).collect(),
+    ));
+    bench.limits.patience = Duration::from_millis(60);
+    bench.limits.probe_interval = Duration::from_millis(10);
+    let records = recorded(&bench, &["one"]).await;
+    assert_eq!(kinds(&records, |event| matches!(event, Event::SessionParked { .. })), 1);
+    assert!(steps::steps(&records).iter().any(|step| matches!(step, Step::Parked { .. })));
+    assert_eq!(compared(&records).await, None);
+}
+
+#[tokio::test]
+async fn who_took_over_takes_over_again() {
+    let mut bench = hurried(bench(vec![
+        fails("wor", "cut"),
+        fails("", "overloaded"),
+        fails("", "overloaded"),
+        fails("", "overloaded"),
+        Said::say("I am back"),
+    ]));
+    bench.limits.failover_wait = Duration::from_millis(200);
+    bench.limits.probe_interval = Duration::from_millis(300);
+    bench.limits.failback_after = Duration::from_millis(20);
+    let scripted = |name: &str, steps: Vec<Said>, abilities: Abilities| {
+        let model = posse_actors::testing::ScriptedModel::new(steps).named(name);
+        Fallback { provider: Arc::new(model), abilities, price: None }
+    };
+    let toolless = Abilities { tools: Some(false), ..Abilities::default() };
+    bench.fallbacks = vec![
+        scripted("toolless", vec![], toolless),
+        scripted("gone", vec![fails("", "quota")], Abilities::default()),
+        scripted(
+            "other",
+            vec![fails("", "cut"), Said::call("echo", r#"{"text":"a"}"#), Said::say("done")],
+            Abilities::default(),
+        ),
+    ];
+    let mut stage = bench.start().await;
+    stage.play("one").await;
+    // Until everybody would be asked again.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    stage.play("two").await;
+    stage.end().await;
+    let records = records(&bench).await;
+    let switches: Vec<String> = records
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::ProviderFailover { from, to, class, skipped, .. } => {
+                Some(format!("{from} {to} {class} {}", skipped.join("; ")))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        switches,
+        [
+            "scripted gone overloaded toolless: it calls no tools",
+            "gone other quota ",
+            "other scripted recovered ",
+        ]
+    );
+    assert_eq!(compared(&records).await, None);
+    for length in 1..records.len() {
+        assert_eq!(compared(&records[..length]).await, None, "{length} records");
+    }
+    // Somebody else would be another session.
+    let mut other = records.clone();
+    for record in &mut other {
+        if let Event::ProviderFailover { to, .. } = &mut record.event
+            && to == "other"
+        {
+            "gone".clone_into(to);
+        }
+    }
+    assert!(compared(&other).await.is_some());
+}
+
+#[tokio::test]
+async fn what_was_asked_and_answered_is_asked_and_answered_again() {
+    let mut bench = bench(vec![
+        Said::call("write", r#"{"text":"a"}"#),
+        Said::call("write", r#"{"text":"b"}"#),
+        Said::calls("write", &["c", "d"]),
+        Said::say("done"),
+        Said::call("write", r#"{"text":"e"}"#),
+    ]);
+    bench.asking = Asking::Human;
+    bench.policy = posse_actors::testing::ask_all();
+    let mut stage = bench.start().await;
+    let answers = [
+        Decision::Allow(Scope::Once),
+        Decision::Deny { reason: Some("not today".to_owned()) },
+        Decision::Allow(Scope::Once),
+        Decision::Deny { reason: None },
+    ];
+    let running = stage.session.prompt(Prompt::text("one")).await.unwrap();
+    for (nth, answer) in answers.into_iter().enumerate() {
+        let seen = stage.seen.len();
+        stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
+        let id = stage.seen[seen..].iter().rev().find_map(|seen| match seen.event() {
+            Event::PermissionRequested { request_id, .. } => Some(request_id.clone()),
+            _ => None,
+        });
+        stage.session.answer(id.unwrap_or_else(|| panic!("question {nth}")), answer).await.unwrap();
+    }
+    running.outcome().await.unwrap();
+    // One that nobody answers.
+    let running = stage.session.prompt(Prompt::text("two")).await.unwrap();
+    stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
+    stage.session.interrupt();
+    running.outcome().await.unwrap();
+    stage.end().await;
+    let records = records(&bench).await;
+    assert_eq!(kinds(&records, |event| matches!(event, Event::PermissionDenied { .. })), 2);
+    assert_eq!(compared(&records).await, None);
+    let all = steps::steps(&records);
+    let asked = |step: &&Step| matches!(step, Step::Result { asked: Some(_), .. });
+    assert_eq!(all.iter().filter(asked).count(), 5, "{all:?}");
+    for length in 1..records.len() {
+        assert_eq!(compared(&records[..length]).await, None, "{length} records");
+    }
+    let mut other = records.clone();
+    for record in &mut other {
+        if let Event::PermissionDenied { reason, .. } = &mut record.event
+            && reason == "not today"
+        {
+            "never".clone_into(reason);
+        }
+    }
+    let difference = compared(&other).await.unwrap();
+    assert!(difference.replayed.contains("never"), "{difference:?}");
+}
+
+#[tokio::test]
+async fn a_history_that_became_shorter_is_played_on_with_the_longer_one() {
+    let long = "word ".repeat(4000);
+    let mut bench = bench(
+        (0..8)
+            .map(|_| Said::calls("echo", &[&long]))
+            .chain([Said::say("done"), Said::say("and on")])
+            .collect(),
+    );
+    bench.limits.context_main.tokens_max = Some(12_000);
+    bench.limits.context_main.recent_turns = 2;
+    let records = recorded(&bench, &["one", "two"]).await;
+    let shorter = kinds(&records, |event| matches!(event, Event::ContextCompacted { .. }));
+    assert!(shorter > 0, "{:?}", steps::steps(&records));
+    assert_eq!(compared(&records).await, None);
+    // Refused for its size, and asked again with less: what comes of that is not on record.
+    let mut bench = self::bench(vec![
+        Said::calls("echo", &[&long]),
+        Said::calls("echo", &[&long]),
+        Said::calls("echo", &[&long]),
+        fails("", "context_full"),
+        Said::say("done"),
+        Said::say("and on"),
+    ]);
+    bench.limits.context_main.tokens_max = Some(1_000_000);
+    let records = recorded(&bench, &["one", "two"]).await;
+    assert_eq!(kinds(&records, |event| matches!(event, Event::ContextCompacted { .. })), 1);
+    assert_eq!(compared(&records).await, None);
 }

@@ -7,7 +7,22 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// Names that are passed on.
+/// How the network is reached: proxies, and whom TLS believes.
+pub(crate) const NETWORK: [&str; 11] = [
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NIX_SSL_CERT_FILE",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+];
+
+/// Names that are passed on, besides those of the network.
 const PASSED: &[&str] = &[
     "PATH",
     "HOME",
@@ -52,17 +67,6 @@ const PASSED: &[&str] = &[
     "COMPOSER_HOME",
     "DOTNET_ROOT",
     "PKG_CONFIG_PATH",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "NIX_SSL_CERT_FILE",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
 ];
 
 /// What every command gets, whatever we were given: nobody is there to answer a question.
@@ -97,7 +101,9 @@ pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsStr
 }
 
 fn is_passed(name: &OsStr) -> bool {
-    name.to_str().is_some_and(|name| name.starts_with("LC_") || PASSED.contains(&name))
+    name.to_str().is_some_and(|name| {
+        name.starts_with("LC_") || PASSED.contains(&name) || NETWORK.contains(&name)
+    })
 }
 
 /// Whether it is an address with a user and a password in it, such as that of a proxy.

@@ -1,7 +1,5 @@
 //! HMAC-SHA256 (RFC 2104), and digests as text.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest, Sha256};
 
 const BLOCK: usize = 64;
@@ -23,19 +21,10 @@ pub(super) fn sha256(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     outer.finalize().into()
 }
 
-/// Lower-case hex digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = write!(text, "{byte:02x}");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hex::hex;
 
     #[test]
     fn agrees_with_rfc_4231() {

@@ -248,6 +248,15 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
                 "check the key of this provider; `posse config show --origin` says where it comes from"
             },
         ),
+        "rejected" if blames_history(cause) => (
+            "PRV009",
+            Exit::Failed,
+            "the provider does not accept the history of this conversation",
+            // The encoders are held to write what every server takes.
+            "this is a mistake of posse: report it with these words and the session's id. The \
+             session is not lost: `/compact` in `posse plain -c` leaves most of a long history \
+             out of requests, `/clear` begins anew, and another model may take it as it is",
+        ),
         "rejected" => (
             "PRV004",
             Exit::Failed,
@@ -298,6 +307,25 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
     failed(exit, "provider", failure, None)
 }
 
+/// Whether the words of a server are about what was said before, and not about the request itself:
+/// roles that do not alternate, calls without results, results without calls.
+fn blames_history(cause: &str) -> bool {
+    const WORDS: [&str; 10] = [
+        "tool_use_id",
+        "tool_use` ids",
+        "tool_use ids",
+        "tool_call_id",
+        "tool_calls must be followed",
+        "tool_calls\" must be",
+        "tool_calls' must be",
+        "no tool call found for",
+        "no tool output found for",
+        "roles must alternate",
+    ];
+    let lower = cause.to_lowercase();
+    WORDS.iter().any(|words| lower.contains(words))
+}
+
 #[cfg(test)]
 mod tests {
     use posse_actors::conversation::Usage;
@@ -333,6 +361,26 @@ mod tests {
         ];
         for (ending, expected) in table {
             assert_eq!(word(&ending), expected, "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn tells_a_history_that_is_refused_from_a_request_that_is() {
+        let about_history = [
+            "messages.3: `tool_use` ids were found without `tool_result` blocks immediately after",
+            "messages.5.content.0: unexpected `tool_use_id` found in `tool_result` blocks",
+            "An assistant message with 'tool_calls' must be followed by tool messages",
+            "Invalid parameter: messages with role 'tool' need a tool_call_id",
+            "No tool output found for function call call_7.",
+            "No tool call found for function call output with call_id call_7.",
+            "Conversation roles must alternate user/assistant/user/assistant/...",
+        ];
+        let code = |cause: &str| provider_failed("rejected", cause).failure.unwrap().code;
+        for cause in about_history {
+            assert_eq!(code(cause), "PRV009", "{cause}");
+        }
+        for cause in ["model `x` does not exist", "max_tokens: 9 > 8", "invalid tool schema"] {
+            assert_eq!(code(cause), "PRV004", "{cause}");
         }
     }
 

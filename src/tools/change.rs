@@ -11,6 +11,7 @@ use posse_actors::ports::{Action, CallContext, ToolError, ToolOutput};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
 use crate::tools::ToolEnvironment;
 use crate::tools::atomic;
 use crate::tools::diff::{self, Diff};
@@ -161,7 +162,7 @@ impl Change {
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
-        text::hex(&hasher.finalize())
+        hex(&hasher.finalize())
     }
 
     /// Makes the change, if the file is still as it was.

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::tools::text;
+use crate::hex::hex;
 
 /// SHA-256 of `parts`, in 64 hex digits. Each part counts with its length, so that moving bytes
 /// from one to the next makes a difference.
@@ -12,7 +12,7 @@ pub(crate) fn of(parts: &[&[u8]]) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    text::hex(&hash.finalize())
+    hex(&hash.finalize())
 }
 
 #[cfg(test)]

@@ -24,11 +24,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::failure::printable;
+use crate::hex::hex;
 use crate::tools::change::failed;
 use crate::tools::read_file::page::{LINES_DEFAULT, LINES_MAX, Page, Slice};
 use crate::tools::reads::Part;
 use crate::tools::refusal;
-use crate::tools::text::{self, sha256};
+use crate::tools::text::sha256;
 use crate::tools::workspace::{Entry, Kind, refused};
 use crate::tools::{ToolEnvironment, blocking, parsed, sized, spec, timed};
 
@@ -138,7 +139,7 @@ impl Reading {
         {
             return output;
         }
-        let content = page.is_whole().then(|| text::hex(&file.hash.finalize()));
+        let content = page.is_whole().then(|| hex(&file.hash.finalize()));
         let output = page.into_output(&shown);
         let Some(path) = path.filter(|_| !output.is_error) else { return output };
         let part = Part::Lines(slice.offset, slice.limit);

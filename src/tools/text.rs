@@ -1,8 +1,8 @@
 //! What the bytes of a file are: text or not, and how its lines end.
 
-use std::fmt::Write;
-
 use sha2::{Digest, Sha256};
+
+use crate::hex::hex;
 
 /// How much of a file decides whether it is text.
 const PROBE_BYTES: usize = 8 << 10;
@@ -59,16 +59,6 @@ pub(crate) fn with_crlf(text: &str) -> String {
 /// SHA-256 as 64 hex digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
-}
-
-/// Hex digits, lower case.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let mut hex = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
 }
 
 /// A count with its noun: `1 line`, `2 lines`.

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::agents::{self, Agent, Configured, Decision, Folders, Known, Roster};
 use crate::config::{Dirs, Settings};
 use crate::failure::{Failure, printable};
+use crate::hex::hex;
 use crate::permission::{self, AgentPolicy};
 use crate::project::{self, Identity};
 use crate::provider::presets;
@@ -76,12 +77,7 @@ pub(crate) fn digests(root: &Path) -> BTreeMap<String, String> {
 
 /// SHA-256 in hex.
 pub(crate) fn digest(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = write!(text, "{byte:02x}");
-    }
-    text
+    hex(&Sha256::digest(bytes))
 }
 
 /// Lines for standard error: what was refused, and what is not believed.

@@ -21,7 +21,7 @@ use crate::talk::{self, Choice, Opened, Selected, Sources, Task};
 use crate::tools;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::resuming::{Resuming, of_project};
-use crate::wiring::run::{Kept, Setup, assemble_in, recorded, runtime, start_log};
+use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log, tape};
 use crate::wiring::{
     Place, authority, colors, deputies, descriptors, model_price, notices, place, provider, toolbox,
 };
@@ -111,11 +111,9 @@ impl talk::Sessions for Sessions<'_> {
         }
         let Place { cwd, dirs, loaded } = &found;
         let settings = &loaded.settings;
-        let mut model = provider::choose(settings, self.environment, cwd).map_err(one)?;
-        if let Some(file) = &self.args.record {
-            model = recorded(model, file, cwd, settings, self.environment).map_err(one)?;
-        }
+        let model = provider::choose(settings, self.environment, cwd).map_err(one)?;
         let info = model.info();
+        let tape = tape(&self.args, &info, cwd, settings, self.environment).map_err(one)?;
         let setup = Setup {
             cwd,
             add_dirs: &self.args.add_dirs,
@@ -124,6 +122,7 @@ impl talk::Sessions for Sessions<'_> {
             environment: self.environment,
             asking: self.asking,
             dry_run: self.args.dry_run,
+            tape: tape.as_ref(),
             keep: !self.args.no_transcript,
         };
         let (new, ports, mut session) = match (self.resuming.take(), &self.kept) {

@@ -203,7 +203,7 @@ fn replayed(
         Failure::new("CFG021", Exit::Configuration, what)
             .fix("write it like \"file:///path/of/the/cassette\"")
     })?;
-    replay::open(Path::new(path), workspace)
+    replay::open(name, Path::new(path), workspace)
 }
 
 fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {

@@ -1,6 +1,5 @@
 //! `posse run`: from arguments and settings to a session, and through it to an exit code.
 
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +9,9 @@ use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider, Thinking};
+use posse_actors::ports::{
+    Asking, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
+};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -23,10 +24,11 @@ use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines, printable};
 use crate::front::headless::{self, Format, HangUp, Manner};
 use crate::front::prompt::{self, Images, Wanted};
+use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
-use crate::provider::replay;
+use crate::provider::replay::Tape;
 use crate::talk::Task;
 use crate::talk::joining::Invitation;
 use crate::tools;
@@ -67,6 +69,8 @@ pub struct Setup<'a> {
     pub asking: Asking,
     /// Whether tools only say what they would do.
     pub dry_run: bool,
+    /// What everybody's answers are written down on, beside the journal.
+    pub tape: Option<&'a Tape>,
     /// Whether the session is kept.
     pub keep: bool,
 }
@@ -101,10 +105,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     dirs.check_workspace(&cwd).map_err(one)?;
     let settings = &loaded.settings;
     // Made first: its certificates load on a thread of their own.
-    let mut model = provider::choose(settings, environment, &cwd).map_err(one)?;
-    if let Some(file) = &args.record {
-        model = recorded(model, file, &cwd, settings, environment).map_err(one)?;
-    }
+    let model = provider::choose(settings, environment, &cwd).map_err(one)?;
+    let tape = tape(args, &model.info(), &cwd, settings, environment).map_err(one)?;
     let driven = is_driven(args).map_err(one)?;
     if !args.images.is_empty()
         && let Some(failure) = provider::blindness(settings, &model.info())
@@ -127,6 +129,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         environment,
         asking,
         dry_run: args.dry_run,
+        tape: tape.as_ref(),
         keep: !args.no_transcript,
     };
     let mut assembled = match resuming {
@@ -250,8 +253,14 @@ pub(crate) fn assemble_in(
     let mut env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
     env.recall = recalling::recall(&kept.journal);
     let budgets = Arc::clone(&env.budgets);
-    let ready =
-        |model| masking.model(toolbox::counted(model, &settings.tools, Arc::clone(&budgets)));
+    let taped = |model| match setup.tape {
+        Some(tape) => tape.recording(masking.model(model)),
+        None => model,
+    };
+    let ready = |model| {
+        let model = toolbox::counted(taped(model), &settings.tools, Arc::clone(&budgets));
+        masking.model(model)
+    };
     let fallbacks = fallback::all(settings, setup.environment, setup.cwd, ready).map_err(one)?;
     let model = ready(model);
     let sandbox = Arc::new(sandbox);
@@ -375,12 +384,7 @@ impl Prompts {
             EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
         let lasting = Prompts { environment, instructions: self.instructions.clone() };
         let digest = Sha256::digest(lasting.of(agent, roster, multi_agent).as_bytes());
-        let mut hex = String::with_capacity(2 * DIGEST_BYTES);
-        for byte in digest.iter().take(DIGEST_BYTES) {
-            // Writing to a string cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-        }
-        hex
+        hex(&digest[..DIGEST_BYTES])
     }
 
     fn read(setup: &Setup<'_>, roots: &[String], tier: &str) -> Prompts {
@@ -468,16 +472,21 @@ fn unusable(dir: &Path, error: &JournalError) -> Failure {
     }
 }
 
-/// `model`, written down beside its answers, without what is secret.
-pub(crate) fn recorded(
-    model: Arc<dyn Provider>,
-    file: &Path,
+/// What the answers of a run are written down on, without what is secret, if that is wanted. `info`:
+/// who is asked first.
+pub(crate) fn tape(
+    args: &RunArgs,
+    info: &ProviderInfo,
     cwd: &Path,
     settings: &Settings,
     environment: &Environment,
-) -> Result<Arc<dyn Provider>, Failure> {
+) -> Result<Option<Tape>, Failure> {
+    let Some(file) = &args.record else { return Ok(None) };
     let masking = Masking::new(&secrets(settings, environment));
-    replay::recording(masking.model(model), file, cwd, masking.concealing())
+    let chosen = settings.providers.get(&info.profile);
+    let several = chosen.is_some_and(|chosen| !chosen.fallback.is_empty());
+    let model = info.model.clone();
+    Tape::create(model, several, file, cwd, masking.concealing()).map(Some)
 }
 
 /// What must not be seen in any output: keys of providers, and what the environment calls a

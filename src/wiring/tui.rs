@@ -252,6 +252,7 @@ impl World<'_> {
             environment,
             asking: Asking::Human,
             dry_run: false,
+            tape: None,
             keep: false,
         };
         let sandbox = confinement::sandbox(&setup, vec![found.cwd.clone()], Vec::new());

@@ -15,6 +15,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure, printable};
+use crate::hex::hex;
 use crate::journal::{self, StateDir};
 
 /// Bytes of a file that is looked at.
@@ -118,7 +119,7 @@ fn hash_of(path: &Path) -> Option<String> {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }
 
 /// As one word of the shell, whatever is in it.

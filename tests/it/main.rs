@@ -38,6 +38,8 @@ mod context;
 mod files;
 // Servers that fail, lie or send rubbish.
 mod provider_faults;
+// Proxies, names that lead nowhere, another model than was asked.
+mod networks;
 // What is kept of a run that does not come to its end.
 mod journal;
 // Sessions that go on.

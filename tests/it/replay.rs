@@ -8,7 +8,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, calls_with_text, runs, says, stream, stream_bytes, text_event,
+    Answer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
+    text_event,
 };
 use crate::posse::{Machine, Running};
 
@@ -159,4 +160,61 @@ fn a_cassette_holds_no_secret_whoever_said_it() {
     assert!(tape.contains("use ") && tape.contains(" please"), "{tape}");
     // It was sent all the same: the server sees what the user wrote.
     assert!(server.requests()[0].to_string().contains(key));
+}
+
+/// A machine whose provider `local` has `other` to take over.
+fn with_another(server: &ModelServer, other: &ModelServer) -> Machine {
+    let provider = |server: &ModelServer, model: &str, fallback: &[&str]| {
+        json!({"type": "openai-compatible", "baseURL": server.base_url(), "model": model,
+            "auth": "none", "fallback": fallback})
+    };
+    let providers = json!({
+        "local": provider(server, "scripted-1", &["other"]),
+        "other": provider(other, "other-1", &[]),
+    });
+    Machine::configured(server, &json!({ "providers": providers }), &json!({}))
+}
+
+#[test]
+fn whoever_took_over_is_on_the_cassette_and_in_the_record() {
+    let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
+    let server = ModelServer::start_and_repeat(vec![limited]);
+    let other = ModelServer::start(vec![
+        calls(&[("list_dir", json!({"path": "."}))]),
+        says("The other one says hello."),
+    ]);
+    let machine = with_another(&server, &other);
+    machine.posse(&["run", "--record", "tape.jsonl", "say hello"]).assert_code(0);
+
+    let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
+    let again = machine.posse(&["replay", &id, "--output-format", "stream-json"]);
+    again.assert_code(0);
+    let switch = again.events().into_iter().find(|record| record["type"] == "provider.failover");
+    let switch = switch.expect("the switch is replayed");
+    assert_eq!((&switch["from"], &switch["to"]), (&json!("local"), &json!("other")));
+    assert_eq!(switch["class"], "rate_limited");
+
+    // Each of them answers from the tape what it was asked: the first refuses again.
+    let tape = format!("file://{}", machine.work("tape.jsonl").display());
+    let played =
+        |fallback: &[&str]| json!({"type": "replay", "baseURL": tape, "fallback": fallback});
+    let settings = json!({"defaultProvider": "local", "patience": "5s", "providers": {
+        "local": played(&["other"]), "other": played(&[]), "taped": played(&[])}});
+    machine.write_config(&settings.to_string());
+    let ended = machine.posse(&["run", "say hello"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "The other one says hello.\n");
+    let names = "! other-1 via other is asked while scripted-1 via local is away";
+    assert!(ended.stderr.contains(names), "{}", ended.stderr);
+    // One voice for both.
+    let ended = machine.posse(&["run", "--provider", "taped", "say hello"]);
+    ended.assert_code(0);
+    assert_eq!(ended.stdout, "The other one says hello.\n");
+    assert!(!ended.stderr.contains("is asked while"), "{}", ended.stderr);
+    // Something else is not on it, and that is shown.
+    let ended = machine.posse(&["run", "--provider", "taped", "say goodbye"]);
+    ended.assert_code(1);
+    for words in ["error[PRV004]", "say hello", "say goodbye"] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
 }

@@ -16,6 +16,7 @@ use crate::delegation::{
     DELEGATE, Desk, NotStarted, RESULT, Request, STATUS, Seen, Start, Started, depth_of, spec,
 };
 use crate::event::Origin;
+use crate::hex::hex;
 use crate::ledger::dollars;
 use crate::mailbox::Report;
 use crate::ports::{
@@ -88,12 +89,7 @@ fn digest(parts: &[&str]) -> String {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }
-    let mut text = String::with_capacity(64);
-    for byte in hash.finalize() {
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = write!(text, "{byte:02x}");
-    }
-    text
+    hex(&hash.finalize())
 }
 
 type Ready = PortFuture<Result<Prepared, ToolError>>;

@@ -9,6 +9,7 @@ use crate::ledger::book::{Budget, Need};
 use crate::ledger::estimate::Gauge;
 use crate::ledger::price::{Price, Rates, Tariff};
 use crate::ledger::purse::{Permit, Purse};
+use crate::ledger::stranger::is_another;
 use crate::ledger::till::Order;
 use crate::ports::{Completion, ProviderError, ProviderInfo, Request};
 use crate::record::Durability;
@@ -211,6 +212,17 @@ impl Meter {
             args.transcript.note(Some(&args.origin), Event::Warning { message });
         }
         let answered_by = completion.model.clone().filter(|model| *model != args.info.model);
+        if let Some(model) = &answered_by
+            && is_another(&args.info.model, model)
+            && args.purse.is_news(&args.info.model, model)
+        {
+            let ProviderInfo { profile, model: asked, endpoint: _ } = &args.info;
+            let message = format!(
+                "{asked} via {profile} was asked, and {model} answered: its tokens are counted at \
+                 the price of {asked}"
+            );
+            args.transcript.note(Some(&args.origin), Event::Warning { message });
+        }
         let billing = Billing { answered_by, claimed, ..self.0.billing("answered", counted) };
         self.0.count(&mut state, usage, billing);
         drop(state);

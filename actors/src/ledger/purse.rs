@@ -3,7 +3,7 @@
 //! One actor keeps the ledger; many invocations ask. What is granted is given back when it is
 //! dropped, so nobody's crash keeps it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +24,8 @@ pub(crate) struct Purse {
     /// Of agents that may not spend all that is left: billionths of a dollar.
     shares: Arc<Mutex<BTreeMap<InvocationId, u64>>>,
     last: Arc<AtomicU64>,
+    /// Models that answered where another one was asked: that one first.
+    strangers: Arc<Mutex<BTreeSet<(String, String)>>>,
 }
 
 impl Purse {
@@ -38,6 +40,7 @@ impl Purse {
             budget,
             shares: Arc::default(),
             last: Arc::new(AtomicU64::new(last)),
+            strangers: Arc::default(),
         }
     }
 
@@ -68,6 +71,12 @@ impl Purse {
     /// A number that no request of the session has had.
     pub(crate) fn number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether nobody was told yet that `answered` replies where `asked` was asked.
+    pub(super) fn is_news(&self, asked: &str, answered: &str) -> bool {
+        let mut known = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert((asked.to_owned(), answered.to_owned()))
     }
 
     pub(crate) fn tell(&self, order: Order) {

@@ -1,11 +1,10 @@
 //! What an answer is an answer to: one call of one agent, in one place, with exactly these bytes.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest, Sha256};
 
 use crate::conversation::CallId;
 use crate::event::Origin;
+use crate::hex::hex;
 
 /// Hash over everything that a question is about. An answer counts for nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +20,7 @@ impl Binding {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part.as_bytes());
         }
-        let mut text = String::with_capacity(64);
-        for byte in hash.finalize() {
-            // Writing to a string cannot fail.
-            let _: std::fmt::Result = write!(text, "{byte:02x}");
-        }
-        Binding(text)
+        Binding(hex(&hash.finalize()))
     }
 
     pub(crate) fn as_str(&self) -> &str {

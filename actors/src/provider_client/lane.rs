@@ -29,6 +29,9 @@ pub(crate) struct Waiting {
     pub(crate) not_before: Duration,
     /// It gives up rather than wait longer.
     pub(crate) until: Duration,
+    /// If its turn would come later, it asks once more at `until`, but not before this. `None`: it
+    /// does not, because somebody else can be asked instead.
+    pub(crate) last: Option<Duration>,
 }
 
 /// What becomes of somebody who waited.
@@ -47,6 +50,8 @@ enum Gate {
     /// Nobody asks before `until`; then one does.
     Shut {
         until: Duration,
+        /// The server's own words: not even for the last time does anybody ask before this.
+        bar: Duration,
         round: u32,
     },
     Probing {
@@ -79,7 +84,7 @@ impl Lane {
 
     /// A lane of which nobody knows whether it is open: one asks first.
     pub(crate) fn wary(bounds: Bounds, now: Duration) -> Lane {
-        let gate = Gate::Shut { until: now, round: 0 };
+        let gate = Gate::Shut { until: now, bar: now, round: 0 };
         Lane { gate, ..Lane::new(bounds) }
     }
 
@@ -104,6 +109,28 @@ impl Lane {
     }
 
     fn earliest(&self, waiting: &Waiting) -> Option<Duration> {
+        let turn = self.regular(waiting)?;
+        Some(if turn > waiting.until && self.has_last(waiting) { waiting.until } else { turn })
+    }
+
+    /// Whether somebody whose turn would come too late may ask once more before giving up. Probes
+    /// stay as far apart as they must be, and what the server said counts.
+    fn has_last(&self, waiting: &Waiting) -> bool {
+        let Waiting { until, last, not_before: _ } = *waiting;
+        let allowed = last.is_some_and(|last| last <= until);
+        let is_rare = || {
+            self.probed
+                .is_none_or(|probed| probed.saturating_add(self.bounds.probe_interval) <= until)
+        };
+        allowed
+            && match self.gate {
+                Gate::Open { .. } | Gate::Opening { .. } => true,
+                Gate::Shut { bar, .. } => bar <= until && is_rare(),
+                Gate::Probing { .. } => false,
+            }
+    }
+
+    fn regular(&self, waiting: &Waiting) -> Option<Duration> {
         match self.gate {
             Gate::Open { .. } => Some(waiting.not_before),
             Gate::Shut { until, .. } => Some(waiting.not_before.max(until)),
@@ -183,20 +210,21 @@ impl Lane {
             return;
         }
         let interval = self.bounds.probe_interval;
-        let pause = asked.unwrap_or(wait);
+        let until = now + asked.unwrap_or(wait).max(interval);
+        let bar = now + asked.unwrap_or_default();
         self.gate = match self.gate {
             Gate::Open { failures } if failures + 1 < self.bounds.failures_max => match asked {
-                Some(asked) => Gate::Shut { until: now + asked, round: 0 },
+                Some(_) => Gate::Shut { until: bar, bar, round: 0 },
                 None => Gate::Open { failures: failures + 1 },
             },
-            Gate::Open { .. } => Gate::Shut { until: now + pause.max(interval), round: 0 },
+            Gate::Open { .. } => Gate::Shut { until, bar, round: 0 },
             Gate::Probing { key: probe, round, .. } if probe == key => {
-                Gate::Shut { until: now + pause.max(interval), round: round.saturating_add(1) }
+                Gate::Shut { until, bar, round: round.saturating_add(1) }
             }
-            Gate::Opening { round, .. } => Gate::Shut { until: now + pause.max(interval), round },
+            Gate::Opening { round, .. } => Gate::Shut { until, bar, round },
             // One that asked before the gate shut: only the server's own words count.
-            Gate::Shut { until, round } => {
-                Gate::Shut { until: until.max(now + asked.unwrap_or_default()), round }
+            Gate::Shut { until, bar: before, round } => {
+                Gate::Shut { until: until.max(bar), bar: before.max(bar), round }
             }
             probing @ Gate::Probing { .. } => probing,
         };
@@ -214,7 +242,8 @@ impl Lane {
         if let Gate::Probing { key: probe, since, round } = self.gate
             && probe == key
         {
-            self.gate = Gate::Shut { until: now.max(since + self.bounds.probe_interval), round };
+            let until = now.max(since + self.bounds.probe_interval);
+            self.gate = Gate::Shut { until, bar: now, round };
         }
         self.settle();
     }

@@ -269,6 +269,35 @@ async fn who_is_out_of_patience_hears_when_the_next_try_is() {
     assert!(now <= 10 * MINUTE && next > 10 * MINUTE && next <= now + 30 * SECOND);
 }
 
+/// Patience that is shorter than the pause between two who look is used to its end all the same,
+/// and nobody asks when it is over.
+#[tokio::test]
+async fn the_last_try_is_at_the_end_of_patience() {
+    for seed in 0..8 {
+        let clock = Arc::new(ManualClock::seeded(seed));
+        let weather = Weather::new(&clock, Duration::ZERO..60 * MINUTE);
+        let provider = Arc::clone(&weather) as Arc<dyn Provider>;
+        let fleet = Arc::new(Fleet::start(&clock, provider, unattended()).await);
+        let patience = 4 * SECOND;
+        assert_eq!(work(&fleet, 1, 1, patience).await, [Err("overloaded")], "seed {seed}");
+        assert_eq!(weather.asked().last(), Some(&patience), "seed {seed}: {:?}", weather.asked());
+        // It is back one second before somebody's patience ends.
+        let clock = Arc::new(ManualClock::seeded(seed));
+        let weather = Weather::new(&clock, Duration::ZERO..patience - SECOND);
+        let provider = Arc::clone(&weather) as Arc<dyn Provider>;
+        let fleet = Arc::new(Fleet::start(&clock, provider, unattended()).await);
+        assert!(work(&fleet, 1, 1, patience).await[0].is_ok(), "seed {seed}");
+        // Eight whose patience ends together do not knock eight times.
+        let clock = Arc::new(ManualClock::seeded(seed));
+        let weather = Weather::new(&clock, Duration::ZERO..60 * MINUTE);
+        let provider = Arc::clone(&weather) as Arc<dyn Provider>;
+        let fleet = Arc::new(Fleet::start(&clock, provider, unattended()).await);
+        assert!(work(&fleet, 8, 1, 33 * SECOND).await.iter().all(Result::is_err));
+        assert!(are_rare(&probes(&weather, 8)), "seed {seed}: {:?}", weather.asked());
+        assert!(weather.asked().iter().all(|at| *at <= 33 * SECOND), "seed {seed}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_cancelled_while_it_waits_leaves_nothing() {
     let clock = Arc::new(ManualClock::seeded(5));

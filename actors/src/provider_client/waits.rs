@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::event::Event;
 use crate::ports::ProviderError;
+use crate::provider_client::lane::Waiting;
 use crate::provider_client::{ProviderClient, Question, State};
 
 /// Waits that are worth telling the user about.
@@ -53,9 +54,14 @@ impl Deadline {
 }
 
 impl Question {
-    /// When it is given up rather than waited for.
-    pub(super) fn latest(&self) -> Duration {
-        self.until.map_or(self.deadline.get(), |until| until.min(self.deadline.get()))
+    /// How it waits. Patience is used up to its end: where the next turn would come later, the
+    /// end is one, unless somebody else is asked then. `last`: it does not come before this.
+    pub(super) fn waits(&self, now: Duration, not_before: Duration, last: Duration) -> Waiting {
+        let deadline = self.deadline.get();
+        let until = self.until.map_or(deadline, |until| until.min(deadline));
+        // At the end itself it was the last time.
+        let last = Some(last).filter(|_| self.until.is_none() && now < deadline);
+        Waiting { not_before, until, last }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The file with the login: read only if nobody else can have written it, and replaced as a whole.
+//! The login where it is kept: a file, read only if nobody else can have written it and replaced as
+//! a whole, or the keyring.
 //!
 //! Beside it lies a folder of our own with the lock and the successor: commands see neither, as
 //! both names are secret.
@@ -16,7 +17,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
 use crate::provider::codex::claims::claims;
+use crate::provider::codex::keyring;
 use crate::provider::codex::renewal::Tokens;
 use crate::provider::codex::{Access, LOG_IN};
 
@@ -43,17 +46,20 @@ pub(super) struct Held {
     _lock: File,
 }
 
-/// An empty file that becomes the next login.
+/// Where the next login comes.
 #[derive(Debug)]
 pub(super) struct Place {
     home: PathBuf,
-    file: File,
+    /// An empty file that takes the place of the other. `None`: the keyring, which takes it.
+    file: Option<File>,
 }
 
-/// A login as it stands in the file.
+/// A login as it is kept.
 #[derive(Debug)]
 pub(super) struct Found {
     json: Map<String, Value>,
+    /// In the keyring, and not in the file.
+    in_keyring: bool,
 }
 
 impl Store {
@@ -68,17 +74,26 @@ impl Store {
     /// Reads the login, or says why it is of no use and what to do.
     pub(super) fn read(&self) -> Result<Found, String> {
         let path = self.file();
-        let bytes = read_own(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                format!(
-                    "there is no {} (a login in a keyring is not read): {LOG_IN}",
-                    path.display()
-                )
-            }
-            _ => format!("{}: {error}", path.display()),
-        })?;
+        let bytes = match read_own(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.read_keyring(),
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        };
         let text = String::from_utf8(bytes).unwrap_or_default();
         Found::parse(&text).map_err(|what| format!("{}: {what}", path.display()))
+    }
+
+    /// The Codex program removes its file when it puts a login into the keyring, so that one is
+    /// looked for where there is no file, and nobody is asked to unlock anything otherwise.
+    fn read_keyring(&self) -> Result<Found, String> {
+        let missing = || {
+            let path = self.file();
+            format!("there is no {} ({}): {LOG_IN}", path.display(), keyring::ELSEWHERE)
+        };
+        let text = keyring::read(&self.home)?.ok_or_else(missing)?;
+        let found =
+            Found::parse(&text).map_err(|what| format!("the login in the keyring {what}"))?;
+        Ok(Found { in_keyring: true, ..found })
     }
 
     /// Waits until nobody else renews.
@@ -120,21 +135,28 @@ impl Store {
         hash.update(nix::unistd::gethostname().unwrap_or_default().as_encoded_bytes());
         hash.update(geteuid().as_raw().to_le_bytes());
         let digest = hash.finalize();
-        let hex = digest[..16].iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+        let hex = hex(&digest[..16]);
         // The form of a random UUID (RFC 9562, version 4).
         format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
     }
 }
 
 impl Held {
-    /// Makes the place for the next login.
-    pub(super) fn place(&self) -> Result<Place, String> {
+    /// Makes the place for the successor of `found`.
+    pub(super) fn place(&self, found: &Found) -> Result<Place, String> {
+        if found.in_keyring {
+            // A keyring keeps no place free. One that takes what it has takes what comes.
+            let same = Value::Object(found.json.clone()).to_string();
+            keyring::write(&self.home, &same)
+                .map_err(|what| format!("cannot renew the login: {what}"))?;
+            return Ok(Place { home: self.home.clone(), file: None });
+        }
         let path = self.home.join(FOLDER).join("auth.json");
         // What a process left that was killed: nobody else is here.
         fs::remove_file(&path).ok();
         let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         match opened {
-            Ok(file) => Ok(Place { home: self.home.clone(), file }),
+            Ok(file) => Ok(Place { home: self.home.clone(), file: Some(file) }),
             Err(error) => Err(format!("cannot renew the login: {}: {error}", path.display())),
         }
     }
@@ -143,8 +165,11 @@ impl Held {
 impl Place {
     /// Puts `json` in the place of the login, whole or not at all.
     pub(super) fn replace(mut self, json: &str) -> io::Result<()> {
-        self.file.write_all(json.as_bytes())?;
-        self.file.sync_all()?;
+        let Some(file) = &mut self.file else {
+            return keyring::write(&self.home, json).map_err(io::Error::other);
+        };
+        file.write_all(json.as_bytes())?;
+        file.sync_all()?;
         fs::rename(self.home.join(FOLDER).join("auth.json"), self.home.join("auth.json"))?;
         File::open(&self.home)?.sync_all()
     }
@@ -153,7 +178,9 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // It is not there any more if it took its place.
-        fs::remove_file(self.home.join(FOLDER).join("auth.json")).ok();
+        if self.file.is_some() {
+            fs::remove_file(self.home.join(FOLDER).join("auth.json")).ok();
+        }
     }
 }
 
@@ -163,7 +190,7 @@ impl Found {
         let Ok(Value::Object(json)) = serde_json::from_str(text) else {
             return Err(format!("is not a login: {LOG_IN}"));
         };
-        let found = Found { json };
+        let found = Found { json, in_keyring: false };
         if found.token("access_token").is_some() {
             return Ok(found);
         }

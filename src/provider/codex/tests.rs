@@ -1,5 +1,6 @@
 //! Logins against a vendor on loopback that keeps its tokens, and spends each once.
 
+use std::fmt::Write as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::join_all;
+use posse_actors::conversation::{CallId, Message};
 use posse_actors::ports::{Provider, ToolSpec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -16,6 +18,7 @@ use super::*;
 use crate::provider::live;
 use crate::provider::profile::{Profile, Settings};
 use crate::provider::testing::histories::any_history;
+use crate::provider::testing::replies::{joined, shown};
 use crate::provider::testing::strict::{self, assert_valid};
 use crate::provider::testing::{Seen, Server, Step, answer, ask, request, stream};
 
@@ -41,6 +44,10 @@ struct Vendor {
     seconds: i64,
     /// It renews nothing, and says why.
     refuses: Option<(&'static str, String)>,
+    /// What it says instead of [`REPLY`].
+    says: Option<Vec<Step>>,
+    /// Tokens are of no use, new ones neither.
+    takes_nothing: bool,
     /// Answers that came of asking for new tokens.
     renewals: u32,
     /// What somebody else does to the file while the vendor thinks.
@@ -55,8 +62,8 @@ impl Vendor {
             return self.renew(&serde_json::from_str(&seen.body).unwrap());
         }
         let bearer = format!("authorization: Bearer {}\r\n", self.access);
-        if seen.head.contains(&bearer) {
-            return stream(REPLY);
+        if seen.head.contains(&bearer) && !self.takes_nothing {
+            return self.says.clone().unwrap_or_else(|| stream(REPLY));
         }
         answer("401 Unauthorized", "", r#"{"error":{"message":"token expired"}}"#)
     }
@@ -494,4 +501,80 @@ proptest! {
         let body = encoder.encode(&wanted, true).unwrap();
         assert_valid(strict::codex, &body.bytes);
     }
+}
+
+/// What its server sends and no other does, and what of it is sent back.
+#[tokio::test]
+async fn reads_what_was_recorded() {
+    let calls = stream(include_str!("fixtures/thinking_and_calls.sse"));
+    let limit = include_str!("fixtures/usage_limit.json");
+    let limit = answer("429 Too Many Requests", "content-type: application/json\r\n", limit);
+    let world = World::new(HOUR).await;
+    let provider = world.provider();
+    let mut all = String::new();
+    for (name, says) in [("thinking and calls", calls.clone()), ("usage limit", limit)] {
+        world.vendor.lock().unwrap().says = Some(says);
+        let (reply, deltas) = ask(&*provider, request("hi")).await;
+        // Where it is differs from run to run.
+        let shown = shown(&reply).replace(&world.server.address, "http://codex");
+        writeln!(all, "== {name}\n{}\n{shown}", joined(&deltas)).unwrap();
+    }
+    insta::assert_snapshot!(all);
+    world.vendor.lock().unwrap().says = Some(calls);
+    let mut wanted = request("hi");
+    let mut message = ask(&*provider, wanted.clone()).await.0.unwrap().message;
+    for (nth, call) in message.tool_calls.iter_mut().enumerate() {
+        call.id = CallId::new(format!("c{nth}"));
+    }
+    wanted.messages.push(Arc::new(Message::Assistant(message)));
+    ask(&*provider, wanted).await.0.unwrap();
+    let body = world.server.seen().last().unwrap().body.clone();
+    assert_valid(strict::codex, body.as_bytes());
+    assert!(body.contains("gAAAAABpY29kZXgtc2Vzc2lvbg=="), "{body}");
+    assert!(body.contains("\"c0\"") && body.contains("\"c1\""), "{body}");
+}
+
+/// What comes back for a token that is new is not a matter of its age.
+#[tokio::test]
+async fn who_is_refused_with_a_new_token_too_is_told_and_asks_no_more() {
+    let world = World::new(HOUR).await;
+    // Whatever it hands out, it does not take.
+    world.vendor.lock().unwrap().takes_nothing = true;
+    let provider = world.provider();
+    let (reply, _) = ask(&*provider, request("hello")).await;
+    assert_eq!(reply.unwrap_err().class(), "unauthorized");
+    let asked =
+        |path: &str| world.server.seen().iter().filter(|seen| seen.head.starts_with(path)).count();
+    let models = "POST /backend-api/codex/responses ";
+    assert_eq!((asked(models), asked("POST /oauth/token ")), (2, 1));
+    // Nobody asked in between, and a second request is no loop either.
+    assert_eq!(ask(&*provider, request("hello")).await.0.unwrap_err().class(), "unauthorized");
+    assert_eq!((asked(models), asked("POST /oauth/token ")), (4, 2));
+}
+
+#[cfg(feature = "keyring")]
+#[tokio::test]
+async fn a_login_in_the_keyring_is_used_renewed_and_put_back() {
+    let world = World::new(HOUR).await;
+    let text = fs::read_to_string(world.file()).unwrap();
+    keyring::write(world.dir.path(), &text).unwrap();
+    fs::remove_file(world.file()).unwrap();
+    let provider = world.provider();
+    assert!(ask(&*provider, request("hello")).await.0.is_ok());
+    assert_eq!(world.renewals(), 0);
+    // The vendor forgets the token: it is renewed, and the successor is in the keyring.
+    world.vendor.lock().unwrap().access = "another".to_owned();
+    assert!(ask(&*provider, request("hello")).await.0.is_ok());
+    assert_eq!(world.renewals(), 1);
+    let kept = keyring::read(world.dir.path()).unwrap().unwrap();
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(kept["tokens"]["refresh_token"], "refresh-of-the-vendor-1");
+    assert!(!world.file().exists(), "nothing secret is written where nothing was");
+    assert!(!world.dir.path().join(".posse-login/auth.json").exists());
+    // A file comes first: the Codex program keeps only one of the two.
+    world.write(&login(&token("access", 9, HOUR), "refresh-of-the-file"));
+    assert_eq!(
+        Store::new(world.dir.path().to_owned()).read().unwrap().refresh().unwrap().expose_secret(),
+        "refresh-of-the-file"
+    );
 }

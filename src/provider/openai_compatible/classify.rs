@@ -75,8 +75,9 @@ pub(crate) fn transport(origin: &Origin, error: reqwest::Error) -> ProviderError
     }
     let text = origin.masked(printable(&bounded(&chain(&error))));
     let lower = text.to_lowercase();
-    if lower.contains("proxy auth") || lower.contains("407") {
-        return rejected(origin, format!("the proxy wants credentials: {text}"));
+    if lower.contains("proxy auth") {
+        let what = "the proxy wants credentials: write them into https_proxy as http://user:password@host:port";
+        return rejected(origin, what);
     }
     let known = sentence(&error, &lower, &origin.address);
     // What has no sentence of its own is told by who saw it first.
@@ -93,6 +94,13 @@ fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String
     if lower.contains("dns error") || lower.contains("failed to lookup") {
         return Some(format!(
             "the host of {address} is not known here: check the network, or correct baseURL"
+        ));
+    }
+    if lower.contains("tunnel error") {
+        return Some(format!(
+            "the proxy opens no way to {address} ({}): check https_proxy, or name the host in \
+             no_proxy",
+            lower.rsplit("tunnel error: ").next().unwrap_or_default()
         ));
     }
     let kind = io_kind(error);

@@ -3,6 +3,7 @@
 mod calls;
 mod faults;
 mod gemini;
+mod recorded;
 mod silence;
 
 use std::sync::Arc;

@@ -16,15 +16,29 @@ use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
 use crate::provider::replay::key::{Key, neutral};
-use crate::provider::replay::{Conceal, Exchange, Header, Kept, RecordedReply, VERSION, WORKSPACE};
+use crate::provider::replay::{
+    Conceal, Exchange, Header, Kept, RecordedError, RecordedReply, VERSION, Voice, WORKSPACE,
+};
 
 /// Deltas on their way from the provider to whoever wanted them.
 const DELTAS_MAX: usize = 64;
 
 struct Shared {
     workspace: String,
+    /// Exchanges say who was asked, and what failed.
+    several: bool,
     file: Mutex<File>,
     conceal: Conceal,
+}
+
+/// A cassette that is being written.
+#[derive(Clone)]
+pub(super) struct Recording(Arc<Shared>);
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recording").finish_non_exhaustive()
+    }
 }
 
 /// Passes on, and writes down.
@@ -33,13 +47,14 @@ pub(super) struct Recorder {
     shared: Arc<Shared>,
 }
 
-impl Recorder {
+impl Recording {
     pub(super) fn create(
-        inner: Arc<dyn Provider>,
+        model: String,
+        several: bool,
         file: &Path,
         workspace: &Path,
         conceal: Conceal,
-    ) -> Result<Recorder, Failure> {
+    ) -> Result<Recording, Failure> {
         let unwritable = |error: std::io::Error| {
             Failure::new(
                 "CFG032",
@@ -51,11 +66,17 @@ impl Recorder {
         };
         let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
         let mut opened = opened.map_err(unwritable)?;
-        let header = Header { cassette: VERSION, model: inner.info().model };
+        let header = Header { cassette: VERSION, model };
         writeln!(opened, "{}", json!(header)).map_err(unwritable)?;
         let workspace = workspace.to_string_lossy().into_owned();
-        let shared = Arc::new(Shared { workspace, file: Mutex::new(opened), conceal });
-        Ok(Recorder { inner, shared })
+        let file = Mutex::new(opened);
+        Ok(Recording(Arc::new(Shared { workspace, several, file, conceal })))
+    }
+}
+
+impl Recorder {
+    pub(super) fn new(inner: Arc<dyn Provider>, recording: Recording) -> Recorder {
+        Recorder { inner, shared: recording.0 }
     }
 }
 
@@ -77,6 +98,8 @@ impl Provider for Recorder {
         let (tap, mut tapped) = mpsc::channel(DELTAS_MAX);
         let answer = self.inner.complete(request, tap);
         let shared = Arc::clone(&self.shared);
+        let ProviderInfo { profile: provider, model, endpoint: _ } = self.inner.info();
+        let asked = shared.several.then_some(Voice { provider, model });
         Box::pin(async move {
             let relay = async {
                 let mut seen = Vec::new();
@@ -87,8 +110,15 @@ impl Provider for Recorder {
                 seen
             };
             let (answer, seen) = join(answer, relay).await;
-            if let Ok(completion) = &answer {
-                shared.write(key, &seen, completion);
+            match &answer {
+                Ok(completion) => shared.answered(asked, key, &seen, completion),
+                // What was not sent was not refused.
+                Err(ProviderError::Unasked { .. }) => {}
+                Err(error) if asked.is_some() => {
+                    let reply = RecordedReply::Error(RecordedError::of(error));
+                    shared.write(&Exchange { asked, request: key, reply, kept: None });
+                }
+                Err(_) => {}
             }
             answer
         })
@@ -96,7 +126,13 @@ impl Provider for Recorder {
 }
 
 impl Shared {
-    fn write(&self, request: Key, deltas: &[Delta], completion: &Completion) {
+    fn answered(
+        &self,
+        asked: Option<Voice>,
+        request: Key,
+        deltas: &[Delta],
+        completion: &Completion,
+    ) {
         let chunks = stream_of(deltas, completion);
         let chunks = chunks.iter().map(|chunk| neutral(chunk, &self.workspace)).collect();
         let Completion { message, usage, .. } = completion;
@@ -105,9 +141,12 @@ impl Shared {
             workspace if workspace.len() > 1 => kept.with(workspace, WORKSPACE),
             _ => Some(kept),
         };
-        let exchange = Exchange { request, reply: RecordedReply::Sse(chunks), kept };
+        self.write(&Exchange { asked, request, reply: RecordedReply::Sse(chunks), kept });
+    }
+
+    fn write(&self, exchange: &Exchange) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = serde_json::to_value(&exchange).map(|mut exchange| {
+        let line = serde_json::to_value(exchange).map(|mut exchange| {
             (self.conceal)(&mut exchange);
             exchange
         });

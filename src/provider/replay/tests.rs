@@ -15,7 +15,7 @@ const CASSETTE: &str = r#"{"cassette":1,"model":"recorded-1"}
 "#;
 
 fn replay(text: &str) -> Result<Arc<dyn Provider>, Failure> {
-    from_text("demo", text, Path::new("/tmp/w1"))
+    from_text("replay", "demo", text, Path::new("/tmp/w1"))
 }
 
 /// The second request of the cassette, with what differs from run to run.
@@ -93,9 +93,63 @@ fn refuses_what_is_not_a_cassette() {
         assert_eq!((failure.code, failure.place.as_deref()), ("CFG031", Some(place)), "{text}");
     }
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(open(folder.path(), folder.path()).err().unwrap().code, "CFG030");
-    assert_eq!(open(&folder.path().join("x"), folder.path()).err().unwrap().code, "CFG030");
-    assert_eq!(from_text("demo", CASSETTE, Path::new("/a\"b")).err().unwrap().code, "CFG031");
+    assert_eq!(open("replay", folder.path(), folder.path()).err().unwrap().code, "CFG030");
+    assert_eq!(
+        open("replay", &folder.path().join("x"), folder.path()).err().unwrap().code,
+        "CFG030"
+    );
+    assert_eq!(
+        from_text("replay", "demo", CASSETTE, Path::new("/a\"b")).err().unwrap().code,
+        "CFG031"
+    );
+}
+
+fn tape(file: &Path, several: bool) -> Result<Tape, Failure> {
+    Tape::create("m".to_owned(), several, file, Path::new("/tmp/w1"), Box::new(|_| {}))
+}
+
+#[tokio::test]
+async fn each_of_several_says_what_it_said() {
+    let says = |text: &str| {
+        stream(format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":\"stop\"}}]}}\n\ndata: [DONE]\n\n"
+        ))
+    };
+    let busy = crate::provider::testing::answer("429 Too Many", "retry-after: 60\r\n", "{}");
+    let first = Server::start([busy, says("of the first")]).await;
+    let second = Server::start([says("of the second")]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.jsonl");
+    let made = tape(&file, true).unwrap();
+    let named = |server: &Server, name: &str| {
+        let (name, model) = (name.to_owned(), format!("{name}-1"));
+        let profile = crate::provider::profile::Profile { name, model, ..server.profile() };
+        made.recording(crate::provider::live(profile).unwrap())
+    };
+    let (one, two) = (named(&first, "one"), named(&second, "two"));
+    let refused = ask(&*one, request("go")).await.0.unwrap_err();
+    ask(&*two, request("go")).await.0.unwrap();
+    ask(&*one, request("go")).await.0.unwrap();
+
+    let player = |name: &str| open(name, &file, Path::new("/tmp/w1")).unwrap();
+    let said = async |player: &Arc<dyn Provider>| {
+        ask(&**player, request("go")).await.0.map(|reply| reply.message.content.unwrap())
+    };
+    let (one, two) = (player("one"), player("two"));
+    assert_eq!((one.info().model.as_str(), two.info().profile.as_str()), ("one-1", "two"));
+    let again = said(&one).await.unwrap_err();
+    assert_eq!(again.chain(), refused.chain());
+    let minute = Some(Duration::from_mins(1));
+    let is_same =
+        matches!(again, ProviderError::RateLimited { retry_after, .. } if retry_after == minute);
+    assert!(is_same, "{again:?}");
+    assert_eq!(said(&one).await.unwrap(), "of the first");
+    assert_eq!(said(&two).await.unwrap(), "of the second");
+    // One voice for all of them knows no failures.
+    let all = player("taped");
+    assert_eq!(said(&all).await.unwrap(), "of the second");
+    assert_eq!(said(&all).await.unwrap(), "of the first");
+    assert_eq!(all.info().model, "m");
 }
 
 #[tokio::test]
@@ -114,14 +168,14 @@ async fn plays_back_what_it_recorded() {
     let live = crate::provider::live(server.profile()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("c.jsonl");
-    let recorder = recording(live, &file, Path::new("/tmp/w1"), Box::new(|_| {})).unwrap();
+    let recorder = tape(&file, false).unwrap().recording(live);
     let (streamed, streamed_deltas) = ask(&*recorder, request("list /tmp/w1")).await;
     let whole_request = Request { stream: false, ..request("list it") };
     let (whole, _) = ask(&*recorder, whole_request.clone()).await;
 
     let text = fs::read_to_string(&file).unwrap();
     assert!(!text.contains("/tmp/w1") && !text.contains("0123456789"), "{text}");
-    let provider = open(&file, Path::new("/tmp/w1")).unwrap();
+    let provider = open("replay", &file, Path::new("/tmp/w1")).unwrap();
     let (replayed, replayed_deltas) = ask(&*provider, request("list /tmp/w1")).await;
     assert_eq!(replayed.unwrap(), streamed.unwrap());
     let joined = |deltas: Vec<Delta>| {
@@ -133,8 +187,7 @@ async fn plays_back_what_it_recorded() {
     };
     assert_eq!(joined(replayed_deltas), joined(streamed_deltas));
     assert_eq!(ask(&*provider, whole_request).await.0.unwrap(), whole.unwrap());
-    let again = recording(provider, &file, Path::new("/tmp/w1"), Box::new(|_| {})).err().unwrap();
-    assert_eq!(again.code, "CFG032");
+    assert_eq!(tape(&file, false).err().unwrap().code, "CFG032");
 }
 
 /// What only its server understands comes back as it came, and so do all of the figures.
@@ -164,11 +217,11 @@ async fn plays_back_every_dialect_with_what_only_its_server_understands() {
         let live = crate::provider::live(profile(&server, protocol)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("c.jsonl");
-        let tape = recording(live, &file, Path::new("/tmp/w1"), Box::new(|_| {})).unwrap();
+        let tape = tape(&file, false).unwrap().recording(live);
         let recorded = ask(&*tape, request("go")).await.0.unwrap();
         let kept = serde_json::to_string(&recorded.message.reasoning).unwrap();
         assert!(kept.contains(secret), "{protocol:?} {kept}");
-        let player = open(&file, Path::new("/tmp/w1")).unwrap();
+        let player = open("replay", &file, Path::new("/tmp/w1")).unwrap();
         assert_eq!(ask(&*player, request("go")).await.0.unwrap(), recorded, "{protocol:?}");
     }
 }

@@ -9,6 +9,7 @@ use crate::cli::{PlaceArgs, RunArgs};
 use crate::config::{Environment, Layers, Loaded, Origin, Settings};
 use crate::front::again::Again;
 use crate::provider::presets;
+use crate::sandbox::environment::NETWORK;
 use crate::wiring::run::Assembled;
 
 /// The longest `--timeout`, in milliseconds.
@@ -29,27 +30,10 @@ const SAID: [&str; 11] = [
     "timeout",
 ];
 
-/// Variables of the world that a run needs and a timer does not have. They are passed by name:
-/// some have secrets in them.
-const NEEDED: [&str; 17] = [
-    "HOME",
-    "PATH",
-    "POSSE_HOME",
-    "XDG_CONFIG_HOME",
-    "XDG_STATE_HOME",
-    "CODEX_HOME",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "NIX_SSL_CERT_FILE",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-];
+/// Variables of the world that a run needs and a timer does not have, besides those of the network.
+/// They are passed by name: some have secrets in them.
+const NEEDED: [&str; 6] =
+    ["HOME", "PATH", "POSSE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME"];
 
 /// How the session can go on later.
 pub(crate) fn again(
@@ -172,7 +156,7 @@ fn variables(settings: &Settings, profile: &str, environment: &Environment) -> V
         key.or_else(preset)
     });
     let mut names: Vec<String> = Vec::new();
-    for name in NEEDED.into_iter().map(str::to_owned).chain(keys) {
+    for name in NEEDED.into_iter().chain(NETWORK).map(str::to_owned).chain(keys) {
         if environment.get(&name).is_some() && !names.contains(&name) {
             names.push(name);
         }

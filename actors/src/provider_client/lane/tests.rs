@@ -14,7 +14,7 @@ fn lane() -> Lane {
 }
 
 fn arrive(lane: &mut Lane, key: Key, now: Duration) {
-    lane.wait(key, Waiting { not_before: now, until: now + 600 * SECOND });
+    lane.wait(key, Waiting { not_before: now, until: now + 600 * SECOND, last: None });
 }
 
 fn asks(lane: &mut Lane, now: Duration) -> Vec<Key> {
@@ -81,7 +81,7 @@ fn a_single_failure_does_not_keep_others_from_asking() {
     arrive(&mut lane, 1, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [1]);
     lane.refused(1, SECOND, None, SECOND);
-    lane.wait(1, Waiting { not_before: 2 * SECOND, until: 600 * SECOND });
+    lane.wait(1, Waiting { not_before: 2 * SECOND, until: 600 * SECOND, last: None });
     arrive(&mut lane, 2, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [2]);
     assert_eq!(asks(&mut lane, 2 * SECOND), [1]);
@@ -105,8 +105,36 @@ fn nobody_waits_for_what_comes_too_late() {
     arrive(&mut lane, 1, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [1]);
     lane.refused(1, SECOND, Some(40 * SECOND), SECOND);
-    lane.wait(2, Waiting { not_before: SECOND, until: 30 * SECOND });
+    lane.wait(2, Waiting { not_before: SECOND, until: 30 * SECOND, last: None });
     assert_eq!(lane.turn(SECOND), Some(Turn::GiveUp(2, Some(41 * SECOND))));
+}
+
+#[test]
+fn patience_is_used_up_to_its_end() {
+    let until = 4 * SECOND;
+    let waiting = |not_before| Waiting { not_before, until, last: Some(SECOND) };
+    // Its own wait would be too long.
+    let mut open = lane();
+    open.wait(1, waiting(9 * SECOND));
+    assert_eq!((open.turn(SECOND), open.due()), (None, Some(until)));
+    assert_eq!(asks(&mut open, until), [1]);
+    // So would be the pause between two that look.
+    let mut shut = shut(SECOND);
+    shut.wait(20, waiting(SECOND));
+    assert_eq!((shut.turn(SECOND), shut.turn_of(20)), (None, Some(until)));
+    assert_eq!(asks(&mut shut, until), [20]);
+    assert_eq!(asks(&mut shut, until + SECOND), NOBODY, "the others wait for what it finds out");
+    shut.refused(20, SECOND, None, until);
+    // Whoever looked a moment ago has looked for the others, too.
+    shut.wait(21, Waiting { until: until + 3 * SECOND, ..waiting(until) });
+    assert_eq!(shut.turn(until), Some(Turn::GiveUp(21, Some(until + INTERVAL))));
+    // What the server said is no matter of patience.
+    let mut asked = lane();
+    arrive(&mut asked, 1, SECOND);
+    assert_eq!(asks(&mut asked, SECOND), [1]);
+    asked.refused(1, SECOND, Some(40 * SECOND), SECOND);
+    asked.wait(2, waiting(SECOND));
+    assert_eq!(asked.turn(SECOND), Some(Turn::GiveUp(2, Some(41 * SECOND))));
 }
 
 #[test]
@@ -177,7 +205,8 @@ impl World {
             let Some(turn) = lane.turn(self.now) else { break };
             match turn {
                 Turn::Ask(key) => {
-                    assert!(self.waiting.remove(&key).is_some(), "who asks has waited");
+                    let until = self.waiting.remove(&key).expect("who asks has waited");
+                    assert!(self.now <= until, "nobody asks when patience is over");
                     self.out.push(key);
                     // How soon the first one looks is the server's to say.
                     if let Some(round) = shut {
@@ -199,10 +228,12 @@ impl World {
         assert!(due.is_none_or(|due| due > self.now), "whoever is due has had a turn");
     }
 
-    fn retry(&mut self, lane: &mut Lane, key: Key, wait: u64) {
+    fn retry(&mut self, lane: &mut Lane, key: Key, wait: u64, asked: Option<Duration>) {
         let not_before = self.now + Duration::from_millis(wait);
-        let until = self.now + 100 * SECOND;
-        lane.wait(key, Waiting { not_before, until });
+        let until = self.now + Duration::from_millis(wait * 37 % 100_000);
+        let last = (until > self.now && wait % 3 > 0)
+            .then(|| self.now + asked.unwrap_or(Duration::from_millis(100)));
+        lane.wait(key, Waiting { not_before, until, last });
         self.waiting.insert(key, until);
     }
 
@@ -224,7 +255,8 @@ impl World {
             Happens::Arrives { patience } => {
                 self.last_key += 1;
                 let until = self.now + Duration::from_millis(patience);
-                lane.wait(self.last_key, Waiting { not_before: self.now, until });
+                let last = (patience > 0).then_some(self.now);
+                lane.wait(self.last_key, Waiting { not_before: self.now, until, last });
                 self.waiting.insert(self.last_key, until);
             }
             Happens::Alive(who) => {
@@ -241,13 +273,13 @@ impl World {
                 if let Some(key) = self.take(who) {
                     let asked = asked.map(Duration::from_millis);
                     lane.refused(key, Duration::from_millis(wait), asked, self.now);
-                    self.retry(lane, key, wait);
+                    self.retry(lane, key, wait, asked);
                 }
             }
             Happens::Slipped { who, wait } => {
                 if let Some(key) = self.take(who) {
                     lane.slipped(key, self.now);
-                    self.retry(lane, key, wait);
+                    self.retry(lane, key, wait, None);
                 }
             }
             Happens::Cancelled(who) => {

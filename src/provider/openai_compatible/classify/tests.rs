@@ -3,6 +3,7 @@
 use reqwest::header::{HeaderName, HeaderValue};
 
 use super::*;
+use crate::provider::testing::{Server, answer};
 
 fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
@@ -208,4 +209,54 @@ fn finds_the_message_in_any_shape() {
     }
     let long = sorted(400, &[], &"ä".repeat(100_000)).chain();
     assert!(long.len() < 2200, "{}", long.len());
+}
+
+/// A resolver that says what a test wants.
+struct Resolver(Result<Vec<std::net::SocketAddr>, &'static str>);
+
+impl reqwest::dns::Resolve for Resolver {
+    fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        let answer = self.0.clone();
+        Box::pin(async move {
+            let addresses = answer.map_err(std::io::Error::other)?;
+            Ok(Box::new(addresses.into_iter()) as reqwest::dns::Addrs)
+        })
+    }
+}
+
+/// What comes of asking a host that the resolver knows like this.
+async fn resolved(
+    answer: Result<Vec<std::net::SocketAddr>, &'static str>,
+) -> Result<String, ProviderError> {
+    let client = reqwest::Client::builder()
+        .tls_backend_preconfigured(crate::provider::tls::client_config().unwrap())
+        .dns_resolver(std::sync::Arc::new(Resolver(answer)))
+        .connect_timeout(Duration::from_secs(5))
+        .no_proxy()
+        .build()
+        .unwrap();
+    let origin = Origin::new("local", "http://api.provider.test".to_owned());
+    let asked = client.get("http://api.provider.test/v1").send().await;
+    let response = asked.map_err(|error| transport(&origin, error))?;
+    Ok(response.text().await.unwrap())
+}
+
+#[tokio::test]
+async fn names_lead_nowhere_or_to_whoever_answers_first() {
+    let error = resolved(Err("no such host")).await.unwrap_err();
+    assert_eq!(error.class(), "unreachable");
+    assert!(error.chain().contains("is not known here: check the network"), "{}", error.chain());
+    // A name that leads to this machine, where nobody listens.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = resolved(Ok(vec![free])).await.unwrap_err();
+    assert_eq!(error.class(), "unreachable");
+    assert!(error.chain().contains("nothing listens at"), "{}", error.chain());
+    // An address of which nothing is heard (RFC 6666), before one that answers.
+    let server = Server::start([answer("200 OK", "", "here")]).await;
+    let port = server.address.rsplit(':').next().unwrap().parse().unwrap();
+    let black_hole = std::net::SocketAddr::new("100::1".parse().unwrap(), port);
+    let here = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let began = std::time::Instant::now();
+    assert_eq!(resolved(Ok(vec![black_hole, here])).await.unwrap(), "here");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }

@@ -1,6 +1,8 @@
 //! What Gemini says through its compatible endpoint and nobody else does: signed thinking beside
 //! calls, reasons to withhold a reply, and calls that are none.
 
+use std::fmt::Write as _;
+
 use posse_actors::conversation::Message;
 use serde_json::{Value, json};
 
@@ -21,9 +23,16 @@ async fn reads_what_was_recorded() {
             ("blocked prompt", BLOCKED),
             ("safety", FILTERED),
             ("malformed call", NO_CALL),
+            ("text", include_str!("../fixtures/gemini_text.sse")),
         ],
     );
-    insta::assert_snapshot!(all.await);
+    let mut all = all.await;
+    // Its errors come in a list.
+    let error = include_str!("../fixtures/gemini_error.json");
+    let script = answer("429 Too Many Requests", "content-type: application/json\r\n", error);
+    let error = replies::once(Protocol::ChatCompletions, script).await.0;
+    writeln!(all, "== error\n{}", replies::shown(&error)).unwrap();
+    insta::assert_snapshot!(all);
 }
 
 #[tokio::test]

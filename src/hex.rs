@@ -1,0 +1,27 @@
+//! Bytes as hex digits.
+
+use std::fmt::Write as _;
+
+/// Two digits for each byte, lower case.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn has_two_digits_for_each_byte() {
+        let table: [(&[u8], &str); 4] =
+            [(&[], ""), (&[0], "00"), (&[0x0f, 0xf0], "0ff0"), (&[0xab, 1, 255], "ab01ff")];
+        for (bytes, expected) in table {
+            assert_eq!(hex(bytes), expected);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The login in the keyring of the system, where the Codex program keeps it if it was told to.
+//!
+//! Only with the feature `keyring`. It is under the name that the Codex program gives it, and is
+//! written there again when it was renewed.
+
+use std::path::Path;
+
+/// The login of the Codex program whose folder is `home`, as text. `None`: there is none, or this
+/// program was made without keyrings.
+pub(super) fn read(home: &Path) -> Result<Option<String>, String> {
+    system::read(home)
+}
+
+/// Puts `json` in its place.
+pub(super) fn write(home: &Path, json: &str) -> Result<(), String> {
+    system::write(home, json)
+}
+
+/// What is said of keyrings when there is no login in a file.
+pub(super) const ELSEWHERE: &str = if cfg!(feature = "keyring") {
+    "and none in the keyring"
+} else {
+    "and a login in a keyring is not read without the feature `keyring`"
+};
+
+#[cfg(not(feature = "keyring"))]
+mod system {
+    use std::path::Path;
+
+    #[expect(clippy::unnecessary_wraps, reason = "a keyring can fail, where there is one")]
+    pub(super) fn read(_: &Path) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
+    pub(super) fn write(_: &Path, _: &str) -> Result<(), String> {
+        Err("this program was made without keyrings".to_owned())
+    }
+}
+
+#[cfg(feature = "keyring")]
+mod system {
+    use std::path::Path;
+    use std::sync::{Arc, OnceLock, mpsc};
+    use std::thread;
+    use std::time::Duration;
+
+    use keyring_core::{CredentialStore, Entry, Error};
+    use sha2::{Digest, Sha256};
+
+    use crate::hex::hex;
+
+    /// The name of the Codex program's entries.
+    const SERVICE: &str = "Codex Auth";
+
+    /// Bytes of a login, as of one in a file.
+    const BYTES_MAX: usize = 1 << 20;
+
+    /// How long the keyring may take. One that is locked asks a person, who may not be there.
+    const WAIT: Duration = Duration::from_secs(10);
+
+    type Opened = Result<Arc<CredentialStore>, Error>;
+
+    pub(super) fn read(home: &Path) -> Result<Option<String>, String> {
+        let read = on_its_own(home, |entry| match entry.get_secret() {
+            Ok(secret) => Ok(Some(secret)),
+            Err(Error::NoEntry) => Ok(None),
+            Err(error) => Err(error),
+        })?;
+        let Some(secret) = read else { return Ok(None) };
+        if secret.len() > BYTES_MAX {
+            return Err(
+                "the login in the keyring is larger than 1 MB, which no login is".to_owned()
+            );
+        }
+        // What it is not is said by whoever parses it.
+        Ok(Some(String::from_utf8(secret).unwrap_or_default()))
+    }
+
+    pub(super) fn write(home: &Path, json: &str) -> Result<(), String> {
+        let json = json.as_bytes().to_vec();
+        on_its_own(home, move |entry| entry.set_secret(&json))
+    }
+
+    /// Does `act` on a thread of its own: it may wait for the bus, and has a runtime in it.
+    fn on_its_own<T: Send + 'static>(
+        home: &Path,
+        act: impl FnOnce(&Entry) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, String> {
+        let account = account(home);
+        let (sender, receiver) = mpsc::sync_channel(1);
+        thread::spawn(move || {
+            let done = store().and_then(|store| act(&store.build(SERVICE, &account, None)?));
+            sender.send(done).ok();
+        });
+        match receiver.recv_timeout(WAIT) {
+            Ok(done) => done.map_err(|error| sentence(&error)),
+            Err(_) => Err("the keyring does not answer: is it locked?".to_owned()),
+        }
+    }
+
+    /// Without anything that is in the keyring.
+    fn sentence(error: &Error) -> String {
+        match error {
+            Error::BadEncoding(_) | Error::BadDataFormat(..) | Error::Ambiguous(_) => {
+                "the keyring has something else under the name of the login".to_owned()
+            }
+            error => format!("the keyring: {error}"),
+        }
+    }
+
+    /// The name that the Codex program gives the login of its folder.
+    fn account(home: &Path) -> String {
+        let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+        let digest = Sha256::digest(home.to_string_lossy().as_bytes());
+        format!("cli|{}", hex(&digest[..8]))
+    }
+
+    /// The keyring, opened once if that can be done.
+    fn store() -> Opened {
+        static STORE: OnceLock<Arc<CredentialStore>> = OnceLock::new();
+        if let Some(store) = STORE.get() {
+            return Ok(Arc::clone(store));
+        }
+        let opened = open()?;
+        Ok(Arc::clone(STORE.get_or_init(|| opened)))
+    }
+
+    #[cfg(all(not(test), target_os = "linux"))]
+    fn open() -> Opened {
+        Ok(zbus_secret_service_keyring_store::Store::new()?)
+    }
+
+    #[cfg(all(not(test), target_os = "macos"))]
+    fn open() -> Opened {
+        Ok(apple_native_keyring_store::keychain::Store::new()?)
+    }
+
+    /// One in memory.
+    #[cfg(test)]
+    fn open() -> Opened {
+        Ok(keyring_core::mock::Store::new()?)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn the_name_is_that_of_the_codex_program() {
+            // printf %s / | sha256sum
+            assert_eq!(account(Path::new("/")), "cli|8a5edab282632443");
+        }
+    }
+}
