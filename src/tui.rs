@@ -63,6 +63,8 @@ pub enum Report {
     Doctor,
     /// Tools.
     Tools,
+    /// Skills.
+    Skills,
     /// How permissions are decided.
     Permissions,
     /// What confines commands.

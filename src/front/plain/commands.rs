@@ -4,12 +4,14 @@ use crate::failure::nearest;
 use crate::talk::Selected;
 
 /// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 13] = [
+const COMMANDS: [(&str, &str, &str); 15] = [
     ("help", "", "this list"),
     ("status", "", "session, model, tokens"),
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
     ("provider", "[NAME]", "another provider, with its own model"),
     ("agent", "[NAME]", "another agent"),
+    ("skill", "NAME [TASK]", "a task to be done as a skill says"),
+    ("skills", "", "the skills there are"),
     ("cost", "", "what requests have cost so far"),
     ("compact", "[WHAT]", "make the history shorter; WHAT is to be kept in it"),
     ("context", "[--json]", "what a request is made of, in tokens"),
@@ -33,6 +35,10 @@ pub(crate) enum Typed {
     Status,
     /// `/model`, `/provider` or `/agent`, with a name or to look.
     Select(Selected, Option<String>),
+    /// `/skill`: its name, and the task.
+    Skill(String, String),
+    /// `/skills`.
+    Skills,
     /// `/compact`, with what is to be kept.
     Compact(Option<String>),
     /// `/context`, perhaps as JSON.
@@ -66,6 +72,15 @@ pub(crate) fn parse(line: &str) -> Typed {
         "model" => select(Selected::Model),
         "provider" => select(Selected::Provider),
         "agent" => select(Selected::Agent),
+        "skill" => match argument {
+            Some(argument) => {
+                let (name, task) =
+                    argument.split_once(char::is_whitespace).unwrap_or((argument, ""));
+                Typed::Skill(name.to_owned(), task.trim().to_owned())
+            }
+            None => Typed::Skills,
+        },
+        "skills" => Typed::Skills,
         "compact" => Typed::Compact(argument.map(str::to_owned)),
         "context" => Typed::Context(argument == Some("--json")),
         "cost" => Typed::Cost,
@@ -116,6 +131,9 @@ mod tests {
             ("/model", select(Selected::Model, None)),
             ("/provider ?", select(Selected::Provider, None)),
             ("/agent plan", select(Selected::Agent, Some("plan"))),
+            ("/skill deploy  to staging ", Typed::Skill("deploy".into(), "to staging".into())),
+            ("/skill deploy", Typed::Skill("deploy".into(), String::new())),
+            ("/skill", Typed::Skills),
             ("/compact", Typed::Compact(None)),
             ("/compact the port", Typed::Compact(Some("the port".to_owned()))),
             ("/context", Typed::Context(false)),

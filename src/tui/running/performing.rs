@@ -55,7 +55,7 @@ impl Tui<'_> {
         self.prompt(Prompt { content: vec![ContentPart::text(text)] });
     }
 
-    fn prompt(&mut self, prompt: Prompt) {
+    pub(super) fn prompt(&mut self, prompt: Prompt) {
         self.work(Task::Prompt(prompt));
     }
 
