@@ -29,6 +29,8 @@ pub enum Invocation {
     Run(Box<RunArgs>),
     /// `posse resume`, `posse -c`.
     Resume(Box<RunArgs>),
+    /// `posse attach`.
+    Attach(AttachArgs),
     /// `posse demo`.
     Demo(DemoArgs),
     /// `posse sessions …`.
@@ -185,6 +187,23 @@ pub enum InputFormat {
     Text,
     /// One message, steer, interrupt or answer a line
     StreamJson,
+}
+
+/// What `posse attach` understands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AttachArgs {
+    /// The session, or an unambiguous beginning of its id; `None`: the one that runs here.
+    pub id: Option<String>,
+    /// `--observe`.
+    pub observe: bool,
+    /// `--output-format stream-json`.
+    pub lines: bool,
+    /// `--input-format stream-json`.
+    pub drives: bool,
+    /// `--after`.
+    pub after: Option<u64>,
+    /// `--cwd`: the folder.
+    pub cwd: Option<PathBuf>,
 }
 
 /// What `posse demo` understands.

@@ -5,6 +5,7 @@
 
 pub mod again;
 pub mod headless;
+pub mod joined;
 pub mod picker;
 pub mod plain;
 pub mod prompt;

@@ -26,10 +26,13 @@ mod verify;
 mod walk;
 mod writer;
 
+/// The socket in the folder of a session that others can join.
+pub const SOCKET: &str = "attach.sock";
+
 pub use memory::MemoryJournal;
 pub use read::{replayed, whole_session};
 pub use scan::Damage;
-pub use standing::{has_begun, last_change};
+pub use standing::{has_begun, last_change, owner};
 pub use state::{StateDir, new_session_id};
 pub use store::{FileJournal, Folded};
 pub use summary::{SessionState, SessionSummary};

@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 
 pub mod agents;
+pub mod attach;
 pub mod grants;
 pub mod hooks;
 pub mod journal;

@@ -9,6 +9,7 @@
 mod bubblewrap;
 mod capture;
 mod dialogue;
+mod editor;
 mod environment;
 mod guard;
 mod helper;
@@ -46,6 +47,7 @@ use crate::secrets::mask;
 
 pub use capture::Captured;
 pub use dialogue::Dialogue;
+pub use editor::edit;
 pub use guard::Besides;
 pub use helper::{helper_main, survive_file_limits};
 pub use plan::{Backend, Tier};

@@ -2,7 +2,11 @@
 //! outcome and a notice read, what was typed before, and when a question begins to listen.
 
 pub(crate) mod context;
+pub(crate) mod drafts;
+pub(crate) mod files;
 pub(crate) mod history;
+pub(crate) mod instruction;
+pub mod joining;
 pub(crate) mod notices;
 pub(crate) mod outcome;
 pub(crate) mod signals;
@@ -13,6 +17,7 @@ use posse_actors::ports::Ports;
 use posse_actors::root_session::{PromptError, Running, SessionHandle, SessionSettings};
 
 use crate::failure::Failure;
+use joining::Invitation;
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,6 +78,8 @@ pub struct Opened {
     pub settings: SessionSettings,
     /// Where its provider, model and agent come from.
     pub sources: Sources,
+    /// Lets others join it.
+    pub invitation: Invitation,
 }
 
 /// Who said which provider, model and agent it is, in words.

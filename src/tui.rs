@@ -6,6 +6,7 @@
 
 mod app;
 mod commands;
+mod completion;
 mod composer;
 mod diff;
 mod highlight;
@@ -30,8 +31,11 @@ mod testing;
 
 use std::path::PathBuf;
 
+use posse_actors::conversation::ContentPart;
+use posse_actors::root_session::UserCall;
+
 use crate::failure::{Exit, Failure};
-use crate::talk::{Sessions, Task};
+use crate::talk::{Opened, Sessions, Task};
 
 pub use theme::Theme;
 
@@ -43,9 +47,35 @@ pub trait World: Sessions {
     /// Tokens that fit into a request to a model and its reply, if that is known.
     fn window(&self, provider: &str, model: &str) -> Option<u64>;
 
+    /// Stored sessions that can go on here, the newest first: their ids, and what is said of them.
+    fn stored(&self) -> Result<Vec<(String, String)>, Vec<Failure>>;
+
+    /// Puts a stored session together: itself, or with `fork` a new one that branches off it. With
+    /// whether there is something to go on with that nobody needs to say anything for.
+    fn take_up(&mut self, id: &str, fork: bool) -> Result<(Opened, bool), Vec<Failure>>;
+
+    /// What takes back the last change of a file in the session of that id.
+    fn undo(&self, session: &str) -> Result<UserCall, Failure>;
+
+    /// What opens a text in the user's editor, and returns what became of it. It blocks.
+    fn editor(&self) -> Editor;
+
+    /// What reads an image by its name, with what is said of it. It blocks. `Err`: the model takes
+    /// none.
+    fn images(&self) -> Result<ImageReader, Failure>;
+
+    /// The working directory of the session that goes on: as it is shown, and itself.
+    fn folder(&self) -> (String, PathBuf);
+
     /// A text about something, for the session of that id.
     fn report(&mut self, what: &Report, session: &str) -> Result<String, Vec<Failure>>;
 }
+
+/// Opens a text in an editor.
+pub type Editor = Box<dyn FnOnce(String) -> Result<String, Failure> + Send>;
+
+/// Reads an image by its name.
+pub type ImageReader = Box<dyn FnOnce(&str) -> Result<(ContentPart, String), Failure> + Send>;
 
 /// What was found, each with whether it helps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -79,6 +109,8 @@ pub enum Report {
 pub struct Options {
     /// The working directory, as it is shown.
     pub cwd: String,
+    /// The same folder itself.
+    pub folder: PathBuf,
     /// How it looks.
     pub theme: Theme,
     /// Whether sessions are kept.
@@ -91,6 +123,8 @@ pub struct Options {
     pub manner: Option<&'static str>,
     /// Where typed lines are kept, if they are.
     pub history: Option<PathBuf>,
+    /// Where what is being written is kept, if it is.
+    pub drafts: Option<PathBuf>,
     /// What is done before anything is typed.
     pub first: Option<Task>,
     /// Whether the terminal breaks lines anew when it becomes narrower.

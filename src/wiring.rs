@@ -1,9 +1,11 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
+mod attaching;
 mod authority;
 mod confinement;
 mod contexts;
 mod deputies;
+mod editing;
 mod errands;
 mod fallback;
 mod hooking;
@@ -19,6 +21,7 @@ mod skills;
 mod toolbox;
 mod trusting;
 mod tui;
+mod undoing;
 mod world;
 
 use std::ffi::OsString;
@@ -69,6 +72,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             tui::run(&args, &environment)
         }
         Invocation::Run(args) | Invocation::Resume(args) => run::run(&args, &environment),
+        Invocation::Attach(args) => attaching::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),

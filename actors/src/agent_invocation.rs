@@ -19,7 +19,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::task::JoinError;
 
-use crate::conversation::{CallId, Message, QuestionId, ToolCall, Usage};
+use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
 use crate::event::{Event, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::Gauge;
@@ -31,6 +31,8 @@ use crate::transcript_writer::{Transcript, Unrecorded};
 
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
+pub(crate) use asking::requested_event;
+pub(crate) use calls::lost_output;
 pub(crate) use ending::{ended_event, hooked};
 pub(crate) use fitting::{Fitter, compacted_event};
 pub(crate) use walking::{Contact, Contacts};
@@ -117,6 +119,8 @@ pub(crate) enum Msg {
     Settled(Result<Hooked, JoinError>),
     CallEnded(CallId, Result<ToolOutput, Lost>),
     Deliver(Queued, RpcReplyPort<Result<(), QueueFull>>),
+    /// Take back a message that waits. Without an answer nothing runs any more.
+    Withdraw(MessageId, RpcReplyPort<Option<Vec<ContentPart>>>),
     /// Recorded already. Whoever drops the report did not hear it.
     Notice(Queued, Report<()>),
     Stop(Ending),
@@ -146,6 +150,7 @@ impl Msg {
             Msg::Settled(_) => "Settled",
             Msg::CallEnded(..) => "CallEnded",
             Msg::Deliver(..) => "Deliver",
+            Msg::Withdraw(..) => "Withdraw",
             Msg::Notice(..) => "Notice",
             Msg::Stop(_) => "Stop",
             Msg::TimeUp => "TimeUp",
@@ -293,6 +298,10 @@ impl Actor for AgentInvocation {
             Msg::Settled(hooked) => self.settled(hooked, state)?,
             Msg::CallEnded(id, output) => self.call_ended(id, output, state),
             Msg::Deliver(queued, reply) => self.queue(queued, reply, state),
+            Msg::Withdraw(id, reply) => {
+                self.withdraw(&id, reply, state);
+                None
+            }
             Msg::Notice(queued, heard) => state.report.is_some().then(|| {
                 heard.send(());
                 Input::Queued(queued)
@@ -380,6 +389,23 @@ impl AgentInvocation {
         self.services.transcript.note(Some(&self.origin), event);
         answer(reply, Ok(()));
         Some(Input::Queued(queued))
+    }
+
+    fn withdraw(
+        &self,
+        id: &MessageId,
+        reply: RpcReplyPort<Option<Vec<ContentPart>>>,
+        state: &mut State,
+    ) {
+        if state.report.is_none() {
+            return;
+        }
+        let taken = state.agent_loop.withdraw(id);
+        if taken.is_some() {
+            let event = Event::MessageWithdrawn { message_id: id.clone() };
+            self.services.transcript.note(Some(&self.origin), event);
+        }
+        answer(reply, taken.map(|queued| queued.content));
     }
 
     fn cancel(&self, calls: Vec<CallId>, state: &mut State) {

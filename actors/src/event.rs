@@ -143,6 +143,24 @@ pub enum Event {
         /// Its id.
         message_id: MessageId,
     },
+    /// The user took back a message that waited: it enters no history.
+    #[serde(rename = "message.withdrawn")]
+    MessageWithdrawn {
+        /// Its id.
+        message_id: MessageId,
+    },
+    /// The user runs a tool themselves. The record comes before everything else of the call.
+    #[serde(rename = "user.call")]
+    UserCall {
+        /// The call.
+        call_id: CallId,
+        /// The tool.
+        tool: String,
+        /// The message that tells the model of it: it is queued when the call has ended.
+        message_id: MessageId,
+        /// How that message begins.
+        said: String,
+    },
 
     /// The history became shorter. The records before stay; what models see from now
     /// on begins with this.
@@ -734,6 +752,9 @@ pub enum MessageKind {
     /// Before the next request, whatever that is: from posse, not from the user. No call is skipped
     /// for it.
     Notice,
+    /// Before the next request, and no reason to make one: what the user did beside the
+    /// conversation.
+    Aside,
 }
 
 /// How far an answer reaches.

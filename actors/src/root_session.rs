@@ -8,6 +8,8 @@ mod children;
 mod clients;
 mod compacting;
 mod handle;
+mod messages;
+mod own_call;
 mod resuming;
 mod settings;
 mod supervised;
@@ -24,14 +26,14 @@ use crate::compaction::Compacted;
 use crate::context::{ContextUse, Meter};
 use crate::conversation::{InvocationId, Message, Prompt, Usage};
 use crate::delegation::Desk;
-use crate::event::{Branch, Event, Fact, Feed, Origin};
+use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::{Order, Purse, Till, usd};
 use crate::mailbox::{
     Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
 };
 use crate::permission_coordinator as permission;
-use crate::ports::{JournalError, Ports, ProviderInfo, ToolSpec};
+use crate::ports::{JournalError, Ports, ProviderInfo, ToolOutput, ToolSpec};
 use crate::record::{Durability, Replayed, awaits_answer};
 use crate::restarts::RestartBudget;
 use crate::tool_call::Services;
@@ -39,12 +41,15 @@ use crate::transcript_writer::{self, Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
 pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
+pub use own_call::UserCall;
 pub use resuming::Resumption;
 pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 
 use admission::{Admitting, Opening, Task};
 use children::{ChildMsg, Children, Reach};
 use clients::Clients;
+use messages::Withdrawal;
+use own_call::OwnCall;
 use resuming::Unfinished;
 use supervised::Supervised;
 
@@ -59,6 +64,10 @@ enum Msg {
     /// Hooks have been asked about the prompt.
     Admitted(InvocationId, Result<Hooked, JoinError>),
     Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
+    Withdraw(Withdrawal),
+    /// The user runs a tool.
+    OwnCall(UserCall, RpcReplyPort<Admission>),
+    OwnCallEnded(Result<ToolOutput, Lost>),
     /// The main agent and those it waits for, or everybody.
     Interrupt(Reach),
     Children(ChildMsg),
@@ -86,6 +95,9 @@ impl Msg {
             Msg::Opened(_) => "Opened",
             Msg::Admitted(..) => "Admitted",
             Msg::Deliver(..) => "Deliver",
+            Msg::Withdraw(_) => "Withdraw",
+            Msg::OwnCall(..) => "OwnCall",
+            Msg::OwnCallEnded(_) => "OwnCallEnded",
             Msg::Interrupt(_) => "Interrupt",
             Msg::Children(_) => "Children",
             Msg::History(_) => "History",
@@ -141,6 +153,8 @@ struct State {
     parked: Option<String>,
     /// Agents that work for others.
     children: Children,
+    /// What the user runs themselves.
+    own_call: Option<OwnCall>,
     closing: Option<Beside>,
     _observed: Observed,
 }
@@ -236,6 +250,7 @@ impl Actor for RootSession {
             ending: None,
             opening: Opening::Open,
             parked: None,
+            own_call: None,
             closing: None,
             _observed: Observed {
                 feed: self.feed.clone(),
@@ -267,10 +282,19 @@ impl Actor for RootSession {
             }
             Msg::Opened(hooked) => self.opened(&me, hooked, state).await?,
             Msg::Admitted(id, hooked) => self.admitted(&me, &id, hooked, state).await?,
-            Msg::Deliver(queued, reply) => deliver(queued, reply, state),
+            Msg::Deliver(queued, reply) => messages::deliver(queued, reply, state),
+            Msg::Withdraw(withdrawal) => self.withdraw_message(&me, withdrawal, state),
+            Msg::OwnCall(wanted, reply) => {
+                let admission = self.own_call(&me, wanted, state).await?;
+                answer(reply, admission);
+            }
+            Msg::OwnCallEnded(output) => self.own_call_ended(&me, output, state),
             Msg::Interrupt(reach) => self.stop(&me, reach, Ending::Interrupted, state),
             Msg::Children(said) => self.child_said(&me, said, state).await?,
-            Msg::History(reply) => answer(reply, state.history.clone()),
+            Msg::History(reply) => {
+                self.tell_asides(state);
+                answer(reply, state.history.clone());
+            }
             Msg::Compact(keep, reply) => answer(reply, self.compact(keep, state)),
             Msg::Context(reply) => answer(reply, self.context(state)),
             Msg::Ledger(order) => state.till.take(order),
@@ -435,7 +459,7 @@ impl RootSession {
         // Whoever wants to leave does not wait for a disk without room.
         self.outbox.hurry();
         state.writer.tell(|| transcript_writer::Msg::Wake);
-        if state.main.is_some() || state.children.any_live() {
+        if state.main.is_some() || state.own_call.is_some() || state.children.any_live() {
             self.stop(me, Reach::All, Ending::Interrupted, state);
         } else {
             self.close(me, state);
@@ -500,7 +524,7 @@ impl State {
         if let Some(cause) = &self.parked {
             return Err(PromptError::Parked(cause.clone()));
         }
-        if self.main.is_some() {
+        if self.main.is_some() || self.own_call.is_some() {
             return Err(PromptError::Busy);
         }
         Ok(())
@@ -508,28 +532,9 @@ impl State {
 
     /// Whether the model has something to say without being told anything new.
     fn awaits_model(&self) -> bool {
-        !self.queued.is_empty() || self.history.last().is_some_and(|last| awaits_answer(last))
+        let asks = |queued: &Queued| queued.kind != MessageKind::Aside;
+        self.queued.iter().any(asks) || self.history.last().is_some_and(|last| awaits_answer(last))
     }
-}
-
-fn deliver(queued: Queued, reply: RpcReplyPort<Result<(), DeliverError>>, state: &State) {
-    let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
-    let Some(actor) = actor else { return answer(reply, Err(DeliverError::Idle)) };
-    // The invocation answers for us: a session waits for nobody.
-    let (inner, outer) = oneshot::channel();
-    let port = RpcReplyPort::from(inner);
-    tell(actor, agent_invocation::Msg::Deliver(queued, port));
-    tokio::spawn(async move {
-        let delivered = outer.await;
-        answer(
-            reply,
-            match delivered {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(agent_invocation::QueueFull)) => Err(DeliverError::Full),
-                Err(_) => Err(DeliverError::Idle),
-            },
-        );
-    });
 }
 
 /// An error and everything it comes from, in one line.

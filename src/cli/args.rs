@@ -1,5 +1,6 @@
 //! The command line as clap sees it, and its translation into our own plain values.
 
+mod attach;
 mod authority;
 mod flags;
 
@@ -49,6 +50,11 @@ pub(crate) enum Command {
     /// and without a task, it is a conversation as in `posse plain`.
     #[command(after_help = RUN_EXITS)]
     Resume(Box<ResumeCommand>),
+    /// Joins a session that runs in another process of this machine
+    ///
+    /// What has been is shown first, then what happens. What is typed is said to the model, and
+    /// questions can be answered; whoever answers first counts. Leaving changes nothing there.
+    Attach(attach::Attach),
     /// Holds a conversation, line by line
     ///
     /// Answers go to standard output, everything else to standard error. `/help` lists what can
@@ -328,6 +334,7 @@ impl Command {
         Ok(match self {
             Command::Run(run) => Invocation::Run(Box::new(run.into_args()?)),
             Command::Resume(resume) => Invocation::Resume(Box::new(resume.into_args()?)),
+            Command::Attach(attach) => Invocation::Attach(attach.into_args()?),
             Command::Plain(plain) => Invocation::Plain(Box::new(plain.into_args())),
             Command::Tui(tui) => Invocation::Tui(Box::new(tui.into_args())),
             Command::Demo(Demo { output_format, verbose }) => {

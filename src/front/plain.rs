@@ -4,9 +4,9 @@
 //! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
 
 mod beside;
-mod commands;
+pub(super) mod commands;
 mod run;
-mod terminal;
+pub(super) mod terminal;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -23,6 +23,7 @@ use crate::front::progress::Progress;
 use crate::front::question::Questions;
 use crate::talk::context;
 use crate::talk::history::History;
+use crate::talk::joining::Joinable;
 use crate::talk::outcome::unwritten;
 use crate::talk::signals::Signals;
 use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task};
@@ -135,6 +136,7 @@ struct Plain<'a> {
 /// The session that goes on.
 struct Current {
     session: SessionHandle,
+    joinable: Joinable,
     events: Subscription,
     sources: Sources,
     provider: String,
@@ -155,15 +157,18 @@ struct Totals {
 }
 
 impl Current {
-    async fn start(Opened { ports, settings, sources }: Opened) -> Result<Current, String> {
+    async fn start(opened: Opened) -> Result<Current, String> {
+        let Opened { ports, settings, sources, invitation } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
+        let joinable = invitation.open(&session);
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
         Ok(Current {
             session,
+            joinable,
             events,
             sources,
             provider,
@@ -175,13 +180,14 @@ impl Current {
         })
     }
 
-    async fn end(&self, reason: &str, exit: Exit, limit: Duration) {
+    async fn end(&mut self, reason: &str, exit: Exit, limit: Duration) {
         let ending = SessionEnding {
             reason: reason.to_owned(),
             exit_code: i32::from(exit as u8),
             result: None,
         };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
+        self.joinable.close().await;
     }
 
     fn of(&self, what: Selected) -> (&str, &str) {
@@ -476,7 +482,7 @@ impl Plain<'_> {
         self.stderr.write(line.into()).await;
         let farewell = self.farewell();
         self.stderr.write(farewell.into_bytes()).await;
-        let Plain { current, mut signals, stdout, mut stderr, .. } = self;
+        let Plain { mut current, mut signals, stdout, mut stderr, .. } = self;
         tokio::select! {
             () = current.end(reason, exit, limit) => (),
             _ = signals.next() => (),

@@ -34,6 +34,8 @@ pub(crate) struct Progress {
     /// The reply that is being streamed, as far as it was shown.
     reply: Option<Live>,
     screen: Screen,
+    /// How this front end is called in records, if it joined a session of another process.
+    name: Option<String>,
     /// Questions that are open, and their calls.
     asked: Vec<(QuestionId, CallId)>,
     /// Calls that a person allowed, having seen what they would do.
@@ -52,10 +54,16 @@ impl Progress {
             drawn: false,
             reply: None,
             screen: if live && color { live::screen } else { || None },
+            name: None,
             asked: Vec::new(),
             seen: Vec::new(),
             shown_live: false,
         }
+    }
+
+    /// The same, for a front end that joined a session and is called so there.
+    pub(crate) fn named(self, name: &str) -> Progress {
+        Progress { name: Some(name.to_owned()), ..self }
     }
 
     /// The same, for a run in which tools only say what they would do.
@@ -235,9 +243,9 @@ impl Progress {
                 self.asked.push((request_id.clone(), call_id.clone()));
                 String::new()
             }
-            Event::PermissionGranted { request_id, by, .. } => {
+            Event::PermissionGranted { request_id, by, answered_by, .. } => {
                 self.decided(request_id, by == "user");
-                String::new()
+                self.by_another("allowed", answered_by.as_ref())
             }
             Event::PermissionWithdrawn { request_id, .. } => {
                 self.decided(request_id, false);
@@ -254,9 +262,10 @@ impl Progress {
                 let call = unknown(name, begun.as_ref());
                 self.paint("31", &format!("  ✗ {call}\n    {}", first_line(content)))
             }
-            Event::PermissionDenied { request_id, .. } => {
+            Event::PermissionDenied { request_id, answered_by, .. } => {
                 self.decided(request_id, false);
-                self.notice(event)
+                let by = self.by_another("denied", answered_by.as_ref());
+                if by.is_empty() { self.notice(event) } else { by }
             }
             Event::InvocationRequested { target, provider, task, background, .. } => {
                 let beside = if *background { " in the background" } else { "" };
@@ -275,6 +284,14 @@ impl Progress {
                 String::new()
             }
             other => self.notice(other),
+        }
+    }
+
+    /// Another front end answered a question.
+    fn by_another(&self, what: &str, by: Option<&String>) -> String {
+        match by.filter(|by| Some(*by) != self.name.as_ref()) {
+            Some(by) => self.paint("33", &format!("! {what} by {}", printable(by))),
+            None => String::new(),
         }
     }
 

@@ -116,7 +116,7 @@ fn stdin_text() -> Result<String, Failure> {
 
 impl Images<'_> {
     /// The image, and what is shown of it.
-    fn read(&self, image: &str) -> Result<(ContentPart, String), Failure> {
+    pub fn read(&self, image: &str) -> Result<(ContentPart, String), Failure> {
         let detail = Some(self.detail.to_owned());
         if image.starts_with("https://") || image.starts_with("http://") {
             let part = ContentPart::ImageUrl { url: image.to_owned(), detail };

@@ -164,7 +164,7 @@ fn write_list(
             age.map_or_else(|| "-".to_owned(), |ms| relative(ms, view.now_ms)),
             size(session.total_bytes),
             cost_text(session),
-            printable(&state_text(&session.state)),
+            printable(&standing_text(session)),
             printable(&prompt),
         ]);
     }
@@ -197,6 +197,12 @@ fn cost_text(session: &SessionSummary) -> String {
         (Some(nano), 0) => dollars(nano),
         (Some(nano), _) => format!("> {}", dollars(nano)),
     }
+}
+
+/// How it stands, and whether it can be joined.
+fn standing_text(session: &SessionSummary) -> String {
+    let joined = if session.attachable { " (attach)" } else { "" };
+    state_text(&session.state) + joined
 }
 
 pub(crate) fn state_text(state: &SessionState) -> String {

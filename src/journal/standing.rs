@@ -15,6 +15,11 @@ pub fn last_change(dir: &Path) -> Option<SystemTime> {
     dir.join(ACTIVE).metadata().and_then(|about| about.modified()).ok()
 }
 
+/// Which process owns the session in `dir`, in words, if one does.
+pub fn owner(dir: &Path) -> Option<String> {
+    lock::held_by(dir)
+}
+
 /// Whether the journal in `dir` has anything in it.
 pub fn has_begun(dir: &Path) -> bool {
     let has_bytes = dir.join(ACTIVE).metadata().is_ok_and(|about| about.len() > 0);

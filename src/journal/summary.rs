@@ -4,12 +4,14 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use posse_actors::conversation::text_of;
 use posse_actors::event::{Event, StoredRecord};
 use serde::Serialize;
 
+use crate::journal::SOCKET;
 use crate::journal::lock::is_held;
 use crate::journal::scan::{open_to_read, record_of};
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
@@ -38,6 +40,9 @@ pub struct SessionSummary {
     pub project: String,
     /// How it stands.
     pub state: SessionState,
+    /// It runs, and others can join it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub attachable: bool,
     /// When it began, in milliseconds since 1970.
     pub started_ms: Option<u64>,
     /// When its last record was written.
@@ -107,6 +112,7 @@ impl SessionSummary {
             id: found.id,
             project: found.project,
             state: SessionState::Empty,
+            attachable: false,
             started_ms: None,
             last_ms: None,
             records: 0,
@@ -125,6 +131,8 @@ impl SessionSummary {
         }
         if is_held(&dir) {
             summary.state = SessionState::Running;
+            let socket = dir.join(SOCKET).symlink_metadata();
+            summary.attachable = socket.is_ok_and(|found| found.file_type().is_socket());
         }
         summary
     }

@@ -110,6 +110,9 @@ impl Recording {
                 }
                 None => (),
             },
+            Event::MessageWithdrawn { message_id } => {
+                self.queued.remove(message_id);
+            }
             Event::SessionForked { history, .. } => self.history.clone_from(history),
             Event::InvocationCompleted { .. } | Event::InvocationCancelled { .. } => {
                 self.open = false;

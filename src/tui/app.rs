@@ -1,23 +1,26 @@
 //! The terminal UI without a terminal: events and keys in, frames and wishes out. Knows no clock:
 //! the time is passed in.
 
+mod choosing;
+mod composing;
 mod frame;
 mod words;
 
 use std::time::Duration;
 
-use posse_actors::conversation::QuestionId;
+use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::Decision;
 
 use crate::failure::Exit;
 use crate::talk::{Selected, Sources};
-use crate::tui::commands::{Command, Typed, When, parse};
-use crate::tui::composer::{Composer, Outcome};
+use crate::tui::commands::Command;
+use crate::tui::completion::Completion;
+use crate::tui::composer::{Composer, Outcome, may_be_image};
 use crate::tui::input::{Input, Key};
 use crate::tui::keymap::{Action, Edit, Keymap, SHORTCUTS};
 use crate::tui::question::{Answered, Questions};
-use crate::tui::selector::{Chosen, Selector};
+use crate::tui::selector::Selector;
 use crate::tui::status::Status;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::view::View;
@@ -34,8 +37,20 @@ const AGAIN: Duration = Duration::from_secs(2);
 pub(super) enum Effect {
     /// Say this: as a new task, or to what runs.
     Say(String, MessageKind),
+    /// Run this command for the user.
+    Run(String),
     /// Stop what runs.
     Interrupt,
+    /// The same, with what works in the background.
+    InterruptAll,
+    /// A message that waits is not to be said: back into the prompt, or gone.
+    Withdraw { id: MessageId, back: bool },
+    /// What is written goes into the user's editor, and comes back.
+    Edit,
+    /// An image, if the file of that name is one; otherwise the text as it is.
+    Attach(String),
+    /// Look for files of which this is a part of the name.
+    Find(String),
     /// A question is decided.
     Answer(QuestionId, Decision),
     /// Show what can be chosen.
@@ -66,6 +81,12 @@ pub(super) struct App {
     pub(super) theme: Theme,
     pub(super) keymap: Keymap,
     selector: Option<Selector>,
+    /// What could be meant by what is being written.
+    completion: Option<Completion>,
+    /// It was closed, until something else is written.
+    dismissed: bool,
+    /// The beginning of two keys that belong together.
+    prefix: Option<Key>,
     viewer: Option<Viewer>,
     /// A letter that opens something unless another key follows soon.
     pending: Option<(char, Duration)>,
@@ -95,13 +116,22 @@ impl App {
 
     /// Follows what was typed.
     pub(super) fn input(&mut self, input: Input, now: Duration) -> Vec<Effect> {
+        let mut effects = self.typed(input, now);
+        effects.extend(self.suggest());
+        effects
+    }
+
+    fn typed(&mut self, input: Input, now: Duration) -> Vec<Effect> {
         match input {
             Input::Key(key) => self.key(key, now),
             Input::Paste(text) => {
                 self.pending = None;
                 self.questions.disturbed(now);
                 match &mut self.selector {
-                    Some(selector) => selector.filter.push_str(text.trim()),
+                    Some(selector) => selector.look_for(&text),
+                    None if self.viewer.is_none() && may_be_image(&text) => {
+                        return vec![Effect::Attach(text)];
+                    }
                     None if self.viewer.is_none() => self.composer.paste(&text),
                     None => (),
                 }
@@ -113,7 +143,14 @@ impl App {
 
     fn key(&mut self, key: Key, now: Duration) -> Vec<Effect> {
         let pending = self.pending.take();
-        let action = self.keymap.action(key);
+        let action = match self.prefix.take() {
+            Some(first) => self.keymap.chord(first, key),
+            None if self.keymap.begins(key) => {
+                self.prefix = Some(key);
+                return Vec::new();
+            }
+            None => self.keymap.action(key),
+        };
         if let Some(effect) = always(action) {
             return vec![effect];
         }
@@ -128,6 +165,9 @@ impl App {
         }
         if self.selector.is_some() {
             return self.key_of_selector(key);
+        }
+        if let Some(effects) = self.key_of_completion(key, action, now) {
+            return effects;
         }
         if let Some(action) = action {
             return self.act(action, now);
@@ -165,27 +205,6 @@ impl App {
                     }
                 }
                 Vec::new()
-            }
-        }
-    }
-
-    fn key_of_selector(&mut self, key: Key) -> Vec<Effect> {
-        let Some(selector) = &mut self.selector else { return Vec::new() };
-        match selector.key(key) {
-            Chosen::Open => Vec::new(),
-            Chosen::Closed => {
-                // It was no command, but the beginning of something to say.
-                if let (Some(letter), false) = (selector.opened_by, selector.filter.is_empty()) {
-                    let text = format!("{letter}{}", selector.filter);
-                    self.composer.set(&text);
-                }
-                self.selector = None;
-                Vec::new()
-            }
-            Chosen::Name(name) => {
-                let what = selector.what;
-                self.selector = None;
-                vec![Effect::Select(what, name)]
             }
         }
     }
@@ -233,6 +252,16 @@ impl App {
                 }
                 Vec::new()
             }
+            Action::Search => {
+                self.open_history();
+                Vec::new()
+            }
+            Action::Editor => vec![Effect::Edit],
+            Action::TakeBack => self.take_back(),
+            Action::StopAll => {
+                self.stopping = self.busy;
+                vec![Effect::InterruptAll]
+            }
             Action::Redraw | Action::Suspend => always(Some(action)).into_iter().collect(),
         }
     }
@@ -259,31 +288,6 @@ impl App {
         Vec::new()
     }
 
-    fn submit(&mut self, kind: MessageKind) -> Vec<Effect> {
-        let text = self.composer.take();
-        let typed = parse(&text);
-        if matches!(typed, Typed::Text(_)) {
-            self.composer.remember(&text);
-        }
-        match typed {
-            Typed::Blank => Vec::new(),
-            Typed::Text(text) => vec![Effect::Say(text, kind)],
-            Typed::Command(_, When::Idle) if self.busy => {
-                self.view.note(Role::Dim, "(that has to wait until nothing runs; Esc stops it)");
-                Vec::new()
-            }
-            Typed::Command(command, _) => self.command(command),
-            Typed::Unknown(name, meant) => {
-                let hint = match meant {
-                    Some(meant) => format!("There is no /{name}. Did you mean /{meant}?"),
-                    None => format!("There is no /{name}. /help lists what there is."),
-                };
-                self.view.note(Role::Warn, hint);
-                Vec::new()
-            }
-        }
-    }
-
     fn command(&mut self, command: Command) -> Vec<Effect> {
         match command {
             Command::Help => self.view.lines(words::help()),
@@ -298,14 +302,26 @@ impl App {
                 }
             }
             Command::Copy => {
-                let reply = self.view.last_reply().to_owned();
-                if !reply.is_empty() {
-                    self.view.note(Role::Dim, "(copied, if the terminal allows it)");
-                    return vec![Effect::Copy(reply)];
-                }
-                self.view.note(Role::Dim, "(there is no answer yet)");
+                let said = match self.view.last_reply() {
+                    Ok("") => "(there is no answer yet)".to_owned(),
+                    Ok(reply) => {
+                        let reply = reply.to_owned();
+                        self.view.note(Role::Dim, "(copied, if the terminal allows it)");
+                        return vec![Effect::Copy(reply)];
+                    }
+                    Err(bytes) => format!(
+                        "(not copied: the answer has {bytes} bytes, more than terminals take; \
+                         /export writes it to a file)"
+                    ),
+                };
+                self.view.note(Role::Dim, said);
             }
             Command::Theme(name) => self.choose_theme(name.as_deref()),
+            Command::Queue => self.open_queue(),
+            Command::StopAll => {
+                self.stopping = self.busy;
+                return vec![Effect::InterruptAll];
+            }
             Command::Stop if self.busy => return self.stop(),
             Command::Stop => self.view.note(Role::Dim, "(nothing runs)"),
             Command::Exit => return vec![Effect::Leave(Exit::Done)],
@@ -314,37 +330,6 @@ impl App {
             other => return vec![Effect::Do(other)],
         }
         Vec::new()
-    }
-
-    fn choose_theme(&mut self, name: Option<&str>) {
-        let names: Vec<&str> = Theme::ALL.iter().map(|(name, _)| *name).collect();
-        let names = names.join(", ");
-        match name.map(|name| (name, Theme::named(name))) {
-            Some((_, Some(theme))) => {
-                self.theme = theme;
-                self.view.note(Role::Dim, format!("theme: {}", theme.name()));
-            }
-            Some((name, None)) => {
-                self.view
-                    .note(Role::Warn, format!("There is no theme \"{name}\"; there are {names}."));
-            }
-            None => {
-                self.view
-                    .note(Role::Dim, format!("theme: {} (there are {names})", self.theme.name()));
-            }
-        }
-    }
-
-    /// Opens the list of what can be chosen.
-    pub(super) fn choose(&mut self, what: Selected, names: Vec<String>, opened_by: Option<char>) {
-        let (current, source) = match what {
-            Selected::Model => (&self.status.model, &self.sources.model),
-            Selected::Provider => (&self.status.provider, &self.sources.provider),
-            Selected::Agent => (&self.status.agent, &self.sources.agent),
-        };
-        let mut selector = Selector::new(what, names, current, source);
-        selector.opened_by = opened_by;
-        self.selector = Some(selector);
     }
 
     /// Opens the viewer on a text.

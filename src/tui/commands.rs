@@ -26,7 +26,12 @@ pub(super) enum Command {
     /// `/skill`: its name, and the task.
     Skill(String, String),
     Skills,
+    Queue,
+    Resume(Option<String>),
+    Fork,
+    Undo,
     Stop,
+    StopAll,
     Exit,
 }
 
@@ -65,6 +70,8 @@ pub(super) const COMMANDS: &[Entry] = &[
     entry("help", &["?"], "", When::Always, "commands and keys"),
     entry("keys", &["hotkeys"], "", When::Always, "keys alone"),
     entry("new", &["clear"], "", When::Idle, "a new conversation"),
+    entry("resume", &[], "[ID]", When::Idle, "a conversation from before; alone: choose"),
+    entry("fork", &[], "", When::Idle, "go on in a copy of this conversation; this one stays"),
     entry("model", &[], "[NAME]", When::Idle, "another model of this provider; alone: choose"),
     entry(
         "provider",
@@ -88,6 +95,13 @@ pub(super) const COMMANDS: &[Entry] = &[
     entry("sandbox", &[], "", When::Idle, "what really confines commands here"),
     entry("diff", &[], "", When::Always, "what was changed in this conversation"),
     entry(
+        "undo",
+        &[],
+        "",
+        When::Idle,
+        "take back the last change of a file, as long as it is as it was left",
+    ),
+    entry(
         "export",
         &[],
         "[FILE]",
@@ -107,7 +121,14 @@ pub(super) const COMMANDS: &[Entry] = &[
     entry("skill", &[], "NAME [TASK]", When::Idle, "a task to be done as a skill says"),
     entry("theme", &[], "[NAME]", When::Always, "dark, light, high-contrast or none"),
     entry("doctor", &[], "", When::Idle, "try what posse needs here"),
-    entry("stop", &[], "", When::Always, "stop what runs (also Esc)"),
+    entry("queue", &[], "", When::Always, "messages that wait: take one back, or delete it"),
+    entry(
+        "stop",
+        &[],
+        "[all]",
+        When::Always,
+        "stop what runs (also Esc); all: agents in the background, too",
+    ),
     entry("exit", &["quit", "q"], "", When::Always, "leave (also Ctrl+D)"),
 ];
 
@@ -118,6 +139,8 @@ pub(super) enum Typed {
     Blank,
     /// Something for the model.
     Text(String),
+    /// A command of the shell.
+    Shell(String),
     /// A command, and when it works.
     Command(Command, When),
     /// No command has that name; perhaps this one was meant.
@@ -129,6 +152,9 @@ pub(super) fn parse(text: &str) -> Typed {
     let trimmed = text.trim();
     if trimmed.is_empty() {
         return Typed::Blank;
+    }
+    if let Some(command) = text.strip_prefix('!').map(str::trim).filter(|line| !line.is_empty()) {
+        return Typed::Shell(command.to_owned());
     }
     let Some((name, argument)) = split(trimmed) else { return Typed::Text(text.to_owned()) };
     let known = COMMANDS.iter().find(|entry| entry.name == name || entry.aliases.contains(&name));
@@ -165,6 +191,11 @@ pub(super) fn parse(text: &str) -> Typed {
         }
         "theme" => Command::Theme(argument),
         "doctor" => Command::Doctor,
+        "resume" => Command::Resume(argument),
+        "fork" => Command::Fork,
+        "undo" => Command::Undo,
+        "queue" => Command::Queue,
+        "stop" if argument.as_deref() == Some("all") => Command::StopAll,
         "stop" => Command::Stop,
         _ => Command::Exit,
     };
@@ -207,6 +238,11 @@ mod tests {
             ("/usr/bin is broken", text("/usr/bin is broken")),
             ("/", text("/")),
             ("/exit\nmore", text("/exit\nmore")),
+            ("!ls -l ", Typed::Shell("ls -l".into())),
+            ("! ls\npwd", Typed::Shell("ls\npwd".into())),
+            (" !important", text(" !important")),
+            ("!", text("!")),
+            ("/stop all", always(Command::StopAll)),
         ];
         for (line, meant) in table {
             assert_eq!(parse(line), meant, "{line:?}");

@@ -7,9 +7,10 @@ mod edit;
 
 use crate::tui::input::{Code, Key};
 use crate::tui::keymap::Edit;
-use crate::tui::text::{Row, break_rows, harmless, row, row_width, span};
+use crate::tui::text::{Row, break_rows, clipped, harmless, row, row_width, span};
 use crate::tui::theme::{Role, Theme};
 
+use posse_actors::conversation::ContentPart;
 use ratatui_core::text::{Line, Span};
 
 use edit::Text;
@@ -17,6 +18,27 @@ use edit::Text;
 /// A paste of more lines, or more bytes, is shown as a mark.
 const PASTE_LINES_MAX: usize = 10;
 const PASTE_BYTES_MAX: usize = 2000;
+
+/// Images that go with one text.
+const IMAGES_MAX: usize = 10;
+
+/// What names of images end with.
+const IMAGES: [&str; 5] = [".png", ".jpg", ".jpeg", ".gif", ".webp"];
+
+/// Bytes of a name.
+const NAME_BYTES_MAX: usize = 4096;
+
+/// Whether a text may be the name of an image, as terminals paste one that is dropped on them.
+pub(super) fn may_be_image(text: &str) -> bool {
+    let name = text.trim();
+    let end = name.trim_end_matches(['\'', '"']).to_ascii_lowercase();
+    name.len() <= NAME_BYTES_MAX
+        && !name.contains('\n')
+        && IMAGES.iter().any(|known| end.ends_with(known) && end.len() > known.len())
+}
+
+/// Lines that can be recalled.
+const HISTORY_MAX: usize = 1000;
 
 /// What a key did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +56,11 @@ pub(super) struct Composer {
     /// Long pastes, behind the marks that stand for them.
     pastes: Vec<(String, String)>,
     pasted: usize,
+    /// Images, behind the marks that stand for them.
+    images: Vec<(String, ContentPart)>,
+    attached: usize,
+    /// Those of what was taken last.
+    taken: Vec<ContentPart>,
     history: Vec<String>,
     /// Which line of the history is shown, and what was written before.
     recalled: Option<(usize, String)>,
@@ -48,6 +75,34 @@ impl Composer {
     /// Whether nothing is written.
     pub(super) fn is_empty(&self) -> bool {
         self.text.as_str().is_empty()
+    }
+
+    /// What stands before the cursor.
+    pub(super) fn before(&self) -> &str {
+        self.text.around().0
+    }
+
+    /// Whether what is written was written earlier, and only looked at so far.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.recalled.is_some()
+    }
+
+    /// What was written earlier, oldest first.
+    pub(super) fn history(&self) -> &[String] {
+        &self.history
+    }
+
+    /// Writes something else instead of the last `bytes` before the cursor.
+    pub(super) fn complete(&mut self, bytes: usize, with: &str) {
+        self.text.replace_before(bytes, with);
+    }
+
+    /// Puts something before what is written.
+    pub(super) fn bring_back(&mut self, text: &str) {
+        let written = self.text.as_str();
+        let whole = if written.is_empty() { text.to_owned() } else { format!("{text}\n{written}") };
+        self.recalled = None;
+        self.text.set(&whole);
     }
 
     /// What is written, as it is shown: pastes are marks.
@@ -116,19 +171,55 @@ impl Composer {
 
     /// What is written, whole, and nothing is written any more.
     pub(super) fn take(&mut self) -> String {
-        let shown = self.text.take();
-        let mut whole = shown.clone();
-        for (mark, text) in std::mem::take(&mut self.pastes) {
-            whole = whole.replacen(&mark, &text, 1);
+        let whole = self.whole();
+        self.taken = Vec::new();
+        for (mark, image) in std::mem::take(&mut self.images) {
+            if self.text.as_str().contains(&mark) {
+                self.taken.push(image);
+            }
         }
+        self.text.take();
+        self.pastes.clear();
         self.recalled = None;
         whole
+    }
+
+    /// Images of what was taken last, once.
+    pub(super) fn take_images(&mut self) -> Vec<ContentPart> {
+        std::mem::take(&mut self.taken)
+    }
+
+    /// What is written, with the pastes that marks stand for.
+    pub(super) fn whole(&self) -> String {
+        let mut whole = self.text.as_str().to_owned();
+        for (mark, text) in &self.pastes {
+            whole = whole.replacen(mark, text, 1);
+        }
+        whole
+    }
+
+    /// Takes an image, shown as a mark; it goes with what is written as long as the mark stands
+    /// there. `false`: there are too many.
+    pub(super) fn attach(&mut self, name: &str, image: ContentPart) -> bool {
+        self.images.retain(|(mark, _)| self.text.as_str().contains(mark));
+        if self.images.len() >= IMAGES_MAX {
+            return false;
+        }
+        self.recalled = None;
+        self.attached += 1;
+        let name = name.trim().trim_end_matches(['\'', '"']).rsplit('/').next().unwrap_or_default();
+        let mark = format!("[image {}: {}]", self.attached, clipped(&harmless(name), 40));
+        self.text.insert(&mark);
+        self.images.push((mark, image));
+        true
     }
 
     /// Remembers what was sent.
     pub(super) fn remember(&mut self, text: &str) {
         if self.history.last().is_none_or(|last| last != text) {
             self.history.push(text.to_owned());
+            let gone = self.history.len().saturating_sub(HISTORY_MAX);
+            self.history.drain(..gone);
         }
     }
 
@@ -174,7 +265,7 @@ impl Composer {
     ) -> (Vec<Row>, (usize, usize)) {
         let mark = [span(theme, Role::User, "❯ ")];
         if self.is_empty() {
-            let hint = crate::tui::text::clipped(hint, columns.saturating_sub(2));
+            let hint = clipped(hint, columns.saturating_sub(2));
             let hint = Line::from(vec![mark[0].clone(), span(theme, Role::Dim, hint)]);
             return (vec![hint], (2, 0));
         }

@@ -42,6 +42,14 @@ pub(super) enum Action {
     Leave,
     /// Opens the viewer.
     Viewer,
+    /// Looks for something that was written before.
+    Search,
+    /// Opens what is written in the user's editor.
+    Editor,
+    /// Takes back a message that waits.
+    TakeBack,
+    /// Stops everything, also in the background.
+    StopAll,
     /// Draws everything anew.
     Redraw,
     /// Back to the shell, until `fg`.
@@ -115,6 +123,25 @@ pub(super) const BINDINGS: &[Binding] = &[
         "leave, when nothing is written; otherwise delete",
     ),
     binding("viewer", &["ctrl+o"], Action::Viewer, "whole outputs and diffs"),
+    binding("search", &["ctrl+r"], Action::Search, "look for something that was written before"),
+    binding(
+        "editor",
+        &["ctrl+g", "ctrl+x ctrl+e"],
+        Action::Editor,
+        "what is written, in $VISUAL or $EDITOR",
+    ),
+    binding(
+        "takeBack",
+        &["alt+up"],
+        Action::TakeBack,
+        "take the last message that waits back into the prompt",
+    ),
+    binding(
+        "stopAll",
+        &["ctrl+x ctrl+k"],
+        Action::StopAll,
+        "stop everything, also agents in the background",
+    ),
     binding("redraw", &["ctrl+l"], Action::Redraw, "draw everything anew"),
     binding("suspend", &["ctrl+z"], Action::Suspend, "back to the shell, until `fg`"),
     edit("up", &["up", "ctrl+p"], Edit::Up, "the line above, or what was written before"),
@@ -190,6 +217,20 @@ impl Keymap {
         wrong
     }
 
+    /// Whether a key is the first of two that belong together.
+    pub(super) fn begins(&self, key: Key) -> bool {
+        let Some(first) = name_of(key) else { return false };
+        let begins =
+            |keys: &String| keys.split_once(' ').is_some_and(|(before, _)| before == first);
+        self.keys.keys().any(begins)
+    }
+
+    /// What two keys do, one after the other.
+    pub(super) fn chord(&self, first: Key, second: Key) -> Option<Action> {
+        let keys = format!("{} {}", name_of(first)?, name_of(second)?);
+        self.keys.get(&keys).copied()
+    }
+
     /// What a key does.
     pub(super) fn action(&self, key: Key) -> Option<Action> {
         self.keys.get(&name_of(key)?).copied()
@@ -257,7 +298,8 @@ pub(super) fn shown(binding: &Binding) -> String {
             let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
             first + chars.as_str()
         };
-        key.split('+').map(part).collect::<Vec<_>>().join("+")
+        let one = |key: &str| key.split('+').map(part).collect::<Vec<_>>().join("+");
+        key.split(' ').map(one).collect::<Vec<_>>().join(" ")
     };
     binding.keys.iter().map(key).collect::<Vec<_>>().join(", ")
 }
@@ -302,7 +344,7 @@ mod tests {
     #[test]
     fn every_key_of_the_table_can_be_written() {
         for key in BINDINGS.iter().flat_map(|binding| binding.keys) {
-            assert!(is_key(key), "{key}");
+            assert!(key.split(' ').all(is_key), "{key}");
         }
         for no_key in ["a", "shift+a", "ctrl+", "f5", "", "ctrl+ab"] {
             assert!(!is_key(no_key), "{no_key}");
@@ -327,5 +369,10 @@ mod tests {
             assert_eq!(Keymap::default().action(key), expected, "{key:?}");
         }
         assert_eq!(shown(&BINDINGS[1]), "Alt+Enter");
+        let (x, k) = (Key::ctrl('x'), Key::ctrl('k'));
+        let keymap = Keymap::default();
+        assert!(keymap.begins(x) && !keymap.begins(k));
+        assert_eq!(keymap.chord(x, k), Some(Action::StopAll));
+        assert_eq!(keymap.chord(x, x), None);
     }
 }

@@ -13,21 +13,27 @@ mod session;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use posse_actors::conversation::ContentPart;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
 use crate::talk::Choice;
+use crate::talk::drafts::Drafts;
+use crate::talk::files::Finder;
 use crate::talk::history::History;
 use crate::talk::signals::Signals;
 use crate::tui::app::App;
 use crate::tui::composer::Composer;
 use crate::tui::painter::Painter;
-use crate::tui::terminal::{self, Terminal};
+use crate::tui::terminal::{self, Reader, Terminal};
 use crate::tui::theme::Role;
 use crate::tui::{Options, World};
 
 use session::{Current, Happened, Told};
+
+/// How long what was written may be lost by a crash.
+const DRAFT: Duration = Duration::from_secs(1);
 
 /// Between two frames.
 const FRAME: Duration = Duration::from_millis(16);
@@ -64,7 +70,13 @@ pub(super) struct Tui<'a> {
     /// What is drawn below a screen of its own.
     beneath: Option<Painter>,
     /// Messages that came when nothing ran any more.
-    unsaid: VecDeque<String>,
+    unsaid: VecDeque<Vec<ContentPart>>,
+    /// Who knows the names of files, once one was looked for.
+    finder: Option<Finder>,
+    reader: Reader,
+    drafts: Drafts,
+    /// When what is being written is kept.
+    draft_due: Option<Duration>,
 }
 
 /// Runs until the user leaves.
@@ -82,7 +94,8 @@ pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<E
     let failed = |error: std::io::Error| internal(format!("the terminal cannot be used: {error}"));
     let terminal = Terminal::take().map_err(failed)?;
     terminal::keep_panics();
-    let inputs = terminal::read().map_err(failed)?;
+    let (inputs, reader) = terminal::read().map_err(failed)?;
+    let drafts = Drafts::of(options.drafts.take());
     let (tells, told) = mpsc::channel(64);
     let first = options.first.take();
     let mut tui = Tui {
@@ -103,6 +116,10 @@ pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<E
         leaving: None,
         beneath: None,
         unsaid: VecDeque::new(),
+        finder: None,
+        reader,
+        drafts,
+        draft_due: None,
     };
     // Keys are taken from here on; what takes longer comes behind the first frame.
     tui.draw();
@@ -138,6 +155,7 @@ impl Tui<'_> {
                 self.app.view.lines(asking::first_run(&failures, &found));
             }
         }
+        self.restore_draft();
         // Whatever was printed meanwhile is above.
         self.distrust();
     }
@@ -157,6 +175,22 @@ impl Tui<'_> {
         self.dirty = true;
     }
 
+    /// Shows what was being written when an earlier process broke off.
+    fn restore_draft(&mut self) {
+        if let Some(text) = self.drafts.left() {
+            self.app.composer.bring_back(&text);
+            let text = "(what you were writing when posse broke off is back in the prompt)";
+            self.app.view.note(Role::Dim, text);
+        }
+    }
+
+    fn keep_draft(&mut self) {
+        if self.draft_due.is_some_and(|due| due <= self.now()) {
+            self.draft_due = None;
+            self.drafts.keep(&self.app.composer.whole());
+        }
+    }
+
     async fn talk(&mut self, mut inputs: mpsc::Receiver<Vec<crate::tui::input::Input>>) {
         let mut signals = Signals::listen();
         let mut resized = signal(SignalKind::window_change()).ok();
@@ -166,6 +200,7 @@ impl Tui<'_> {
             let due = self.app.tick(now);
             self.perform(due).await;
             self.conclude();
+            self.keep_draft();
             let wait = self.next_wait();
             tokio::select! {
                 biased;
@@ -176,6 +211,7 @@ impl Tui<'_> {
                             let effects = self.app.input(input, self.now());
                             self.perform(effects).await;
                         }
+                        self.draft_due.get_or_insert(now + DRAFT);
                         self.dirty = true;
                     }
                     None => self.leaving = Some(Exit::HangUp),
@@ -241,7 +277,8 @@ impl Tui<'_> {
             self.drawn.map_or(Duration::ZERO, |drawn| (drawn + FRAME).saturating_sub(now))
         });
         let last = self.current.as_ref().and_then(|current| current.waits_until(LAST_EVENTS, now));
-        [frame, self.app.next_change(now), last].into_iter().flatten().min()
+        let draft = self.draft_due.map(|due| due.saturating_sub(now));
+        [frame, self.app.next_change(now), last, draft].into_iter().flatten().min()
     }
 
     fn draw_if_due(&mut self) {

@@ -3,21 +3,20 @@
 //! It is asked nothing. Reading and writing are threads of their own: whoever waits for a slow
 //! terminal is not the one who follows what happens.
 
+mod reading;
+
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{
     InputFlags, LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-use crate::tui::input::{Input, Parser};
+pub(super) use reading::{Reader, read};
 
 /// Bracketed paste on, and keys that differ in what is held down told apart.
 const TAKE: &[u8] = b"\x1b[?2004h\x1b[>1u";
@@ -28,12 +27,6 @@ const GIVE_BACK: &[u8] = b"\x1b[<u\x1b[?2004l\x1b[0m\x1b[?25h";
 const APART: &[u8] = b"\x1b[?1049h\x1b[H";
 const TOGETHER: &[u8] = b"\x1b[?1049l";
 
-/// How long what may be the beginning of a key is waited for.
-const REST: Duration = Duration::from_millis(30);
-
-/// The same for a paste.
-const PASTE_REST: Duration = Duration::from_secs(1);
-
 /// Rows that are handed to the terminal's own scrollback with one frame. At a megabyte a second
 /// that many take less than a twentieth of it.
 pub(super) const PACE_MIN: usize = 150;
@@ -43,9 +36,6 @@ const PACE_MAX: usize = 2400;
 
 /// What is no time.
 const NO_TIME: Duration = Duration::from_millis(5);
-
-/// Inputs that wait to be followed.
-const INPUTS_WAITING: usize = 256;
 
 /// A terminal that was taken. Dropping it gives it back.
 pub(super) struct Terminal {
@@ -212,41 +202,6 @@ pub(super) fn size() -> (u16, u16) {
 /// Whether there is a terminal to read from and to draw on.
 pub(super) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
-}
-
-/// Starts reading, until nobody listens or the terminal is gone.
-pub(super) fn read() -> io::Result<mpsc::Receiver<Vec<Input>>> {
-    let (sender, inputs) = mpsc::channel(INPUTS_WAITING);
-    std::thread::Builder::new().name("terminal-read".to_owned()).spawn(move || {
-        let mut parser = Parser::default();
-        while let Some(found) = next(&mut parser) {
-            let gone = found.contains(&Input::Gone);
-            if !found.is_empty() && sender.blocking_send(found).is_err() || gone {
-                return;
-            }
-        }
-    })?;
-    Ok(inputs)
-}
-
-fn next(parser: &mut Parser) -> Option<Vec<Input>> {
-    let stdin = io::stdin();
-    let rest = if parser.pastes() { PASTE_REST } else { REST };
-    let limit = if parser.waits() { PollTimeout::try_from(rest).ok()? } else { PollTimeout::NONE };
-    let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    match poll(&mut ready, limit) {
-        Ok(0) => return Some(parser.flush()),
-        Ok(_) => (),
-        Err(Errno::EINTR) => return Some(Vec::new()),
-        Err(_) => return Some(vec![Input::Gone]),
-    }
-    let mut piece = [0; 16 << 10];
-    match nix::unistd::read(&stdin, &mut piece) {
-        Ok(0) => Some(vec![Input::Gone]),
-        Ok(count) => Some(parser.feed(&piece[..count])),
-        Err(Errno::EINTR | Errno::EAGAIN) => Some(Vec::new()),
-        Err(_) => Some(vec![Input::Gone]),
-    }
 }
 
 /// What the last panic said: it is shown when the terminal was given back.

@@ -4,6 +4,7 @@
 mod block;
 mod calls;
 mod drawing;
+mod heard;
 mod notices;
 mod outputs;
 pub(super) mod tool;
@@ -25,11 +26,16 @@ use crate::tui::theme::Role;
 
 use block::Kind;
 pub(super) use block::{Block, turn};
+use heard::Heard;
 pub(super) use outputs::Outputs;
 use tree::Tree;
 
 /// Characters of thinking that are kept to be shown.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
+
+/// Bytes that can be copied: many terminals take 100,000 characters in one sequence, and a text
+/// becomes a third longer on its way.
+const COPY_BYTES_MAX: usize = 74_000;
 
 /// What is true for the moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +54,16 @@ pub(super) struct Waiting {
     pub(super) text: String,
 }
 
+impl Waiting {
+    /// When it is said, in words.
+    pub(super) fn when(&self) -> &'static str {
+        match self.kind {
+            MessageKind::Steer | MessageKind::Notice | MessageKind::Aside => "at the next step",
+            MessageKind::FollowUp => "after the answer",
+        }
+    }
+}
+
 /// Everything that is shown of a session.
 #[derive(Debug, Default)]
 pub(super) struct View {
@@ -58,13 +74,19 @@ pub(super) struct View {
     /// What was finished last, which decides what stands between it and the next.
     before: Option<Kind>,
     stream: Stream,
-    /// The text of the reply so far, and whether any of it was shown.
-    reply: String,
+    /// What was heard of the reply so far.
+    heard: Heard,
     thought: String,
-    /// The last whole reply, to be copied.
+    /// The last whole reply, to be copied: what is larger than that takes is not kept.
     last_reply: String,
+    /// Bytes of it.
+    last_reply_bytes: usize,
     banner: Option<Banner>,
     queue: Vec<Waiting>,
+    /// Messages about what the user did beside, that the model was not told of yet.
+    asides: Vec<MessageId>,
+    /// The call that the user made last.
+    own_call: Option<CallId>,
     tree: Tree,
     outputs: Outputs,
     /// Questions that are open, and their calls.
@@ -102,17 +124,27 @@ impl View {
             Event::UserMessage { content, message_id } => {
                 if let Some(id) = message_id {
                     self.queue.retain(|waiting| waiting.id != *id);
+                    // What the user did beside was seen when it happened.
+                    let count = self.asides.len();
+                    self.asides.retain(|aside| aside != id);
+                    if self.asides.len() < count {
+                        return;
+                    }
                 }
                 self.end_text();
                 self.blocks.push_back(Block::User(shown(content)));
             }
+            Event::MessageQueued { message_id, kind: MessageKind::Aside, .. } => {
+                self.asides.push(message_id.clone());
+            }
+            Event::UserCall { call_id, .. } => self.own_call = Some(call_id.clone()),
             Event::MessageQueued { message_id, kind, content } => {
                 if self.queue.iter().all(|waiting| waiting.id != *message_id) {
                     let (id, text) = (message_id.clone(), shown(content));
                     self.queue.push(Waiting { id, kind: *kind, text });
                 }
             }
-            Event::MessageDelivered { message_id } => {
+            Event::MessageDelivered { message_id } | Event::MessageWithdrawn { message_id } => {
                 self.queue.retain(|waiting| waiting.id != *message_id);
             }
             Event::ProviderWaiting { provider, wait_ms, patience_left_ms, cause, .. } => {
@@ -188,7 +220,7 @@ impl View {
             Event::TextDelta { text } => {
                 self.goes_on();
                 self.thought.clear();
-                self.reply.push_str(text);
+                self.heard.add(text);
                 let pieces = self.stream.push(text);
                 self.blocks.extend(pieces.into_iter().map(Block::Text));
             }
@@ -236,14 +268,18 @@ impl View {
     /// it is shown again as it is.
     fn reply(&mut self, whole: &str) {
         if !whole.trim().is_empty() {
-            whole.clone_into(&mut self.last_reply);
+            self.last_reply_bytes = whole.len();
+            self.last_reply.clear();
+            if whole.len() <= COPY_BYTES_MAX {
+                self.last_reply.push_str(whole);
+            }
         }
-        match whole.strip_prefix(self.reply.as_str()) {
+        match self.heard.rest(whole) {
             Some(rest) => {
                 let pieces = self.stream.push(rest);
                 self.blocks.extend(pieces.into_iter().map(Block::Text));
             }
-            None if self.reply.trim() == whole.trim() => (),
+            None if self.heard.is(whole) => (),
             None => {
                 self.end_text();
                 self.note(Role::Dim, "(parts of this came too fast to be shown; the whole reply:)");
@@ -258,7 +294,7 @@ impl View {
     fn end_text(&mut self) {
         let pieces = self.stream.finish();
         self.blocks.extend(pieces.into_iter().map(Block::Text));
-        self.reply.clear();
+        self.heard = Heard::default();
     }
 
     fn ended(&mut self) {
@@ -294,6 +330,11 @@ impl View {
         self.blocks.push_back(Block::Note(role, text.into()));
     }
 
+    /// Shows what the user said or did.
+    pub(super) fn said(&mut self, text: String) {
+        self.blocks.push_back(Block::User(text));
+    }
+
     /// The same, of several lines that look each in their own way.
     pub(super) fn lines(&mut self, lines: Vec<(Role, String)>) {
         self.blocks.push_back(Block::Lines(lines));
@@ -323,9 +364,12 @@ impl View {
         &self.queue
     }
 
-    /// The last whole reply.
-    pub(super) fn last_reply(&self) -> &str {
-        &self.last_reply
+    /// The last whole reply. `Err`: how many bytes it has, if it is too long to be copied.
+    pub(super) fn last_reply(&self) -> Result<&str, usize> {
+        if self.last_reply_bytes > COPY_BYTES_MAX {
+            return Err(self.last_reply_bytes);
+        }
+        Ok(&self.last_reply)
     }
 
     /// Whole outputs of calls.

@@ -8,18 +8,20 @@ use posse_actors::conversation::Prompt;
 use posse_actors::ports::Asking;
 use serde_json::{Value, json};
 
-use crate::cli::{PromptArg, RunArgs};
+use crate::cli::{PromptArg, Resume, RunArgs, Which};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, Origin};
 use crate::failure::{Exit, Failure};
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
+use crate::journal::{SessionSummary, StateDir};
 use crate::lists;
 use crate::provider::presets;
+use crate::talk::joining::Invitation;
 use crate::talk::{self, Choice, Opened, Selected, Sources, Task};
 use crate::tools;
 use crate::wiring::confinement::unenforced;
-use crate::wiring::resuming::Resuming;
+use crate::wiring::resuming::{Resuming, of_project};
 use crate::wiring::run::{Kept, Setup, assemble_in, recorded, runtime, start_log};
 use crate::wiring::{
     Place, authority, colors, deputies, model_price, notices, place, provider, skills, toolbox,
@@ -156,9 +158,13 @@ impl talk::Sessions for Sessions<'_> {
         if let Some(new) = new {
             self.kept = Some(new);
         }
+        let invitation = match &self.kept {
+            Some(kept) => kept.invitation(&found.dirs),
+            None => Invitation::none(),
+        };
         self.found = found;
         self.profile = info.profile;
-        Ok(Opened { ports, settings: session, sources })
+        Ok(Opened { ports, settings: session, sources, invitation })
     }
 
     fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure> {
@@ -255,6 +261,47 @@ impl<'a> Sessions<'a> {
             kept,
         };
         Ok((sessions, first))
+    }
+
+    /// Stored sessions that can go on here.
+    pub(super) fn stored(&self) -> Result<Vec<SessionSummary>, Failure> {
+        of_project(&StateDir::new(self.found.dirs.state.clone()), &self.found.cwd)
+    }
+
+    /// Puts a stored session of this folder or its project together: itself, or a new one that
+    /// branches off it. Whether there is something to go on with that nobody needs to say anything
+    /// for. If it fails, nothing has changed.
+    pub(super) fn take_up(&mut self, id: &str, fork: bool) -> Result<(Opened, bool), Vec<Failure>> {
+        let one = |error: Failure| vec![error];
+        let stored = self.stored().map_err(one)?;
+        let meant = stored.iter().find(|session| session.id == id);
+        let mut meant = meant.into_iter().chain(stored.iter().filter(|s| s.id.starts_with(id)));
+        let Some(session) = meant.next() else {
+            let what = format!("there is no session `{}` of this folder or its project", id);
+            return Err(one(Failure::new("SES014", Exit::Session, what)
+                .fix("`posse sessions list --all` shows every session")));
+        };
+        let mut args = self.args.clone();
+        let which = Which::Id(session.id.clone());
+        args.resume = Some(Resume { which, fork, headless: false });
+        args.place.cwd = session.cwd.as_ref().map(PathBuf::from).or(args.place.cwd);
+        let resuming = Resuming::of(&args, self.environment).map_err(one)?;
+        let Some(resuming) = resuming else { return Err(Vec::new()) };
+        let unfinished = resuming.is_unfinished();
+        let flags = std::mem::replace(&mut self.flags, resuming.overrides());
+        let args = std::mem::replace(&mut self.args, resuming.args.clone());
+        self.resuming = Some(resuming);
+        let opened = talk::Sessions::open(self, &Choice::default(), false);
+        if opened.is_err() {
+            (self.flags, self.args, self.resuming) = (flags, args, None);
+        }
+        opened.map(|opened| (opened, unfinished))
+    }
+
+    /// Where what is being written is kept, if it is.
+    pub(super) fn drafts(&self) -> Option<PathBuf> {
+        let state = StateDir::new(self.found.dirs.state.clone());
+        self.history().map(|_| state.project_dir(&self.found.cwd).join("drafts"))
     }
 
     /// Where typed lines are kept, if they are.

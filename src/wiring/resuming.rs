@@ -28,9 +28,12 @@ use crate::project;
 use crate::wiring::model_price;
 use crate::wiring::run::{Assembled, Kept, Setup, assemble_in};
 
+pub(crate) use choosing::{of_project, row};
 pub(crate) use later::again;
 
-use choosing::{find, is_there};
+pub(crate) use choosing::{is_there, pick};
+
+use choosing::find;
 
 /// Characters of what was said last.
 const WORDS_MAX: usize = 300;
@@ -127,7 +130,8 @@ impl Resuming {
     ) -> Result<Assembled, Vec<Failure>> {
         let (kept, ports, settings) = self.assemble_kept(setup, model)?;
         let dir = kept.dir().to_owned();
-        Ok(Assembled { ports, settings, dir, scratch: kept.into_scratch() })
+        let invitation = kept.invitation(setup.dirs);
+        Ok(Assembled { ports, settings, dir, scratch: kept.into_scratch(), invitation })
     }
 
     /// The same, with where it is kept.
@@ -215,7 +219,7 @@ fn take(found: &Found) -> Result<FileJournal, Failure> {
         JournalError::Locked { owner } => {
             let what = format!("session `{}` is open in {owner}", found.id);
             Failure::new("SES015", Exit::Session, what)
-                .fix("end it there first, or branch off with `--fork`")
+                .fix(format!("`posse attach {}` joins it there; `--fork` branches off", found.id))
         }
         error => unusable(found, &error),
     })

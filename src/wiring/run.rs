@@ -29,6 +29,7 @@ use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
 use crate::project;
 use crate::provider::replay;
 use crate::talk::Task;
+use crate::talk::joining::Invitation;
 use crate::tools;
 use crate::tools::workspace::Workspace;
 use crate::wiring::confinement::{self, unenforced};
@@ -37,8 +38,8 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, authority, colors, contexts, deputies, fallback, notices, place, provider, recalling,
-    roles, session_id, skills, toolbox,
+    Place, attaching, authority, colors, contexts, deputies, fallback, notices, place, provider,
+    recalling, roles, session_id, skills, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -82,6 +83,8 @@ pub struct Assembled {
     pub dir: PathBuf,
     /// Where outputs of a session that is not kept lie until it ends.
     pub scratch: Option<TempDir>,
+    /// Lets others join it, if it is kept.
+    pub invitation: Invitation,
 }
 
 /// Where a run that outlives its terminal writes from then on, in the folder of its session.
@@ -194,11 +197,14 @@ fn hold(
 ) -> Result<Exit, Failure> {
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
     let runtime = runtime()?;
-    let Assembled { ports, settings, scratch, .. } = assembled;
+    let Assembled { ports, settings, scratch, invitation, .. } = assembled;
     let exit = runtime.block_on(async {
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| internal(error.to_string()))?;
-        Ok(front(session).await)
+        let mut joinable = invitation.open(&session);
+        let exit = front(session).await;
+        joinable.close().await;
+        Ok(exit)
     });
     // A thread that hangs in a system call must not keep the process.
     runtime.shutdown_background();
@@ -220,7 +226,8 @@ pub(crate) struct Kept {
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
     let kept = Kept::new(setup).map_err(|error| vec![error])?;
     let (ports, settings) = kept.or_gone(assemble_in(&kept, setup, model))?;
-    Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch })
+    let invitation = kept.invitation(setup.dirs);
+    Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, invitation })
 }
 
 /// Puts a session together that is recorded in `kept`.
@@ -438,6 +445,14 @@ impl Kept {
             std::fs::remove_dir_all(&self.dir).ok();
         }
         made
+    }
+
+    /// Lets others join it, if it can be found.
+    pub(crate) fn invitation(&self, dirs: &Dirs) -> Invitation {
+        match self.scratch {
+            None => attaching::invitation(&self.dir, dirs),
+            Some(_) => Invitation::none(),
+        }
     }
 
     /// What has to live as long as the session.

@@ -1,26 +1,30 @@
 //! The terminal UI: sessions like those of line mode, and what it wants to know of the world.
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::tz::TimeZone;
 use posse_actors::conversation::Prompt;
 use posse_actors::ports::Asking;
+use posse_actors::root_session::UserCall;
 
 use crate::cli::RunArgs;
 use crate::config::{self, Environment};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Exit, Failure, printable};
+use crate::front::picker::Row;
+use crate::front::prompt::Images;
 use crate::journal::StateDir;
 use crate::journal::export::{self, ExportFormat};
 use crate::lists;
 use crate::models::Catalog;
 use crate::provider::presets;
 use crate::talk::{self, Choice, Opened, Selected};
-use crate::tui::{self, Found, Options, Report, Theme};
+use crate::tui::{self, Editor, Found, ImageReader, Options, Report, Theme};
 use crate::wiring::plain::{self, Sessions};
+use crate::wiring::resuming::row;
 use crate::wiring::run::{Setup, runtime};
-use crate::wiring::{authority, confinement, errands};
+use crate::wiring::{Place, authority, confinement, editing, errands, provider, toolbox, undoing};
 
 /// Opens the terminal UI, or line mode where there is nothing to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -33,6 +37,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let (sessions, first) = Sessions::prepare(args, environment, true)?;
     let options = Options {
         cwd: shown(&sessions.found.cwd, environment.get("HOME")),
+        folder: sessions.found.cwd.clone(),
         theme: theme(&sessions, environment),
         kept: !args.no_transcript,
         yes: args.yes,
@@ -43,6 +48,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
             (false, false) => None,
         },
         history: sessions.history(),
+        drafts: sessions.drafts(),
         first,
         reflows: tui::reflows(variable),
         keys: keys(&sessions),
@@ -136,6 +142,52 @@ impl tui::World for World<'_> {
     fn window(&self, provider: &str, model: &str) -> Option<u64> {
         let settings = &self.sessions.found.loaded.settings;
         Catalog::new(&settings.models).find(provider, model)?.facts.context_window
+    }
+
+    fn stored(&self) -> Result<Vec<(String, String)>, Vec<Failure>> {
+        let line = |session| {
+            let Row { id, age, state, spent, prompt } = row(session);
+            (id, printable(&[age, state, spent, prompt].join("  ")))
+        };
+        let stored = self.sessions.stored().map_err(|failure| vec![failure])?;
+        Ok(stored.iter().map(line).collect())
+    }
+
+    fn take_up(&mut self, id: &str, fork: bool) -> Result<(Opened, bool), Vec<Failure>> {
+        self.sessions.take_up(id, fork)
+    }
+
+    fn undo(&self, session: &str) -> Result<UserCall, Failure> {
+        let Place { cwd, dirs, .. } = &self.sessions.found;
+        undoing::undo(&StateDir::new(dirs.state.clone()), session, cwd)
+    }
+
+    fn editor(&self) -> Editor {
+        let Sessions { environment, found, .. } = &self.sessions;
+        let named = ["VISUAL", "EDITOR"].iter().filter_map(|name| environment.get(name));
+        let editor = named.map(str::trim).find(|line| !line.is_empty()).unwrap_or("vi").to_owned();
+        let dir = found.dirs.state.clone();
+        Box::new(move |text| editing::edited(&editor, &dir, &text))
+    }
+
+    fn images(&self) -> Result<ImageReader, Failure> {
+        let Sessions { environment, found, .. } = &self.sessions;
+        let settings = &found.loaded.settings;
+        if let Ok(model) = provider::choose(settings, environment, &found.cwd)
+            && let Some(failure) = provider::blindness(settings, &model.info())
+        {
+            return Err(failure);
+        }
+        let limits = toolbox::image_limits(settings);
+        let (cwd, detail) = (found.cwd.clone(), settings.image_detail.clone());
+        Ok(Box::new(move |name| {
+            Images { named: &[], cwd: &cwd, limits, detail: &detail }.read(name)
+        }))
+    }
+
+    fn folder(&self) -> (String, PathBuf) {
+        let Sessions { environment, found, .. } = &self.sessions;
+        (shown(&found.cwd, environment.get("HOME")), found.cwd.clone())
     }
 
     fn report(&mut self, what: &Report, session: &str) -> Result<String, Vec<Failure>> {

@@ -58,6 +58,8 @@ mod demo;
 
 // A program that drives a session, and a person at a terminal.
 mod driving;
+// Front ends that join a session of another process.
+mod attach;
 mod plain;
 mod tui;
 

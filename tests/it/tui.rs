@@ -1,5 +1,8 @@
 //! The terminal UI in a real terminal (tmux), from the keyboard.
 
+mod enduring;
+mod writing;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};

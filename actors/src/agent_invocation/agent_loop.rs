@@ -212,6 +212,13 @@ impl AgentLoop {
         self.queue.len() < self.bounds.queued_messages_max
     }
 
+    /// Takes back a message of the user that waits. `None`: it does not, or not any more.
+    pub(crate) fn withdraw(&mut self, id: &MessageId) -> Option<Queued> {
+        let own = |queued: &Queued| queued.id == *id && queued.kind != MessageKind::Notice;
+        let at = self.queue.iter().position(own)?;
+        self.queue.remove(at)
+    }
+
     pub(crate) fn step(&mut self, input: Input) -> Vec<Effect> {
         if matches!(self.phase, Phase::Done) {
             return Vec::new();

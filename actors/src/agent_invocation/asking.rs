@@ -184,7 +184,7 @@ pub(super) fn runs_alone(tools: &[ToolSpec], tool: &str) -> bool {
     effect.is_some_and(|spec| spec.side_effect != SideEffect::None)
 }
 
-pub(super) fn requested_event(call: &ToolCall) -> Event {
+pub(crate) fn requested_event(call: &ToolCall) -> Event {
     Event::ToolRequested {
         call_id: call.id.clone(),
         name: call.name.clone(),

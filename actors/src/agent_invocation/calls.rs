@@ -115,23 +115,33 @@ impl AgentInvocation {
         if let Some(actor) = &running.actor {
             actor.stop(None);
         }
-        let output = output.unwrap_or_else(|Lost| self.lost(&running));
+        let output = output.unwrap_or_else(|Lost| {
+            let Running { call, progress, .. } = &running;
+            lost_output(call, progress, &self.services.transcript, &self.origin)
+        });
         Some(Input::CallEnded(id, output))
     }
+}
 
-    fn lost(&self, running: &Running) -> ToolOutput {
-        if let Some(recorded) = running.progress.outcome() {
-            return recorded.clone();
-        }
-        let (output, event);
-        if running.progress.started() {
-            output = outcome_unknown("the part that ran it crashed");
-            event = unknown_event(&running.call, &output, running.progress.begun());
-        } else {
-            output = ToolOutput::error("The part that ran the call crashed. Nothing was changed.");
-            event = failed_event(&running.call, &output, "crashed");
-        }
-        self.services.transcript.note(Some(&self.origin), event);
-        output
+/// The result of a call whose actor and work are gone: what is recorded of it, or else what is
+/// recorded now.
+pub(crate) fn lost_output(
+    call: &ToolCall,
+    progress: &Progress,
+    transcript: &Transcript,
+    origin: &Arc<Origin>,
+) -> ToolOutput {
+    if let Some(recorded) = progress.outcome() {
+        return recorded.clone();
     }
+    let (output, event);
+    if progress.started() {
+        output = outcome_unknown("the part that ran it crashed");
+        event = unknown_event(call, &output, progress.begun());
+    } else {
+        output = ToolOutput::error("The part that ran the call crashed. Nothing was changed.");
+        event = failed_event(call, &output, "crashed");
+    }
+    transcript.note(Some(origin), event);
+    output
 }

@@ -6,6 +6,7 @@
 
 mod delegated;
 mod history;
+mod own_call;
 mod seen;
 
 use std::collections::{BTreeMap, HashSet};
@@ -23,6 +24,8 @@ use crate::ledger::{Accounts, Budget};
 use crate::record::RecordId;
 
 use history::History;
+
+pub use own_call::OpenOwnCall;
 
 pub use delegated::Delegated;
 
@@ -66,6 +69,9 @@ pub struct Replayed {
     pub last: Option<LastInvocation>,
     /// Why the session waits for its user or for a better time, if it does.
     pub parked: Option<Parked>,
+    /// A call that the user made, and that the model was not told of yet.
+    #[serde(default)]
+    pub own_call: Option<OpenOwnCall>,
     /// Agents that worked for others, in the order in which they began. Not of one invocation.
     pub delegated: Vec<Delegated>,
     /// The messages begin where a compaction left them, and not where the invocation began.
@@ -194,7 +200,9 @@ impl Replayed {
         let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
         let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
         let owed = self.delegated.iter().any(Delegated::is_owed);
-        (broke_off && !self.messages.is_empty()) || waits || !self.queued.is_empty() || owed
+        let asks = |queued: &QueuedMessage| queued.kind != MessageKind::Aside;
+        let waiting = self.queued.iter().any(asks);
+        (broke_off && !self.messages.is_empty()) || waits || waiting || owed
     }
 }
 
@@ -252,6 +260,9 @@ impl Replay {
         self.replayed.accounts.push(record);
         self.session(&record.event);
         self.question(record);
+        if self.own_call(record) {
+            return;
+        }
         if self.invocation.is_none() {
             delegated::follow(&mut self.replayed.delegated, record);
         }
@@ -440,6 +451,7 @@ impl Replay {
                 }
             }
             Event::MessageQueued { message_id, kind, content } => {
+                self.replayed.own_call.take_if(|own| own.message_id == *message_id);
                 let known = self.delivered.contains(message_id)
                     || self.replayed.queued.iter().any(|queued| queued.id == *message_id);
                 if !known {
@@ -455,6 +467,10 @@ impl Replay {
                 {
                     self.history.user(queued.content);
                 }
+            }
+            Event::MessageWithdrawn { message_id } => {
+                // Whatever comes of it later comes too late.
+                self.deliver(message_id);
             }
             Event::ContextCompacted { history, .. } | Event::SessionForked { history, .. } => {
                 self.history.replace(history);

@@ -198,6 +198,9 @@ impl RootSession {
 
     /// Ends what runs, or what waits to run: those below first.
     pub(super) fn stop(&self, me: &ActorRef<Msg>, reach: Reach, ending: Ending, state: &mut State) {
+        if let Some(own) = &mut state.own_call {
+            own.stop();
+        }
         if !self.stop_children(me, reach, &ending, state) {
             self.stop_alone(me, ending, state);
         }

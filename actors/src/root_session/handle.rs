@@ -17,8 +17,9 @@ use crate::ledger::{Accounts, Order};
 use crate::mailbox::{Line, Report, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
 use crate::ports::{Ids, JournalStore, Ports};
+use crate::root_session::messages::Withdrawal;
 use crate::root_session::{
-    Admission, Msg, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome,
+    Admission, Msg, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome, UserCall,
 };
 use crate::tool_call::Services;
 use crate::transcript_writer::{self, Outbox, Transcript};
@@ -226,6 +227,20 @@ impl SessionHandle {
         let delivered = ask(&self.session, self.ask_timeout, |reply| Msg::Deliver(queued, reply));
         delivered.await.unwrap_or(Err(DeliverError::Idle))?;
         Ok(id)
+    }
+
+    /// Takes back a message that waits. What it said; `None`: it does not wait any more.
+    pub async fn withdraw(&self, id: MessageId) -> Option<Vec<ContentPart>> {
+        let taken = ask(&self.session, self.ask_timeout, |reply| {
+            Msg::Withdraw(Withdrawal { id, again: false, reply })
+        });
+        taken.await.unwrap_or_default()
+    }
+
+    /// Runs a tool for the user, while nothing else runs: judged, asked about, confined and recorded
+    /// like a call of the agent. The model is told with the next prompt.
+    pub async fn call(&self, wanted: UserCall) -> Result<Running, PromptError> {
+        self.begin(|reply| Msg::OwnCall(wanted, reply)).await
     }
 
     /// What was said so far, without system messages and without what a running prompt adds: the

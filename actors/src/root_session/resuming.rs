@@ -108,6 +108,10 @@ impl RootSession {
             state.unfinished = self.take_up(replayed);
             self.take_up_delegated(replayed, state);
         }
+        // That of a session from which this one branches off may still run there.
+        if let Some(open) = replayed.own_call.clone().filter(|_| resumption.branch.is_none()) {
+            self.close_own_call(open, state);
+        }
         if let Some(message) = resumption.damage.clone() {
             self.transcript.note(None, Event::Warning { message });
         }

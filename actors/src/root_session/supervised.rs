@@ -128,6 +128,10 @@ impl RootSession {
             self.client_crashed(me, nth, cause, state).await?;
         } else if state.main.as_ref().is_some_and(|main| main.is(child)) {
             self.main_crashed(me, cause, state);
+        } else if state.own_call.as_ref().is_some_and(|own| own.is(child)) {
+            // Its report is lost with it, and ends it.
+            let (actor, cause) = ("ToolCallRun".to_owned(), cause.to_owned());
+            self.transcript.note(None, Event::ActorCrashed { actor, cause });
         } else if let Some(id) = state.children.running(child) {
             self.one_crashed(me, &id, cause, state);
         }

@@ -22,6 +22,8 @@ mod journal;
 mod ledger;
 /// Observers: order, loss, ends.
 mod observers;
+/// Tools that the user runs themselves.
+mod own_calls;
 /// Questions and answers.
 mod permissions;
 /// Attempts, waits and broken replies.

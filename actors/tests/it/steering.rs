@@ -196,3 +196,38 @@ async fn refuses_when_idle_and_when_full() {
     assert_eq!(deliver().await, Err(DeliverError::Idle));
     end(&bench, stage).await;
 }
+
+#[tokio::test]
+async fn what_was_taken_back_is_said_to_nobody() {
+    for kind in [MessageKind::Steer, MessageKind::FollowUp] {
+        let gate = Arc::new(Notify::new());
+        let bench = Bench::new(vec![Step::after(&gate, Step::say("one")), Step::say("two")]);
+        let mut stage = bench.start().await;
+        let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+        stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
+        let id = stage.session.deliver(kind, said("left")).await.unwrap();
+        let taken = stage.session.withdraw(id.clone()).await;
+        assert_eq!(taken, Some(said("left")));
+        assert_eq!(stage.session.withdraw(id).await, None, "only once");
+        gate.notify_one();
+        soon("the run", running.outcome()).await.unwrap();
+        let seen = end(&bench, stage).await;
+        assert_eq!((count(&seen, "message.withdrawn"), count(&seen, "message.delivered")), (1, 0));
+        assert_eq!(bench.model.requests().len(), 1, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_came_too_late_can_be_taken_back_too() {
+    let bench = Bench::new(vec![Step::Hang(String::new()), Step::say("fine")]);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
+    let id = stage.session.deliver(MessageKind::FollowUp, said("and then")).await.unwrap();
+    stage.session.interrupt();
+    soon("stopping", running.outcome()).await.unwrap();
+    assert_eq!(stage.session.withdraw(id).await, Some(said("and then")));
+    play(&mut stage, "again", &[]).await.unwrap();
+    end(&bench, stage).await;
+    assert_eq!(told(&bench.model.requests()[1]), ["system", "user go", "user again"]);
+}

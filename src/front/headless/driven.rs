@@ -11,10 +11,11 @@ use posse_actors::permission_coordinator::{AnswerError, Decision};
 use posse_actors::root_session::{DeliverError, Running, SessionHandle, TurnOutcome};
 
 use crate::failure::Exit;
-use crate::front::driver::{Driver, Instruction, Numbered};
+use crate::front::driver::{Driver, Numbered};
 use crate::front::headless::losing::Told;
 use crate::front::headless::{Front, Manner, far_away, next_when_read, wind_down};
 use crate::talk::Task;
+use crate::talk::instruction::Instruction;
 
 /// Complaints about lines that are answered; a program that is wrong this often does not listen.
 const COMPLAINTS_MAX: u32 = 1000;

@@ -92,17 +92,17 @@ impl App {
         self.frozen = None;
         let mut extra = self.view.banner(wide, self.theme, now);
         for waiting in self.view.queue().iter().take(QUEUE_SHOWN_MAX) {
-            let when = match waiting.kind {
-                posse_actors::event::MessageKind::Steer
-                | posse_actors::event::MessageKind::Notice => "at the next step",
-                posse_actors::event::MessageKind::FollowUp => "after the answer",
-            };
+            let when = waiting.when();
             let text = format!("⤷ {when}: {}", harmless(&waiting.text).replace('\n', " ⏎ "));
             extra.push(row(self.theme, Role::Dim, clipped(&text, wide)));
         }
         let left = self.view.queue().len().saturating_sub(QUEUE_SHOWN_MAX);
         if left > 0 {
             extra.push(row(self.theme, Role::Dim, format!("⤷ and {left} more")));
+        }
+        if !self.view.queue().is_empty() {
+            let text = clipped("  Alt+Up takes the last one back, /queue shows all", wide);
+            extra.push(row(self.theme, Role::Dim, text));
         }
         let room = room.saturating_sub(extra.len() + 2);
         let cut = rows.len().saturating_sub(room);
@@ -135,6 +135,9 @@ impl App {
             Some(selector) => rows.extend(selector.rows(wide, theme)),
             None if high > 4 => rows.push(Line::from(span(theme, Role::Dim, "─".repeat(wide)))),
             None => (),
+        }
+        if let Some(completion) = &self.completion {
+            rows.extend(completion.rows(wide, (high / 3).max(1), theme));
         }
         let hint = if self.busy {
             "Enter says it at the next step, Alt+Enter after the answer"

@@ -43,6 +43,14 @@ impl Text {
         self.writing = true;
     }
 
+    /// Writes something else instead of the last `bytes` before the cursor.
+    pub(super) fn replace_before(&mut self, bytes: usize, with: &str) {
+        self.keep();
+        let from = self.cursor.saturating_sub(bytes);
+        self.written.replace_range(from..self.cursor, with);
+        self.cursor = from + with.len();
+    }
+
     pub(super) fn set(&mut self, text: &str) {
         self.keep();
         text.clone_into(&mut self.written);

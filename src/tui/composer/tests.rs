@@ -107,3 +107,54 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn names_of_images_are_known_as_terminals_paste_them() {
+    let table = [
+        ("/tmp/a.png", true),
+        (" '/tmp/a shot.JPG' \n", true),
+        ("file:///tmp/a.webp", true),
+        ("/tmp/a\\ b.jpeg", true),
+        ("a.gif", true),
+        (".png", false),
+        ("a.png\nb.png", false),
+        ("see a.png for that", false),
+        ("a.svg", false),
+        ("", false),
+    ];
+    for (text, expected) in table {
+        assert_eq!(may_be_image(text), expected, "{text:?}");
+    }
+    assert!(!may_be_image(&format!("{}.png", "x".repeat(5000))));
+}
+
+#[test]
+fn an_image_goes_with_its_mark() {
+    let image = |url: &str| ContentPart::ImageUrl { url: url.to_owned(), detail: None };
+    let mut composer = Composer::default();
+    assert!(composer.attach("'/tmp/a shot.png'", image("one")));
+    composer.write(' ');
+    assert!(composer.attach("b.png", image("two")));
+    assert_eq!(composer.shown(), "[image 1: a shot.png] [image 2: b.png]");
+    // Without its mark it goes nowhere.
+    composer.edit(Edit::KillToStart);
+    assert!(composer.attach("c.png", image("three")));
+    assert_eq!(composer.take(), "[image 3: c.png]");
+    assert_eq!(composer.take_images(), [image("three")]);
+    assert_eq!(composer.take_images(), []);
+    for nth in 0..12 {
+        assert_eq!(composer.attach("d.png", image("four")), nth < 10, "{nth}");
+    }
+    composer.take();
+    assert_eq!(composer.take_images().len(), 10);
+}
+
+#[test]
+fn what_comes_back_stands_before_what_is_written() {
+    let mut composer = Composer::default();
+    let long = "line\n".repeat(20);
+    composer.paste(&long);
+    composer.bring_back("first");
+    assert_eq!(composer.whole(), format!("first\n{long}"));
+    assert_eq!(composer.take(), format!("first\n{long}"));
+}

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use posse_actors::agent_invocation::Ending;
+
 use crate::failure::{Failure, printable};
 use crate::talk::outcome::{Advised, judge, word};
 use crate::tui::app::App;
@@ -79,6 +81,10 @@ pub(super) fn conclude(app: &mut App, concluded: Concluded, yes: bool) {
     let verdict = judge(outcome.as_ref(), None, Advised { yes, rule: rule_shown });
     app.view.failures(verdict.failure.as_slice());
     let Some(outcome) = outcome else { return };
+    // What the user ran says itself how it ended.
+    if outcome.turns == 0 && outcome.ending == Ending::Answered(String::new()) {
+        return;
+    }
     let word = word(&outcome.ending);
     let replies = if outcome.turns == 1 { "reply" } else { "replies" };
     let tokens = match (outcome.usage.input_tokens, outcome.usage.output_tokens) {

@@ -2,7 +2,7 @@
 //! world.
 
 use crate::failure::Exit;
-use crate::talk::{Choice, Selected};
+use crate::talk::{Choice, Selected, Task};
 use crate::tui::commands::Command;
 use crate::tui::running::session::Current;
 use crate::tui::running::{PATIENT_END, Tui, asking};
@@ -43,16 +43,40 @@ impl Tui<'_> {
                 return false;
             }
         };
-        if let Some(before) = self.current.take() {
+        if let Some(mut before) = self.current.take() {
             if goes_on {
                 opened.settings.history = before.session.history().await;
             }
-            before.end("completed", Exit::Done, PATIENT_END).await;
+            let reason = if goes_on { "switched" } else { "completed" };
+            before.end(reason, Exit::Done, PATIENT_END).await;
         }
         let started = Current::start(opened).await;
         self.enter(started);
         self.choice = choice;
         self.current.is_some()
+    }
+
+    /// Goes on in a stored session, or in one that branches off it.
+    async fn take_up(&mut self, id: &str, fork: bool) {
+        let (opened, unfinished) = match self.aside(|world| world.take_up(id, fork)) {
+            Ok(opened) => opened,
+            Err(failures) => return self.app.view.failures(&failures),
+        };
+        if let Some(mut before) = self.current.take() {
+            before.end("completed", Exit::Done, PATIENT_END).await;
+        }
+        let started = Current::start(opened).await;
+        self.enter(started);
+        self.choice = Choice::default();
+        self.app.view.begin();
+        (self.app.status.cwd, self.options.folder) = self.world.folder();
+        self.finder = None;
+        let word = if fork { "a copy of the conversation" } else { "a conversation from before" };
+        let text = format!("({word}: session {})", self.app.session);
+        self.app.view.note(Role::Dim, text);
+        if unfinished {
+            self.work(Task::GoOn);
+        }
     }
 
     /// Does something that may print. What it prints stands above our part.
@@ -76,6 +100,19 @@ impl Tui<'_> {
                         .note(Role::Dim, format!("(a new conversation: session {session})"));
                 }
             }
+            Command::Resume(None) => match self.world.stored() {
+                Ok(stored) => self.app.choose_session(stored),
+                Err(failures) => self.app.view.failures(&failures),
+            },
+            Command::Resume(Some(id)) => self.take_up(&id, false).await,
+            Command::Fork => {
+                let id = self.app.session.clone();
+                self.take_up(&id, true).await;
+            }
+            Command::Undo => match self.world.undo(&self.app.session) {
+                Ok(wanted) => self.call(wanted),
+                Err(failure) => self.app.view.failures(&[failure]),
+            },
             Command::Compact => {
                 if let Some(current) = &self.current {
                     current.compact(&self.tells);

@@ -4,16 +4,42 @@ use crate::failure::Exit;
 use crate::talk::signals::Signals;
 use crate::tui::running::{HURRIED_END, PATIENT_END, Tui, asking};
 use crate::tui::terminal;
+use crate::tui::theme::Role;
 
 impl Tui<'_> {
     pub(super) async fn suspend(&mut self) {
+        self.lend().await;
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP).ok();
+        // From here on somebody has sent SIGCONT.
+        self.retake();
+    }
+
+    /// Opens what is written in the user's editor.
+    pub(super) async fn edit(&mut self) {
+        let edit = self.world.editor();
+        let text = self.app.composer.whole();
+        self.reader.pause();
+        self.lend().await;
+        // What happens meanwhile is followed afterwards: nothing of it is lost.
+        let edited = tokio::task::spawn_blocking(move || edit(text)).await;
+        self.retake();
+        self.reader.resume();
+        match edited {
+            Ok(Ok(text)) => self.app.composer.set(&text),
+            Ok(Err(failure)) => self.app.view.failures(&[failure]),
+            Err(died) => self.app.view.note(Role::Bad, format!("the editor: {died}")),
+        }
+    }
+
+    async fn lend(&mut self) {
         let mut last = self.painter.withdraw();
         if self.terminal.apart {
             last = [self.switch(false), self.painter.withdraw()].concat();
         }
         self.terminal.lend(last).await;
-        nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP).ok();
-        // From here on somebody has sent SIGCONT.
+    }
+
+    fn retake(&mut self) {
         self.terminal.retake();
         self.size = terminal::size();
         self.distrust();
@@ -27,6 +53,13 @@ impl Tui<'_> {
         } else {
             ("completed", PATIENT_END)
         };
+        // Whoever leaves has done with it; whoever was sent away has not.
+        let draft = if signal && exit != Exit::Interrupt {
+            self.app.composer.whole()
+        } else {
+            String::new()
+        };
+        std::mem::take(&mut self.drafts).close(&draft);
         let mut last = Vec::new();
         if self.terminal.apart {
             last = self.switch(false);
@@ -47,7 +80,7 @@ impl Tui<'_> {
         if let Some(said) = terminal::take_panic() {
             tracing::debug!(said, "something panicked and was survived");
         }
-        if let Some(current) = self.current.take() {
+        if let Some(mut current) = self.current.take() {
             let mut signals = Signals::listen();
             tokio::select! {
                 () = current.end(reason, exit, limit) => (),

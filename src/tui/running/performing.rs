@@ -3,12 +3,18 @@
 use base64::Engine as _;
 use posse_actors::conversation::{ContentPart, Prompt, text_of};
 use posse_actors::event::MessageKind;
+use posse_actors::root_session::UserCall;
 
+use crate::failure::Failure;
 use crate::talk::Task;
+use crate::talk::files::Finder;
 use crate::tui::app::Effect;
 use crate::tui::running::Tui;
 use crate::tui::running::session::Told;
 use crate::tui::theme::Role;
+
+/// Without a session.
+const NOBODY: &str = "Nobody is there to answer yet: /provider chooses one, /exit leaves.";
 
 impl Tui<'_> {
     pub(super) async fn perform(&mut self, effects: Vec<Effect>) {
@@ -16,6 +22,20 @@ impl Tui<'_> {
             self.dirty = true;
             match effect {
                 Effect::Say(text, kind) => self.say(text, kind),
+                Effect::Run(command) => self.run_own(&command),
+                Effect::InterruptAll => {
+                    if let Some(current) = &self.current {
+                        current.session.interrupt_all();
+                    }
+                }
+                Effect::Withdraw { id, back } => {
+                    if let Some(current) = &self.current {
+                        current.withdraw(id, back, &self.tells);
+                    }
+                }
+                Effect::Edit => self.edit().await,
+                Effect::Attach(name) => self.attach(name),
+                Effect::Find(query) => self.find(&query),
                 Effect::Interrupt => {
                     if let Some(current) = &self.current {
                         current.session.interrupt();
@@ -46,13 +66,98 @@ impl Tui<'_> {
 
     fn say(&mut self, text: String, kind: MessageKind) {
         self.history.add(&text);
+        let mut content = vec![ContentPart::text(text)];
+        content.extend(self.app.composer.take_images());
         if self.app.busy {
             if let Some(current) = &self.current {
-                current.deliver(kind, text, &self.tells);
+                current.deliver(kind, content, &self.tells);
             }
             return;
         }
-        self.prompt(Prompt { content: vec![ContentPart::text(text)] });
+        self.prompt(Prompt { content });
+    }
+
+    /// Runs a command of the user's own.
+    fn run_own(&mut self, command: &str) {
+        self.history.add(&format!("!{command}"));
+        self.call(UserCall {
+            tool: "bash".to_owned(),
+            arguments: serde_json::json!({ "command": command }).to_string(),
+            said: format!(
+                "I ran this command myself, beside our conversation:\n\n```\n{command}\n```\n\n\
+                 What came of it:"
+            ),
+        });
+    }
+
+    /// Runs a tool for the user.
+    pub(super) fn call(&mut self, wanted: UserCall) {
+        match &self.current {
+            Some(current) => {
+                self.app.busy = true;
+                current.call(wanted, &self.tells);
+            }
+            None => self.app.view.note(Role::Warn, NOBODY),
+        }
+    }
+
+    /// Reads an image on another thread.
+    fn attach(&mut self, name: String) {
+        let read = match self.world.images() {
+            Ok(read) => read,
+            Err(failure) => {
+                self.app.view.failures(&[failure]);
+                self.app.composer.paste(&name);
+                return;
+            }
+        };
+        let tells = self.tells.clone();
+        tokio::task::spawn_blocking(move || {
+            let image = read(&name);
+            tells.blocking_send(Told::Attached(name, image)).ok();
+        });
+    }
+
+    fn attached(&mut self, name: &str, image: Result<(ContentPart, String), Failure>) {
+        match image {
+            Ok((image, about)) => {
+                if self.app.composer.attach(name, image) {
+                    self.app.view.note(Role::Dim, format!("(image {about})"));
+                } else {
+                    let text = "(not attached: there are too many images already)";
+                    self.app.view.note(Role::Warn, text);
+                }
+            }
+            // A text that only looks like the name of an image.
+            Err(failure) if failure.code == "IMG001" => self.app.composer.paste(name),
+            Err(failure) => {
+                self.app.view.failures(&[failure]);
+                self.app.composer.paste(name);
+            }
+        }
+    }
+
+    /// Puts what was said back, to go on with.
+    fn bring_back(&mut self, content: &[ContentPart]) {
+        self.app.composer.bring_back(&text_of(content));
+        if content.iter().any(|part| matches!(part, ContentPart::ImageUrl { .. })) {
+            self.app.view.note(Role::Warn, "(its images have to be attached again)");
+        }
+    }
+
+    /// Looks for files, on another thread.
+    fn find(&mut self, query: &str) {
+        if self.finder.is_none() {
+            let tells = self.tells.clone();
+            let answer = move |query, names| {
+                tells.blocking_send(Told::Found(query, names)).ok();
+            };
+            // Without it a name is written whole.
+            self.finder = Finder::start(self.options.folder.clone(), answer).ok();
+        }
+        if let Some(finder) = &self.finder {
+            finder.find(query);
+        }
     }
 
     pub(super) fn prompt(&mut self, prompt: Prompt) {
@@ -65,10 +170,9 @@ impl Tui<'_> {
             current.work(task, &self.tells);
             return;
         }
-        let text = "Nobody is there to answer yet: /provider chooses one, /exit leaves.";
-        self.app.view.note(Role::Warn, text);
+        self.app.view.note(Role::Warn, NOBODY);
         if let Task::Prompt(prompt) = task {
-            self.app.composer.set(&text_of(&prompt.content));
+            self.bring_back(&prompt.content);
         }
     }
 
@@ -85,9 +189,12 @@ impl Tui<'_> {
                 self.app.view.note(Role::Warn, text);
             }
             Told::Note(text) => self.app.view.note(Role::Dim, text),
+            Told::Back(content) => self.bring_back(&content),
+            Told::Attached(name, image) => self.attached(&name, image),
+            Told::Found(query, names) => self.app.found(&query, &names),
             // It ended a moment ago: this is the next task.
-            Told::Unsaid(text) => {
-                self.unsaid.push_back(text);
+            Told::Unsaid(content) => {
+                self.unsaid.push_back(content);
                 self.say_unsaid();
             }
         }
@@ -95,9 +202,9 @@ impl Tui<'_> {
 
     pub(super) fn say_unsaid(&mut self) {
         if !self.app.busy
-            && let Some(text) = self.unsaid.pop_front()
+            && let Some(content) = self.unsaid.pop_front()
         {
-            self.prompt(Prompt { content: vec![ContentPart::text(text)] });
+            self.prompt(Prompt { content });
         }
     }
 }

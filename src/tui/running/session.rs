@@ -5,16 +5,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::conversation::{ContentPart, InvocationId, QuestionId};
+use posse_actors::conversation::{ContentPart, InvocationId, MessageId, QuestionId};
 use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
 use posse_actors::ledger::{Accounts, usd};
 use posse_actors::permission_coordinator::Decision;
 use posse_actors::root_session::{
-    DeliverError, Running, SessionEnding, SessionHandle, TurnOutcome,
+    DeliverError, Running, SessionEnding, SessionHandle, TurnOutcome, UserCall,
 };
 use tokio::sync::mpsc;
 
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
+use crate::talk::joining::Joinable;
 use crate::talk::{self, Opened, Sources};
 use crate::tui::app::App;
 
@@ -30,7 +31,13 @@ pub(super) enum Told {
     /// Something to know.
     Note(String),
     /// A message found nobody: nothing ran any more.
-    Unsaid(String),
+    Unsaid(Vec<ContentPart>),
+    /// A message that waited is the user's again, to go on with.
+    Back(Vec<ContentPart>),
+    /// An image that was named so.
+    Attached(String, Result<(ContentPart, String), Failure>),
+    /// Files that were looked for.
+    Found(String, Vec<String>),
 }
 
 /// A task that is worked on.
@@ -56,6 +63,7 @@ pub(super) struct Concluded {
 /// The session that goes on.
 pub(super) struct Current {
     pub(super) session: SessionHandle,
+    joinable: Joinable,
     pub(super) events: Subscription,
     pub(super) provider: String,
     pub(super) model: String,
@@ -72,7 +80,7 @@ pub(super) struct Current {
 
 impl Current {
     pub(super) async fn start(opened: Opened) -> Result<Current, String> {
-        let Opened { ports, settings, sources } = opened;
+        let Opened { ports, settings, sources, invitation } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let resumed = settings.resumption.as_ref().filter(|resumed| resumed.branch.is_none());
@@ -82,10 +90,12 @@ impl Current {
         };
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
+        let joinable = invitation.open(&session);
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
         Ok(Current {
             session,
+            joinable,
             events,
             provider,
             model,
@@ -139,14 +149,42 @@ impl Current {
         });
     }
 
-    pub(super) fn deliver(&self, kind: MessageKind, text: String, tells: &mpsc::Sender<Told>) {
+    pub(super) fn deliver(
+        &self,
+        kind: MessageKind,
+        content: Vec<ContentPart>,
+        tells: &mpsc::Sender<Told>,
+    ) {
         let (session, tells) = (self.session.clone(), tells.clone());
         tokio::spawn(async move {
-            let content = vec![ContentPart::text(text.clone())];
-            let told = match session.deliver(kind, content).await {
+            let told = match session.deliver(kind, content.clone()).await {
                 Ok(_) => return,
-                Err(DeliverError::Idle) => Told::Unsaid(text),
+                Err(DeliverError::Idle) => Told::Unsaid(content),
                 Err(error @ DeliverError::Full) => Told::Note(format!("({error})")),
+            };
+            tells.send(told).await.ok();
+        });
+    }
+
+    pub(super) fn withdraw(&self, id: MessageId, back: bool, tells: &mpsc::Sender<Told>) {
+        let (session, tells) = (self.session.clone(), tells.clone());
+        tokio::spawn(async move {
+            let told = match session.withdraw(id).await {
+                None => Told::Note("(too late: it was said already)".to_owned()),
+                Some(content) if back => Told::Back(content),
+                Some(_) => return,
+            };
+            tells.send(told).await.ok();
+        });
+    }
+
+    /// Runs a tool for the user.
+    pub(super) fn call(&self, wanted: UserCall, tells: &mpsc::Sender<Told>) {
+        let (session, tells) = (self.session.clone(), tells.clone());
+        tokio::spawn(async move {
+            let told = match session.call(wanted).await {
+                Ok(running) => Told::Runs(running),
+                Err(error) => Told::Refused(format!("{error}")),
             };
             tells.send(told).await.ok();
         });
@@ -180,6 +218,8 @@ impl Current {
         let Some(task) = &mut self.task else { return };
         match announcement.event() {
             Event::PermissionDenied { by, rule: Some(_), .. } => task.rule_shown |= by == "nobody",
+            // What is queued last tells the model what the user ran.
+            Event::MessageQueued { kind: MessageKind::Aside, .. } => task.over = true,
             Event::InvocationCompleted { .. }
             | Event::InvocationFailed { .. }
             | Event::InvocationCancelled { .. } => {
@@ -225,13 +265,14 @@ impl Current {
         Some(Concluded { outcome, took, rule_shown: task.rule_shown })
     }
 
-    pub(super) async fn end(&self, reason: &str, exit: Exit, limit: Duration) {
+    pub(super) async fn end(&mut self, reason: &str, exit: Exit, limit: Duration) {
         let ending = SessionEnding {
             reason: reason.to_owned(),
             exit_code: i32::from(exit as u8),
             result: None,
         };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
+        self.joinable.close().await;
     }
 }
 

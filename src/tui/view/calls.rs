@@ -29,8 +29,9 @@ impl View {
             Event::ToolCompleted { call_id, name, content, metadata, duration_ms } => {
                 let seen = self.seen.contains(call_id);
                 self.seen.retain(|call| call != call_id);
+                let own = self.own_call.as_ref() == Some(call_id);
                 let tool = self.tool(call_id, name, now);
-                tool.completed(content, metadata, *duration_ms, seen);
+                tool.completed(content, metadata, *duration_ms, seen, own);
                 let title = tool.title();
                 self.outputs.add(title, &text_of(content), metadata["diff"].as_str());
             }

@@ -16,6 +16,9 @@ use crate::tui::theme::{Role, Theme};
 /// Lines of a command's output that are shown when it has ended, the last ones.
 const OUTPUT_LINES_MAX: usize = 5;
 
+/// The same of one that the user ran: whoever runs it wants to see it.
+const OWN_LINES_MAX: usize = 60;
+
 /// The same while it runs.
 const LIVE_LINES_MAX: usize = 5;
 
@@ -89,13 +92,14 @@ impl Tool {
         }
     }
 
-    /// It ended well. `seen`: the user saw the change in a question.
+    /// It ended well. `seen`: the user saw the change in a question. `own`: the user made it.
     pub(super) fn completed(
         &mut self,
         content: &[ContentPart],
         metadata: &Value,
         duration_ms: u64,
         seen: bool,
+        own: bool,
     ) {
         self.state = State::Done;
         self.live = String::new();
@@ -106,7 +110,8 @@ impl Tool {
                 (None, None) => "ended".to_owned(),
             };
             self.ended = Some(format!("{how}, {}", lasted(duration_ms)));
-            (self.output, self.above) = last_lines(&text_of(content));
+            (self.output, self.above) =
+                last_lines(&text_of(content), if own { OWN_LINES_MAX } else { OUTPUT_LINES_MAX });
         }
         self.diff =
             metadata["diff"].as_str().filter(|diff| !diff.is_empty() && !seen).map(str::to_owned);
@@ -226,12 +231,12 @@ impl Tool {
 
 /// The last lines that a command printed, without the tool's own remarks below them, and how many
 /// there are above.
-fn last_lines(text: &str) -> (Vec<String>, usize) {
+fn last_lines(text: &str, count_max: usize) -> (Vec<String>, usize) {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
         lines.pop();
     }
-    let above = lines.len().saturating_sub(OUTPUT_LINES_MAX);
+    let above = lines.len().saturating_sub(count_max);
     let shown = lines[above..].iter().map(|line| clipped(&harmless(line), LINE_COLUMNS_MAX));
     (shown.collect(), above)
 }

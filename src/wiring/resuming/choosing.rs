@@ -66,7 +66,7 @@ fn none_here() -> Failure {
 
 /// Sessions with records of the directory, or, if it has none, of its project; those that were
 /// worked on last come first.
-fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
+pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
     let has_records = |summary: &SessionSummary| summary.state != SessionState::Empty;
     let mut here = state.summaries(Within::Project(cwd))?;
     here.retain(has_records);
@@ -85,15 +85,10 @@ fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failu
 }
 
 /// Lets somebody at the terminal choose one of `sessions`.
-fn pick(sessions: &[SessionSummary], environment: &Environment) -> Result<usize, Failure> {
-    let now = now_ms();
-    let row = |session: &SessionSummary| Row {
-        id: session.id.clone(),
-        age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
-        state: commands::state_text(&session.state),
-        spent: spent(session),
-        prompt: session.prompt.clone().unwrap_or_default(),
-    };
+pub(crate) fn pick(
+    sessions: &[SessionSummary],
+    environment: &Environment,
+) -> Result<usize, Failure> {
     let rows: Vec<Row> = sessions.iter().map(row).collect();
     let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
@@ -110,6 +105,18 @@ fn pick(sessions: &[SessionSummary], environment: &Environment) -> Result<usize,
     }
 }
 
+/// What is said of a session where one is chosen.
+pub(crate) fn row(session: &SessionSummary) -> Row {
+    let now = now_ms();
+    Row {
+        id: session.id.clone(),
+        age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
+        state: commands::state_text(&session.state),
+        spent: spent(session),
+        prompt: session.prompt.clone().unwrap_or_default(),
+    }
+}
+
 /// What it took, in a few characters.
 fn spent(session: &SessionSummary) -> String {
     let turns = session.turns.map(|turns| format!("{turns} turns"));
@@ -118,6 +125,6 @@ fn spent(session: &SessionSummary) -> String {
 }
 
 /// Whether somebody is there to choose, and to talk.
-pub(super) fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }

@@ -1,0 +1,63 @@
+//! A call that the user makes, as the records tell it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::conversation::{CallId, ContentPart, MessageId};
+use crate::event::{Begun, Event, Origin, StoredRecord};
+use crate::record::replay::Replay;
+
+/// A call that the user made, from its first record to the message that tells the model of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenOwnCall {
+    /// Whose rights it had.
+    pub origin: Arc<Origin>,
+    /// The call.
+    pub call_id: CallId,
+    /// The tool.
+    pub name: String,
+    /// The message that tells of it.
+    pub message_id: MessageId,
+    /// How that begins.
+    pub said: String,
+    /// What it was to do, once its intent was recorded. If not, nothing has happened.
+    pub begun: Option<Begun>,
+    /// What it gave, if it ended.
+    pub output: Option<Vec<ContentPart>>,
+}
+
+impl Replay {
+    /// Follows a call that the user makes: it is no part of any invocation. `false`: the record is
+    /// not about one.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only its beginning and its end matter")]
+    pub(super) fn own_call(&mut self, record: &StoredRecord) -> bool {
+        let Some(origin) = record.origin.as_ref().filter(|_| self.invocation.is_none()) else {
+            return false;
+        };
+        if let Event::UserCall { call_id, tool, message_id, said } = &record.event {
+            self.replayed.own_call = Some(OpenOwnCall {
+                origin: Arc::clone(origin),
+                call_id: call_id.clone(),
+                name: tool.clone(),
+                message_id: message_id.clone(),
+                said: said.clone(),
+                begun: None,
+                output: None,
+            });
+            return true;
+        }
+        let theirs = |own: &&mut OpenOwnCall| own.origin.invocation_id == origin.invocation_id;
+        let Some(own) = self.replayed.own_call.as_mut().filter(theirs) else { return false };
+        match &record.event {
+            Event::ToolStarted { summary, .. } => {
+                own.begun = Some(Begun { summary: summary.clone(), started_ms: record.ts });
+            }
+            Event::ToolCompleted { content, .. }
+            | Event::ToolFailed { content, .. }
+            | Event::ToolOutcomeUnknown { content, .. } => own.output = Some(content.clone()),
+            _ => (),
+        }
+        true
+    }
+}

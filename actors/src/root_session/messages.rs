@@ -1,0 +1,87 @@
+//! Messages of the user on their way to a run, and back.
+
+use ractor::{ActorRef, RpcReplyPort};
+use tokio::sync::oneshot;
+
+use crate::agent_invocation::{self, Queued};
+use crate::conversation::{ContentPart, Message, MessageId};
+use crate::event::{Event, MessageKind};
+use crate::mailbox::{answer, tell};
+use crate::root_session::{DeliverError, Msg, RootSession, State};
+
+/// What a message that was taken back said. `None`: it did not wait any more.
+pub(super) type TakenBack = Option<Vec<ContentPart>>;
+
+/// A message that is to be taken back.
+pub(super) struct Withdrawal {
+    pub(super) id: MessageId,
+    /// A run was asked for it, and ended meanwhile: what it left is here.
+    pub(super) again: bool,
+    pub(super) reply: RpcReplyPort<TakenBack>,
+}
+
+pub(super) fn deliver(
+    queued: Queued,
+    reply: RpcReplyPort<Result<(), DeliverError>>,
+    state: &State,
+) {
+    let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
+    let Some(actor) = actor else { return answer(reply, Err(DeliverError::Idle)) };
+    // The invocation answers for us: a session waits for nobody.
+    let (inner, outer) = oneshot::channel();
+    let port = RpcReplyPort::from(inner);
+    tell(actor, agent_invocation::Msg::Deliver(queued, port));
+    tokio::spawn(async move {
+        let delivered = outer.await;
+        answer(
+            reply,
+            match delivered {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(agent_invocation::QueueFull)) => Err(DeliverError::Full),
+                Err(_) => Err(DeliverError::Idle),
+            },
+        );
+    });
+}
+
+impl RootSession {
+    /// Takes back a message that waits: with the run, or here if nothing runs.
+    pub(super) fn withdraw_message(
+        &self,
+        me: &ActorRef<Msg>,
+        withdrawal: Withdrawal,
+        state: &mut State,
+    ) {
+        let Withdrawal { id, again, reply } = withdrawal;
+        let own = |queued: &Queued| queued.id == id && queued.kind != MessageKind::Notice;
+        if let Some(at) = state.queued.iter().position(own) {
+            let queued = state.queued.remove(at);
+            self.transcript.note(None, Event::MessageWithdrawn { message_id: id });
+            return answer(reply, Some(queued.content));
+        }
+        let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
+        let Some(actor) = actor.filter(|_| !again) else { return answer(reply, None) };
+        let (inner, outer) = oneshot::channel();
+        let port = RpcReplyPort::from(inner);
+        tell(actor, agent_invocation::Msg::Withdraw(id.clone(), port));
+        let me = me.clone();
+        tokio::spawn(async move {
+            match outer.await {
+                Ok(taken) => answer(reply, taken),
+                Err(_) => tell(&me, Msg::Withdraw(Withdrawal { id, again: true, reply })),
+            }
+        });
+    }
+
+    /// Puts what the user did beside the conversation into the history: whoever goes on with that
+    /// has to know.
+    pub(super) fn tell_asides(&self, state: &mut State) {
+        let asides = state.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
+        for Queued { id, kind: _, content } in asides {
+            state.history.push(Message::User { content: content.clone() }.into());
+            let delivered = Event::MessageDelivered { message_id: id.clone() };
+            self.transcript.note(None, delivered);
+            self.transcript.note(None, Event::UserMessage { content, message_id: Some(id) });
+        }
+    }
+}

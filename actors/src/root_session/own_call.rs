@@ -1,0 +1,177 @@
+//! A tool that the user runs themselves: judged, asked about, confined and recorded like a call of
+//! the agent, and told to the model before its next request.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorId, ActorRef, SpawnErr};
+use tokio::sync::oneshot;
+
+use crate::agent_invocation::{Ending, Queued, lost_output, requested_event};
+use crate::conversation::{ContentPart, MessageId, ToolCall, Usage};
+use crate::event::{Event, MessageKind, Origin};
+use crate::mailbox::{Lost, Presence, Report, tell};
+use crate::ports::ToolOutput;
+use crate::record::OpenOwnCall;
+use crate::root_session::admission::Opening;
+use crate::root_session::{Admission, Msg, PromptError, RootSession, State, TurnOutcome};
+use crate::tool_call::{self, Progress, ToolCallRun};
+
+/// What the model reads of a call of the user that started and has no recorded end.
+const BROKE_OFF: &str = "posse ended while it ran. Whether it took effect is not known.";
+/// The same of one that had not started.
+const NOT_RUN: &str = "It was not run: posse ended before it started.";
+
+/// A call that the user makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserCall {
+    /// The tool.
+    pub tool: String,
+    /// Its arguments, as JSON text.
+    pub arguments: String,
+    /// How the message begins that tells the model of it; what the tool gave follows.
+    pub said: String,
+}
+
+/// A call of the user that is under way.
+pub(super) struct OwnCall {
+    origin: Arc<Origin>,
+    call: ToolCall,
+    message_id: MessageId,
+    said: String,
+    progress: Arc<Progress>,
+    actor: Option<ActorRef<tool_call::Msg>>,
+    /// It was told to stop.
+    stopped: bool,
+    outcome: oneshot::Sender<TurnOutcome>,
+}
+
+impl OwnCall {
+    pub(super) fn is(&self, id: ActorId) -> bool {
+        self.actor.as_ref().is_some_and(|actor| actor.get_id() == id)
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
+        if let Some(actor) = &self.actor {
+            tell(actor, tool_call::Msg::Cancel("the user stopped it".to_owned()));
+        }
+    }
+}
+
+impl RootSession {
+    /// Begins a call of the user, while nothing else runs.
+    pub(super) async fn own_call(
+        &self,
+        me: &ActorRef<Msg>,
+        wanted: UserCall,
+        state: &mut State,
+    ) -> Result<Admission, SpawnErr> {
+        if let Err(error) = state.may_begin() {
+            return Ok(Err(error));
+        }
+        match &state.opening {
+            Opening::Open => (),
+            Opening::Asking(_) => return Ok(Err(PromptError::Busy)),
+            Opening::Blocked(why) => return Ok(Err(PromptError::Parked(why.clone()))),
+        }
+        let UserCall { tool, arguments, said } = wanted;
+        let (origin, message_id) = (self.new_origin(), self.ports.ids.message());
+        let call = ToolCall {
+            id: self.ports.ids.call(),
+            name: tool.clone(),
+            arguments,
+            provider_id: None,
+        };
+        let (call_id, visible) = (call.id.clone(), Arc::from([tool.clone()]));
+        let (id, text) = (message_id.clone(), said.clone());
+        let event = Event::UserCall { call_id, tool, message_id: id, said: text };
+        self.transcript.note(Some(&origin), event);
+        self.transcript.note(Some(&origin), requested_event(&call));
+        let progress = Arc::<Progress>::default();
+        let (presence, _) = Presence::new();
+        let args = tool_call::Args {
+            call: call.clone(),
+            question: None,
+            attached: false,
+            origin: Arc::clone(&origin),
+            services: Arc::clone(&self.services),
+            visible,
+            progress: Arc::clone(&progress),
+            presence,
+            report: Report::to(me, Msg::OwnCallEnded),
+        };
+        let actor = match Actor::spawn_linked(None, ToolCallRun, args, me.get_cell()).await {
+            Ok((actor, _)) => Some(actor),
+            // Its report was dropped with it, so the call ends as lost.
+            Err(SpawnErr::StartupFailed(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let (outcome, receiver) = oneshot::channel();
+        let id = origin.invocation_id.clone();
+        let stopped = false;
+        let own = OwnCall { origin, call, message_id, said, progress, actor, stopped, outcome };
+        state.own_call = Some(own);
+        Ok(Ok((id, receiver)))
+    }
+
+    pub(super) fn own_call_ended(
+        &self,
+        me: &ActorRef<Msg>,
+        output: Result<ToolOutput, Lost>,
+        state: &mut State,
+    ) {
+        let Some(own) = state.own_call.take() else { return };
+        if let Some(actor) = &own.actor {
+            actor.stop(None);
+        }
+        let output = output.unwrap_or_else(|Lost| {
+            lost_output(&own.call, &own.progress, &self.services.transcript, &own.origin)
+        });
+        self.queue_aside(own.message_id, own.said, output.content, state);
+        let ending =
+            if own.stopped { Ending::Interrupted } else { Ending::Answered(String::new()) };
+        let unanswered = self.services.book.unanswered();
+        let not_by_yes = self.services.book.not_by_yes();
+        let usage = Usage::default();
+        let outcome = TurnOutcome { ending, turns: 0, usage, unanswered, not_by_yes };
+        own.outcome.send(outcome).ok();
+        if state.ending.is_some() && state.main.is_none() && !state.children.any_live() {
+            self.close(me, state);
+        }
+    }
+
+    /// An earlier process began it, and did not tell the model.
+    pub(super) fn close_own_call(&self, open: OpenOwnCall, state: &mut State) {
+        let OpenOwnCall { origin, call_id, name, message_id, said, begun, output } = open;
+        let output = output.unwrap_or_else(|| {
+            let content =
+                vec![ContentPart::text(if begun.is_some() { BROKE_OFF } else { NOT_RUN })];
+            let event = if begun.is_some() {
+                Event::ToolOutcomeUnknown { call_id, name, content: content.clone(), begun }
+            } else {
+                let (class, metadata) = ("skipped".to_owned(), serde_json::Value::Null);
+                let content = content.clone();
+                Event::ToolFailed { call_id, name, content, class, metadata, duration_ms: 0 }
+            };
+            self.transcript.note(Some(&origin), event);
+            content
+        });
+        self.queue_aside(message_id, said, output, state);
+    }
+
+    /// What the model is told with its next request.
+    fn queue_aside(
+        &self,
+        id: MessageId,
+        said: String,
+        output: Vec<ContentPart>,
+        state: &mut State,
+    ) {
+        let kind = MessageKind::Aside;
+        let content: Vec<ContentPart> =
+            std::iter::once(ContentPart::text(said)).chain(output).collect();
+        let (message_id, queued) = (id.clone(), content.clone());
+        self.transcript.note(None, Event::MessageQueued { message_id, kind, content: queued });
+        state.queued.push(Queued { id, kind, content });
+    }
+}

@@ -1,0 +1,197 @@
+//! The lines that are about the connection and not about the session, from either end. Pure.
+
+use serde::{Deserialize, Serialize};
+
+use crate::talk::joining::{Accepted, Heard, Role};
+
+/// Version of these lines.
+const VERSION: u32 = 1;
+
+/// Bytes of the first line.
+pub(crate) const HELLO_BYTES_MAX: usize = 4 << 10;
+
+/// What a connection begins with, from whoever wants to join.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Hello {
+    /// Always `attach`.
+    r#type: String,
+    v: u32,
+    pub(crate) token: String,
+    #[serde(rename = "as")]
+    pub(crate) role: Role,
+    /// Records up to this one are not wanted.
+    #[serde(default)]
+    pub(crate) after: u64,
+    /// Of those that were there before, only so many are wanted, and questions that may be open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last: Option<u64>,
+}
+
+impl Hello {
+    pub(crate) fn new(token: String, role: Role, after: u64, last: Option<u64>) -> Hello {
+        Hello { r#type: "attach".to_owned(), v: VERSION, token, role, after, last }
+    }
+
+    /// Reads a first line, or says what is wrong with it.
+    pub(crate) fn read(line: &[u8]) -> Result<Hello, Refused> {
+        let unfit = |message: &str| Refused::new("ATT004", message);
+        // What it says may have a token in it, and is not repeated.
+        let hello: Hello = serde_json::from_slice(line)
+            .map_err(|_| unfit("the first line is no line of `attach`"))?;
+        if hello.r#type != "attach" {
+            return Err(unfit("the first line has to be of the type `attach`"));
+        }
+        if hello.v != VERSION {
+            let (theirs, ours) = (hello.v, VERSION);
+            return Err(unfit(&format!("version {theirs} is spoken; the session speaks {ours}")));
+        }
+        Ok(hello)
+    }
+}
+
+/// Why somebody may not join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) code: String,
+    pub(crate) message: String,
+}
+
+impl Refused {
+    pub(crate) fn new(code: &str, message: impl Into<String>) -> Refused {
+        Refused { code: code.to_owned(), message: message.into() }
+    }
+}
+
+/// A line from the host that is no event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
+pub(crate) enum Answer {
+    #[serde(rename = "attach.accepted")]
+    Accepted {
+        v: u32,
+        #[serde(flatten)]
+        accepted: Accepted,
+    },
+    #[serde(rename = "attach.refused")]
+    Refused { v: u32, code: String, message: String },
+    #[serde(rename = "attach.done")]
+    Done { v: u32, line: u64 },
+    #[serde(rename = "attach.failed")]
+    Failed { v: u32, line: u64, message: String },
+    #[serde(rename = "attach.dropped")]
+    Dropped { v: u32, message: String },
+}
+
+impl Answer {
+    pub(crate) fn accepted(accepted: Accepted) -> Answer {
+        Answer::Accepted { v: VERSION, accepted }
+    }
+
+    pub(crate) fn refused(Refused { code, message }: Refused) -> Answer {
+        Answer::Refused { v: VERSION, code, message }
+    }
+
+    pub(crate) fn dropped(message: impl Into<String>) -> Answer {
+        Answer::Dropped { v: VERSION, message: message.into() }
+    }
+
+    /// What became of an instruction.
+    pub(crate) fn of(line: u64, result: Result<(), String>) -> Answer {
+        match result {
+            Ok(()) => Answer::Done { v: VERSION, line },
+            Err(message) => Answer::Failed { v: VERSION, line, message },
+        }
+    }
+}
+
+/// A value as a line with its newline.
+pub(crate) fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// How lines that are about the connection begin, in both ways of writing it.
+const OURS: &[u8] = b"{\"type\":\"attach.";
+
+/// What a line from the host says to whoever has joined.
+pub(crate) fn heard(line: Vec<u8>) -> Heard {
+    if !line.starts_with(OURS) {
+        return Heard::Event(line);
+    }
+    match serde_json::from_slice(&line) {
+        Ok(Answer::Done { line, .. }) => Heard::Done(line),
+        Ok(Answer::Failed { line, message, .. }) => Heard::Failed(line, message),
+        Ok(Answer::Dropped { message, .. } | Answer::Refused { message, .. }) => {
+            Heard::Dropped(message)
+        }
+        // A later version may say more.
+        Ok(Answer::Accepted { .. }) | Err(_) => Heard::Event(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::SessionId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_hello_is_understood_or_refused_without_repeating_it() {
+        let whole = Hello::new("t".repeat(64), Role::Controller, 7, Some(200));
+        assert_eq!(Hello::read(&line(&whole)), Ok(whole));
+        let short = br#"{"type":"attach","v":1,"token":"x","as":"observer"}"#;
+        assert_eq!(Hello::read(short), Ok(Hello::new("x".to_owned(), Role::Observer, 0, None)));
+        let table = [
+            "",
+            "nonsense",
+            "{}",
+            r#"{"type":"attach","v":1,"token":"SECRET","as":"owner"}"#,
+            r#"{"type":"attach","v":1,"token":"SECRET","as":"observer","more":1}"#,
+            r#"{"type":"attack","v":1,"token":"SECRET","as":"observer"}"#,
+            r#"{"type":"attach","v":2,"token":"SECRET","as":"observer"}"#,
+            r#"{"type":"attach","v":1,"token":"SECRET","as":"observer","after":-1}"#,
+        ];
+        for text in table {
+            let refused = Hello::read(text.as_bytes()).unwrap_err();
+            assert_eq!(refused.code, "ATT004", "{text}");
+            assert!(!refused.message.contains("SECRET"), "{}", refused.message);
+        }
+    }
+
+    #[test]
+    fn what_the_host_says_is_heard() {
+        let accepted = Accepted {
+            session_id: SessionId::new("s"),
+            process: 1,
+            role: Role::Observer,
+            name: "process 2".to_owned(),
+            records: 3,
+            after: 0,
+        };
+        let text = line(&Answer::accepted(accepted.clone()));
+        assert_eq!(serde_json::from_slice(&text).ok(), Some(Answer::accepted(accepted)));
+        let of = |answer: &Answer| {
+            let mut text = line(answer);
+            text.pop();
+            heard(text)
+        };
+        assert_eq!(of(&Answer::of(7, Ok(()))), Heard::Done(7));
+        assert_eq!(of(&Answer::of(7, Err("no".to_owned()))), Heard::Failed(7, "no".to_owned()));
+        assert_eq!(of(&Answer::dropped("slow")), Heard::Dropped("slow".to_owned()));
+        let refused = Answer::refused(Refused::new("ATT003", "no"));
+        assert_eq!(of(&refused), Heard::Dropped("no".to_owned()));
+        let event = br#"{"v":1,"type":"attach.done","line":1}"#.to_vec();
+        assert_eq!(heard(event.clone()), Heard::Event(event), "an event begins with its version");
+    }
+
+    proptest! {
+        #[test]
+        fn reads_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(Hello::read(&bytes).is_err());
+            heard(bytes);
+        }
+    }
+}

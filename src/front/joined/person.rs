@@ -1,0 +1,276 @@
+//! Somebody at a terminal who has joined a session that runs elsewhere: what happens there as text,
+//! what is typed here as something said to the model, and questions first.
+
+use std::sync::Arc;
+
+use posse_actors::conversation::ContentPart;
+use posse_actors::event::{Announcement, Event};
+use tokio::sync::mpsc;
+
+use crate::failure::{Exit, printable};
+use crate::front::joined::shown::Shown;
+use crate::front::joined::{GONE, Visit, end_of};
+use crate::front::output::{Output, Target};
+use crate::front::plain::commands::{Typed, parse};
+use crate::front::plain::terminal::{Input, Terminal};
+use crate::front::question::{Answered, Questions};
+use crate::talk::history::History;
+use crate::talk::instruction::{Instruction, line_of};
+use crate::talk::joining::{Heard, Remote, Role, announcement};
+use crate::talk::signals::Signals;
+
+/// What can be typed.
+const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
+    \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
+    \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
+
+/// How it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manner {
+    /// Somebody is there: what is typed counts.
+    pub interactive: bool,
+    /// Whether colours may be used on standard error.
+    pub color: bool,
+    /// It was joined before, and this is the same visit.
+    pub again: bool,
+}
+
+/// What was asked for, and what is said when it was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Say,
+    Stop,
+    Answer,
+}
+
+/// Shows the session, and passes on what is typed, until one of both ends.
+pub async fn person(remote: Remote, manner: Manner) -> Visit {
+    let controls = remote.accepted.role == Role::Controller && manner.interactive;
+    let Ok(mut terminal) = Terminal::open(manner.interactive, History::open(None)) else {
+        return Visit::Cut("there is no thread to read with".to_owned());
+    };
+    if manner.interactive {
+        terminal.watch();
+    }
+    let (stdout, stderr) = (Output::new(Target::Stdout), Output::new(Target::Stderr));
+    let (live, one_screen) = (stderr.is_terminal(), stdout.is_terminal());
+    let shown = Shown::new(&remote.accepted, live, manner.color, one_screen);
+    let Remote { accepted, mut heard, voice } = remote;
+    let mut person = Person {
+        voice,
+        shown,
+        terminal,
+        questions: Questions::default(),
+        stdout,
+        stderr,
+        controls,
+        asked: Vec::new(),
+        last_record: accepted.after,
+        ended: None,
+    };
+    if !manner.again {
+        let (id, process) = (printable(accepted.session_id.as_str()), accepted.process);
+        let role = match (accepted.role, controls) {
+            (Role::Observer, _) => "you observe",
+            (Role::Controller, true) => "you control it; /help, and /exit leaves",
+            (Role::Controller, false) => "nobody is here to type",
+        };
+        person.say(&format!("session {id} in process {process} · {role}\n")).await;
+    }
+    let mut signals = Signals::listen();
+    let visit = loop {
+        tokio::select! {
+            biased;
+            signal = signals.next() => {
+                // Whoever leaves with Ctrl+C has done what they wanted.
+                let exit = if signal == Exit::Interrupt { Exit::Done } else { signal };
+                break Visit::Left(exit);
+            }
+            what = next_when_read(&mut heard, &person.stdout, &person.stderr) => match what {
+                Some(what) => if let Some(visit) = person.hear(what).await {
+                    break visit;
+                },
+                None => break person.ended.take().unwrap_or_else(|| Visit::Cut(GONE.to_owned())),
+            },
+            input = person.terminal.next(), if manner.interactive => {
+                if let Some(visit) = person.typed(input).await {
+                    break visit;
+                }
+            }
+        }
+        if person.stdout.is_broken() || person.stderr.is_broken() {
+            break Visit::Left(Exit::Failed);
+        }
+    };
+    person.leave(&visit).await;
+    visit
+}
+
+async fn next_when_read(
+    heard: &mut mpsc::Receiver<Heard>,
+    stdout: &Output,
+    stderr: &Output,
+) -> Option<Heard> {
+    stdout.room().await;
+    stderr.room().await;
+    heard.recv().await
+}
+
+struct Person {
+    voice: mpsc::Sender<Vec<u8>>,
+    shown: Shown,
+    terminal: Terminal,
+    questions: Questions,
+    stdout: Output,
+    stderr: Output,
+    controls: bool,
+    /// What was asked for, one for each line that was sent.
+    asked: Vec<Asked>,
+    last_record: u64,
+    ended: Option<Visit>,
+}
+
+impl Person {
+    async fn say(&mut self, text: &str) {
+        let text = format!("{}{text}", self.shown.progress().finish_line());
+        self.stderr.write(text.into_bytes()).await;
+    }
+
+    async fn hear(&mut self, what: Heard) -> Option<Visit> {
+        match what {
+            Heard::Event(line) => {
+                if let Some(announcement) = announcement(&line) {
+                    self.follow(&Arc::new(announcement)).await;
+                }
+            }
+            Heard::Done(line) => {
+                if self.asked_as(line) == Some(Asked::Stop) {
+                    self.say("(told to stop)\n").await;
+                }
+            }
+            Heard::Failed(_, message) => self.say(&format!("({})\n", printable(&message))).await,
+            Heard::Dropped(why) => return Some(Visit::Cut(why)),
+        }
+        None
+    }
+
+    fn asked_as(&self, line: u64) -> Option<Asked> {
+        let nth = usize::try_from(line).ok()?.checked_sub(1)?;
+        self.asked.get(nth).copied()
+    }
+
+    async fn follow(&mut self, announcement: &Arc<Announcement>) {
+        self.last_record = announcement.record().unwrap_or(self.last_record);
+        self.ended = end_of(announcement.event(), self.last_record).or(self.ended.take());
+        let added = self.shown.follow(announcement);
+        self.stderr.write(added.text.into_bytes()).await;
+        if !added.answer.is_empty() {
+            // Whoever reads both streams reads them in this order.
+            self.stderr.settle().await;
+            self.stdout.write(added.answer.into_bytes()).await;
+            self.stdout.settle().await;
+        }
+        for announcement in added.questions {
+            if self.controls {
+                let question = self.questions.follow_announced(&announcement);
+                self.show_question(question).await;
+            } else if let Event::PermissionRequested { summary, .. } = announcement.event() {
+                let text = format!("? {}\n  waits for an answer\n", printable(summary));
+                self.say(&text).await;
+            }
+        }
+    }
+
+    async fn show_question(&mut self, question: Option<String>) {
+        if let Some(question) = question {
+            self.say(&question).await;
+            if self.questions.wants_silence() {
+                self.terminal.hush();
+            }
+        }
+    }
+
+    async fn typed(&mut self, input: Input) -> Option<Visit> {
+        let line = match input {
+            Input::Line(line) => line,
+            Input::End => return Some(Visit::Left(Exit::Done)),
+            Input::Quiet => {
+                let keys = self.questions.quiet();
+                self.show_question(keys).await;
+                return None;
+            }
+            Input::Interrupted | Input::Stopped => return None,
+        };
+        let typed = parse(&line);
+        if matches!(&typed, Typed::Exit)
+            || matches!(&typed, Typed::Unknown(name, _) if name == "detach")
+        {
+            return Some(Visit::Left(Exit::Done));
+        }
+        if !self.controls {
+            if typed != Typed::Blank {
+                self.say("(you observe: /exit leaves)\n").await;
+            }
+            return None;
+        }
+        match &typed {
+            Typed::Stop => self.send(&Instruction::Interrupt { all: false }, Asked::Stop).await,
+            Typed::StopAll => self.send(&Instruction::Interrupt { all: true }, Asked::Stop).await,
+            _ => match self.questions.decide(&line) {
+                Some(answered) => self.answered(answered).await,
+                None => self.command(typed).await,
+            },
+        }
+        None
+    }
+
+    async fn command(&mut self, typed: Typed) {
+        match typed {
+            Typed::Text(text) => {
+                self.send(&Instruction::Steer(vec![ContentPart::text(text)]), Asked::Say).await;
+            }
+            Typed::Help => self.say(HELP).await,
+            Typed::Blank | Typed::Stop | Typed::StopAll | Typed::Exit => (),
+            Typed::Status
+            | Typed::Select(..)
+            | Typed::Compact(_)
+            | Typed::Context(_)
+            | Typed::Skill(..)
+            | Typed::Skills
+            | Typed::Cost
+            | Typed::Clear
+            | Typed::Unknown(..) => {
+                self.say("(that can only be done where the session runs; /help)\n").await;
+            }
+        }
+    }
+
+    async fn answered(&mut self, answered: Answered) {
+        match answered {
+            Answered::Unclear(text) => self.show_question(Some(text)).await,
+            Answered::Decided(id, decision) => {
+                self.send(&Instruction::Answer(id, decision), Asked::Answer).await;
+                let next = self.questions.next_text();
+                self.show_question(next).await;
+            }
+        }
+    }
+
+    /// Nothing here waits for a host that does not listen: what it does not take is not said.
+    async fn send(&mut self, instruction: &Instruction, asked: Asked) {
+        if self.voice.try_send(line_of(instruction)).is_ok() {
+            self.asked.push(asked);
+        } else {
+            self.say("(the session does not listen at the moment; say it again)\n").await;
+        }
+    }
+
+    async fn leave(mut self, visit: &Visit) {
+        if matches!(visit, Visit::Left(_)) {
+            self.say("(left; the session goes on)\n").await;
+        }
+        self.terminal.restore();
+        self.stdout.finish().await.ok();
+        self.stderr.finish().await.ok();
+    }
+}

@@ -1,0 +1,37 @@
+//! The user's own editor, in the user's own terminal.
+//!
+//! It is not confined: it is the user who wrote its name, and who types into it. Nothing of a model
+//! or of a project decides what runs here.
+
+use std::io;
+use std::path::Path;
+
+/// Where the shell is.
+const SHELL: &str = "/bin/sh";
+
+/// Opens `file` in the editor that the line `editor` starts, and returns when that has ended:
+/// whether it ended well. It has our terminal and our environment.
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+pub fn edit(editor: &str, file: &Path) -> io::Result<bool> {
+    // The line may have arguments; the name of the file is no part of it.
+    let script = format!("{editor} \"$1\"");
+    let status =
+        std::process::Command::new(SHELL).arg("-c").arg(script).arg("sh").arg(file).status()?;
+    Ok(status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_may_have_arguments_and_the_name_may_have_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a; touch b $(c) 'd'");
+        std::fs::write(&file, "before").unwrap();
+        assert!(edit("sed -i s/before/after/", &file).unwrap());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "after");
+        assert!(!edit("false", &file).unwrap());
+        assert!(!edit("no-such-editor 2>/dev/null", &file).unwrap());
+    }
+}

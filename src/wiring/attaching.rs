@@ -1,0 +1,151 @@
+//! Joining sessions: which one is meant, and how those of this process let others in.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::attach::{self, Host, Joining, Place};
+use crate::cli::{self, AttachArgs};
+use crate::config::{Dirs, Environment};
+use crate::failure::{Exit, Failure};
+use crate::front::joined::{self, Manner, Visit};
+use crate::journal::state::{Found, Within};
+use crate::journal::{self, SOCKET, SessionSummary, StateDir};
+use crate::project;
+use crate::talk::joining::{Invitation, Role};
+use crate::wiring::resuming::{is_there, pick};
+use crate::wiring::run::runtime;
+use crate::wiring::{colors, world};
+
+/// Records of what has been that a person is shown.
+const LAST: u64 = 200;
+
+/// How long a session that has just begun, or begins again, may take until it can be joined.
+const BEGINS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Lets others join a session that is kept in `dir`.
+pub(crate) fn invitation(dir: &Path, dirs: &Dirs) -> Invitation {
+    let place = Place::new(dirs.state.clone(), dir.join(SOCKET));
+    Invitation::new(move |session| Box::new(Host::begin(session.clone(), place)))
+}
+
+/// Joins the session that `args` mean, until either side ends.
+pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let one = |error: Failure| vec![error];
+    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
+    let dirs = Dirs::from_environment(environment).map_err(one)?;
+    let state = StateDir::new(dirs.state.clone());
+    let found = find(args.id.as_deref(), &state, &cwd, environment).map_err(one)?;
+    let place = Place::new(dirs.state, found.dir.join(SOCKET));
+    let interactive = !args.lines && io::stdin().is_terminal() && io::stderr().is_terminal();
+    // Where nobody can type, nobody controls.
+    let controls = !args.observe && (args.drives || interactive);
+    let role = if controls { Role::Controller } else { Role::Observer };
+    let last = (!args.lines && args.after.is_none()).then_some(LAST);
+    let color = colors(io::stderr().is_terminal(), environment);
+    let runtime = runtime().map_err(one)?;
+    let visited = runtime.block_on(async {
+        let mut joining = Joining { role, after: args.after.unwrap_or_default(), last };
+        let mut again = false;
+        loop {
+            let remote = joined_soon(&found, &place, joining).await?;
+            let visit = if args.lines {
+                joined::program(remote, args.drives).await
+            } else {
+                joined::person(remote, Manner { interactive, color, again }).await
+            };
+            match visit {
+                // The same journal goes on, with another model perhaps.
+                Visit::Switched(record) if !args.drives => {
+                    (joining.after, joining.last, again) = (record, None, true);
+                }
+                visit => return Ok(visit.conclude().await),
+            }
+        }
+    });
+    // A thread that waits for a key must not keep the process.
+    runtime.shutdown_background();
+    visited.map_err(one)
+}
+
+/// Joins as soon as the session can be joined, or says why it cannot.
+async fn joined_soon(
+    found: &Found,
+    place: &Place,
+    joining: Joining,
+) -> Result<crate::talk::joining::Remote, Failure> {
+    let start = Instant::now();
+    loop {
+        let Some(owner) = journal::owner(&found.dir) else {
+            let what = format!("session `{}` does not run", found.id);
+            let fix = format!("`posse resume {}` goes on with it", found.id);
+            return Err(Failure::new("ATT001", Exit::Session, what).fix(fix));
+        };
+        match attach::join(place, joining).await {
+            Err(failure) if failure.code == "ATT002" && start.elapsed() < BEGINS_WITHIN => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(failure) if failure.code == "ATT002" => {
+                let what = format!("session `{}` runs in {owner}, and cannot be joined", found.id);
+                return Err(Failure { what, ..failure });
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The session with this id; or the one that runs in `cwd`, or in its project. Of several somebody
+/// chooses.
+fn find(
+    id: Option<&str>,
+    state: &StateDir,
+    cwd: &Path,
+    environment: &Environment,
+) -> Result<Found, Failure> {
+    if let Some(id) = id {
+        return state.find(Within::Everywhere, id);
+    }
+    let runs = |found: &Found| journal::owner(&found.dir).is_some();
+    let mut live = state.sessions(Within::Project(cwd))?;
+    live.retain(runs);
+    if live.is_empty() {
+        live = state.sessions(Within::Everywhere)?;
+        live.retain(runs);
+        let root = project::root_of(cwd);
+        let elsewhere: Vec<String> = live.iter().map(|found| format!("`{}`", found.id)).collect();
+        live.retain(|found| {
+            let at = SessionSummary::of(found.clone()).cwd;
+            at.is_some_and(|at| project::root_of(Path::new(&at)) == root)
+        });
+        if live.is_empty() {
+            let what = "no session of this directory or its project is running";
+            let failure = Failure::new("ATT001", Exit::Session, what);
+            return Err(match &elsewhere[..] {
+                [] => failure.fix("`posse resume` goes on with one that has ended"),
+                some => failure.fix(format!("elsewhere there is {}: give its id", some.join(", "))),
+            });
+        }
+    }
+    if live.len() == 1 {
+        return Ok(live.remove(0));
+    }
+    if is_there() {
+        let rows: Vec<SessionSummary> = live.iter().cloned().map(SessionSummary::of).collect();
+        let nth = pick(&rows, environment)?;
+        return Ok(live.remove(nth));
+    }
+    let now = world::now_ms();
+    let shown = |found: Found| {
+        let summary = SessionSummary::of(found);
+        let begun = summary.started_ms;
+        let age = begun.map_or_else(String::new, |at| journal::commands::relative(at, now));
+        format!("`{}` ({age})", summary.id)
+    };
+    let ids: Vec<String> = live.into_iter().map(shown).collect();
+    Err(Failure::new("CLI012", Exit::Usage, "which session should be joined?")
+        .because("several run here, and without a terminal nobody can choose one")
+        .fix(format!("give one of {}", ids.join(", "))))
+}

@@ -1,0 +1,207 @@
+//! Taking back what was changed: which change is the last one that still stands, and the call that
+//! takes it back.
+//!
+//! The call is the user's, and is judged, asked about and recorded like every other. What a file
+//! was comes from the before-image; a file that is not any more as the change left it is not
+//! touched.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use posse_actors::event::{Event, StoredRecord};
+use posse_actors::root_session::UserCall;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::failure::{Exit, Failure, printable};
+use crate::journal::{self, StateDir};
+
+/// Bytes of a file that is looked at.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A change of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Change {
+    /// As the tool was told.
+    path: String,
+    /// Hash of what was there before; `None`: nothing.
+    before: Option<String>,
+    /// Hash of what was there then.
+    after: String,
+}
+
+/// What takes back the last change of `session` in `cwd` that still stands.
+///
+/// Fails with `UND001` if there is none, `UND002` if the file is not as the change left it, and
+/// `UND003` if what it was is not known any more.
+pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCall, Failure> {
+    let (found, records) = journal::whole_session(state, session)?;
+    let mut changes = standing(&records);
+    while let Some(change) = changes.pop() {
+        let now = hash_of(&cwd.join(&change.path));
+        if now == change.before {
+            // Somebody else has taken it back.
+            continue;
+        }
+        if now.as_ref() != Some(&change.after) {
+            let what = format!("{} is not as the change left it", printable(&change.path));
+            return Err(Failure::new("UND002", Exit::Failed, what)
+                .because("it was changed since, and that would be lost")
+                .fix("look at it with /diff, and change it by hand"));
+        }
+        return call(&found.dir.join("blobs"), &change);
+    }
+    Err(Failure::new("UND001", Exit::Failed, "there is no change to take back")
+        .because("only what file tools changed in this session is kept; commands are not"))
+}
+
+/// Changes in their order, without those that were taken back.
+fn standing(records: &[StoredRecord]) -> Vec<Change> {
+    let mut standing: Vec<Change> = Vec::new();
+    for record in records {
+        let Event::ToolCompleted { metadata, .. } = &record.event else { continue };
+        let text = |key: &str| metadata[key].as_str().map(str::to_owned);
+        let (Some(path), Some(after)) = (text("path"), text("after")) else { continue };
+        if !matches!(metadata["verdict"].as_str(), Some("created" | "updated")) {
+            continue;
+        }
+        let change = Change { path, before: text("before"), after };
+        let takes_back = |last: &Change| {
+            last.path == change.path
+                && last.before.as_ref() == Some(&change.after)
+                && change.before.as_ref() == Some(&last.after)
+        };
+        if standing.last().is_some_and(takes_back) {
+            standing.pop();
+        } else {
+            standing.push(change);
+        }
+    }
+    standing
+}
+
+fn call(blobs: &Path, change: &Change) -> Result<UserCall, Failure> {
+    let path = &change.path;
+    let said = format!("I took back the last change of {path} myself. What came of it:");
+    let Some(before) = &change.before else {
+        // There was no such file.
+        let command = format!("rm -- {}", quoted(path));
+        let arguments = json!({ "command": command }).to_string();
+        return Ok(UserCall { tool: "bash".to_owned(), arguments, said });
+    };
+    let unknown = |why: &str| {
+        let what = format!("what {} was before is not known", printable(path));
+        Failure::new("UND003", Exit::Failed, what).because(why.to_owned())
+    };
+    let is_hash = before.len() == 64 && before.bytes().all(|b| b.is_ascii_hexdigit());
+    let bytes = read(&blobs.join(before)).filter(|_| is_hash);
+    let bytes = bytes.ok_or_else(|| unknown("its before-image is not there any more"))?;
+    if hash(&bytes) != *before {
+        return Err(unknown("its before-image is damaged"));
+    }
+    let content = String::from_utf8(bytes).map_err(|_| unknown("it was no text"))?;
+    let arguments = json!({ "path": path, "content": content }).to_string();
+    Ok(UserCall { tool: "write_file".to_owned(), arguments, said })
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn hash_of(path: &Path) -> Option<String> {
+    // A pipe would be waited for.
+    path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+    read(path).map(|bytes| hash(&bytes))
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// As one word of the shell, whatever is in it.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::{CallId, SessionId};
+    use posse_actors::event::FORMAT_VERSION;
+    use posse_actors::record::RecordId;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn change(path: &str, before: Option<&str>, after: &str) -> StoredRecord {
+        let verdict = if before.is_some() { "updated" } else { "created" };
+        let metadata = json!({
+            "path": path, "verdict": verdict,
+            "before": before.map(|text| hash(text.as_bytes())), "after": hash(after.as_bytes()),
+        });
+        completed(metadata)
+    }
+
+    fn completed(metadata: Value) -> StoredRecord {
+        StoredRecord {
+            v: FORMAT_VERSION,
+            record: 1,
+            ts: 1,
+            id: RecordId { process: 1, count: 1 },
+            session_id: SessionId::new("s"),
+            origin: None,
+            event: Event::ToolCompleted {
+                call_id: CallId::new("c"),
+                name: "write_file".to_owned(),
+                content: Vec::new(),
+                metadata,
+                duration_ms: 1,
+            },
+        }
+    }
+
+    #[test]
+    fn what_was_taken_back_does_not_stand() {
+        let paths = |records: &[StoredRecord]| {
+            let standing = standing(records);
+            standing.into_iter().map(|change| change.path).collect::<Vec<_>>()
+        };
+        let (one, two) = (change("a", Some("1"), "2"), change("b", None, "3"));
+        let back = change("a", Some("2"), "1");
+        assert_eq!(paths(&[one.clone(), two.clone()]), ["a", "b"]);
+        assert_eq!(paths(&[one.clone(), back.clone()]), Vec::<String>::new());
+        assert_eq!(paths(&[one.clone(), back.clone(), one.clone()]), ["a"]);
+        // In between something else was changed: it is a change like any other.
+        assert_eq!(paths(&[one, two, back]), ["a", "b", "a"]);
+        let other = completed(json!({ "exitCode": 0 }));
+        let same = completed(json!({ "path": "a", "verdict": "unchanged", "after": "x" }));
+        assert_eq!(paths(&[other, same]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_call_puts_back_exactly_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "one\r\ntwo\u{feff}";
+        let stored = hash(text.as_bytes());
+        std::fs::write(dir.path().join(&stored), text).unwrap();
+        let changed = |before: &str| Change {
+            path: "a".to_owned(),
+            before: Some(before.to_owned()),
+            after: String::new(),
+        };
+        let made = call(dir.path(), &changed(&stored)).unwrap();
+        let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
+        assert_eq!((made.tool.as_str(), arguments["content"].as_str()), ("write_file", Some(text)));
+        std::fs::write(dir.path().join(&stored), "damaged").unwrap();
+        for before in [stored.as_str(), "../../etc/passwd", &hash(b"other")] {
+            let failure = call(dir.path(), &changed(before)).unwrap_err();
+            assert_eq!(failure.code, "UND003", "{before}");
+        }
+        let new = Change { path: "it's -rf".to_owned(), before: None, after: String::new() };
+        let made = call(dir.path(), &new).unwrap();
+        let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
+        assert_eq!(arguments["command"], r"rm -- 'it'\''s -rf'");
+    }
+}

@@ -1,0 +1,541 @@
+//! Front ends that join a session of another process: real programs, real sockets, real terminals.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::model_server::{Answer, ModelServer, calls, runs, says};
+use crate::posse::{Ended, Machine, Running};
+
+/// After this something counts as stuck.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// A command that waits until the test says so.
+const WAITS: &str = "while [ ! -e go ]; do sleep 0.02; done; echo went";
+
+const LINES: [&str; 4] = ["--input-format", "stream-json", "--output-format", "stream-json"];
+
+/// A program with instructions going in and events coming out.
+struct Client {
+    running: Running,
+    stdin: ChildStdin,
+}
+
+impl Client {
+    fn start(machine: &Machine, args: &[&str]) -> Client {
+        let mut command = machine.command(&[args, &LINES].concat());
+        command.stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        let stdin = running.take_stdin();
+        Client { running, stdin }
+    }
+
+    /// Joins the only session that runs here.
+    fn join(machine: &Machine) -> Client {
+        let mut client = Client::start(machine, &["attach"]);
+        client.running.wait_for("attach.accepted");
+        client
+    }
+
+    fn send(&mut self, instruction: &Value) {
+        self.stdin.write_all(format!("{instruction}\n").as_bytes()).unwrap();
+    }
+
+    fn answer(&mut self, question: &Value, decision: &str) {
+        let id = &question["requestId"];
+        self.send(&json!({"type": "permission.answer", "requestId": id, "decision": decision}));
+    }
+
+    fn wait_for(&mut self, kind: &str) -> Value {
+        self.running.wait_for(kind)
+    }
+
+    fn close(self) -> Ended {
+        drop(self.stdin);
+        self.running.end()
+    }
+}
+
+/// Looks at the only session that runs here.
+fn observe(machine: &Machine) -> Running {
+    let args = ["attach", "--observe", "--output-format", "stream-json"];
+    let mut running = Running::start(machine.command(&args));
+    running.wait_for("attach.accepted");
+    running
+}
+
+/// The events of a session, without what is about the connection.
+fn events(ended: &Ended) -> Vec<Value> {
+    let mut events = ended.events();
+    events.retain(|event| !event["type"].as_str().unwrap().starts_with("attach."));
+    events
+}
+
+/// The numbers of the records among these events.
+fn records(events: &[Value]) -> Vec<u64> {
+    events.iter().filter_map(|event| event["record"].as_u64()).collect()
+}
+
+/// Fails unless these events have each record of the session once and in order, from this one on.
+#[track_caller]
+fn assert_whole(machine: &Machine, events: &[Value], from: u64) {
+    let journal = fs::read_to_string(machine.session_dir().join("session.jsonl")).unwrap();
+    let stored = journal.lines().count() as u64;
+    assert_eq!(records(events), (from..=stored).collect::<Vec<_>>());
+    let seqs: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
+    assert!(seqs.is_sorted_by(|a, b| a < b), "{seqs:?}");
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < STUCK, "{what} did not come");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The socket of the only session there is, as soon as it is there.
+fn socket(machine: &Machine) -> PathBuf {
+    let sessions = machine.path("posse/state/projects");
+    wait_until("the session", || sessions.exists());
+    let path = machine.session_dir().join("attach.sock");
+    wait_until("the socket", || path.exists());
+    path
+}
+
+/// A run that waits within a command until the test lets it go.
+fn waiting_run(machine: &Machine, more: &[&str]) -> Running {
+    let args = [&["--yes", "--sandbox", "off"], more, &["wait"]].concat();
+    let mut running = machine.start(&args);
+    running.wait_for("tool.started");
+    running
+}
+
+fn go(machine: &Machine) {
+    machine.write("go", "");
+}
+
+#[test]
+fn one_of_two_front_ends_answers_and_the_other_is_told_who() {
+    let server = ModelServer::start(vec![runs("touch one"), runs("touch two"), says("Done.")]);
+    let machine = Machine::with(&server);
+    let mut owner = Client::start(&machine, &["run"]);
+    owner.send(&json!({"type": "message", "content": "make two files"}));
+    let question = owner.wait_for("permission.requested");
+    let mut joined = Client::join(&machine);
+    // It was asked before anybody joined.
+    assert_eq!(joined.wait_for("permission.requested")["requestId"], question["requestId"]);
+    let name = format!("process {}", joined.running.pid());
+    joined.answer(&question, "allow");
+    let granted = owner.wait_for("permission.granted");
+    assert_eq!((&granted["by"], &granted["answeredBy"]), (&json!("user"), &json!(name)));
+    owner.answer(&question, "deny");
+    let told = owner.wait_for("warning")["message"].as_str().unwrap().to_owned();
+    assert!(told.contains(&format!("answered already by {name}")), "{told}");
+
+    // The other way round.
+    let question = joined.wait_for("permission.requested");
+    owner.answer(&question, "allow");
+    assert_eq!(joined.wait_for("permission.granted").get("answeredBy"), None);
+    joined.answer(&question, "deny");
+    let failed = joined.wait_for("attach.failed")["message"].as_str().unwrap().to_owned();
+    assert!(failed.contains("answered already"), "{failed}");
+    owner.wait_for("agent.invocation.completed");
+    let owner = owner.close();
+    owner.assert_code(0);
+    let joined = joined.close();
+    joined.assert_code(0);
+    assert!(machine.work("one").exists() && machine.work("two").exists());
+    assert_whole(&machine, &events(&joined), 1);
+    assert_eq!(records(&owner.events()), records(&events(&joined)));
+    assert_eq!(events(&joined).last().unwrap()["type"], "session.ended");
+    machine.verify();
+}
+
+#[test]
+fn a_controller_asks_steers_and_stops_and_its_end_changes_nothing() {
+    let server = ModelServer::start(vec![
+        says("First."),
+        runs(WAITS),
+        says("Second."),
+        Answer::Hold(Vec::new()),
+        says("Third."),
+    ]);
+    let machine = Machine::with(&server);
+    let mut owner = Client::start(&machine, &["run", "--yes", "--sandbox", "off"]);
+    owner.send(&json!({"type": "message", "content": "first"}));
+    owner.wait_for("agent.invocation.completed");
+    let mut joined = Client::join(&machine);
+    // Nothing runs: what is said starts work, whatever it is called.
+    joined.send(&json!({"type": "steer", "content": "second"}));
+    joined.wait_for("tool.started");
+    joined.send(&json!({"type": "message", "content": "too early"}));
+    let failed = joined.wait_for("attach.failed");
+    assert_eq!(failed["line"], 2, "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("being worked on"), "{failed}");
+    joined.send(&json!({"type": "steer", "content": "and mind the gap"}));
+    assert_eq!(joined.wait_for("attach.done")["line"], 3);
+    go(&machine);
+    joined.wait_for("message.delivered");
+    assert_eq!(joined.wait_for("agent.invocation.completed")["result"], "Second.");
+    joined.send(&json!({"type": "message", "content": "hang"}));
+    joined.wait_for("model.request");
+    joined.send(&json!({"type": "interrupt"}));
+    joined.wait_for("agent.invocation.cancelled");
+    let killed = joined.running;
+    killed.signal(Signal::SIGKILL);
+    drop(killed);
+    owner.send(&json!({"type": "message", "content": "third"}));
+    while owner.wait_for("agent.invocation.completed")["result"] != "Third." {}
+    let ended = owner.close();
+    ended.assert_code(0);
+    let said: Vec<String> = ended
+        .events()
+        .iter()
+        .filter(|event| event["type"] == "warning")
+        .map(|event| event["message"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(said[0].ends_with("joined this session and may control it"), "{said:?}");
+    assert!(said[1].ends_with("left this session"), "{said:?}");
+    assert!(!machine.session_dir().join("attach.sock").exists());
+}
+
+#[test]
+fn an_observer_sees_everything_and_can_do_nothing() {
+    let server = ModelServer::start(vec![runs(WAITS), says("Done.")]);
+    let machine = Machine::with(&server);
+    let run = waiting_run(&machine, &[]);
+    let observer = observe(&machine);
+    let mut hidden = Joined::join(&socket(&machine), &machine, "observer");
+    hidden.send(r#"{"type":"interrupt","all":true}"#);
+    let answer = hidden.wait_for("attach.failed");
+    assert_eq!(answer["message"], "an observer gives no instructions");
+    // One that vanishes changes nothing.
+    let gone = observe(&machine);
+    gone.signal(Signal::SIGKILL);
+    drop(gone);
+    go(&machine);
+    let run = run.end();
+    run.assert_code(0);
+    let seen = observer.end();
+    seen.assert_code(0);
+    assert_whole(&machine, &events(&seen), 1);
+    assert_eq!(records(&run.events()), records(&events(&seen)));
+    assert_eq!(hidden.wait_for("session.ended")["reason"], "completed");
+}
+
+#[test]
+fn who_joins_again_reads_on_where_it_left() {
+    let server = ModelServer::start(vec![runs("echo a"), runs(WAITS), says("Done.")]);
+    let machine = Machine::with(&server);
+    let mut run = waiting_run(&machine, &[]);
+    run.wait_for("tool.started");
+    let all = machine.session_dir().join("session.jsonl");
+    let stored = fs::read_to_string(all).unwrap().lines().count() as u64;
+    for after in [1, 5, stored] {
+        let after_text = after.to_string();
+        let args =
+            ["attach", "--observe", "--output-format", "stream-json", "--after", &after_text];
+        let mut again = Running::start(machine.command(&args));
+        assert_eq!(again.wait_for("attach.accepted")["after"], after);
+        again.signal(Signal::SIGTERM);
+        let ended = again.end();
+        assert_eq!(ended.code, Some(143));
+    }
+    let late = Running::start(machine.command(&[
+        "attach",
+        "--observe",
+        "--output-format",
+        "stream-json",
+        "--after",
+        "5",
+    ]));
+    go(&machine);
+    run.end().assert_code(0);
+    assert_whole(&machine, &events(&late.end()), 6);
+}
+
+/// A connection without the program: a token, and lines.
+struct Joined {
+    stream: UnixStream,
+    lines: BufReader<UnixStream>,
+}
+
+impl Joined {
+    fn connect(socket: &Path) -> Joined {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(STUCK)).unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap());
+        Joined { stream, lines }
+    }
+
+    fn join(socket: &Path, machine: &Machine, role: &str) -> Joined {
+        let token = token(machine);
+        let mut joined = Joined::connect(socket);
+        joined.send(&json!({"type": "attach", "v": 1, "token": token, "as": role}).to_string());
+        joined.wait_for("attach.accepted");
+        joined
+    }
+
+    fn send(&mut self, line: &str) {
+        self.stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// `None` at the end of the connection.
+    fn next(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        // What was reset is over as well.
+        self.lines.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
+        Some(serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}")))
+    }
+
+    fn wait_for(&mut self, kind: &str) -> Value {
+        while let Some(event) = self.next() {
+            if event["type"] == kind {
+                return event;
+            }
+        }
+        panic!("no {kind} came")
+    }
+}
+
+/// The token of a machine on which somebody has joined before, or joins now.
+fn token(machine: &Machine) -> String {
+    let path = machine.path("posse/state/attach.token");
+    if !path.exists() {
+        drop(observe(machine));
+    }
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn who_is_hostile_or_slow_harms_nobody() {
+    // A command that writes a lot, so that there is much to be read.
+    let many: Vec<Answer> = (0..20).map(|_| runs("seq 20000")).collect();
+    let answers = [vec![runs(WAITS)], many, vec![says("Done.")]].concat();
+    let server = ModelServer::start(answers);
+    let machine = Machine::with(&server);
+    let run = waiting_run(&machine, &[]);
+    let socket = socket(&machine);
+    let token = token(&machine);
+    let found = socket.metadata().unwrap();
+    assert_eq!((found.mode() & 0o7777, found.file_type().is_socket()), (0o600, true));
+
+    let refused = |first: &[u8], code: &str| {
+        let mut joined = Joined::connect(&socket);
+        joined.stream.write_all(first).unwrap();
+        let answer = joined.next().expect("an answer");
+        assert_eq!((&answer["type"], &answer["code"]), (&json!("attach.refused"), &json!(code)));
+        assert!(!answer.to_string().contains(&token), "{answer}");
+        assert_eq!(joined.next(), None, "and nothing more");
+    };
+    refused(b"GET / HTTP/1.1\r\n\r\n", "ATT004");
+    refused(b"\0\xff\xfe\n", "ATT004");
+    refused(&[&vec![b'x'; 100_000][..], b"\n"].concat(), "ATT004");
+    let hello = |token: &str, role: &str| {
+        format!("{}\n", json!({"type": "attach", "v": 1, "token": token, "as": role})).into_bytes()
+    };
+    refused(&hello(&"0".repeat(64), "observer"), "ATT003");
+    refused(&hello("", "controller"), "ATT003");
+    refused(&hello(&token[..63], "controller"), "ATT003");
+    refused(&hello(&token, "owner"), "ATT004");
+
+    // Half a line, and then nothing for as long as the test takes.
+    let mut half = Joined::connect(&socket);
+    half.stream.write_all(b"{\"type\":\"att").unwrap();
+    // Joined, and never reads.
+    let deaf: Vec<Joined> = (0..3)
+        .map(|_| {
+            let mut deaf = Joined::connect(&socket);
+            deaf.stream.write_all(&hello(&token, "observer")).unwrap();
+            deaf
+        })
+        .collect();
+    // A line of 100 MB, and rubbish until nobody listens any more.
+    let mut loud = Joined::join(&socket, &machine, "controller");
+    let mut stream = loud.stream.try_clone().unwrap();
+    let shouting = thread::spawn(move || {
+        let piece = vec![b'x'; 1 << 20];
+        for _ in 0..100 {
+            stream.write_all(&piece).unwrap();
+        }
+        stream.write_all(b"\n").unwrap();
+        while stream.write_all(b"nonsense\n").is_ok() {}
+    });
+    let failed = loud.wait_for("attach.failed");
+    assert_eq!(failed["message"], "is longer than 4194304 bytes");
+    let dropped = loud.wait_for("attach.dropped");
+    assert!(dropped["message"].as_str().unwrap().contains("made no sense"), "{dropped}");
+    shouting.join().unwrap();
+    let grown = resident(&run);
+    assert!(grown < 200 << 20, "{grown} bytes");
+
+    // The run is not held up by any of them.
+    let reader = observe(&machine);
+    let start = Instant::now();
+    go(&machine);
+    let ended = run.end();
+    ended.assert_code(0);
+    assert!(start.elapsed() < STUCK);
+    assert_whole(&machine, &events(&reader.end()), 1);
+    drop((half, deaf));
+    machine.verify();
+}
+
+/// Bytes of memory that a process holds.
+fn resident(run: &Running) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/statm", run.pid())).unwrap();
+    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn a_session_of_another_process_is_offered_and_not_taken() {
+    let server = ModelServer::start(vec![runs(WAITS), says("Done.")]);
+    let machine = Machine::with(&server);
+    let none = machine.posse(&["attach"]);
+    none.assert_code(8);
+    assert!(none.stderr.contains("error[ATT001]"), "{}", none.stderr);
+    let run = waiting_run(&machine, &[]);
+    let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
+    socket(&machine);
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let refused = machine.posse(&["resume", &id, "more"]);
+        refused.assert_code(8);
+        let owner = format!("is open in process {}", run.pid());
+        assert!(refused.stderr.contains(&owner), "{}", refused.stderr);
+        assert!(refused.stderr.contains(&format!("posse attach {id}")), "{}", refused.stderr);
+        quickest = quickest.min(refused.took);
+    }
+    // Of several: the machine may be busy.
+    assert!(quickest < Duration::from_millis(200), "{quickest:?}");
+    let list = machine.posse(&["sessions", "list"]);
+    assert!(list.stdout.contains("running (attach)"), "{}", list.stdout);
+    let list = machine.posse(&["sessions", "list", "--json"]);
+    let list: Value = serde_json::from_str(&list.stdout).unwrap();
+    assert_eq!((&list[0]["state"], &list[0]["attachable"]), (&json!("running"), &json!(true)));
+    go(&machine);
+    run.end().assert_code(0);
+    let over = machine.posse(&["attach", &id]);
+    over.assert_code(8);
+    assert!(over.stderr.contains(&format!("posse resume {id}")), "{}", over.stderr);
+    let list = machine.posse(&["sessions", "list", "--json"]);
+    assert!(!list.stdout.contains("attachable"), "{}", list.stdout);
+}
+
+#[test]
+fn of_several_that_run_one_has_to_be_named() {
+    let server = ModelServer::start_and_repeat(vec![runs(WAITS)]);
+    let machine = Machine::with(&server);
+    let runs: Vec<Running> = (0..2).map(|_| waiting_run(&machine, &[])).collect();
+    let which = machine.posse(&["attach", "--observe"]);
+    which.assert_code(2);
+    assert!(which.stderr.contains("which session"), "{}", which.stderr);
+    assert_eq!(which.stderr.matches("(now)").count(), 2, "{}", which.stderr);
+    let away = machine.posse(&["attach", "--cwd", machine.path("home").to_str().unwrap()]);
+    away.assert_code(8);
+    assert!(away.stderr.contains("elsewhere there is"), "{}", away.stderr);
+    for run in runs {
+        run.signal(Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn what_was_killed_leaves_a_socket_that_harms_nobody() {
+    let server = ModelServer::start(vec![runs(WAITS), runs(WAITS), says("Done.")]);
+    let machine = Machine::with(&server);
+    let run = waiting_run(&machine, &[]);
+    let left = socket(&machine);
+    run.signal(Signal::SIGKILL);
+    drop(run);
+    assert!(left.exists());
+    let list = machine.posse(&["sessions", "list", "--json"]);
+    assert!(!list.stdout.contains("attachable"), "{}", list.stdout);
+    machine.posse(&["attach"]).assert_code(8);
+    let args = ["resume", "--last", "--yes", "--sandbox", "off", "--output-format", "stream-json"];
+    let mut again = Running::start(machine.command(&args));
+    again.wait_for("tool.started");
+    let mut observer = observe(&machine);
+    // What the process that was killed wrote comes first.
+    observer.wait_for("session.resumed");
+    go(&machine);
+    again.end().assert_code(0);
+    assert_whole(&machine, &events(&observer.end()), 1);
+    assert!(!left.exists());
+}
+
+#[test]
+fn a_session_that_is_not_kept_has_no_socket() {
+    let server = ModelServer::start(vec![runs(WAITS), says("Done.")]);
+    let machine = Machine::with(&server);
+    let run = waiting_run(&machine, &["--no-transcript"]);
+    machine.posse(&["attach"]).assert_code(8);
+    let sockets = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_type().unwrap().is_socket()).count()
+    };
+    let scratch = fs::read_dir(machine.path("tmp")).unwrap().flatten();
+    assert_eq!(scratch.map(|entry| sockets(&entry.path())).sum::<usize>(), 0);
+    go(&machine);
+    run.end().assert_code(0);
+}
+
+#[test]
+fn a_confined_command_reaches_neither_token_nor_socket() {
+    let probe = r#"
+for path in "$STATE/attach.token" "$DIR/attach.sock" "$DIR/session.jsonl"; do
+  cat "$path" 2>/dev/null && echo "READ $path"
+done
+python3 -IS - "$DIR/attach.sock" <<'END'
+import socket, sys
+try:
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(sys.argv[1])
+    print("CONNECTED")
+except OSError as error:
+    print("refused:", error)
+END
+"$POSSE" attach --output-format stream-json 2>&1 | head -c 2000
+"#;
+    let server = ModelServer::start(vec![
+        runs(WAITS),
+        calls(&[("bash", json!({"command": "sh probe.sh"}))]),
+        says("Done."),
+    ]);
+    let machine = Machine::with(&server);
+    let mut run = machine.start(&["--yes", "wait"]);
+    let started = run.wait_for("tool.started");
+    let enforced = run.wait_for("sandbox.enforced");
+    assert_ne!(enforced["tier"], "none", "{started} {enforced}");
+    socket(&machine);
+    let token = token(&machine);
+    let head = format!(
+        "STATE='{}' DIR='{}' POSSE='{}' POSSE_HOME='{}'\nexport POSSE_HOME\n",
+        machine.path("posse/state").display(),
+        machine.session_dir().display(),
+        env!("CARGO_BIN_EXE_posse"),
+        machine.path("posse").display(),
+    );
+    machine.write("probe.sh", head + probe);
+    go(&machine);
+    let ended = run.end();
+    ended.assert_code(0);
+    let results = server.tool_results();
+    let seen = results.last().unwrap();
+    assert!(seen.contains("refused:"), "the probe ran: {seen}");
+    for word in [&token, "READ", "CONNECTED", "attach.accepted"] {
+        assert!(!seen.contains(word), "{word}: {seen}");
+    }
+    let joined = ended.events().iter().any(|event| {
+        event["message"].as_str().is_some_and(|said| said.contains("joined this session"))
+    });
+    assert!(!joined);
+}
