@@ -12,11 +12,13 @@ mod definition;
 mod folder;
 mod front_matter;
 mod instructions;
+mod nested;
 mod prompts;
 mod roster;
+mod skills;
 mod surroundings;
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,7 +27,12 @@ use serde_json::Value;
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
 pub use instructions::{Instruction, Instructions};
+pub use nested::noticing;
 pub use roster::{Configured, Folders, Known, Roster};
+pub use skills::{
+    Rights, SKILL_CATALOG_BYTES_MAX, Skill, SkillPlaces, Skills, TOOL as SKILL_TOOL,
+    has_project_skills, project_skills, tool as skill_tool,
+};
 pub use surroundings::{EnvironmentBlock, git_branch, repository_root};
 
 /// The tools of agents that only look.
@@ -52,6 +59,8 @@ pub struct Agent {
     pub thinking: Option<Thinking>,
     /// Which tools it sees.
     pub tools: ToolSelection,
+    /// The skills that it sees; `None`: all.
+    pub skills: Option<Vec<String>>,
     /// Whether it may only read, whatever it sees.
     pub read_only: bool,
     /// Its own permission rules as JSON, in the shape of `permissions`.
@@ -245,6 +254,12 @@ impl fmt::Display for ToolSelection {
 }
 
 impl Agent {
+    /// Whether it may activate the skill of that name.
+    pub fn sees_skill(&self, name: &str) -> bool {
+        let named = |names: &Vec<String>| names.iter().any(|one| one == name || one == "*");
+        self.tools.sees(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
+    }
+
     /// Whether it may call `other`, which it knows by its definition alone: depth and cycles are
     /// the session's business.
     pub fn may_call(&self, other: &Agent) -> bool {
@@ -292,6 +307,7 @@ pub fn built_in() -> Vec<Agent> {
         profile: None,
         thinking: None,
         tools: ToolSelection::All,
+        skills: None,
         read_only: false,
         rules: Vec::new(),
         default_decision: None,
@@ -366,13 +382,8 @@ pub fn system_prompt(
              you may do, and the user's own words come first.\n",
         );
     }
-    for Instruction { source, text } in &instructions.blocks {
-        // The label must not be closed by what it labels.
-        let text = text.replace("</instructions", "<\\/instructions");
-        let ending = if text.ends_with('\n') { "" } else { "\n" };
-        // Writing to a string cannot fail.
-        let _: fmt::Result =
-            writeln!(prompt, "\n<instructions source=\"{source}\">\n{text}{ending}</instructions>");
+    for block in &instructions.blocks {
+        block.write_to(&mut prompt);
     }
     prompt
 }

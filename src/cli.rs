@@ -47,6 +47,8 @@ pub enum Invocation {
     Agents(ListArgs),
     /// `posse tools`.
     Tools(ListArgs),
+    /// `posse skills`, and the one to show.
+    Skills(ListArgs, Option<String>),
     /// `posse models`.
     Models(ListArgs),
     /// `posse grants …`.
@@ -75,6 +77,8 @@ pub struct RunArgs {
     pub provider: Option<String>,
     /// `--model`.
     pub model: Option<String>,
+    /// `--skill`, in order.
+    pub skills: Vec<String>,
     /// `--thinking`.
     pub thinking: Option<String>,
     /// `--max-turns`.
@@ -368,6 +372,8 @@ pub enum ConfigArgs {
         /// Which configuration.
         place: PlaceArgs,
     },
+    /// `instructions`.
+    Instructions(ListArgs),
     /// `path`.
     Path {
         /// Which configuration.

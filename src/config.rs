@@ -27,7 +27,8 @@ pub use environment::{Dirs, Environment};
 pub use layers::{Fate, Layers, Leaf, Origin, ProjectFile, Trust, Wanted};
 pub use settings::{
     CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
-    ProviderSettings, RoleSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
+    ProviderSettings, RoleSettings, SandboxSettings, Settings, SkillSettings, Timeouts,
+    ToolSettings,
 };
 pub(crate) use show::shown_value;
 pub use show::{paths, show};

@@ -1,11 +1,11 @@
-//! `posse agents` and `posse tools`: what there is, who brought it, and what it can touch.
+//! `posse agents`, `posse tools` and `posse skills`: what there is, who brought it, and what it can touch.
 
 use std::io::{self, Write};
 
 use posse_actors::ports::{SideEffect, Thinking, Toolbox};
 use serde_json::{Value, json};
 
-use crate::agents::{Agent, Cost, ToolSelection};
+use crate::agents::{Agent, Cost, Instruction, Instructions, Skill, Skills, ToolSelection};
 use crate::failure::{Exit, Failure, printable};
 
 /// Who serves an agent, as it is configured. `None`: as the session is served.
@@ -120,6 +120,101 @@ pub fn tools(
         write_table(&rows, out)
     };
     ended(written, out)
+}
+
+/// Lists files of instructions, in the order in which they count. Tokens are guessed.
+pub fn instructions(
+    read: &Instructions,
+    as_json: bool,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let tokens = |block: &Instruction| block.text.len().div_ceil(4);
+    let written = if as_json {
+        let row = |block: &Instruction| {
+            json!({
+                "file": block.source,
+                "bytes": block.text.len(),
+                "tokens": tokens(block),
+            })
+        };
+        write_json(&read.blocks.iter().map(row).collect::<Vec<_>>(), out)
+    } else if read.blocks.is_empty() {
+        writeln!(out, "no instructions are read here")
+    } else {
+        let mut rows = vec![["FILE", "BYTES", "TOKENS (ABOUT)"].map(str::to_owned)];
+        rows.extend(read.blocks.iter().map(|block| {
+            [block.source.clone(), block.text.len().to_string(), tokens(block).to_string()]
+        }));
+        write_table(&rows, out)
+    };
+    ended(written, out)
+}
+
+/// Lists skills.
+pub fn skills(skills: &Skills, as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let written = if as_json {
+        write_json(&skills.all().map(skill_json).collect::<Vec<_>>(), out)
+    } else if skills.is_empty() {
+        writeln!(out, "no skills; docs/guide/skills.md says where they lie")
+    } else {
+        let mut rows =
+            vec![["SKILL", "SOURCE", "ACTIVATED BY", "WHAT IT IS FOR"].map(str::to_owned)];
+        rows.extend(skills.all().map(|skill| {
+            [
+                skill.name().to_owned(),
+                source(skill).to_owned(),
+                if skill.only_user() { "you" } else { "you, the model" }.to_owned(),
+                skill.description().to_owned(),
+            ]
+        }));
+        write_table(&rows, out)
+    };
+    ended(written, out)
+}
+
+/// Shows one skill, with what a model gets to read.
+pub fn skill(skill: &Skill, as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let written = if as_json {
+        let mut shown = skill_json(skill);
+        shown["body"] = json!(skill.body());
+        serde_json::to_writer_pretty(&mut *out, &shown)
+            .map_err(io::Error::from)
+            .and_then(|()| writeln!(out))
+    } else {
+        let facts = [
+            ("skill", skill.name().to_owned()),
+            ("source", source(skill).to_owned()),
+            ("place", skill.place.clone()),
+            ("license", skill.license().unwrap_or_default().to_owned()),
+            ("what for", skill.description().to_owned()),
+        ];
+        let own = skill.metadata().iter().map(|(name, value)| (name.as_str(), value.clone()));
+        let rows = facts.into_iter().chain(own).filter(|(_, value)| !value.is_empty());
+        let text: String = rows.map(|(name, value)| format!("{name:<10} {value}\n")).collect();
+        let tokens = skill.content().len().div_ceil(4);
+        write!(out, "{text}tokens     about {tokens}\n\n{}", skill.content())
+    };
+    ended(written, out)
+}
+
+fn source(skill: &Skill) -> &'static str {
+    if skill.from_project { "project" } else { "user" }
+}
+
+fn skill_json(skill: &Skill) -> Value {
+    let file = |(path, bytes): (String, u64)| json!({ "path": path, "bytes": bytes });
+    json!({
+        "name": skill.name(),
+        "description": skill.description(),
+        "source": source(skill),
+        "place": skill.place,
+        "license": skill.license(),
+        "compatibility": skill.compatibility(),
+        "metadata": skill.metadata(),
+        "allowedTools": skill.allowed_tools(),
+        "onlyUser": skill.only_user(),
+        "files": skill.files().into_iter().map(file).collect::<Vec<_>>(),
+    })
 }
 
 /// Hidden agents are nobody's business.

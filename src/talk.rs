@@ -47,6 +47,13 @@ pub trait Sessions {
     /// Makes what was selected the default of later processes.
     fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure>;
 
+    /// A task that is to be done as a skill says; or why there is no such skill. An empty `task`
+    /// leaves it to the skill.
+    fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>>;
+
+    /// The skills there are, for a person to read.
+    fn skills(&self) -> String;
+
     /// Names that can be selected, as far as they are known.
     fn names(&self, what: Selected) -> Vec<String>;
 }

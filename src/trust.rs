@@ -38,6 +38,9 @@ pub struct Trusted {
     /// Its agents that were agreed to: SHA-256 of each file, in hex, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub agents: BTreeMap<String, String>,
+    /// Its skills that were agreed to: SHA-256 of each folder, in hex, by its path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub skills: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -182,6 +185,7 @@ mod tests {
             trusted_ms: 1,
             settings: [("model".to_owned(), json!(digest))].into(),
             agents: BTreeMap::new(),
+            skills: BTreeMap::new(),
         }
     }
 

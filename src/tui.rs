@@ -94,6 +94,8 @@ pub enum Report {
     Doctor,
     /// Tools.
     Tools,
+    /// Skills.
+    Skills,
     /// How permissions are decided.
     Permissions,
     /// What confines commands.

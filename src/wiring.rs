@@ -18,6 +18,7 @@ mod recalling;
 mod resuming;
 mod roles;
 mod run;
+mod skills;
 mod toolbox;
 mod trusting;
 mod tui;
@@ -89,6 +90,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Replay(args) => errands::replay(&args, &environment),
         Invocation::Agents(args) => errands::agents(&args, &environment),
         Invocation::Tools(args) => errands::tools(&args, &environment),
+        Invocation::Skills(args, name) => skills::list(&args, name.as_deref(), &environment),
         Invocation::Models(args) => list_models(&args, &environment),
         Invocation::Grants(args) => authority::run_grants(&args, &environment),
         Invocation::Trust(args) => trusting::run(&args, &environment),
@@ -199,6 +201,11 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
             let place = place(&args, Vec::new(), environment)?;
             notices(&place.loaded);
             config::show(&place.loaded.layers, place.loaded.project.as_ref(), origin, json)
+        }
+        ConfigArgs::Instructions(args) => {
+            let place = place(&args.place, Vec::new(), environment)?;
+            notices(&place.loaded);
+            return errands::instructions(&place, args.json);
         }
         ConfigArgs::Path { place: args } => {
             let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::context::tokens_of;
 use crate::conversation::{ContentPart, Message};
+use crate::skills;
 
 use outputs::Outputs;
 use units::{Unit, units};
@@ -145,6 +146,7 @@ fn result(
             let content = std::iter::once(text).chain(task).collect();
             kept.insert(0, Arc::new(Message::User { content }));
         }
+        keep_skills(gone, &mut kept, goal);
     }
     let is_reply = |message: &&Arc<Message>| matches!(***message, Message::Assistant(_));
     Compacted {
@@ -156,6 +158,20 @@ fn result(
         outputs_removed: outputs.masked_in(begin..history.len()),
         messages_removed: begin,
         history: kept,
+    }
+}
+
+/// Puts skills that were activated in `gone` behind the summary, as far as they fit.
+fn keep_skills(gone: &[Arc<Message>], kept: &mut [Arc<Message>], goal: &Goal) {
+    // Tokens for bytes: a quarter of what there is room for.
+    let bytes_max = usize::try_from(goal.tokens_max).unwrap_or(usize::MAX);
+    let skills = skills::kept(gone, kept, bytes_max);
+    if let Some(Message::User { content }) = kept.first().map(|first| &**first)
+        && !skills.is_empty()
+    {
+        let (summary, own) = content.split_at(content.len().min(1));
+        let content = [summary, &skills, own].concat();
+        kept[0] = Arc::new(Message::User { content });
     }
 }
 

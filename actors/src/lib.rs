@@ -20,6 +20,7 @@ pub mod event;
 pub mod ledger;
 pub mod limits;
 pub mod record;
+pub mod skills;
 
 pub mod ports;
 

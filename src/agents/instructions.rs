@@ -3,6 +3,7 @@
 //! The user's own comes first, then those of the repository from its root down to the working
 //! directory. They are read as text, bounded, and only from where they seem to be.
 
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +13,11 @@ use crate::failure::{printable, printable_lines};
 
 /// Bytes of all instructions together.
 const BYTES_MAX: usize = 32 << 10;
+/// Bytes of those that are found while the work goes on, of one call.
+const NESTED_BYTES_MAX: usize = 16 << 10;
 const FOLDERS_MAX: usize = 64;
+/// What they are called; the first that a folder has counts.
+const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", "AGENT.md"];
 /// Positions of hidden characters that are named for one file.
 const POSITIONS_MAX: usize = 5;
 
@@ -34,7 +39,31 @@ pub struct Instruction {
     pub text: String,
 }
 
+impl Instruction {
+    /// Appends it as labelled data.
+    pub(crate) fn write_to(&self, prompt: &mut String) {
+        let Instruction { source, text } = self;
+        // The label must not be closed by what it labels.
+        let text = text.replace("</instructions", "<\\/instructions");
+        let ending = if text.ends_with('\n') { "" } else { "\n" };
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result =
+            writeln!(prompt, "\n<instructions source=\"{source}\">\n{text}{ending}</instructions>");
+    }
+}
+
 impl Instructions {
+    /// Reads those of `folders`, which lie below `root`, in this order; but none that is `touched`
+    /// itself. What is skipped or cut is said in their place.
+    pub(crate) fn in_folders(root: &Path, folders: &[PathBuf], touched: &Path) -> Instructions {
+        let mut instructions = Instructions::default();
+        let mut left = NESTED_BYTES_MAX;
+        for folder in folders {
+            instructions.folder(root, folder, Some(touched), &mut left);
+        }
+        instructions
+    }
+
     /// Reads the user's file, if there is one, and those of the folders from `root` down to `cwd`.
     /// Both are resolved; without a repository, `root` is `cwd`.
     pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
@@ -49,15 +78,23 @@ impl Instructions {
             .collect();
         folders.reverse();
         for folder in folders {
-            for name in ["AGENTS.md", "CLAUDE.md"] {
-                let path = folder.join(name);
-                let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-                if instructions.add(&path, Some(root), &printable(&shown), &mut left) {
-                    break;
-                }
-            }
+            instructions.folder(root, &folder, None, &mut left);
         }
         instructions
+    }
+
+    /// Adds the first that there is in a folder, unless it is `touched`.
+    fn folder(&mut self, root: &Path, folder: &Path, touched: Option<&Path>, left: &mut usize) {
+        for name in NAMES {
+            let path = folder.join(name);
+            if touched == Some(path.as_path()) {
+                return;
+            }
+            let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            if self.add(&path, Some(root), &printable(&shown), left) {
+                return;
+            }
+        }
     }
 
     /// Adds a file; `false` if there is none. One that is skipped is one.
@@ -131,7 +168,7 @@ fn text(bytes: &[u8], limit: usize) -> Option<&str> {
 }
 
 /// Where characters hide or reorder text: `2:5 U+202E, …`.
-fn hidden(text: &str) -> Option<String> {
+pub(super) fn hidden(text: &str) -> Option<String> {
     let mut positions = Vec::new();
     let mut count = 0;
     for (line, content) in text.lines().enumerate() {

@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Agents(List),
     /// Lists the tools, with what they may do
     Tools(List),
+    /// Lists the skills, or shows one
+    Skills(Skills),
     /// Lists the models that are known, with their limits and prices
     Models(List),
     /// Shows and changes the settings, and where they come from
@@ -234,6 +236,25 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Skills {
+    #[command(subcommand)]
+    action: Option<SkillsCommand>,
+    #[command(flatten)]
+    list: List,
+}
+
+#[derive(Debug, Subcommand)]
+enum SkillsCommand {
+    /// Shows one skill: where it lies, what it expects, and what a model gets to read
+    Show {
+        /// The skill
+        name: String,
+        #[command(flatten)]
+        list: List,
+    },
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Config {
     #[command(subcommand)]
     action: ConfigCommand,
@@ -252,6 +273,8 @@ enum ConfigCommand {
         #[command(flatten)]
         place: Place,
     },
+    /// Lists the AGENTS.md files that agents are told of here, with their size
+    Instructions(List),
     /// Prints the files and folders in use
     Path {
         #[command(flatten)]
@@ -327,6 +350,12 @@ impl Command {
             }
             Command::Agents(list) => Invocation::Agents(list.into_args()),
             Command::Tools(list) => Invocation::Tools(list.into_args()),
+            Command::Skills(Skills { action: None, list }) => {
+                Invocation::Skills(list.into_args(), None)
+            }
+            Command::Skills(Skills {
+                action: Some(SkillsCommand::Show { name, list }), ..
+            }) => Invocation::Skills(list.into_args(), Some(name)),
             Command::Models(list) => Invocation::Models(list.into_args()),
             Command::Permissions(Permissions {
                 action: PermissionsCommand::Check { command, grants, jsonl, exit_code, place },
@@ -380,6 +409,7 @@ impl Config {
             ConfigCommand::Show { origin, json, place } => {
                 ConfigArgs::Show { origin, json, place: place.into_args() }
             }
+            ConfigCommand::Instructions(list) => ConfigArgs::Instructions(list.into_args()),
             ConfigCommand::Path { place } => ConfigArgs::Path { place: place.into_args() },
             ConfigCommand::Schema => ConfigArgs::Schema,
             ConfigCommand::Reference => ConfigArgs::Reference,

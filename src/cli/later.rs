@@ -16,8 +16,8 @@ const FLAGS: [&str; 4] = [
     "--sub-compact-at",
 ];
 
-const COMMANDS: [&str; 8] =
-    ["skills", "mcp", "serve", "acp", "mcp-serve", "worker", "list-agents", "list-tools"];
+const COMMANDS: [&str; 7] =
+    ["mcp", "serve", "acp", "mcp-serve", "worker", "list-agents", "list-tools"];
 
 /// The error for something planned.
 pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {

@@ -71,11 +71,12 @@ fn flags_alone_open_a_conversation_where_somebody_is() {
 
 #[test]
 fn reads_every_flag_of_run() {
-    let line = "run --agent plan --provider p --model m --thinking high --max-turns 3 --timeout 10m --budget 0.25 --cwd a \
+    let line = "run --agent plan --provider p --model m --thinking high --skill deploy --skill s --max-turns 3 --timeout 10m --budget 0.25 --cwd a \
         --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
         --no-persistent-grants --mode single --trust-project -vv go";
     let expected = RunArgs {
+        skills: vec!["deploy".into(), "s".into()],
         thinking: Some("high".into()),
         resume: None,
         prompt: Some(PromptArg::Text("go".into())),

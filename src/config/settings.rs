@@ -41,6 +41,8 @@ pub struct Settings {
     pub model: Option<String>,
     /// `roles`, by name.
     pub roles: BTreeMap<String, RoleSettings>,
+    /// `skills`.
+    pub skills: SkillSettings,
     /// `thinking`: where nobody says anything else.
     pub thinking: Option<Thinking>,
     /// `thinking` was said for this run, and counts before what the main agent says.
@@ -142,6 +144,17 @@ pub struct ToolSettings {
     pub budgets: BTreeMap<String, CallBudget>,
 }
 
+/// Where skills are found and which are used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SkillSettings {
+    /// `enabled`.
+    pub enabled: bool,
+    /// `disabled`: names.
+    pub disabled: Vec<String>,
+    /// `folders`: absolute.
+    pub folders: Vec<PathBuf>,
+}
+
 /// How often a tool may be called in one task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallBudget {
@@ -227,6 +240,14 @@ impl Settings {
             default_provider: text("defaultProvider"),
             model: text("model"),
             roles: roles::roles(layers),
+            skills: SkillSettings {
+                enabled: value("skills.enabled").is_some_and(|on| *on == true),
+                disabled: list("skills.disabled")
+                    .iter()
+                    .filter_map(|name| name.as_str().map(str::to_owned))
+                    .collect(),
+                folders: paths("skills.folders", &list, environment, failures),
+            },
             thinking: value("thinking").and_then(Value::as_str).and_then(Thinking::named),
             thinking_insists: layers
                 .get("thinking")

@@ -317,6 +317,14 @@ impl Plain<'_> {
             Typed::Status => self.status().await,
             Typed::Select(what, None) => self.show_names(what).await,
             Typed::Select(what, Some(name)) => self.select(what, name).await,
+            Typed::Skill(name, task) => match self.sessions.skill(&name, &task) {
+                Ok(prompt) => self.work(Task::Prompt(prompt)).await,
+                Err(failures) => self.complain(&failures).await,
+            },
+            Typed::Skills => {
+                let text = self.sessions.skills();
+                self.say(&text).await;
+            }
             Typed::Compact(keep) => self.compact(keep).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Cost => self.cost().await,

@@ -23,6 +23,9 @@ pub(super) enum Command {
     Theme(Option<String>),
     Doctor,
     Tools,
+    /// `/skill`: its name, and the task.
+    Skill(String, String),
+    Skills,
     Queue,
     Resume(Option<String>),
     Fork,
@@ -120,6 +123,8 @@ pub(super) const COMMANDS: &[Entry] = &[
     ),
     entry("config", &[], "", When::Always, "settings, and which file or flag set each"),
     entry("tools", &[], "", When::Always, "tools the model may ask for"),
+    entry("skills", &[], "", When::Always, "instructions for kinds of task, as skills"),
+    entry("skill", &[], "NAME [TASK]", When::Idle, "a task to be done as a skill says"),
     entry("theme", &[], "[NAME]", When::Always, "dark, light, high-contrast or none"),
     entry("doctor", &[], "", When::Idle, "try what posse needs here"),
     entry("queue", &[], "", When::Always, "messages that wait: take one back, or delete it"),
@@ -184,6 +189,12 @@ pub(super) fn parse(text: &str) -> Typed {
         "copy" => Command::Copy,
         "config" => Command::Config,
         "tools" => Command::Tools,
+        "skills" => Command::Skills,
+        "skill" => {
+            let argument = argument.unwrap_or_default();
+            let (name, task) = argument.split_once(char::is_whitespace).unwrap_or((&argument, ""));
+            Command::Skill(name.to_owned(), task.trim().to_owned())
+        }
         "theme" => Command::Theme(argument),
         "doctor" => Command::Doctor,
         "resume" => Command::Resume(argument),
@@ -223,6 +234,10 @@ mod tests {
             (
                 "/model gpt-9 ",
                 Typed::Command(Command::Select(Selected::Model, Some("gpt-9".into())), When::Idle),
+            ),
+            (
+                "/skill deploy  to staging ",
+                Typed::Command(Command::Skill("deploy".into(), "to staging".into()), When::Idle),
             ),
             ("/compat", Typed::Unknown("compat".into(), Some("compact"))),
             ("/zzzzzz", Typed::Unknown("zzzzzz".into(), None)),

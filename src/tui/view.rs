@@ -17,8 +17,9 @@ use posse_actors::conversation::{
     CallId, ContentPart, InvocationId, MessageId, QuestionId, Usage, text_of,
 };
 use posse_actors::event::{Event, MessageKind, Origin};
+use posse_actors::skills;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, printable};
 use crate::tui::markdown::Stream;
 use crate::tui::text::{Row, harmless};
 use crate::tui::theme::Role;
@@ -410,7 +411,11 @@ fn matters_of_children(event: &Event) -> bool {
 }
 
 fn shown(content: &[ContentPart]) -> String {
-    let mut text = text_of(content);
+    let said = content.iter().filter(|part| !skills::is_skill(part)).cloned();
+    let mut text = text_of(&said.collect::<Vec<_>>());
+    for name in content.iter().filter_map(skills::name_of) {
+        text = format!("[skill {}] {text}", printable(name));
+    }
     let images = content.iter().filter(|part| matches!(part, ContentPart::ImageUrl { .. })).count();
     if images > 0 {
         let word = if images == 1 { "image" } else { "images" };

@@ -11,7 +11,7 @@ use posse_actors::governor::GovernorLimits;
 use posse_actors::ports::{Provider, Thinking};
 use sha2::{Digest, Sha256};
 
-use crate::agents::{self, Agent, Configured, Decision, Folders, Known, Roster};
+use crate::agents::{self, Agent, Configured, Decision, Folders, Known, Roster, SKILL_TOOL};
 use crate::config::{Dirs, Settings};
 use crate::failure::{Failure, printable};
 use crate::hex::hex;
@@ -50,7 +50,10 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
         .collect();
     // Seen by whoever may delegate, whatever else it sees.
     let of_delegation = [DELEGATE, RESULT, STATUS].map(str::to_owned);
-    let tools: Vec<String> = tools.iter().cloned().chain(of_delegation).collect();
+    // There whether or not there are skills, so that a definition is right on every machine.
+    let always = of_delegation.into_iter().chain([SKILL_TOOL.to_owned()]);
+    let tools: Vec<String> =
+        tools.iter().filter(|name| *name != SKILL_TOOL).cloned().chain(always).collect();
     let folders = Folders { user: Some(dirs.config.join("agents")), project: Some((folder, root)) };
     let known = Known {
         tools: &tools,
@@ -180,11 +183,12 @@ pub(crate) fn delegation(
             }),
         };
         let price = provider.as_ref().map(|provider| price(settings, &provider.info()));
-        let tools = tools::NAMES.iter().filter(|name| agent.tools.sees(name));
+        let skilled = prompts.sees_skills(agent).then_some(SKILL_TOOL);
+        let tools = tools::NAMES.into_iter().filter(|name| agent.tools.sees(name)).chain(skilled);
         deputies.push(Deputy {
             name: agent.name.clone(),
             system_prompt: prompts.of(agent, roster, bounds.depth_max > 1),
-            tools: tools.map(|name| (*name).to_owned()).collect(),
+            tools: tools.map(str::to_owned).collect(),
             provider,
             thinking: thinking(agent, settings),
             price,

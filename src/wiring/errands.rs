@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use posse_actors::ports::{ToolSpec, Toolbox};
 
-use crate::agents::{Agent, Roster};
+use crate::agents::{Agent, Instructions, Roster};
 use crate::cli::{
     self, CompletionsArgs, DoctorArgs, ExportFormat, ListArgs, ManArgs, OutputFormat, ReplayArgs,
 };
@@ -15,6 +15,7 @@ use crate::config::{Dirs, Environment};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Exit, Failure, lines, printable};
 use crate::journal::{SessionSummary, StateDir, export, remove};
+use crate::project;
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
@@ -42,6 +43,14 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> Ended {
     let serving = |agent: &Agent| roles::serving(agent, settings);
     let (all, default) = (roster.all(), &settings.default_agent);
     lists::agents(all, default, serving, args.json, &mut stdout()).map_err(one)
+}
+
+/// Which files of instructions are read here.
+pub(super) fn instructions(found: &Place, as_json: bool) -> Ended {
+    let root = project::root_of(&found.cwd);
+    let read = Instructions::read(&found.dirs.config.join("AGENTS.md"), &root, &found.cwd);
+    io::stderr().write_all(lines(&read.notices).as_bytes()).ok();
+    lists::instructions(&read, as_json, &mut stdout()).map_err(one)
 }
 
 pub(super) fn tools(args: &ListArgs, environment: &Environment) -> Ended {

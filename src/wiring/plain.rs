@@ -15,6 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::journal::{SessionSummary, StateDir};
+use crate::lists;
 use crate::provider::presets;
 use crate::talk::joining::Invitation;
 use crate::talk::{self, Choice, Opened, Selected, Sources, Task};
@@ -23,7 +24,8 @@ use crate::wiring::confinement::unenforced;
 use crate::wiring::resuming::{Resuming, of_project};
 use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log, tape};
 use crate::wiring::{
-    Place, authority, colors, deputies, descriptors, model_price, notices, place, provider, toolbox,
+    Place, authority, colors, deputies, descriptors, model_price, notices, place, provider, skills,
+    toolbox,
 };
 
 /// Runs line mode until the user leaves.
@@ -174,6 +176,25 @@ impl talk::Sessions for Sessions<'_> {
             Selected::Model => Preferences { provider: Some(self.profile.clone()), model: name },
         };
         preferences::save(&self.found.dirs, &chosen)
+    }
+
+    fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>> {
+        let Place { cwd, dirs, loaded } = &self.found;
+        let skills = skills::load(cwd, dirs, &loaded.settings, self.environment);
+        let task = if task.is_empty() {
+            format!("Do what the skill {name} says.")
+        } else {
+            task.to_owned()
+        };
+        skills::bringing(Prompt::text(task), &[name.to_owned()], &skills)
+    }
+
+    fn skills(&self) -> String {
+        let Place { cwd, dirs, loaded } = &self.found;
+        let skills = skills::load(cwd, dirs, &loaded.settings, self.environment);
+        let mut out = skills::remarks(&skills).into_bytes();
+        lists::skills(&skills, false, &mut out).ok();
+        String::from_utf8_lossy(&out).into_owned()
     }
 
     fn names(&self, what: Selected) -> Vec<String> {

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster};
+use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster, SKILL_TOOL, Skills};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines, printable};
@@ -28,6 +28,7 @@ use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
+use crate::project;
 use crate::provider::replay::Tape;
 use crate::talk::Task;
 use crate::talk::joining::Invitation;
@@ -40,7 +41,7 @@ use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
     Place, attaching, authority, colors, contexts, deputies, descriptors, fallback, notices, place,
-    provider, recalling, roles, session_id, toolbox,
+    provider, recalling, roles, session_id, skills, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -114,6 +115,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         return Err(one(failure));
     }
     let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
+    let load = || skills::load(&cwd, &dirs, settings, environment);
+    let prompt = skills::brought(prompt, &args.skills, load)?;
     let task = task(prompt, resuming.as_ref(), driven).map_err(one)?;
     let is_there = driven || (headless::can_ask() && !args.unattended);
     let asking = match (args.yes, is_there) {
@@ -264,12 +267,19 @@ pub(crate) fn assemble_in(
     let fallbacks = fallback::all(settings, setup.environment, setup.cwd, ready).map_err(one)?;
     let model = ready(model);
     let sandbox = Arc::new(sandbox);
-    let toolbox = masking.tools(tools::builtin(Arc::new(env), Arc::clone(&sandbox)));
+    let mut toolbox = tools::builtin(Arc::new(env), Arc::clone(&sandbox));
     let mut names: Vec<String> = toolbox.iter().map(|tool| tool.spec().name.clone()).collect();
     let roster = known_agents(setup, &names);
     let agent = roster.choose(&settings.default_agent).map_err(one)?;
-    names.retain(|name| agent.tools.sees(name));
     let prompts = Prompts::read(setup, &roots, &tier);
+    if let Some(tool) = skills::tool(&prompts.skills, &roster) {
+        let taken = toolbox.register(tool).is_err();
+        debug_assert!(!taken, "built-in tools have names of their own");
+    }
+    let root = project::root_of(setup.cwd);
+    let toolbox = masking.tools(agents::noticing(&toolbox, &root, setup.cwd));
+    names.retain(|name| agent.tools.sees(name));
+    names.extend(prompts.sees_skills(agent).then(|| SKILL_TOOL.to_owned()));
     let system_prompt = prompts.of(agent, &roster, settings.multi_agent);
     let digest = prompts.digest(agent, &roster, settings.multi_agent);
     let way = |name: &str| provider_of(setup, name).map(&ready);
@@ -366,6 +376,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
 pub(crate) struct Prompts {
     environment: EnvironmentBlock,
     instructions: Instructions,
+    skills: Arc<Skills>,
 }
 
 impl Prompts {
@@ -375,14 +386,26 @@ impl Prompts {
         if multi_agent {
             prompt.push_str(&agents::catalog(roster, agent, agents::CATALOG_BYTES_MAX));
         }
+        prompt.push_str(&self.skills_of(agent));
         prompt
+    }
+
+    /// The list of skills that `agent` is shown; empty if there are none for it.
+    fn skills_of(&self, agent: &Agent) -> String {
+        self.skills.catalog(agents::SKILL_CATALOG_BYTES_MAX, |name| agent.sees_skill(name))
+    }
+
+    /// Whether `agent` may activate any skill.
+    pub(crate) fn sees_skills(&self, agent: &Agent) -> bool {
+        self.skills.all().any(|skill| !skill.only_user() && agent.sees_skill(skill.name()))
     }
 
     /// A hash of what it is told, without what changes by itself, such as the date.
     fn digest(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let environment =
             EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
-        let lasting = Prompts { environment, instructions: self.instructions.clone() };
+        let (instructions, skills) = (self.instructions.clone(), Arc::clone(&self.skills));
+        let lasting = Prompts { environment, instructions, skills };
         let digest = Sha256::digest(lasting.of(agent, roster, multi_agent).as_bytes());
         hex(&digest[..DIGEST_BYTES])
     }
@@ -402,7 +425,9 @@ impl Prompts {
             git_branch: repository.as_deref().and_then(agents::git_branch),
             sandbox: confinement::briefing(tier, &setup.settings.sandbox, setup.asking),
         };
-        Prompts { environment, instructions }
+        let skills = skills::load(setup.cwd, setup.dirs, setup.settings, setup.environment);
+        io::stderr().write_all(skills::remarks(&skills).as_bytes()).ok();
+        Prompts { environment, instructions, skills: Arc::new(skills) }
     }
 }
 

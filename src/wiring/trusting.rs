@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::agents::project_skills;
 use crate::cli::{self, TrustAction, TrustArgs};
 use crate::config::{self, Dirs, Environment, Fate, ProjectFile, Sources, Wanted};
 use crate::failure::{Exit, Failure, printable};
@@ -51,6 +52,10 @@ struct Case {
     file: Option<ProjectFile>,
     /// The project's agents: SHA-256 of each file, by its name.
     agents: BTreeMap<String, String>,
+    /// Its skills: SHA-256 of each folder, by its path below the root.
+    skills: BTreeMap<String, String>,
+    /// Skills that cannot be trusted, and why.
+    unsealed: Vec<(String, String)>,
     before: Option<Trusted>,
     notices: Vec<config::Notice>,
 }
@@ -76,7 +81,15 @@ impl Case {
             |notice: &config::Notice| !matches!(notice.code, "CFG005" | "TRU001" | "CFG017");
         let notices = loaded.notices.into_iter().filter(shown).collect();
         let agents = deputies::digests(&root);
-        Ok(Case { root, identity, file: loaded.project, agents, before, notices })
+        let (mut skills, mut unsealed) = (BTreeMap::new(), Vec::new());
+        for (path, sealed) in project_skills(&root) {
+            match sealed {
+                Ok(digest) => drop(skills.insert(path, digest)),
+                Err(why) => unsealed.push((path, why)),
+            }
+        }
+        let file = loaded.project;
+        Ok(Case { root, identity, file, agents, skills, unsealed, before, notices })
     }
 
     fn waiting(&self) -> impl Iterator<Item = &Wanted> {
@@ -94,9 +107,9 @@ impl Case {
         self.file.as_ref().map_or("", |file| file.digest.as_str())
     }
 
-    /// What a yes is a yes to: the configuration file; with agents, that and each of them.
+    /// What a yes is a yes to: the configuration file; with agents or skills, that and each of them.
     fn digest(&self) -> Option<String> {
-        if self.agents.is_empty() {
+        if self.agents.is_empty() && self.skills.is_empty() {
             return self.file.as_ref().map(|file| file.digest.clone());
         }
         let mut all = format!("config {}\n", self.config_digest());
@@ -104,20 +117,25 @@ impl Case {
             // Writing to a string cannot fail.
             let _: std::fmt::Result = writeln!(all, "agent {digest} {name}");
         }
+        for (path, digest) in &self.skills {
+            let _: std::fmt::Result = writeln!(all, "skill {digest} {path}");
+        }
         Some(deputies::digest(all.as_bytes()))
     }
 
     /// Whether there is anything that trust would change.
     fn wants_trust(&self) -> bool {
-        self.waiting().next().is_some() || !self.agents.is_empty()
+        self.waiting().next().is_some() || !self.agents.is_empty() || !self.skills.is_empty()
     }
 
     fn state(&self) -> &'static str {
-        let something = self.file.is_some() || !self.agents.is_empty();
+        let something = self.file.is_some() || !self.agents.is_empty() || !self.skills.is_empty();
         match &self.before {
             _ if !something => "nothing to trust",
             Some(before)
-                if before.digest == self.config_digest() && before.agents == self.agents =>
+                if before.digest == self.config_digest()
+                    && before.agents == self.agents
+                    && before.skills == self.skills =>
             {
                 "trusted"
             }
@@ -127,13 +145,39 @@ impl Case {
         }
     }
 
-    /// What became of an agent's file since it was trusted.
-    fn agent_state(&self, name: &str, digest: &str) -> &'static str {
-        match self.before.as_ref().map(|before| before.agents.get(name)) {
+    /// What became of one file or folder since it was trusted: `kept` says what was.
+    fn part_state(
+        &self,
+        kept: fn(&Trusted) -> &BTreeMap<String, String>,
+        name: &str,
+        digest: &str,
+    ) -> &'static str {
+        match self.before.as_ref().map(|before| kept(before).get(name)) {
             Some(Some(known)) if known == digest => "trusted",
             Some(Some(_)) => "changed",
             _ => "new",
         }
+    }
+
+    /// The skills of the project.
+    fn skills_text(&self) -> String {
+        let mut text = String::new();
+        if !self.skills.is_empty() {
+            text.push_str("skills of the project; once trusted, models may follow them:\n");
+        }
+        for (path, digest) in &self.skills {
+            let state = self.part_state(|before| &before.skills, path, digest);
+            let line = format!("{path}  {state}  sha256 {digest}");
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
+        }
+        if !self.unsealed.is_empty() {
+            text.push_str("skills that cannot be trusted:\n");
+        }
+        for (path, why) in &self.unsealed {
+            let _: std::fmt::Result = writeln!(text, "  {}", printable(&format!("{path}: {why}")));
+        }
+        text
     }
 
     /// The agents of the project, with what only a look at the file tells.
@@ -146,7 +190,7 @@ impl Case {
             "agents of the project, in .posse/agents/; once trusted, they can be used:\n",
         );
         for (name, digest) in &self.agents {
-            let state = self.agent_state(name, digest);
+            let state = self.part_state(|before| &before.agents, name, digest);
             let line = format!("{name}.md  {state}  sha256 {digest}");
             // Writing to a string cannot fail.
             let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
@@ -197,6 +241,7 @@ impl Case {
             }
         }
         text.push_str(&self.agents_text());
+        text.push_str(&self.skills_text());
         for notice in &self.notices {
             let _: std::fmt::Result = writeln!(text, "{notice}");
         }
@@ -227,6 +272,7 @@ impl Case {
             "file": self.file.as_ref().map(|file| &file.name),
             "sha256": self.digest(),
             "agents": self.agents,
+            "skills": self.skills,
             "state": self.state(),
             "trustedSha256": self.before.as_ref().map(|before| &before.digest),
             "settings": settings,
@@ -283,6 +329,7 @@ fn add(case: &Case, trust: &Trust, accept: Option<&str>, as_json: bool) -> Ended
         trusted_ms: now_ms(),
         settings: case.settings(),
         agents: case.agents.clone(),
+        skills: case.skills.clone(),
     };
     trust.add(trusted).map_err(one)?;
     if as_json {

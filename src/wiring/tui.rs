@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::tz::TimeZone;
+use posse_actors::conversation::Prompt;
 use posse_actors::ports::Asking;
 use posse_actors::root_session::UserCall;
 
@@ -108,6 +109,14 @@ impl talk::Sessions for World<'_> {
 
     fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure> {
         self.sessions.remember(what, name)
+    }
+
+    fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>> {
+        self.sessions.skill(name, task)
+    }
+
+    fn skills(&self) -> String {
+        self.sessions.skills()
     }
 
     fn names(&self, what: Selected) -> Vec<String> {
@@ -220,6 +229,7 @@ impl tui::World for World<'_> {
                 let roster = errands::roster(found, &toolbox);
                 lists::tools(&toolbox, roster.all(), false, &mut out).map_err(one)?;
             }
+            Report::Skills => return Ok(talk::Sessions::skills(self)),
             Report::Permissions => {
                 authority::grants_in(&found.cwd, &found.dirs, &found.loaded.settings, &mut out)
                     .map_err(one)?;

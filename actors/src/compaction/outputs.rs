@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::context::tokens_of;
 use crate::conversation::{CallId, ContentPart, Message, ToolCall, text_of};
+use crate::skills;
 
 /// Outputs of fewer tokens are not worth a line.
 const TOKENS_MIN: u64 = 80;
@@ -108,7 +109,9 @@ impl<'h> Outputs<'h> {
             if self.total <= tokens_max {
                 return;
             }
-            if self.tokens[at] > over {
+            // A skill that is followed is no output that is over.
+            let is_skill = || skills::activates(&self.messages[at]);
+            if self.tokens[at] > over && (over > 0 || !is_skill()) {
                 let bytes = super::bytes(&self.messages[at]);
                 self.replace(at, |id, subject| {
                     format!(

@@ -13,6 +13,7 @@ use crate::compaction::Goal;
 use crate::compaction::outputs::{one_line, shown, subject};
 use crate::context::bytes_in;
 use crate::conversation::{CallId, ContentPart, Message, text_of};
+use crate::skills;
 
 /// How a summary begins. It is the first part of the first message.
 const BEGIN: &str = "[Earlier parts of this conversation are not shown any more. What is left:]\n";
@@ -144,7 +145,9 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
                 for line in earlier(content).unwrap_or_default().lines().filter_map(Line::read) {
                     lines.add(line);
                 }
-                let said: Vec<ContentPart> = own(content).cloned().collect();
+                // What a skill says is not what the user said.
+                let own = own(content).filter(|part| !skills::is_skill(part));
+                let said: Vec<ContentPart> = own.cloned().collect();
                 let text = shown(&said);
                 lines.sentences(Label::Rule, &text, RULE_CHARS_MAX, is_standing);
                 lines.sentences(Label::Kept, &text, KEPT_CHARS_MAX, |text| has(text, &words));

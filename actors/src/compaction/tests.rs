@@ -272,3 +272,38 @@ proptest! {
         prop_assert_eq!(compact(&compacted.history, &goal), None);
     }
 }
+
+#[test]
+fn an_activated_skill_outlives_the_turn_that_activated_it() {
+    use crate::skills::{TOOL, active, begin};
+    let skill = |name: &str, body: &str| format!("{}{body}\n</skill_content>\n", begin(name));
+    let given = skill("deploy", &"Always check the hosts first. ".repeat(20));
+    let brought = skill("style", "Never use tabs.");
+    let parts = [brought.as_str(), "go"].map(ContentPart::text).to_vec();
+    let mut history = vec![Arc::new(Message::User { content: parts })];
+    history.extend(call("s", TOOL, "deploy", &given));
+    for nth in 0..30 {
+        history.extend(call(&format!("c{nth}"), "bash", "x", &"noise ".repeat(400)));
+    }
+    history.push(says("done"));
+    for nth in 0..3 {
+        history.push(user(&format!("and now {nth}")));
+        history.extend(call(&format!("d{nth}"), "bash", "x", &"more ".repeat(400)));
+        history.push(says("done"));
+    }
+    let mut texts = Vec::new();
+    // Also what was made shorter before.
+    for tokens_max in [4000, 2000, 1500] {
+        if let Some(compacted) = compact(&history, &goal(tokens_max, 1)) {
+            assert!(is_valid(&compacted.history));
+            history = compacted.history;
+        }
+        let found = active(&history);
+        texts = found.into_iter().map(|(_, text)| text).collect();
+        texts.sort_unstable();
+        assert_eq!(texts, [given.clone(), brought.clone()], "{tokens_max}");
+    }
+    let text = text_at(&history, 0);
+    assert!(!text.contains("standing instruction: Never use tabs"), "not the user's words: {text}");
+    assert_eq!(texts.len(), 2);
+}

@@ -67,6 +67,9 @@ pub(crate) struct ResumeCommand {
 /// What goes in and out.
 #[derive(Debug, Args)]
 struct Formats {
+    /// Skill that the task is to be done with: `posse skills` lists them; repeatable
+    #[arg(long = "skill", value_name = "NAME", help_heading = "Agent and model")]
+    skills: Vec<String>,
     /// How results are printed [default: text]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     output_format: Option<OutputFormat>,
@@ -269,7 +272,7 @@ impl Formats {
                     .fix("leave out `-`, and send {\"type\":\"message\",\"content\":\"...\"}"),
             ));
         }
-        Ok(RunArgs { prompt, output_format, input_format, ..args })
+        Ok(RunArgs { prompt, output_format, input_format, skills: self.skills, ..args })
     }
 }
 

@@ -235,6 +235,8 @@ impl Person {
             Typed::Blank | Typed::Stop | Typed::StopAll | Typed::Exit => (),
             Typed::Status
             | Typed::Select(..)
+            | Typed::Skill(..)
+            | Typed::Skills
             | Typed::Cost
             | Typed::Memory
             | Typed::Forget(_)

@@ -10,6 +10,8 @@ const COMMANDS: [(&str, &str, &str); 15] = [
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
     ("provider", "[NAME]", "another provider, with its own model"),
     ("agent", "[NAME]", "another agent"),
+    ("skill", "NAME [TASK]", "a task to be done as a skill says"),
+    ("skills", "", "the skills there are"),
     ("cost", "", "what requests have cost so far"),
     ("memory", "", "what agents have reported, as the next of their names are told"),
     ("forget", "[NAME]", "forget that, of one agent or of all"),
@@ -35,6 +37,10 @@ pub(crate) enum Typed {
     Status,
     /// `/model`, `/provider` or `/agent`, with a name or to look.
     Select(Selected, Option<String>),
+    /// `/skill`: its name, and the task.
+    Skill(String, String),
+    /// `/skills`.
+    Skills,
     /// `/compact`, with what is to be kept.
     Compact(Option<String>),
     /// `/context`, perhaps as JSON.
@@ -72,6 +78,15 @@ pub(crate) fn parse(line: &str) -> Typed {
         "model" => select(Selected::Model),
         "provider" => select(Selected::Provider),
         "agent" => select(Selected::Agent),
+        "skill" => match argument {
+            Some(argument) => {
+                let (name, task) =
+                    argument.split_once(char::is_whitespace).unwrap_or((argument, ""));
+                Typed::Skill(name.to_owned(), task.trim().to_owned())
+            }
+            None => Typed::Skills,
+        },
+        "skills" => Typed::Skills,
         "compact" => Typed::Compact(argument.map(str::to_owned)),
         "context" => Typed::Context(argument == Some("--json")),
         "cost" => Typed::Cost,
@@ -125,6 +140,9 @@ mod tests {
             ("/model", select(Selected::Model, None)),
             ("/provider ?", select(Selected::Provider, None)),
             ("/agent plan", select(Selected::Agent, Some("plan"))),
+            ("/skill deploy  to staging ", Typed::Skill("deploy".into(), "to staging".into())),
+            ("/skill deploy", Typed::Skill("deploy".into(), String::new())),
+            ("/skill", Typed::Skills),
             ("/compact", Typed::Compact(None)),
             ("/compact the port", Typed::Compact(Some("the port".to_owned()))),
             ("/context", Typed::Context(false)),

@@ -197,7 +197,15 @@ impl Plain<'_> {
             Typed::Forget(agent) => self.forget(agent).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Text(text) => self.steer(text).await,
-            Typed::Status | Typed::Select(..) | Typed::Compact(_) | Typed::Clear => {
+            Typed::Skills => {
+                let text = self.sessions.skills();
+                self.say(&text).await;
+            }
+            Typed::Status
+            | Typed::Select(..)
+            | Typed::Compact(_)
+            | Typed::Skill(..)
+            | Typed::Clear => {
                 self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
             }
         }

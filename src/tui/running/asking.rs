@@ -101,6 +101,7 @@ pub(super) fn report(command: Command) -> Option<(&'static str, Report)> {
         Command::Config => ("settings", Report::Config),
         Command::Doctor => ("doctor", Report::Doctor),
         Command::Tools => ("tools", Report::Tools),
+        Command::Skills => ("skills", Report::Skills),
         Command::Permissions => ("permissions", Report::Permissions),
         Command::Sandbox => ("sandbox", Report::Sandbox),
         Command::Export(file) => ("export", Report::Export(file)),

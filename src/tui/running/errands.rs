@@ -128,6 +128,10 @@ impl Tui<'_> {
                     current.context(&self.tells);
                 }
             }
+            Command::Skill(name, task) => match self.world.skill(&name, &task) {
+                Ok(prompt) => self.prompt(prompt),
+                Err(failures) => self.app.view.failures(&failures),
+            },
             other => {
                 if let Some((title, report)) = asking::report(other) {
                     self.report(title, &report);
@@ -138,7 +142,8 @@ impl Tui<'_> {
 
     fn report(&mut self, title: &str, report: &Report) {
         let session = self.app.session.clone();
-        let long = matches!(report, Report::Config | Report::Doctor | Report::Tools);
+        let long =
+            matches!(report, Report::Config | Report::Doctor | Report::Tools | Report::Skills);
         match self.aside(|world| world.report(report, &session)) {
             Ok(text) if long => self.app.look_at(title, text),
             Ok(text) => self.app.view.note(Role::Text, text),

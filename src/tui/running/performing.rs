@@ -160,7 +160,7 @@ impl Tui<'_> {
         }
     }
 
-    fn prompt(&mut self, prompt: Prompt) {
+    pub(super) fn prompt(&mut self, prompt: Prompt) {
         self.work(Task::Prompt(prompt));
     }
 

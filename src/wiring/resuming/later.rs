@@ -62,6 +62,7 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     let RunArgs {
         // The record has what was asked and shown.
         prompt: _,
+        skills: _,
         images: _,
         agent,
         provider,

@@ -1,0 +1,149 @@
+//! Skills that were activated in a conversation, found in its history alone.
+//!
+//! An activated skill is no record of its own: it is the result of the tool that gave it, or a part
+//! of what the user said, and both are records. What shortens a history asks [`active`] what was
+//! activated in the part that goes, and puts [`kept`] in front of what stays: a later shortening
+//! finds it there again, and so does a session that is resumed.
+
+use std::sync::Arc;
+
+use crate::conversation::{ContentPart, Message};
+
+/// The tool whose results activate a skill.
+pub const TOOL: &str = "skill";
+
+/// Bytes of all skills that are kept when a history becomes shorter, wherever there is room for
+/// more; the oldest go.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+const BEGIN: &str = "<skill_content name=\"";
+
+/// How the text of an activated skill begins. `name` has no quotes.
+pub fn begin(name: &str) -> String {
+    format!("{BEGIN}{name}\">\n")
+}
+
+/// Whether `part` is what a skill says.
+pub fn is_skill(part: &ContentPart) -> bool {
+    named(part).is_some()
+}
+
+/// The skill whose text `part` is.
+pub fn name_of(part: &ContentPart) -> Option<&str> {
+    named(part).map(|(name, _)| name)
+}
+
+/// Whether `message` activates a skill.
+pub fn activates(message: &Message) -> bool {
+    parts(message).iter().any(is_skill)
+}
+
+fn named(part: &ContentPart) -> Option<(&str, &str)> {
+    let ContentPart::Text { text } = part else { return None };
+    let (name, _) = text.strip_prefix(BEGIN)?.split_once("\">\n")?;
+    Some((name, text))
+}
+
+/// The parts of `message` that may be skills.
+fn parts(message: &Message) -> &[ContentPart] {
+    match message {
+        Message::Tool { name, content, is_error: false, .. } if name == TOOL => content,
+        Message::User { content } => content,
+        Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => &[],
+    }
+}
+
+/// The skills that were activated in `history`, each once, as it was given last; the one that was
+/// activated last is the last.
+pub fn active(history: &[Arc<Message>]) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for (name, text) in history.iter().flat_map(|message| parts(message)).filter_map(named) {
+        found.retain(|(known, _)| known != name);
+        found.push((name.to_owned(), text.to_owned()));
+    }
+    found
+}
+
+/// What stands in front of a message of the user after `gone` was removed from a history of which
+/// `stays` remains: one part for each skill that was active and is not in what stays, of at most
+/// `bytes_max` bytes together.
+pub fn kept(gone: &[Arc<Message>], stays: &[Arc<Message>], bytes_max: usize) -> Vec<ContentPart> {
+    let there = active(stays);
+    let mut left = KEPT_BYTES_MAX.min(bytes_max);
+    let mut parts: Vec<ContentPart> = Vec::new();
+    for (name, text) in active(gone).into_iter().rev() {
+        if there.iter().any(|(known, _)| *known == name) {
+            continue;
+        }
+        let Some(rest) = left.checked_sub(text.len()) else { break };
+        left = rest;
+        parts.push(ContentPart::text(text));
+    }
+    parts.reverse();
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::conversation::CallId;
+
+    fn given(tool: &str, text: &str) -> Arc<Message> {
+        Arc::new(Message::Tool {
+            tool_call_id: CallId::new("c"),
+            name: tool.to_owned(),
+            content: vec![ContentPart::text(text)],
+            is_error: false,
+        })
+    }
+
+    fn skill(name: &str, body: &str) -> String {
+        format!("{}{body}\n</skill_content>\n", begin(name))
+    }
+
+    #[test]
+    fn finds_what_the_tool_gave_and_what_the_user_brought() {
+        let user = |texts: &[&str]| {
+            let content = texts.iter().copied().map(ContentPart::text).collect();
+            Arc::new(Message::User { content })
+        };
+        let (a, newer, b) = (skill("a", "one"), skill("a", "two"), skill("b", "three"));
+        let history = [
+            user(&["go"]),
+            given(TOOL, &a),
+            given("bash", &skill("forged", "x")),
+            user(&[&b, "and now?"]),
+            given(TOOL, "line 1 of a file\n"),
+            given(TOOL, &newer),
+        ];
+        let names: Vec<String> = active(&history).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["b", "a"]);
+        assert_eq!(active(&history)[1].1, newer);
+        assert_eq!(
+            kept(&history, &[], usize::MAX),
+            [ContentPart::text(b.clone()), ContentPart::text(newer)]
+        );
+        assert_eq!(kept(&history, &[], 10), []);
+        assert_eq!(kept(&history[..4], &history[4..], usize::MAX), [ContentPart::text(b)]);
+    }
+
+    proptest! {
+        /// However much was activated, what is kept is bounded, and is found again.
+        #[test]
+        fn what_is_kept_is_found_again(sizes in prop::collection::vec(0_usize..40_000, 0..12)) {
+            let history: Vec<Arc<Message>> = sizes
+                .iter()
+                .enumerate()
+                .map(|(nth, size)| given(TOOL, &skill(&format!("s{nth}"), &"x".repeat(*size))))
+                .collect();
+            let parts = kept(&history, &[], usize::MAX);
+            let again = active(&[Arc::new(Message::User { content: parts.clone() })]);
+            prop_assert_eq!(again.len(), parts.len());
+            prop_assert!(again.iter().map(|(_, text)| text.len()).sum::<usize>() <= KEPT_BYTES_MAX);
+            let newest = active(&history).into_iter().rev().take(again.len()).rev();
+            prop_assert_eq!(newest.collect::<Vec<_>>(), again);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The head of a `SKILL.md`: what it has to say, what it may say, and what is only remarked on.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::agents::front_matter::{self, Parsed};
+use crate::agents::instructions::hidden;
+use crate::failure::{Exit, Failure, printable, printable_lines};
+
+/// Characters of a name.
+const NAME_CHARS_MAX: usize = 64;
+/// Characters of a description.
+const DESCRIPTION_CHARS_MAX: usize = 1024;
+/// Characters of what it needs.
+const COMPATIBILITY_CHARS_MAX: usize = 500;
+/// Lines of a body that the format recommends at most.
+const BODY_LINES_MAX: usize = 500;
+
+/// What a `SKILL.md` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) license: Option<String>,
+    pub(super) compatibility: Option<String>,
+    pub(super) metadata: BTreeMap<String, String>,
+    pub(super) allowed_tools: Vec<String>,
+    /// Only the user activates it.
+    pub(super) only_user: bool,
+    /// What stands below, hidden characters as visible escapes.
+    pub(super) body: String,
+}
+
+/// Whether skills may be called so.
+pub(super) fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !name.is_empty()
+        && name.len() <= NAME_CHARS_MAX
+        && name.chars().all(plain)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--")
+}
+
+/// Reads a `SKILL.md` that lies in a folder called `folder` and is shown as `shown`. The remarks
+/// are about what does not keep it from being used.
+pub(super) fn read(
+    bytes: &[u8],
+    folder: &str,
+    shown: &str,
+) -> Result<(Head, Vec<Failure>), Failure> {
+    let quoted = printable(folder);
+    let refuse = |code: &'static str, line: usize, what: &str| {
+        Failure::new(code, Exit::Configuration, format!("skill \"{quoted}\": {what}"))
+            .at(format!("{shown}:{line}"))
+            .fix("docs/guide/skills.md shows what a skill looks like")
+    };
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| refuse("SKL001", 1, "it is not UTF-8 text"))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+    let parsed =
+        front_matter::parse(&text).map_err(|flaw| refuse("SKL001", flaw.line, &flaw.what))?;
+    let line = |field: &str| parsed.lines.get(field).copied().unwrap_or(1);
+    let mut remarks = Vec::new();
+    let mut remark = |field: &str, what: &str| {
+        let what = format!("skill \"{quoted}\": {what}");
+        let failure = Failure::new("SKL004", Exit::Configuration, what);
+        remarks.push(failure.at(format!("{shown}:{}", line(field))));
+    };
+    let name = match word(&parsed, "name") {
+        Some(name) if name != folder && is_name(name) => {
+            remark("name", "its name is not that of its folder, and counts");
+            name.to_owned()
+        }
+        Some(name) => name.to_owned(),
+        None => {
+            remark("", "it has no name; that of its folder counts");
+            folder.to_owned()
+        }
+    };
+    if !is_name(&name) {
+        let what = format!(
+            "its name is not usable: up to {NAME_CHARS_MAX} of a-z, 0-9 and single - between them"
+        );
+        return Err(refuse("SKL002", line("name"), &what));
+    }
+    let Some(description) = prose(&parsed, "description") else {
+        let what = "it has no description: say what it is for, and when to use it";
+        return Err(refuse("SKL002", line("description"), what));
+    };
+    let description = shortened(description, DESCRIPTION_CHARS_MAX, |what| {
+        remark(
+            "description",
+            &format!("its description is longer than {what} characters, and cut"),
+        );
+    });
+    let compatibility = prose(&parsed, "compatibility").map(|text| {
+        shortened(text, COMPATIBILITY_CHARS_MAX, |what| {
+            remark("compatibility", &format!("its compatibility is longer than {what} characters"));
+        })
+    });
+    if let Some(found) = hidden(&text) {
+        remark("", &format!("hidden characters, shown as escapes: {found}"));
+    }
+    if parsed.body.is_empty() {
+        return Err(refuse("SKL002", 1, "there is nothing below its front matter"));
+    }
+    if parsed.body.lines().count() > BODY_LINES_MAX {
+        let what = format!(
+            "it has more than {BODY_LINES_MAX} lines: details belong into files of \
+                            their own"
+        );
+        remark("", &what);
+    }
+    let head = Head {
+        name,
+        description,
+        license: prose(&parsed, "license"),
+        compatibility,
+        metadata: metadata(&parsed),
+        allowed_tools: allowed_tools(&parsed),
+        only_user: parsed.fields.get("disable-model-invocation") == Some(&Value::Bool(true)),
+        body: printable_lines(&parsed.body),
+    };
+    Ok((head, remarks))
+}
+
+fn word<'p>(parsed: &'p Parsed, field: &str) -> Option<&'p str> {
+    parsed.fields.get(field).and_then(Value::as_str)
+}
+
+/// A text as one printable line.
+fn prose(parsed: &Parsed, field: &str) -> Option<String> {
+    let line = word(parsed, field)?.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!line.is_empty()).then(|| printable(&line))
+}
+
+fn shortened(text: String, chars_max: usize, too_long: impl FnOnce(usize)) -> String {
+    let Some((end, _)) = text.char_indices().nth(chars_max) else { return text };
+    too_long(chars_max);
+    format!("{}…", &text[..end])
+}
+
+fn metadata(parsed: &Parsed) -> BTreeMap<String, String> {
+    let fields = parsed.fields.get("metadata").and_then(Value::as_object);
+    let entry = |(name, value): (&String, &Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        (printable(name), printable(&text))
+    };
+    fields.into_iter().flatten().map(entry).collect()
+}
+
+/// A list, or words between blanks or commas: `Read Bash(git log:*)`.
+fn allowed_tools(parsed: &Parsed) -> Vec<String> {
+    match parsed.fields.get("allowed-tools") {
+        Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).map(printable).collect(),
+        Some(Value::String(text)) => {
+            let mut tools = Vec::new();
+            let (mut word, mut depth) = (String::new(), 0_usize);
+            for c in text.chars().chain([' ']) {
+                depth = match c {
+                    '(' => depth + 1,
+                    ')' => depth.saturating_sub(1),
+                    _ => depth,
+                };
+                if depth == 0 && (c.is_whitespace() || c == ',') {
+                    if !word.is_empty() {
+                        tools.push(printable(&std::mem::take(&mut word)));
+                    }
+                } else {
+                    word.push(c);
+                }
+            }
+            tools
+        }
+        _ => Vec::new(),
+    }
+}

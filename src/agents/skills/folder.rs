@@ -1,0 +1,147 @@
+//! The folder of a skill: what is in it, read without following links, within bounds.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path};
+
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
+use sha2::{Digest, Sha256};
+
+/// The file that makes a folder a skill.
+pub(super) const MAIN: &str = "SKILL.md";
+/// Bytes of that file.
+pub(super) const MAIN_BYTES_MAX: usize = 64 << 10;
+/// Files below a folder.
+const FILES_MAX: usize = 200;
+/// Folders within folders.
+const DEPTH_MAX: usize = 6;
+/// Bytes of a project's skill, which is hashed as a whole.
+const SEALED_BYTES_MAX: u64 = 4 << 20;
+
+/// What is in a folder: bytes of each file, by its path with `/`; and what is not told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    pub(super) files: BTreeMap<String, u64>,
+    /// Links and what is no file: their paths.
+    pub(super) odd: Vec<String>,
+    /// There is more than is listed.
+    pub(super) cut: bool,
+}
+
+/// A folder as it is at one moment, down to the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sealed {
+    /// SHA-256 over names and contents, in hex.
+    pub(super) digest: String,
+    /// SHA-256 of each file, in hex.
+    pub(super) files: BTreeMap<String, String>,
+    /// The bytes of [`MAIN`].
+    pub(super) main: Vec<u8>,
+}
+
+/// Looks through `folder`. `all`: hidden files, too.
+pub(super) fn list(folder: &Path, all: bool) -> io::Result<Listing> {
+    let mut listing = Listing::default();
+    let mut open = vec![(folder.to_owned(), String::new(), 0)];
+    while let Some((folder, prefix, depth)) = open.pop() {
+        let mut entries: Vec<_> = fs::read_dir(&folder)?.filter_map(Result::ok).collect();
+        entries.sort_unstable_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let Ok(name) = entry.file_name().into_string() else {
+                // It cannot be asked for.
+                listing.odd.push(entry.file_name().to_string_lossy().into_owned());
+                continue;
+            };
+            if name.starts_with('.') && !all {
+                continue;
+            }
+            let path = format!("{prefix}{name}");
+            let kind = entry.file_type()?;
+            if listing.files.len() + listing.odd.len() >= FILES_MAX {
+                listing.cut = true;
+                return Ok(listing);
+            }
+            if kind.is_dir() && depth < DEPTH_MAX {
+                open.push((entry.path(), format!("{path}/"), depth + 1));
+            } else if kind.is_file() {
+                listing.files.insert(path, entry.metadata()?.len());
+            } else {
+                listing.cut |= kind.is_dir();
+                listing.odd.push(path);
+            }
+        }
+    }
+    Ok(listing)
+}
+
+/// Reads all of `folder` to tell later whether it is the same, or says why that cannot be told.
+pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
+    let text = |error: io::Error| error.to_string();
+    let listing = list(folder, true).map_err(text)?;
+    if let Some(odd) = listing.odd.first() {
+        return Err(format!("{odd} is a link or no file, and what is behind it cannot be trusted"));
+    }
+    if listing.cut {
+        return Err(format!("it has more than {FILES_MAX} files, or is too deep"));
+    }
+    if listing.files.values().sum::<u64>() > SEALED_BYTES_MAX {
+        return Err(format!("it has more than {SEALED_BYTES_MAX} bytes"));
+    }
+    let mut whole = Sha256::new();
+    let mut files = BTreeMap::new();
+    let mut main = Vec::new();
+    for path in listing.files.keys() {
+        let bytes = read(folder, path, SEALED_BYTES_MAX).map_err(text)?;
+        let digest = hex(&Sha256::digest(&bytes));
+        whole.update(format!("{digest} {path}\n"));
+        files.insert(path.clone(), digest);
+        if path == MAIN {
+            main = bytes;
+        }
+    }
+    Ok(Sealed { digest: hex(&whole.finalize()), files, main })
+}
+
+/// The bytes of a file below `folder`, at most `limit` and one more, through no link.
+pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>> {
+    let mut names = Vec::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(name) => names.push(name),
+            _ => return Err(io::Error::from(io::ErrorKind::InvalidInput)),
+        }
+    }
+    let Some((last, above)) = names.split_last() else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    let folders = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut at: OwnedFd = open(folder, folders, Mode::empty())?;
+    for name in above {
+        at = openat(&at, *name, folders | OFlag::O_NOFOLLOW, Mode::empty())?;
+    }
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = File::from(openat(&at, *last, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// SHA-256 in hex.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(digest: &[u8]) -> String {
+    use std::fmt::Write as _;
+    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,163 @@
+//! Which skills there are in a place, which of the project's the user believes, and what a prompt
+//! brings of them.
+
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use posse_actors::conversation::{ContentPart, Prompt};
+use posse_actors::ports::Tool;
+
+use crate::agents::{self, Rights, Roster, SkillPlaces, Skills};
+use crate::cli::ListArgs;
+use crate::config::{Dirs, Environment, Settings};
+use crate::failure::{Exit, Failure, printable};
+use crate::lists;
+use crate::project::{self, Identity};
+use crate::sealed::Vault;
+use crate::trust::Trust;
+use crate::wiring::{Place, notices, place};
+
+/// Inert skills that are named in a line.
+const NAMED_MAX: usize = 8;
+
+/// Loads every skill that counts in `cwd`.
+pub(crate) fn load(
+    cwd: &Path,
+    dirs: &Dirs,
+    settings: &Settings,
+    environment: &Environment,
+) -> Skills {
+    if !settings.skills.enabled {
+        return Skills::default();
+    }
+    let root = project::root_of(cwd);
+    // Most projects have none, and then nobody asks what is trusted.
+    let there = agents::has_project_skills(&root);
+    let trusted = there.then(|| {
+        let identity = Identity::of(&root).ok()?;
+        Trust::new(Vault::new(&dirs.state)).find(&identity).ok().flatten()
+    });
+    let trusted = trusted.flatten().map(|trusted| trusted.skills).unwrap_or_default();
+    let believes = |path: &str, digest: &str| {
+        settings.trust_project || trusted.get(path).is_some_and(|known| known == digest)
+    };
+    let places = SkillPlaces {
+        user: user_folders(dirs, settings, environment),
+        project: there.then_some(root),
+        disabled: settings.skills.disabled.clone(),
+    };
+    Skills::load(&places, &believes)
+}
+
+/// Where the user keeps skills; our own folders are hidden from commands.
+fn user_folders(
+    dirs: &Dirs,
+    settings: &Settings,
+    environment: &Environment,
+) -> Vec<(PathBuf, bool)> {
+    let own = dirs.own();
+    let hidden = |folder: PathBuf| {
+        let is_own = own.iter().any(|own| folder.starts_with(own));
+        (folder, is_own)
+    };
+    let home = environment.home();
+    let common =
+        home.iter().flat_map(|home| [".agents/skills", ".claude/skills"].map(|f| home.join(f)));
+    let further = settings.skills.folders.iter().cloned();
+    further.chain([dirs.config.join("skills")]).chain(common).map(hidden).collect()
+}
+
+/// The tool that activates them, if there are any.
+pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool>> {
+    if skills.is_empty() {
+        return None;
+    }
+    let narrowed = roster.all().iter().filter(|agent| agent.skills.is_some());
+    let rights: Rights = narrowed
+        .map(|agent| {
+            let seen = skills.all().filter(|skill| agent.sees_skill(skill.name()));
+            (agent.name.clone(), seen.map(|skill| skill.name().to_owned()).collect())
+        })
+        .collect();
+    Some(agents::skill_tool(Arc::clone(skills), rights))
+}
+
+/// Lines for standard error: what was refused, what is odd, and what is not believed.
+pub(crate) fn remarks(skills: &Skills) -> String {
+    let line = |failure: &Failure, end: &str| {
+        let place = failure.place.as_deref().map(printable).unwrap_or_default();
+        let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+        let fix = failure.fix.as_deref().map(|fix| format!(" ({fix})")).unwrap_or_default();
+        let (code, what) = (failure.code, printable(&failure.what));
+        format!("{code}: {what}{}{}{end} [{place}]\n", printable(&why), printable(&fix))
+    };
+    let refused = skills.refused().iter().map(|failure| line(failure, "; left out"));
+    let odd = skills.remarks().iter().map(|failure| line(failure, ""));
+    let mut text: String = refused.chain(odd).collect();
+    if !skills.inert().is_empty() {
+        let names = skills.inert().iter().take(NAMED_MAX).map(|path| printable(path));
+        let names = names.collect::<Vec<_>>().join(", ");
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = writeln!(
+            text,
+            "TRU001: the project's skills are not used ({names}) until you trust this project, \
+             `posse trust add` shows what that means"
+        );
+    }
+    text
+}
+
+/// `posse skills`, and `posse skills show NAME`.
+pub(crate) fn list(
+    args: &ListArgs,
+    name: Option<&str>,
+    environment: &Environment,
+) -> Result<Exit, Vec<Failure>> {
+    let Place { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
+    notices(&loaded);
+    let skills = load(&cwd, &dirs, &loaded.settings, environment);
+    io::stderr().write_all(remarks(&skills).as_bytes()).ok();
+    let mut out = BufWriter::new(io::stdout().lock());
+    let ended = match name {
+        None => lists::skills(&skills, args.json, &mut out),
+        Some(name) => {
+            let skill = skills.find(name).map_err(|failure| vec![failure])?;
+            lists::skill(skill, args.json, &mut out)
+        }
+    };
+    ended.map_err(|failure| vec![failure])
+}
+
+/// What the user says, behind the skills that it brings; or which of them there are not.
+pub(crate) fn bringing(
+    prompt: Prompt,
+    names: &[String],
+    skills: &Skills,
+) -> Result<Prompt, Vec<Failure>> {
+    let found = names.iter().map(|name| skills.find(name));
+    let (found, wrong): (Vec<_>, Vec<_>) = found.partition(Result::is_ok);
+    let wrong: Vec<Failure> = wrong.into_iter().filter_map(Result::err).collect();
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    let brought = found.into_iter().flatten().map(|skill| ContentPart::text(skill.content()));
+    Ok(Prompt { content: brought.chain(prompt.content).collect() })
+}
+
+/// The prompt with the skills of `--skill`.
+pub(crate) fn brought(
+    prompt: Option<Prompt>,
+    names: &[String],
+    load: impl FnOnce() -> Skills,
+) -> Result<Option<Prompt>, Vec<Failure>> {
+    if names.is_empty() {
+        return Ok(prompt);
+    }
+    let Some(prompt) = prompt else {
+        let failure = Failure::new("CLI016", Exit::Usage, "--skill needs a prompt here");
+        return Err(vec![failure.fix("say what is to be done with it")]);
+    };
+    bringing(prompt, names, &load()).map(Some)
+}
