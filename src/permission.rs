@@ -40,8 +40,17 @@ pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
 const HOME_UNKNOWN: &str = "/home/user";
 const COMMANDS: &str = "commands are asked about";
 /// Tools that only look; at other agents, too.
-const READ_TOOLS: [&str; 6] =
-    ["read_file", "grep", "glob", "list_dir", "agent_status", "agent_result"];
+/// Tools that change nothing, or nothing but what was permitted: a job is the asker's own.
+const READ_TOOLS: [&str; 8] = [
+    "read_file",
+    "grep",
+    "glob",
+    "list_dir",
+    "agent_status",
+    "agent_result",
+    "job_output",
+    "job_stop",
+];
 const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
 
 /// What the policy is made of.

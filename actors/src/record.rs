@@ -12,7 +12,7 @@ use crate::event::{Event, Origin};
 
 pub(crate) use replay::awaits_answer;
 pub use replay::{
-    CUT_OFF, LastInvocation, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, OpenQuestion, Parked,
+    CUT_OFF, LastInvocation, LeftJob, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, OpenQuestion, Parked,
     QueuedMessage, Replay, Replayed, StartedWith, replay,
 };
 

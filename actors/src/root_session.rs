@@ -7,6 +7,7 @@ mod admission;
 mod children;
 mod clients;
 mod handle;
+mod jobs;
 mod resuming;
 mod settings;
 mod supervised;
@@ -20,7 +21,7 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued};
 use crate::compaction::{self, Compacted, Goal};
-use crate::conversation::{InvocationId, Message, Prompt, Usage};
+use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
 use crate::delegation::Desk;
 use crate::event::{Branch, Event, Fact, Feed, Origin};
 use crate::hooking::Hooked;
@@ -29,7 +30,7 @@ use crate::mailbox::{
     Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
 };
 use crate::permission_coordinator as permission;
-use crate::ports::{JournalError, Ports, ProviderInfo, ToolSpec};
+use crate::ports::{JournalError, Ports, ProviderInfo, Release, ToolSpec};
 use crate::record::{Durability, Replayed, awaits_answer};
 use crate::restarts::RestartBudget;
 use crate::tool_call::Services;
@@ -60,6 +61,9 @@ enum Msg {
     /// The main agent and those it waits for, or everybody.
     Interrupt(Reach),
     Children(ChildMsg),
+    /// Something that a call has left at work has something to say to the agent that made it.
+    Notice(Arc<Origin>, Vec<ContentPart>),
+    Release(Release),
     History(RpcReplyPort<Vec<Arc<Message>>>),
     Compact(RpcReplyPort<Result<Option<Compacted>, PromptError>>),
     /// Something about what requests cost.
@@ -84,6 +88,8 @@ impl Msg {
             Msg::Deliver(..) => "Deliver",
             Msg::Interrupt(_) => "Interrupt",
             Msg::Children(_) => "Children",
+            Msg::Notice(..) => "Notice",
+            Msg::Release(_) => "Release",
             Msg::History(_) => "History",
             Msg::Compact(_) => "Compact",
             Msg::Ledger(_) => "Ledger",
@@ -229,6 +235,7 @@ impl Actor for RootSession {
                 clock: Arc::clone(&self.ports.clock),
             },
         };
+        self.hear_notices(&me);
         self.start_writer(&me, &mut state).await?;
         self.start_coordinator(&me, &mut state).await?;
         self.start_clients(&me, &mut state).await?;
@@ -256,6 +263,8 @@ impl Actor for RootSession {
             Msg::Deliver(queued, reply) => deliver(queued, reply, state),
             Msg::Interrupt(reach) => self.stop(&me, reach, Ending::Interrupted, state),
             Msg::Children(said) => self.child_said(&me, said, state).await?,
+            Msg::Notice(origin, content) => self.notice(&me, &origin, content, state),
+            Msg::Release(what) => self.let_go(&what),
             Msg::History(reply) => answer(reply, state.history.clone()),
             Msg::Compact(reply) => answer(reply, self.compact(state)),
             Msg::Ledger(order) => state.till.take(order),
@@ -475,7 +484,10 @@ impl RootSession {
         };
         let permissions = state.coordinator.line();
         let hooks = self.closing_hooks(&ending.reason);
+        let released = self.released(&Release::Session);
         let last = async move {
+            // How they end is recorded before the session's own end.
+            released.await;
             if let Some(hooks) = hooks {
                 hooks.await;
             }

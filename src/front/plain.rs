@@ -4,6 +4,7 @@
 //! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
 
 mod commands;
+mod jobs;
 mod run;
 mod terminal;
 
@@ -12,7 +13,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
-use posse_actors::conversation::{Prompt, Usage};
+use posse_actors::conversation::{CallId, Prompt, Usage};
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
@@ -140,6 +141,8 @@ struct Current {
     unanswered: u32,
     /// Of these, what `--yes` would not have covered.
     not_by_yes: u32,
+    /// Commands in the background, as far as was heard: their calls, in one line each.
+    jobs: Vec<(CallId, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -167,6 +170,7 @@ impl Current {
             tier,
             unanswered: 0,
             not_by_yes: 0,
+            jobs: Vec::new(),
         })
     }
 
@@ -289,6 +293,7 @@ impl Plain<'_> {
             Typed::Select(what, Some(name)) => self.select(what, name).await,
             Typed::Compact => self.compact().await,
             Typed::Cost => self.cost().await,
+            Typed::Jobs(which) => self.jobs(which).await,
             Typed::Clear => self.clear().await,
             Typed::Stop => self.say("Nothing runs.\n").await,
             Typed::StopAll => {

@@ -12,7 +12,9 @@ use serde_json::Value;
 use crate::failure::{printable, printable_lines};
 use crate::talk::outcome::clock_time;
 
-use lines::{DIFF_LINES_MAX, clipped, first_line, last_lines, of_hook, rough, seconds, switch};
+use lines::{
+    DIFF_LINES_MAX, clipped, first_line, last_lines, of_hook, of_job, rough, seconds, switch,
+};
 use live::{Live, Screen, fitting};
 
 /// Turns events into text for standard error.
@@ -354,6 +356,7 @@ impl Progress {
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
             }
             Event::Warning { message } => format!("! {}", printable(message)),
+            Event::JobStarted { .. } | Event::JobEnded { .. } => of_job(event),
             Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {
                 Some(text) => text,
                 None => return String::new(),

@@ -70,9 +70,7 @@ fn a_single_agent_sends_what_it_always_sent() {
     machine.posse(&["run", "-y", "look"]).assert_code(0);
     assert_eq!(before.first_request_bytes(), after.first_request_bytes());
     assert_eq!(before.requests(), after.requests());
-    let tools =
-        ["bash", "edit_file", "glob", "grep", "list_dir", "multi_edit", "read_file", "write_file"];
-    assert_eq!(tool_names(&after.requests()[0]), tools);
+    assert_eq!(tool_names(&after.requests()[0]), posse::tools::NAMES);
     let text = after.requests()[0].to_string();
     assert!(!text.contains("delegate_agent") && !text.contains("explore"), "{text}");
 }

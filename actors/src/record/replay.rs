@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
-use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin, Scope, StoredRecord};
+use crate::event::{
+    Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
+};
 use crate::ledger::Accounts;
 use crate::record::RecordId;
 
@@ -61,6 +63,22 @@ pub struct Replayed {
     pub last: Option<LastInvocation>,
     /// Why the session waits for its user or for a better time, if it does.
     pub parked: Option<Parked>,
+    /// Commands in the background that ended with their process, so that no agent heard of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<LeftJob>,
+}
+
+/// A command in the background that ended with its process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeftJob {
+    /// The call that started it.
+    pub call_id: CallId,
+    /// Whose it was.
+    pub origin: Option<Arc<Origin>>,
+    /// One line.
+    pub summary: String,
+    /// Whether its end is recorded: it was stopped with the session.
+    pub ended: bool,
 }
 
 /// The main invocation that began last.
@@ -235,6 +253,7 @@ impl Replay {
         self.replayed.accounts.push(record);
         self.session(&record.event);
         self.question(record);
+        self.job(record);
         let ours = self.is_ours(record.origin.as_deref());
         if let Event::ModelUsage { usage, .. } = &record.event
             && (ours || self.invocation.is_none())
@@ -253,6 +272,12 @@ impl Replay {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only beginnings and ends matter")]
     fn track(&mut self, origin: &Arc<Origin>, event: &Event) {
         let same = |last: &LastInvocation| last.origin.invocation_id == origin.invocation_id;
+        // What one has left at work may end, and be told of, while another works or nobody does.
+        if matches!(event, Event::JobEnded { .. } | Event::MessageQueued { .. })
+            && self.replayed.last.as_ref().is_some_and(|last| !same(last))
+        {
+            return;
+        }
         if !self.replayed.last.as_ref().is_some_and(same) {
             self.replayed.last = Some(LastInvocation {
                 origin: Arc::clone(origin),
@@ -388,6 +413,27 @@ impl Replay {
             | Event::ToolOutcomeUnknown { call_id, .. } => {
                 self.questions.retain(|_, question| question.call_id != *call_id);
             }
+            _ => (),
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only jobs and resumptions matter")]
+    fn job(&mut self, record: &StoredRecord) {
+        let jobs = &mut self.replayed.jobs;
+        match &record.event {
+            Event::JobStarted { call_id, summary } => jobs.push(LeftJob {
+                call_id: call_id.clone(),
+                origin: record.origin.clone(),
+                summary: summary.clone(),
+                ended: false,
+            }),
+            Event::JobEnded { call_id, end: JobEnd::SessionEnded, .. } => {
+                let theirs = jobs.iter_mut().filter(|job| job.call_id == *call_id);
+                theirs.for_each(|job| job.ended = true);
+            }
+            Event::JobEnded { call_id, .. } => jobs.retain(|job| job.call_id != *call_id),
+            // Whoever went on then was told.
+            Event::SessionResumed { .. } => jobs.retain(|job| !job.ended),
             _ => (),
         }
     }

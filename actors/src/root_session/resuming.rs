@@ -72,6 +72,9 @@ impl RootSession {
         let replayed = &resumption.replayed;
         state.history.clone_from(&replayed.messages);
         state.queued = replayed.queued.iter().map(queued).collect();
+        if resumption.branch.is_some() {
+            self.tell_of_left_jobs(replayed, state);
+        }
         if let Some(branch) = &resumption.branch {
             self.branch_off(branch, state);
         } else {
@@ -81,6 +84,7 @@ impl RootSession {
             self.transcript.note(None, event);
             state.turns = replayed.turns;
             state.unfinished = self.take_up(replayed);
+            self.tell_of_lost_jobs(replayed, state);
         }
         if let Some(message) = resumption.damage.clone() {
             self.transcript.note(None, Event::Warning { message });

@@ -4,13 +4,14 @@ use crate::failure::nearest;
 use crate::talk::Selected;
 
 /// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 12] = [
+const COMMANDS: [(&str, &str, &str); 13] = [
     ("help", "", "this list"),
     ("status", "", "session, model, tokens"),
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
     ("provider", "[NAME]", "another provider, with its own model"),
     ("agent", "[NAME]", "another agent"),
     ("cost", "", "what requests have cost so far"),
+    ("jobs", "[stop ID]", "commands that run in the background; stop: ends one"),
     ("compact", "", "make the history shorter, without a model"),
     ("clear", "", "a new conversation"),
     ("stop", "[all]", "stop what runs (also Ctrl+C); all: agents in the background, too"),
@@ -36,6 +37,8 @@ pub(crate) enum Typed {
     Compact,
     /// What requests have cost.
     Cost,
+    /// `/jobs`, or `/jobs stop ID`.
+    Jobs(Option<String>),
     /// `/clear`.
     Clear,
     /// `/stop`.
@@ -65,6 +68,10 @@ pub(crate) fn parse(line: &str) -> Typed {
         "agent" => select(Selected::Agent),
         "compact" => Typed::Compact,
         "cost" => Typed::Cost,
+        "jobs" => Typed::Jobs(argument.and_then(|rest| {
+            let id = rest.strip_prefix("stop ").unwrap_or(rest);
+            Some(id.trim()).filter(|id| *id != "stop").map(str::to_owned)
+        })),
         "clear" | "new" => Typed::Clear,
         "stop" if argument == Some("all") => Typed::StopAll,
         "stop" => Typed::Stop,
@@ -110,6 +117,8 @@ mod tests {
             ("/quit", Typed::Exit),
             ("/model gpt-9 ", select(Selected::Model, Some("gpt-9"))),
             ("/model", select(Selected::Model, None)),
+            ("/jobs", Typed::Jobs(None)),
+            ("/jobs stop c1-2", Typed::Jobs(Some("c1-2".to_owned()))),
             ("/provider ?", select(Selected::Provider, None)),
             ("/agent plan", select(Selected::Agent, Some("plan"))),
             ("/compat", Typed::Unknown("compat".to_owned(), Some("compact"))),

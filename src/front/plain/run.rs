@@ -21,8 +21,11 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 impl Plain<'_> {
     /// Works on `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
-        // What the session itself says at its beginning is shown; between tasks nothing is.
-        while self.totals.prompts > 0 && self.current.events.try_next().is_some() {}
+        // What the session itself says at its beginning is shown; between tasks nothing is, but
+        // how commands in the background ended.
+        if self.totals.prompts > 0 {
+            self.catch_up().await;
+        }
         self.rule_shown = false;
         let running = match task.begin(&self.current.session).await {
             Ok(running) => running,
@@ -99,6 +102,7 @@ impl Plain<'_> {
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
+        self.current.follow_jobs(event);
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
             self.rule_shown |= by == "nobody";
         }
@@ -166,6 +170,7 @@ impl Plain<'_> {
             Typed::Help => self.say(&help()).await,
             Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
             Typed::Cost => self.cost().await,
+            Typed::Jobs(which) => self.list_jobs(which).await,
             Typed::Text(text) => self.steer(text).await,
             Typed::Status | Typed::Select(..) | Typed::Compact | Typed::Clear => {
                 self.say("(that has to wait until nothing runs; /stop stops it)\n").await;

@@ -74,6 +74,19 @@ pub(super) fn clipped(line: &str) -> String {
     }
 }
 
+/// A command in the background: that it goes on, or how it ended.
+pub(super) fn of_job(event: &Event) -> String {
+    match event {
+        Event::JobStarted { call_id, .. } => format!("▸ job {call_id} goes on in the background"),
+        Event::JobEnded { call_id, summary, detail, findings, .. } => {
+            let first = format!("◂ job {call_id} {detail}: {summary}");
+            let lines = std::iter::once(&first).chain(findings).map(|line| printable(line));
+            lines.collect::<Vec<_>>().join("\n  ")
+        }
+        _ => String::new(),
+    }
+}
+
 /// Who is asked from now on, and why.
 pub(super) fn switch(event: &Event, is_back: bool) -> String {
     let Event::ProviderFailover { from, from_model, to, to_model, cause, skipped, .. } = event

@@ -7,12 +7,12 @@ use ractor::ActorRef;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{self, Ending, Outcome as Left, Queued, ended_event};
-use crate::conversation::{InvocationId, Message, Usage};
+use crate::conversation::{ContentPart, InvocationId, Message, Usage};
 use crate::delegation::{DELEGATE, Ended, Outcome};
-use crate::event::{Event, MessageKind};
+use crate::event::{Event, MessageKind, Origin};
 use crate::governor::Spent;
 use crate::mailbox::{Handled, Lost, Report, beside, panic_text, tell};
-use crate::ports::{JournalError, ToolOutput};
+use crate::ports::{JournalError, Release, ToolOutput};
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replayed};
 use crate::root_session::children::{Child, ChildMsg, Children};
@@ -83,6 +83,7 @@ impl RootSession {
             governor.end(id, Spent { tokens, micro_usd: None });
         }
         state.turns += turns;
+        self.let_go(&Release::Invocation(id.clone()));
         self.hand_over(me, id, &ended, state);
         // Nobody reads what those would answer who worked for it.
         self.stop_below(me, id, state);
@@ -125,13 +126,20 @@ impl RootSession {
 
     fn give_notice(&self, me: &ActorRef<Msg>, id: &InvocationId, ended: &Ended, state: &mut State) {
         let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
-        let queued = Queued {
-            id: self.ports.ids.message(),
-            kind: MessageKind::Notice,
-            content: ended.notice(bytes_max),
-        };
         let Some(child) = state.children.find(id) else { return };
         let caller = Arc::clone(&child.caller);
+        self.notify(me, &caller, ended.notice(bytes_max), state);
+    }
+
+    /// Gives `caller` a message from posse, if it can still read one.
+    pub(in crate::root_session) fn notify(
+        &self,
+        me: &ActorRef<Msg>,
+        caller: &Arc<Origin>,
+        content: Vec<ContentPart>,
+        state: &mut State,
+    ) {
+        let queued = Queued { id: self.ports.ids.message(), kind: MessageKind::Notice, content };
         let note = |origin| {
             let Queued { id, kind, content } = queued.clone();
             self.transcript
@@ -146,7 +154,7 @@ impl RootSession {
         }
         // The main agent may work on another prompt by now, or on none.
         let Some(main) = &state.main else {
-            note(&caller);
+            note(caller);
             state.queued.push(queued);
             return;
         };
