@@ -166,9 +166,11 @@ impl Stage {
             instructions: String::new(),
             price: None,
             budget: Budget::default(),
+            own_budget: Budget::default(),
             accounts: Accounts::default(),
             noted: Vec::new(),
             delegation: Some(delegation),
+            context: posse_actors::context::ContextSettings::default(),
             fail: FailPoints::default(),
         };
         let session = SessionHandle::start(ports, settings).await.unwrap();

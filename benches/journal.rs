@@ -194,9 +194,11 @@ async fn noted(dir: &Path) -> Duration {
         instructions: String::new(),
         price: None,
         budget: Budget::default(),
+        own_budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,
+        context: posse_actors::context::ContextSettings::default(),
         fail: FailPoints::default(),
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();

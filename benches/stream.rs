@@ -56,6 +56,7 @@ async fn read(pieces: u32) -> Duration {
         stream: true,
         tokens_max: None,
         temperature: None,
+        thinking: None,
     };
     let (deltas, mut heard) = mpsc::channel(64);
     let start = Instant::now();

@@ -20,6 +20,7 @@ use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use posse_actors::ports::Thinking;
 use serde_json::Value;
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
@@ -47,6 +48,8 @@ pub struct Agent {
     pub hidden: bool,
     /// The provider profile it is asked through; `None`: that of the session.
     pub profile: Option<String>,
+    /// How much its model thinks, if it says so.
+    pub thinking: Option<Thinking>,
     /// Which tools it sees.
     pub tools: ToolSelection,
     /// Whether it may only read, whatever it sees.
@@ -292,6 +295,7 @@ pub fn built_in() -> Vec<Agent> {
         mode: Mode::Primary,
         hidden: false,
         profile: None,
+        thinking: None,
         tools: ToolSelection::All,
         read_only: false,
         rules: Vec::new(),

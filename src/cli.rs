@@ -73,6 +73,8 @@ pub struct RunArgs {
     pub provider: Option<String>,
     /// `--model`.
     pub model: Option<String>,
+    /// `--thinking`.
+    pub thinking: Option<String>,
     /// `--max-turns`.
     pub max_turns: Option<u32>,
     /// `--timeout`.
@@ -437,6 +439,7 @@ impl RunArgs {
         set("defaultAgent", self.agent.as_ref().map(|name| json!(name)), "--agent");
         set("defaultProvider", self.provider.as_ref().map(|name| json!(name)), "--provider");
         set("model", self.model.as_ref().map(|name| json!(name)), "--model");
+        set("thinking", self.thinking.as_ref().map(|level| json!(level)), "--thinking");
         set("maxTurns", self.max_turns.map(|turns| json!(turns)), "--max-turns");
         let seconds = self.timeout.map(|limit| json!(format!("{}ms", limit.as_millis())));
         set("timeout", seconds, "--timeout");

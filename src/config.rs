@@ -26,8 +26,8 @@ pub use edit::{Change, edit, explain};
 pub use environment::{Dirs, Environment};
 pub use layers::{Fate, Layers, Leaf, Origin, ProjectFile, Trust, Wanted};
 pub use settings::{
-    CallBudget, ConfiguredAgent, DelegationSettings, GrantKeeping, ProviderSettings,
-    SandboxSettings, Settings, Timeouts, ToolSettings,
+    CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
+    ProviderSettings, RoleSettings, SandboxSettings, Settings, Timeouts, ToolSettings,
 };
 pub(crate) use show::shown_value;
 pub use show::{paths, show};

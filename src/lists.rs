@@ -2,34 +2,68 @@
 
 use std::io::{self, Write};
 
-use posse_actors::ports::{SideEffect, Toolbox};
+use posse_actors::ports::{SideEffect, Thinking, Toolbox};
 use serde_json::{Value, json};
 
 use crate::agents::{Agent, Cost, ToolSelection};
 use crate::failure::{Exit, Failure, printable};
 
-/// Lists agents; `default` is the one that works when nobody names another.
+/// Who serves an agent, as it is configured. `None`: as the session is served.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Serving {
+    /// The provider profile.
+    pub profile: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// How much it thinks.
+    pub thinking: Option<Thinking>,
+}
+
+impl Serving {
+    fn provider(&self) -> String {
+        let profile = self.profile.as_deref().unwrap_or("the session's");
+        match &self.model {
+            Some(model) => format!("{profile}: {model}"),
+            None => profile.to_owned(),
+        }
+    }
+}
+
+/// Lists agents; `default` is the one that works when nobody names another, `serving` says who
+/// serves each.
 pub fn agents(
     agents: &[Agent],
     default: &str,
+    serving: impl Fn(&Agent) -> Serving,
     as_json: bool,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let written = if as_json {
-        let rows: Vec<Value> = shown(agents).map(|agent| agent_json(agent, default)).collect();
+        let row = |agent: &Agent| agent_json(agent, default, &serving(agent));
+        let rows: Vec<Value> = shown(agents).map(row).collect();
         write_json(&rows, out)
     } else {
-        let mut rows = vec![
-            ["AGENT", "SOURCE", "MODE", "PROVIDER", "COST", "MAY", "TOOLS", "WHAT IT IS FOR"]
-                .map(str::to_owned),
+        let titles = [
+            "AGENT",
+            "SOURCE",
+            "MODE",
+            "PROVIDER",
+            "THINKS",
+            "COST",
+            "MAY",
+            "TOOLS",
+            "WHAT IT IS FOR",
         ];
+        let mut rows = vec![titles.map(str::to_owned)];
         rows.extend(shown(agents).map(|agent| {
             let star = if agent.name == default { " (default)" } else { "" };
+            let served = serving(agent);
             [
                 format!("{}{star}", agent.name),
                 agent.source.word().to_owned(),
                 agent.mode.name().to_owned(),
-                agent.profile.clone().unwrap_or_else(|| "the session's".to_owned()),
+                served.provider(),
+                served.thinking.map_or("-", Thinking::name).to_owned(),
                 agent.catalog.cost.map_or("-", Cost::name).to_owned(),
                 if agent.read_only { "read" } else { "read, change, run" }.to_owned(),
                 agent.tools.to_string(),
@@ -93,7 +127,7 @@ fn shown(agents: &[Agent]) -> impl Iterator<Item = &Agent> {
     agents.iter().filter(|agent| !agent.hidden)
 }
 
-fn agent_json(agent: &Agent, default: &str) -> Value {
+fn agent_json(agent: &Agent, default: &str, serving: &Serving) -> Value {
     let tools = match &agent.tools {
         ToolSelection::All => json!(["*"]),
         ToolSelection::Only(names) => json!(names),
@@ -105,7 +139,9 @@ fn agent_json(agent: &Agent, default: &str) -> Value {
         "source": agent.source.word(),
         "place": agent.source.place(),
         "mode": agent.mode.name(),
-        "provider": agent.profile,
+        "provider": serving.profile,
+        "model": serving.model,
+        "thinking": serving.thinking.map(Thinking::name),
         "cost": agent.catalog.cost.map(Cost::name),
         "category": agent.catalog.category,
         "callable": agent.delegation.callable,
@@ -179,24 +215,32 @@ mod tests {
     #[test]
     fn says_what_each_agent_sees() {
         let mut all = built_in();
-        let text = shown(|out| agents(&all, "build", false, out));
+        let serving = |agent: &Agent| match agent.name.as_str() {
+            "explore" => Serving {
+                model: Some("small".to_owned()),
+                thinking: Some(Thinking::Low),
+                ..Serving::default()
+            },
+            _ => Serving::default(),
+        };
+        let text = shown(|out| agents(&all, "build", serving, false, out));
         insta::assert_snapshot!(text, @r"
-        AGENT            SOURCE   MODE      PROVIDER       COST      MAY                TOOLS                            WHAT IT IS FOR
-        build (default)  builtin  primary   the session's  -         read, change, run  *                                Does coding tasks: reads, changes files, runs commands
-        plan             builtin  primary   the session's  -         read               read_file, grep, glob, list_dir  Reads and plans; changes nothing
-        explore          builtin  subagent  the session's  cheap     read               read_file, grep, glob, list_dir  Finds things out in the repository and reports them with their places
-        reviewer         builtin  subagent  the session's  cheap     read               read_file, grep, glob, list_dir  Looks for what is wrong in code, and reports it with its places
-        worker           builtin  subagent  the session's  standard  read, change, run  *                                Does one bounded change: reads, changes files, runs commands
+        AGENT            SOURCE   MODE      PROVIDER              THINKS  COST      MAY                TOOLS                            WHAT IT IS FOR
+        build (default)  builtin  primary   the session's         -       -         read, change, run  *                                Does coding tasks: reads, changes files, runs commands
+        plan             builtin  primary   the session's         -       -         read               read_file, grep, glob, list_dir  Reads and plans; changes nothing
+        explore          builtin  subagent  the session's: small  low     cheap     read               read_file, grep, glob, list_dir  Finds things out in the repository and reports them with their places
+        reviewer         builtin  subagent  the session's         -       cheap     read               read_file, grep, glob, list_dir  Looks for what is wrong in code, and reports it with its places
+        worker           builtin  subagent  the session's         -       standard  read, change, run  *                                Does one bounded change: reads, changes files, runs commands
         ");
         let json: Value =
-            serde_json::from_str(&shown(|out| agents(&all, "plan", true, out))).unwrap();
+            serde_json::from_str(&shown(|out| agents(&all, "plan", serving, true, out))).unwrap();
         assert_eq!(json[0]["tools"], json!(["*"]));
         assert_eq!((&json[0]["default"], &json[1]["default"]), (&json!(false), &json!(true)));
         assert_eq!(json[1]["readOnly"], json!(true));
         assert_eq!(json[1]["source"], json!("builtin"));
         assert_eq!((&json[3]["mode"], &json[3]["cost"]), (&json!("subagent"), &json!("cheap")));
         all[3].hidden = true;
-        assert!(!shown(|out| agents(&all, "build", false, out)).contains("reviewer"));
+        assert!(!shown(|out| agents(&all, "build", serving, false, out)).contains("reviewer"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod profile;
 pub mod reach;
 pub mod replay;
 pub mod sse;
+pub mod thinking;
 
 mod adapter;
 mod anthropic;

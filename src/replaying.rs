@@ -221,9 +221,11 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         instructions: String::new(),
         price: None,
         budget: Budget::default(),
+        own_budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation: None,
+        context: posse_actors::context::ContextSettings::default(),
         fail: FailPoints::none(),
     }
 }

@@ -1,7 +1,9 @@
 //! What the front ends for a person at a terminal share: where their sessions come from, how an
-//! outcome reads, what was typed before, and when a question begins to listen.
+//! outcome and a notice read, what was typed before, and when a question begins to listen.
 
+pub(crate) mod context;
 pub(crate) mod history;
+pub(crate) mod notices;
 pub(crate) mod outcome;
 pub(crate) mod signals;
 pub(crate) mod silence;

@@ -16,6 +16,7 @@ pub mod budget;
 pub mod jobs;
 pub mod listing;
 pub mod reads;
+pub mod recall;
 pub mod spill;
 pub mod workspace;
 
@@ -77,6 +78,8 @@ pub struct ToolEnvironment {
     pub budgets: Arc<Budgets>,
     /// Commands in the background.
     pub jobs: Arc<Jobs>,
+    /// What the session remembers of its own calls.
+    pub recall: recall::Recall,
 }
 
 impl ToolEnvironment {
@@ -94,6 +97,7 @@ impl ToolEnvironment {
             reads: ReadTable::default(),
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
+            recall: recall::Recall::default(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod authority;
 mod confinement;
+mod contexts;
 mod deputies;
 mod errands;
 mod fallback;
@@ -10,7 +11,9 @@ mod judging;
 mod model_price;
 mod plain;
 mod provider;
+mod recalling;
 mod resuming;
+mod roles;
 mod run;
 mod toolbox;
 mod trusting;
@@ -130,6 +133,10 @@ pub(crate) fn place(
     };
     let mut loaded = config::load_with(environment, &dirs, &sources, permission::check_rules)?;
     loaded.notices.extend(notice);
+    let wrong = roles::check(&loaded);
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
     Ok(Place { cwd, dirs, loaded })
 }
 

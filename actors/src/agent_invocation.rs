@@ -8,10 +8,11 @@ mod asking;
 mod calls;
 mod chain;
 mod ending;
+mod fitting;
 mod settling;
 mod walking;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::event::{Event, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::Gauge;
 use crate::mailbox::{Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell};
-use crate::ports::{HookEvent, ToolOutput, ToolSpec};
+use crate::ports::{HookEvent, Thinking, ToolOutput, ToolSpec};
 use crate::provider_client;
 use crate::tool_call::{self, Services};
 use crate::transcript_writer::{Transcript, Unrecorded};
@@ -31,12 +32,14 @@ use crate::transcript_writer::{Transcript, Unrecorded};
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
 pub(crate) use ending::{ended_event, hooked};
+pub(crate) use fitting::{Fitter, compacted_event};
 pub(crate) use walking::{Contact, Contacts};
 
 use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};
 use asking::{Asking, Heard, Way};
 use calls::Running;
 use ending::{failed_event, limit_event};
+use fitting::Fitting;
 
 /// What an invocation is started with.
 pub(crate) struct Args {
@@ -61,6 +64,8 @@ pub(crate) struct Args {
     pub(crate) time_left: Option<Duration>,
     /// Tokens that it may use, if there is a limit.
     pub(crate) tokens_max: Option<u64>,
+    /// What it may read, and what becomes of what is too much.
+    pub(crate) fitter: Fitter,
     pub(crate) presence: Presence,
     pub(crate) report: Report<Outcome>,
 }
@@ -75,6 +80,8 @@ pub(crate) struct Pending {
     pub(crate) requested: bool,
     /// The question about it that is open in front of the user.
     pub(crate) question: Option<QuestionId>,
+    /// It had started an agent, and waits again for that one.
+    pub(crate) attached: bool,
 }
 
 /// How the model is asked.
@@ -86,6 +93,8 @@ pub struct RequestOptions {
     pub tokens_max: Option<u64>,
     /// Sampling temperature, if one is wanted.
     pub temperature: Option<f64>,
+    /// How much the model thinks, if somebody says so.
+    pub thinking: Option<Thinking>,
 }
 
 /// What an invocation leaves behind.
@@ -104,6 +113,7 @@ pub(crate) enum Msg {
     Cleared(Result<Result<Way, Unrecorded>, JoinError>),
     Replied(Result<Heard, JoinError>),
     /// Hooks have seen the final answer.
+    Summarised(Result<Result<String, String>, JoinError>),
     Settled(Result<Hooked, JoinError>),
     CallEnded(CallId, Result<ToolOutput, Lost>),
     Deliver(Queued, RpcReplyPort<Result<(), QueueFull>>),
@@ -132,6 +142,7 @@ impl Msg {
         match self {
             Msg::Cleared(_) => "Cleared",
             Msg::Replied(_) => "Replied",
+            Msg::Summarised(_) => "Summarised",
             Msg::Settled(_) => "Settled",
             Msg::CallEnded(..) => "CallEnded",
             Msg::Deliver(..) => "Deliver",
@@ -151,6 +162,7 @@ pub(crate) struct AgentInvocation {
     visible: Arc<[String]>,
     /// What was counted of its history.
     gauge: Gauge,
+    fitter: Fitter,
     presence: Presence,
 }
 
@@ -159,9 +171,15 @@ pub(crate) struct State {
     calls: HashMap<CallId, Running>,
     /// Questions about calls that did not start yet, from an earlier incarnation.
     asked: HashMap<CallId, QuestionId>,
+    /// Calls that an earlier incarnation had started agents with.
+    attached: HashSet<CallId>,
     report: Option<Report<Outcome>>,
     clearing: Option<Beside>,
     asking: Option<Asking>,
+    /// What a model is summarising before the next request.
+    fitting: Option<Fitting>,
+    /// Requests in a row that the provider refused for their size.
+    overflows: u32,
     settling: Option<Beside>,
     /// How often hooks have made this run go on.
     holds: u32,
@@ -172,6 +190,7 @@ pub(crate) struct State {
 pub(crate) struct Work {
     agent_loop: AgentLoop,
     asked: HashMap<CallId, QuestionId>,
+    attached: HashSet<CallId>,
     report: Report<Outcome>,
     time_left: Option<Duration>,
 }
@@ -194,6 +213,7 @@ impl AgentInvocation {
             usage,
             time_left,
             tokens_max,
+            fitter,
             presence,
             report,
         } = args;
@@ -207,10 +227,13 @@ impl AgentInvocation {
             tokens_max,
             settles: services.hooks.hears(HookEvent::Stop, None),
         };
+        let attached = pending.iter().filter(|one| one.attached).map(|one| one.call.id.clone());
+        let attached = attached.collect();
         let (pending, asked) = calls::take_up(pending, &tools, &services.transcript, &origin);
         let work = Work {
             agent_loop: AgentLoop::new(bounds, Start { history, pending, queued, turns, usage }),
             asked,
+            attached,
             report,
             time_left,
         };
@@ -223,6 +246,7 @@ impl AgentInvocation {
             tools,
             visible,
             gauge: Gauge::default(),
+            fitter,
             presence,
         };
         let (actor, _) = Actor::spawn_linked(None, actor, work, parent.get_cell()).await?;
@@ -236,15 +260,18 @@ impl Actor for AgentInvocation {
     type Arguments = Work;
 
     async fn pre_start(&self, me: ActorRef<Msg>, work: Work) -> Started<State> {
-        let Work { agent_loop, asked, report, time_left } = work;
+        let Work { agent_loop, asked, attached, report, time_left } = work;
         let limit = |duration| beside(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
         let mut state = State {
             agent_loop,
             calls: HashMap::new(),
             asked,
+            attached,
             report: Some(report),
             clearing: None,
             asking: None,
+            fitting: None,
+            overflows: 0,
             settling: None,
             holds: 0,
             _time_limit: time_left.map(limit),
@@ -258,7 +285,11 @@ impl Actor for AgentInvocation {
         self.services.fail.hit("AgentInvocation", msg.kind());
         let input = match msg {
             Msg::Cleared(cleared) => self.cleared(&me, cleared, state)?,
-            Msg::Replied(replied) => self.heard(replied, state)?,
+            Msg::Replied(replied) => self.heard(&me, replied, state)?,
+            Msg::Summarised(summary) => {
+                self.summarised(&me, summary, state)?;
+                None
+            }
             Msg::Settled(hooked) => self.settled(hooked, state)?,
             Msg::CallEnded(id, output) => self.call_ended(id, output, state),
             Msg::Deliver(queued, reply) => self.queue(queued, reply, state),
@@ -353,6 +384,7 @@ impl AgentInvocation {
 
     fn cancel(&self, calls: Vec<CallId>, state: &mut State) {
         state.clearing = None;
+        self.give_up_fitting(state);
         state.settling = None;
         if let Some(asking) = state.asking.take() {
             asking.cut_off(&self.services.transcript, &self.origin);

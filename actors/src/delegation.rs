@@ -14,18 +14,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::conversation::{CallId, InvocationId};
+use crate::conversation::{CallId, InvocationId, MessageId};
 use crate::event::Origin;
 use crate::governor::{GovernorLimits, Refused};
 use crate::ledger::Price;
 use crate::mailbox::Report;
-use crate::ports::{Provider, ProviderInfo, SideEffect, ToolSpec, Toolbox};
+use crate::ports::{Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox};
 
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
 pub(crate) use outcome::Ended;
 pub use outcome::Outcome;
-pub(crate) use tools::register;
+pub(crate) use tools::{reattach, register};
 
 /// The tool that starts an agent.
 pub const DELEGATE: &str = "delegate_agent";
@@ -60,6 +60,8 @@ pub struct Deputy {
     pub tools: Vec<String>,
     /// How its model is reached, if not like the session's.
     pub provider: Option<Arc<dyn Provider>>,
+    /// How much its model thinks, if somebody says so.
+    pub thinking: Option<Thinking>,
     /// What its model costs, if it has one of its own.
     pub price: Option<Price>,
     /// Whom it may call, by name.
@@ -81,7 +83,9 @@ impl std::fmt::Debug for Deputy {
 /// What tools ask of the session.
 pub(crate) enum Request {
     /// Start an agent.
-    Start(Box<Start>, Report<Result<Started, Refused>>),
+    Start(Box<Start>, Report<Result<Started, NotStarted>>),
+    /// Wait again for the agent that works for this call of that one. Nothing, if there is none.
+    Attach(CallId, Arc<Origin>, Report<Option<Started>>),
     /// What is known of those below this one; of all if it is the main agent.
     Look(Arc<Origin>, Report<Vec<Seen>>),
 }
@@ -94,11 +98,23 @@ pub(crate) struct Start {
     pub(crate) handoff: Handoff,
     pub(crate) background: bool,
     pub(crate) turns_max: Option<u32>,
+    /// One that has ended and goes on where it was.
+    pub(crate) resume: Option<InvocationId>,
+}
+
+/// Why an agent was not started.
+pub(crate) enum NotStarted {
+    /// A limit stands against it.
+    Limit(Refused),
+    /// The one that is to go on cannot, in words.
+    Cannot(String),
 }
 
 /// An agent that was started.
 pub(crate) struct Started {
     pub(crate) id: InvocationId,
+    /// Nobody waits for it.
+    pub(crate) background: bool,
     /// How it ends. Whoever drops it does not wait any more.
     pub(crate) ended: oneshot::Receiver<Arc<Ended>>,
 }
@@ -188,6 +204,12 @@ impl Desk {
         }
         specs
     }
+}
+
+/// The message that tells a caller how the agent has ended that it started with this call: the same
+/// in every process, so that it is told once.
+pub(crate) fn notice_id(child: &InvocationId, call: &CallId) -> MessageId {
+    MessageId::new(format!("{child}.{call}"))
 }
 
 /// How deep `origin` is: 0 is the main agent.

@@ -4,6 +4,7 @@
 //! A *durable* event is also a record in the journal and is announced only after it was written.
 //! An ephemeral one (a delta) may be coalesced or lost; what it said comes again in a durable one.
 
+mod begun;
 mod envelope;
 mod subscription;
 
@@ -17,9 +18,10 @@ use crate::conversation::{
     StopReason, Usage,
 };
 use crate::delegation::Outcome;
-use crate::ledger::Billing;
+use crate::ledger::{Billing, Budget};
 use crate::ports::HookEvent;
 
+pub use begun::Begun;
 pub use envelope::{Announcement, Fact, StoredRecord};
 pub(crate) use subscription::Feed;
 pub use subscription::Subscription;
@@ -52,6 +54,9 @@ pub enum Event {
         /// Hash of what the agent is told besides the state of the world.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         instructions: String,
+        /// What it may cost, where that was said for this session.
+        #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
+        budget: Budget,
         /// Where it branched off from another session, if it did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         forked_from: Option<Branch>,
@@ -139,7 +144,7 @@ pub enum Event {
         message_id: MessageId,
     },
 
-    /// The history became shorter on request. The records before stay; what models see from now
+    /// The history became shorter. The records before stay; what models see from now
     /// on begins with this.
     #[serde(rename = "context.compacted")]
     ContextCompacted {
@@ -151,6 +156,18 @@ pub enum Event {
         turns_removed: usize,
         /// Tool outputs that were removed from turns that stay.
         outputs_removed: usize,
+        /// Tokens of a request before, estimated.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tokens_before: Option<u64>,
+        /// Tokens of a request now, estimated.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tokens_after: Option<u64>,
+        /// Why: `request` of the user, `threshold` of the budget, `overflow` of the model's window.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<String>,
+        /// The model that wrote the summary, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summarised_by: Option<String>,
         /// The whole history now, without system messages.
         history: Vec<Arc<Message>>,
     },
@@ -445,6 +462,9 @@ pub enum Event {
         name: String,
         /// What the model gets to read.
         content: Vec<ContentPart>,
+        /// What it was to do, and since when. Missing in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        begun: Option<Begun>,
     },
     /// What really confines a process, as the kernel answered.
     #[serde(rename = "sandbox.enforced")]
@@ -587,6 +607,9 @@ pub enum Event {
         /// The `binding` of the question: what it allows, and nothing else.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
+        /// The front end that answered, if it was not the one that owns the session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered_by: Option<String>,
     },
     /// A question was answered with no, or there was nobody to ask.
     #[serde(rename = "permission.denied")]
@@ -600,6 +623,9 @@ pub enum Event {
         /// The rule in the user's configuration that would allow it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rule: Option<String>,
+        /// The front end that answered, if it was not the one that owns the session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered_by: Option<String>,
     },
     /// A question is moot: the call that asked is gone.
     #[serde(rename = "permission.withdrawn")]
@@ -709,6 +735,9 @@ pub struct GoesOnWith {
     /// Hash of what the agent is told besides the state of the world.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instructions: String,
+    /// What it may cost, where that was said for this session.
+    #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
+    pub budget: Budget,
 }
 
 /// How a command in the background ended.

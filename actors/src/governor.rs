@@ -41,7 +41,7 @@ impl Default for GovernorLimits {
 }
 
 /// What an agent is started for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
     /// Who wants it started; none is the main agent of the session.
     pub parent: Option<InvocationId>,
@@ -49,10 +49,12 @@ pub struct Wish {
     pub duration_max: Option<Duration>,
     /// Tokens it would use at most, if it says so.
     pub tokens_max: Option<u64>,
+    /// It was started before, and goes on: it counts once.
+    pub again: bool,
 }
 
 /// What an agent may use. Given back with [`Governor::end`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Permit {
     /// 1 is a child of the main agent.
     pub depth: u32,
@@ -85,6 +87,13 @@ pub struct Refused {
     pub left: u64,
     /// What would free it.
     pub frees: Frees,
+}
+
+impl Refused {
+    /// Agents work alone here.
+    pub(crate) fn alone() -> Refused {
+        Refused { limit: "agentMode", value: 0, left: 0, frees: Frees::OwnWork }
+    }
 }
 
 /// What makes room where a limit is reached.
@@ -139,7 +148,7 @@ impl Governor {
             let value = limits.depth_max.into();
             return Err(refused("delegation.maxDepth", value, Frees::OwnWork));
         }
-        if self.total >= limits.total_max {
+        if self.total >= limits.total_max && !wish.again {
             let value = limits.total_max.into();
             return Err(refused("delegation.maxTotal", value, Frees::Nothing));
         }
@@ -171,7 +180,7 @@ impl Governor {
             return Err(refused("timeout", value, Frees::Nothing));
         }
         let permit = Permit { depth, tokens, micro_usd, until };
-        self.total += 1;
+        self.total += u32::from(!wish.again);
         self.live.insert(id.clone(), permit);
         Ok(permit)
     }
@@ -195,15 +204,26 @@ impl Governor {
         if self.live.is_empty() { Frees::Nothing } else { Frees::AnEnd }
     }
 
+    /// So many were started before, and have spent that.
+    pub fn restore(&mut self, total: u32, spent: Spent) {
+        self.total = self.total.saturating_add(total);
+        self.count(spent);
+    }
+
     /// `id` has ended. Its permit is free again, whatever is left of it; ending twice counts once.
     pub fn end(&mut self, id: &InvocationId, spent: Spent) -> Option<Permit> {
         let permit = self.live.remove(id)?;
+        self.count(spent);
+        Some(permit)
+    }
+
+    /// Counts what one has spent.
+    pub fn count(&mut self, spent: Spent) {
         self.spent.tokens = self.spent.tokens.saturating_add(spent.tokens);
         if let Some(cost) = spent.micro_usd {
             let before = self.spent.micro_usd.unwrap_or_default();
             self.spent.micro_usd = Some(before.saturating_add(cost));
         }
-        Some(permit)
     }
 
     /// Agents that are at work.

@@ -13,6 +13,7 @@ mod purse;
 mod report;
 mod till;
 
+pub(crate) use accounts::tokens;
 pub use accounts::{Account, Accounts, Billing, Counted};
 pub use book::{Amount, Answer, Budget, Ledger, Need, Refused};
 pub use price::{Price, Rates, Tariff, dollars, usd};

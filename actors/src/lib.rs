@@ -14,6 +14,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod compaction;
+pub mod context;
 pub mod conversation;
 pub mod event;
 pub mod ledger;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::context::ContextBudget;
+
 /// The bounds a session runs within.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
@@ -68,6 +70,10 @@ pub struct Limits {
     pub rejudgements_max: u32,
     /// How often hooks can make one invocation go on after its answer.
     pub holds_max: u32,
+    /// What a main agent gets to read.
+    pub context_main: ContextBudget,
+    /// What an agent gets to read that works for another one.
+    pub context_child: ContextBudget,
 }
 
 impl Default for Limits {
@@ -104,6 +110,8 @@ impl Default for Limits {
             outwaits_once: false,
             rejudgements_max: 3,
             holds_max: 8,
+            context_main: ContextBudget::main(),
+            context_child: ContextBudget::child(),
         }
     }
 }

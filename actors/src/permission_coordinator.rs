@@ -122,6 +122,9 @@ pub enum AnswerError {
     /// Somebody was faster, or another answer covers it.
     #[error("the question `{0}` has been answered already; the first answer counts")]
     Answered(QuestionId),
+    /// The same, and who was faster.
+    #[error("the question `{0}` has been answered already by {1}; the first answer counts")]
+    AnsweredBy(QuestionId, String),
     /// Nobody waits for the answer any more.
     #[error("the question `{0}` was withdrawn; the answer is ignored")]
     Withdrawn(QuestionId),
@@ -143,7 +146,8 @@ type Told = RpcReplyPort<Result<(), AnswerError>>;
 
 pub(crate) enum Msg {
     Ask(Box<Ask>),
-    Answer(QuestionId, Decision, Told),
+    /// The last but one: who answers, if it is not the front end that owns the session.
+    Answer(QuestionId, Decision, Option<String>, Told),
     /// The call that asked is gone.
     Withdraw(QuestionId),
     /// An answer has acted. `true`: it covers more than its call.
@@ -201,7 +205,7 @@ impl Actor for PermissionCoordinator {
         self.args.fail.hit("PermissionCoordinator", msg.kind());
         match msg {
             Msg::Ask(ask) => self.ask(*ask, state),
-            Msg::Answer(id, decision, told) => self.answer(&id, decision, told, state),
+            Msg::Answer(id, decision, by, told) => self.answer(&id, decision, by, told, state),
             Msg::Withdraw(id) => self.withdraw(&id, state),
             Msg::Settled(granted) => {
                 state.settling = state.settling.saturating_sub(1);
@@ -244,8 +248,8 @@ impl PermissionCoordinator {
         self.args.book.show(ask.id.clone(), shown);
         match self.args.asking {
             Asking::Yes if ask.question.yes_covers => {
-                self.args.book.end(&ask.id, Ended::Answered);
-                let event = self.granted(&ask, "--yes", Scope::Once, None);
+                self.args.book.end(&ask.id, Ended::Answered(None));
+                let event = self.granted(&ask, "--yes", None, Scope::Once, None);
                 // Nothing is done before its intent is on the disk, and this with it.
                 self.args.transcript.note(Some(&ask.origin), event);
                 let binding = self.binding(&ask);
@@ -263,8 +267,15 @@ impl PermissionCoordinator {
         }
     }
 
-    fn answer(&self, id: &QuestionId, decision: Decision, told: Told, state: &mut State) {
-        let ask = match self.take(id, &decision, state) {
+    fn answer(
+        &self,
+        id: &QuestionId,
+        decision: Decision,
+        by: Option<String>,
+        told: Told,
+        state: &mut State,
+    ) {
+        let ask = match self.take(id, &decision, by.as_ref(), state) {
             Ok(ask) => ask,
             Err(error) => return answer(told, Err(error)),
         };
@@ -272,13 +283,13 @@ impl PermissionCoordinator {
             Decision::Allow(scope) => {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
                 let grant = grant.map(|grant| Grant { scope, ..grant });
-                let event = self.granted(&ask, "user", scope, grant.clone());
+                let event = self.granted(&ask, "user", by, scope, grant.clone());
                 let allowed = Answer::Allowed(self.binding(&ask));
                 self.settle(ask, event, allowed, grant, told, state);
             }
             Decision::Deny { reason } => {
                 let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
-                let event = denied(&ask, "user", &reason);
+                let event = denied(&ask, "user", by, &reason);
                 self.settle(ask, event, Answer::Denied { reason }, None, told, state);
             }
         }
@@ -289,6 +300,7 @@ impl PermissionCoordinator {
         &self,
         id: &QuestionId,
         decision: &Decision,
+        by: Option<&String>,
         state: &mut State,
     ) -> Result<Ask, AnswerError> {
         let Some(at) = state.open.iter().position(|ask| ask.id == *id) else {
@@ -303,7 +315,7 @@ impl PermissionCoordinator {
         {
             return Err(AnswerError::ScopeNotOffered(scope));
         }
-        self.args.book.end(id, Ended::Answered);
+        self.args.book.end(id, Ended::Answered(by.cloned()));
         state.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
 
@@ -311,9 +323,12 @@ impl PermissionCoordinator {
     fn too_late(&self, id: &QuestionId) -> AnswerError {
         match self.args.book.ended(id) {
             None => AnswerError::NotPending(id.clone()),
-            Some(Ended::Answered) => {
+            Some(Ended::Answered(by)) => {
                 tracing::info!(question = %id, "a second answer is ignored");
-                AnswerError::Answered(id.clone())
+                match by {
+                    Some(by) => AnswerError::AnsweredBy(id.clone(), by),
+                    None => AnswerError::Answered(id.clone()),
+                }
             }
             Some(how @ (Ended::Withdrawn | Ended::WithdrawnAndTold)) => {
                 if how == Ended::Withdrawn {
@@ -365,14 +380,14 @@ impl PermissionCoordinator {
     }
 
     fn deny(&self, ask: Ask, by: &str, reason: String) {
-        self.args.book.end(&ask.id, Ended::Answered);
-        self.args.transcript.note(Some(&ask.origin), denied(&ask, by, &reason));
+        self.args.book.end(&ask.id, Ended::Answered(None));
+        self.args.transcript.note(Some(&ask.origin), denied(&ask, by, None, &reason));
         ask.reply.send(Answer::Denied { reason });
     }
 
     /// A grant answers it. Whoever sees it as open hears so.
     fn covered(&self, ask: Ask) {
-        if self.args.book.end(&ask.id, Ended::Answered).is_some() {
+        if self.args.book.end(&ask.id, Ended::Answered(None)).is_some() {
             self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
         }
         ask.reply.send(Answer::Covered);
@@ -435,22 +450,31 @@ impl PermissionCoordinator {
         }
     }
 
-    fn granted(&self, ask: &Ask, by: &str, scope: Scope, grant: Option<Grant>) -> Event {
+    fn granted(
+        &self,
+        ask: &Ask,
+        by: &str,
+        answered_by: Option<String>,
+        scope: Scope,
+        grant: Option<Grant>,
+    ) -> Event {
         Event::PermissionGranted {
             request_id: ask.id.clone(),
             by: by.to_owned(),
             scope,
             grant,
             binding: self.binding(ask).as_str().to_owned(),
+            answered_by,
         }
     }
 }
 
-fn denied(ask: &Ask, by: &str, reason: &str) -> Event {
+fn denied(ask: &Ask, by: &str, answered_by: Option<String>, reason: &str) -> Event {
     Event::PermissionDenied {
         request_id: ask.id.clone(),
         by: by.to_owned(),
         reason: reason.to_owned(),
         rule: ask.question.rule.clone(),
+        answered_by,
     }
 }

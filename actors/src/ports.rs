@@ -23,7 +23,7 @@ pub use journal::{
 pub use policy::{Asking, Confinement, Policy, Question, Situation, Verdict};
 pub use provider::{
     Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,
-    Request, TokenCount,
+    Request, Thinking, TokenCount,
 };
 pub use tool::{
     Action, After, Aftermath, CallContext, Operation, OutputDelta, Prepared, Release, RunContext,

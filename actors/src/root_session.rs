@@ -6,6 +6,7 @@
 mod admission;
 mod children;
 mod clients;
+mod compacting;
 mod handle;
 mod jobs;
 mod resuming;
@@ -20,7 +21,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued};
-use crate::compaction::{self, Compacted, Goal};
+use crate::compaction::Compacted;
+use crate::context::{ContextUse, Meter};
 use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
 use crate::delegation::Desk;
 use crate::event::{Branch, Event, Fact, Feed, Origin};
@@ -65,7 +67,9 @@ enum Msg {
     Notice(Arc<Origin>, Vec<ContentPart>),
     Release(Release),
     History(RpcReplyPort<Vec<Arc<Message>>>),
-    Compact(RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    /// With what is to be kept, in the user's words.
+    Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    Context(RpcReplyPort<ContextUse>),
     /// Something about what requests cost.
     Ledger(Order),
     /// Something that a front end has to say about what it was told to do.
@@ -91,7 +95,8 @@ impl Msg {
             Msg::Notice(..) => "Notice",
             Msg::Release(_) => "Release",
             Msg::History(_) => "History",
-            Msg::Compact(_) => "Compact",
+            Msg::Compact(..) => "Compact",
+            Msg::Context(_) => "Context",
             Msg::Ledger(_) => "Ledger",
             Msg::Warn(_) => "Warn",
             Msg::InvocationEnded(..) => "InvocationEnded",
@@ -121,6 +126,10 @@ struct State {
     clients: Clients,
     /// How an invocation reaches the models, and what is known of them.
     contacts: Contacts,
+    /// How whoever summarises is reached, if somebody does.
+    summariser: Option<Contacts>,
+    /// How large the history is.
+    meter: Meter,
     invocation_budget: RestartBudget,
     /// Without system messages.
     history: Vec<Arc<Message>>,
@@ -208,6 +217,9 @@ impl Actor for RootSession {
         };
         let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
+        let roles = [&self.settings.context.compact, &self.settings.context.title];
+        let roles = roles.into_iter().flatten().map(|role| (&role.provider, role.price.clone()));
+        let own = own.chain(roles);
         let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Ledger(order));
@@ -216,6 +228,8 @@ impl Actor for RootSession {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
             contacts: clients.contacts(&self.ports),
+            summariser: clients.of_role(self.settings.context.compact.as_ref()),
+            meter: Meter::default(),
             children: self.children(&me, &clients),
             clients,
             invocation_budget: budget(),
@@ -263,10 +277,11 @@ impl Actor for RootSession {
             Msg::Deliver(queued, reply) => deliver(queued, reply, state),
             Msg::Interrupt(reach) => self.stop(&me, reach, Ending::Interrupted, state),
             Msg::Children(said) => self.child_said(&me, said, state).await?,
-            Msg::Notice(origin, content) => self.notice(&me, &origin, content, state),
+            Msg::Notice(origin, content) => self.notified(&me, &origin, content, state),
             Msg::Release(what) => self.let_go(&what),
             Msg::History(reply) => answer(reply, state.history.clone()),
-            Msg::Compact(reply) => answer(reply, self.compact(state)),
+            Msg::Compact(keep, reply) => answer(reply, self.compact(keep, state)),
+            Msg::Context(reply) => answer(reply, self.context(state)),
             Msg::Ledger(order) => state.till.take(order),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, left) if state.children.has(&id) => {
@@ -313,6 +328,7 @@ impl RootSession {
             mode: if self.desk.is_some() { "multi-agent" } else { "single-agent" }.to_owned(),
             tier: self.settings.tier.clone(),
             instructions: self.settings.instructions.clone(),
+            budget: self.settings.own_budget,
             forked_from,
         }
     }
@@ -328,33 +344,6 @@ impl RootSession {
         }
         let base = state.history.len();
         self.admit_as(me, self.new_origin(), base, Task::Prompt(prompt), state).await
-    }
-
-    /// Makes the history shorter, between prompts.
-    fn compact(&self, state: &mut State) -> Result<Option<Compacted>, PromptError> {
-        if state.ending.is_some() {
-            return Err(PromptError::Ended);
-        }
-        if state.main.is_some() {
-            return Err(PromptError::Busy);
-        }
-        let compacted = compaction::compact(&state.history, Goal::quarter(&state.history));
-        if let Some(compacted) = &compacted {
-            self.drop_unfinished(state);
-            let Compacted { history, bytes_before, bytes_after, turns_removed, outputs_removed } =
-                compacted.clone();
-            state.history.clone_from(&history);
-            self.ports.tools.iter().for_each(|tool| tool.history_shortened());
-            let event = Event::ContextCompacted {
-                bytes_before,
-                bytes_after,
-                turns_removed,
-                outputs_removed,
-                history,
-            };
-            self.transcript.note(None, event);
-        }
-        Ok(compacted)
     }
 
     fn invocation_started(&self) -> Event {
@@ -397,6 +386,7 @@ impl RootSession {
             usage: resumed.usage,
             time_left: self.settings.limits.duration_max.map(left),
             tokens_max: None,
+            fitter: self.fitter(state),
             presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };

@@ -205,6 +205,8 @@ pub struct Bench {
     pub process: u32,
     /// Agents that may work for others.
     pub delegation: Option<crate::delegation::Delegation>,
+    /// What is known of contexts.
+    pub context: crate::context::ContextSettings,
     /// Where actors panic.
     pub fail: FailPoints,
 }
@@ -231,6 +233,7 @@ impl Bench {
             cwd: "/project".to_owned(),
             process: 1,
             delegation: None,
+            context: crate::context::ContextSettings::default(),
             fail: FailPoints::default(),
         }
         .tool(EchoTool::new())
@@ -272,9 +275,11 @@ impl Bench {
             instructions: String::new(),
             price: self.price.clone(),
             budget: self.budget,
+            own_budget: self.budget,
             accounts: self.accounts.clone(),
             noted: Vec::new(),
             delegation: self.delegation.clone(),
+            context: self.context.clone(),
             fail: self.fail.clone(),
         };
         let ports = Ports {

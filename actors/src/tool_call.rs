@@ -7,7 +7,6 @@ mod asked;
 mod pipeline;
 mod review;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use serde_json::Value;
 use tokio::task::JoinError;
 
 use crate::conversation::{QuestionId, ToolCall};
-use crate::event::{Event, Origin};
+use crate::event::{Begun, Event, Origin};
 use crate::mailbox::{
     Beside, Handled, Presence, Report, SharedReport, Started, beside, panic_text,
 };
@@ -35,7 +34,7 @@ use pipeline::{Ended, Pipeline};
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Set once the intent of a call with effects is durable: there may have been one.
-    started: AtomicBool,
+    begun: OnceLock<Begun>,
     /// Set when the outcome was recorded.
     outcome: OnceLock<ToolOutput>,
     /// Set when hooks made something else of it, and that was recorded.
@@ -44,7 +43,12 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn started(&self) -> bool {
-        self.started.load(Ordering::Acquire)
+        self.begun.get().is_some()
+    }
+
+    /// What may have had an effect.
+    pub(crate) fn begun(&self) -> Option<&Begun> {
+        self.begun.get()
     }
 
     pub(crate) fn outcome(&self) -> Option<&ToolOutput> {
@@ -56,6 +60,8 @@ pub(crate) struct Args {
     pub(crate) call: ToolCall,
     /// The question about it that is open in front of the user, from before the session broke off.
     pub(crate) question: Option<QuestionId>,
+    /// It had started an agent, which whoever waited for it left behind: it waits again for that.
+    pub(crate) attached: bool,
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     pub(crate) visible: Arc<[String]>,
@@ -106,11 +112,22 @@ impl Actor for ToolCallRun {
     type Arguments = Args;
 
     async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> Started<State> {
-        let Args { call, question, origin, services, visible, progress, presence, report } = args;
+        let Args {
+            call,
+            question,
+            attached,
+            origin,
+            services,
+            visible,
+            progress,
+            presence,
+            report,
+        } = args;
         let report = SharedReport::new(report);
         let asked = Asked::before(question, &services, &origin);
         let pipeline = Pipeline {
             asked,
+            attached,
             services: Arc::clone(&services),
             origin: Arc::clone(&origin),
             call: call.clone(),
@@ -210,7 +227,8 @@ impl State {
         if self.progress.started() {
             let output = outcome_unknown(&format!("the tool crashed: {cause}"));
             self.progress.outcome.set(output.clone()).ok();
-            self.services.transcript.note(Some(&self.origin), unknown_event(&self.call, &output));
+            let event = unknown_event(&self.call, &output, self.progress.begun());
+            self.services.transcript.note(Some(&self.origin), event);
             return self.ask_hooks(me, output, Some("crashed"), None);
         }
         let output = ToolOutput::error(format!("The tool crashed: {cause}. Nothing was changed."));
@@ -282,10 +300,11 @@ pub(crate) fn outcome_unknown(why: &str) -> ToolOutput {
 }
 
 /// What is recorded for [`outcome_unknown`].
-pub(crate) fn unknown_event(call: &ToolCall, output: &ToolOutput) -> Event {
+pub(crate) fn unknown_event(call: &ToolCall, output: &ToolOutput, begun: Option<&Begun>) -> Event {
     Event::ToolOutcomeUnknown {
         call_id: call.id.clone(),
         name: call.name.clone(),
         content: output.content.clone(),
+        begun: begun.cloned(),
     }
 }

@@ -127,6 +127,7 @@ impl Actor for TranscriptWriter {
 impl TranscriptWriter {
     fn opened(&self, me: &ActorRef<Msg>, opened: Opened, state: &mut State) {
         state.last_record = opened.last_record;
+        self.args.feed.begins_after(opened.last_record);
         state.journal = Some(opened.journal);
         state.opening = None;
         let arrived = self.args.outbox.reconcile(&opened.recent_ids, opened.last_record);

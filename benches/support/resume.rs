@@ -179,6 +179,7 @@ fn event(number: u64, compacted: bool) -> Event {
             mode: "single-agent".to_owned(),
             tier: "full".to_owned(),
             instructions: String::new(),
+            budget: posse_actors::ledger::Budget::default(),
             forked_from: None,
         },
         _ if number == 2 => {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use posse_actors::ports::Thinking;
 use serde_json::{Map, Value};
 
 use crate::agents::roster::Known;
@@ -114,6 +115,7 @@ impl<'a> Reader<'a> {
                 "permissions",
                 "prompt",
                 "provider",
+                "thinking",
                 "tools",
             ],
         );
@@ -139,6 +141,7 @@ impl<'a> Reader<'a> {
             mode,
             hidden: self.flag(&top, "hidden").unwrap_or_default(),
             profile: self.profile(&top, known),
+            thinking: self.choice(&top, "thinking", Thinking::ALL, Thinking::name),
             tools: self.tools(&top, known),
             read_only: authority == Some("read-only"),
             rules: self.rules(&top, known),

@@ -9,12 +9,11 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::args::Cli;
 use crate::failure::{Exit, Failure, nearest};
 
-const FLAGS: [&str; 5] = [
+const FLAGS: [&str; 4] = [
     "--main-max-context-tokens",
     "--main-compact-at",
     "--sub-max-context-tokens",
     "--sub-compact-at",
-    "--thinking",
 ];
 
 const COMMANDS: [&str; 9] =

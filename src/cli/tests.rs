@@ -41,11 +41,12 @@ fn takes_the_task_from_words_a_flag_or_standard_input() {
 
 #[test]
 fn reads_every_flag_of_run() {
-    let line = "run --agent plan --provider p --model m --max-turns 3 --timeout 10m --budget 0.25 --cwd a \
+    let line = "run --agent plan --provider p --model m --thinking high --max-turns 3 --timeout 10m --budget 0.25 --cwd a \
         --add-dir b --add-dir c -y --unattended --dry-run --no-stream --image i --image j --no-transcript \
         --config f --output-format stream-json --input-format stream-json --record r --sandbox read-only --sandbox-required --network deny \
         --no-persistent-grants --mode single --trust-project -vv go";
     let expected = RunArgs {
+        thinking: Some("high".into()),
         resume: None,
         prompt: Some(PromptArg::Text("go".into())),
         agent: Some("plan".into()),
@@ -83,6 +84,7 @@ fn reads_every_flag_of_run() {
     defaultAgent="plan" --agent
     defaultProvider="p" --provider
     model="m" --model
+    thinking="high" --thinking
     maxTurns=3 --max-turns
     timeout="600000ms" --timeout
     budget.maxCostMicroUsd=250000 --budget
@@ -113,7 +115,7 @@ fn never_sends_a_mistyped_subcommand_to_a_model() {
 
 #[test]
 fn says_what_is_not_available_yet() {
-    for line in ["attach", "run --thinking=high x"] {
+    for line in ["attach", "run --sub-compact-at=0.5 x"] {
         assert!(refused(line).contains("is not available yet"), "{line}: {}", refused(line));
     }
     for line in ["run --multi-agent x", "run --mode multi x"] {

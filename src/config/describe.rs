@@ -112,6 +112,9 @@ fn shape(kind: Kind) -> Value {
         Kind::Whole(least, most) => {
             json!({ "type": "integer", "minimum": least, "maximum": most })
         }
+        Kind::WholeOrAuto(least, most) => {
+            json!({ "anyOf": [shape(Kind::Whole(least, most)), { "const": "auto" }] })
+        }
         Kind::Ratio => json!({ "type": "number", "minimum": 0.05, "maximum": 1 }),
         Kind::Duration => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
         Kind::TextList => json!({ "type": "array", "items": line(), "maxItems": 1000 }),
@@ -137,6 +140,7 @@ fn kind(kind: Kind) -> String {
             names.join(", ")
         }
         Kind::Whole(least, most) => format!("whole number {least}–{most}"),
+        Kind::WholeOrAuto(least, most) => format!("whole number {least}–{most}, or `auto`"),
         Kind::Ratio => "number 0.05–1".into(),
         Kind::Duration => "time: `500ms`, `90s`, `10m`, `2h`".into(),
         Kind::TextList => "list of texts".into(),

@@ -234,7 +234,9 @@ fn value_of(kind: Kind, text: &str) -> Value {
     let quoted = || json().filter(Value::is_string);
     let value = match kind {
         Kind::TextList | Kind::ObjectList | Kind::TextMap | Kind::Any => json(),
-        Kind::Bool | Kind::Whole(..) | Kind::Ratio => Some(layers::from_text(kind, text)),
+        Kind::Bool | Kind::Whole(..) | Kind::WholeOrAuto(..) | Kind::Ratio => {
+            Some(layers::from_text(kind, text))
+        }
         _ => quoted(),
     };
     value.unwrap_or_else(|| Value::String(text.to_owned()))

@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Address,
     Choice(&'static [&'static str]),
     Whole(i64, i64),
+    /// A whole number, or `auto`.
+    WholeOrAuto(i64, i64),
     Ratio,
     /// `90s`, `10m`, `2h`, `500ms`.
     Duration,

@@ -1,11 +1,14 @@
 //! The settings that have an effect, typed.
 
 mod agents;
+mod contexts;
+mod roles;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use posse_actors::ports::Thinking;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
@@ -14,6 +17,8 @@ use crate::config::layers::{Layers, Origin, duration};
 use crate::failure::{Exit, Failure};
 
 pub use agents::{ConfiguredAgent, DelegationSettings};
+pub use contexts::{ContextSize, ContextSizes};
+pub use roles::RoleSettings;
 
 /// What counts after all layers.
 #[derive(Debug, Clone)]
@@ -24,6 +29,8 @@ pub struct Settings {
     pub agents: Vec<ConfiguredAgent>,
     /// `delegation`, and what goes there and back.
     pub delegation: DelegationSettings,
+    /// `context`.
+    pub contexts: ContextSizes,
     /// `--trust-project`: what the project says counts for this run.
     pub trust_project: bool,
     /// `defaultAgent`.
@@ -32,6 +39,12 @@ pub struct Settings {
     pub default_provider: Option<String>,
     /// `model`, instead of the provider's own.
     pub model: Option<String>,
+    /// `roles`, by name.
+    pub roles: BTreeMap<String, RoleSettings>,
+    /// `thinking`: where nobody says anything else.
+    pub thinking: Option<Thinking>,
+    /// `thinking` was said for this run, and counts before what the main agent says.
+    pub thinking_insists: bool,
     /// `maxTurns`.
     pub turns_max: u32,
     /// `timeout`.
@@ -210,10 +223,16 @@ impl Settings {
             multi_agent: multi_agent(layers),
             agents: agents::configured(layers),
             delegation: agents::delegation(layers),
+            contexts: contexts::sizes(layers),
             trust_project: false,
             default_agent: text("defaultAgent").unwrap_or_default(),
             default_provider: text("defaultProvider"),
             model: text("model"),
+            roles: roles::roles(layers),
+            thinking: value("thinking").and_then(Value::as_str).and_then(Thinking::named),
+            thinking_insists: layers
+                .get("thinking")
+                .is_some_and(|leaf| matches!(leaf.origin, Origin::Flag(_) | Origin::Variable(_))),
             turns_max: u32::try_from(number("maxTurns")).unwrap_or(u32::MAX),
             timeout: time("timeout"),
             budget: BudgetSettings {

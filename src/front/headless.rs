@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::conversation::Usage;
-use posse_actors::event::{Announcement, Event, Subscription};
+use posse_actors::event::{Announcement, Begun, Event, Subscription};
 use posse_actors::ledger::dollars;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use serde::Serialize;
@@ -112,6 +112,8 @@ struct Front {
     /// It goes on without its terminal.
     detached: bool,
     denials: Vec<Denial>,
+    /// What had begun before, and nobody knows how it ended.
+    unknown: Vec<UnknownEnd>,
     /// What the session has cost, once that is known.
     spent: Option<Spent>,
 }
@@ -133,6 +135,16 @@ struct Denial {
     rule: Option<String>,
 }
 
+/// A call that had begun, and nobody knows how it ended.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UnknownEnd {
+    tool: String,
+    /// What it was to do, and since when, where that was recorded.
+    #[serde(flatten)]
+    begun: Option<Begun>,
+}
+
 /// What `json` prints.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -148,6 +160,9 @@ struct Summary<'a> {
     /// What was denied because nobody could be asked.
     #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
     denied: &'a [Denial],
+    /// Calls that nobody knows the end of: they may have had their effect.
+    #[serde(skip_serializing_if = "<[UnknownEnd]>::is_empty")]
+    outcome_unknown: &'a [UnknownEnd],
     /// Nothing was written or run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
@@ -195,6 +210,7 @@ impl Front {
             hurried: false,
             detached: false,
             denials: Vec::new(),
+            unknown: Vec::new(),
             spent: None,
         }
     }
@@ -232,6 +248,9 @@ impl Front {
         match event {
             Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
                 self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
+            }
+            Event::ToolOutcomeUnknown { name, begun, .. } => {
+                self.unknown.push(UnknownEnd { tool: name.clone(), begun: begun.clone() });
             }
             Event::SessionEnded { usage, cost_usd, cost_nano_usd, unpriced_requests, .. } => {
                 self.spent = Some(Spent {
@@ -360,6 +379,7 @@ impl Front {
             result: verdict.result.as_deref(),
             error,
             denied: &self.denials,
+            outcome_unknown: &self.unknown,
             dry_run: self.manner.dry_run,
             usage: match (spent, outcome) {
                 (Some(spent), _) => spent.usage,

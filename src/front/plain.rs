@@ -3,17 +3,18 @@
 //! Answers go to standard output; what is asked, done and said meanwhile goes to standard error.
 //! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
 
+mod beside;
 mod commands;
 mod jobs;
 mod run;
 mod terminal;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
-use posse_actors::conversation::{CallId, Prompt, Usage};
+use posse_actors::conversation::{CallId, InvocationId, Prompt, Usage};
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
@@ -21,6 +22,7 @@ use crate::failure::{Exit, Failure, lines, printable};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
+use crate::talk::context;
 use crate::talk::history::History;
 use crate::talk::outcome::unwritten;
 use crate::talk::signals::Signals;
@@ -83,6 +85,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         rule_shown: false,
         progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
         questions: Questions::default(),
+        at_work: BTreeSet::new(),
         signals: Signals::listen(),
         stdout: Output::new(Target::Stdout),
         stderr,
@@ -114,6 +117,8 @@ struct Plain<'a> {
     rule_shown: bool,
     progress: Progress,
     questions: Questions,
+    /// Agents that work for others, and have not ended.
+    at_work: BTreeSet<InvocationId>,
     signals: Signals,
     stdout: Output,
     stderr: Output,
@@ -246,6 +251,9 @@ impl Plain<'_> {
     async fn next_line(&mut self) -> Option<String> {
         self.stdout.settle().await;
         self.stderr.settle().await;
+        if self.interactive && (!self.at_work.is_empty() || self.questions.any_open()) {
+            return self.line_beside().await;
+        }
         self.terminal.edit(PROMPT);
         let input = tokio::select! {
             biased;
@@ -261,13 +269,7 @@ impl Plain<'_> {
                 Some(line)
             }
             Input::Interrupted => {
-                let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
-                if again {
-                    self.leaving = Some(Exit::Interrupt);
-                } else {
-                    self.interrupted = Some(Instant::now());
-                    self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
-                }
+                self.interrupt_idle().await;
                 None
             }
             Input::End => {
@@ -283,6 +285,17 @@ impl Plain<'_> {
         }
     }
 
+    /// Ctrl+C while nothing runs that it could stop.
+    async fn interrupt_idle(&mut self) {
+        let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
+        if again {
+            self.leaving = Some(Exit::Interrupt);
+        } else {
+            self.interrupted = Some(Instant::now());
+            self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
+        }
+    }
+
     async fn follow_line(&mut self, line: &str) {
         match parse(line) {
             Typed::Blank => (),
@@ -291,7 +304,8 @@ impl Plain<'_> {
             Typed::Status => self.status().await,
             Typed::Select(what, None) => self.show_names(what).await,
             Typed::Select(what, Some(name)) => self.select(what, name).await,
-            Typed::Compact => self.compact().await,
+            Typed::Compact(keep) => self.compact(keep).await,
+            Typed::Context(json) => self.context(json).await,
             Typed::Cost => self.cost().await,
             Typed::Jobs(which) => self.jobs(which).await,
             Typed::Clear => self.clear().await,
@@ -421,18 +435,21 @@ impl Plain<'_> {
         }
     }
 
-    async fn compact(&mut self) {
-        let text = match self.current.session.compact().await {
+    async fn compact(&mut self, keep: Option<String>) {
+        // What was removed is an event, and shown as one.
+        let text = match self.current.session.compact_keeping(keep).await {
+            Ok(Some(_)) => return,
             Ok(None) => "There is nothing to remove yet.\n".to_owned(),
-            Ok(Some(compacted)) => format!(
-                "{} bytes became {}: {} turns and {} outputs were removed; the journal keeps \
-                 them.\n",
-                compacted.bytes_before,
-                compacted.bytes_after,
-                compacted.turns_removed,
-                compacted.outputs_removed,
-            ),
             Err(error) => format!("{error}\n"),
+        };
+        self.say(&text).await;
+    }
+
+    pub(super) async fn context(&mut self, json: bool) {
+        let text = match self.current.session.context().await {
+            Some(used) if json => serde_json::to_string(&used).unwrap_or_default() + "\n",
+            Some(used) => context::table(&used),
+            None => "The session has ended.\n".to_owned(),
         };
         self.say(&text).await;
     }

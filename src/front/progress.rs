@@ -10,11 +10,11 @@ use posse_actors::event::{Announcement, Event};
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
+use crate::talk::context;
+use crate::talk::notices::{of_hook, switch, unknown};
 use crate::talk::outcome::clock_time;
 
-use lines::{
-    DIFF_LINES_MAX, clipped, first_line, last_lines, of_hook, of_job, rough, seconds, switch,
-};
+use lines::{DIFF_LINES_MAX, clipped, first_line, last_lines, of_job, rough, seconds};
 use live::{Live, Screen, fitting};
 
 /// Turns events into text for standard error.
@@ -250,8 +250,9 @@ impl Progress {
                 let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
                 self.paint("31", &text)
             }
-            Event::ToolOutcomeUnknown { name, content, .. } => {
-                self.paint("31", &format!("  ✗ {name}: {}", first_line(content)))
+            Event::ToolOutcomeUnknown { name, content, begun, .. } => {
+                let call = unknown(name, begun.as_ref());
+                self.paint("31", &format!("  ✗ {call}\n    {}", first_line(content)))
             }
             Event::PermissionDenied { request_id, .. } => {
                 self.decided(request_id, false);
@@ -350,10 +351,16 @@ impl Progress {
             Event::ProviderSilent { provider, silent_ms } => {
                 format!("! {provider}: nothing heard for {}", rough(*silent_ms))
             }
-            Event::ProviderFailover { class, .. } => switch(event, class == "recovered"),
+            Event::ProviderFailover { .. } => switch(event),
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
+            }
+            Event::ContextCompacted { .. } => {
+                format!(
+                    "({})",
+                    context::compacted(event).as_deref().map(printable).unwrap_or_default()
+                )
             }
             Event::Warning { message } => format!("! {}", printable(message)),
             Event::JobStarted { .. } | Event::JobEnded { .. } => of_job(event),

@@ -29,6 +29,8 @@ struct Open {
     /// Lines that follow the page that was shown last.
     lines_left: usize,
     scopes: Vec<Scope>,
+    /// An agent asks that works for others.
+    below: bool,
 }
 
 impl Open {
@@ -81,7 +83,14 @@ impl Questions {
         {
             *summary = format!("{}: {summary}", origin.agent_path.replace('/', " -> "));
         }
-        self.follow(&event)
+        let shown = self.follow(&event);
+        if below.is_some()
+            && let Event::PermissionRequested { request_id, .. } = &*event
+            && let Some(open) = self.open.iter_mut().find(|open| open.id == *request_id)
+        {
+            open.below = true;
+        }
+        shown
     }
 
     /// Follows an event. Returns what to show, if the question in front changed.
@@ -94,6 +103,7 @@ impl Questions {
                         left: render(summary, detail, reason),
                         lines_left: 0,
                         scopes: scopes.clone(),
+                        below: false,
                     });
                 }
                 return self.show();
@@ -203,10 +213,18 @@ impl Questions {
         (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
-    /// Forgets every question: the run that asked them is over.
+    /// Forgets the questions of a run that is over. Those of agents that work on are still open.
     pub(crate) fn forget(&mut self) {
-        self.open.clear();
-        (self.shown, self.deaf, self.confirming) = (false, false, false);
+        let front = self.open.front().map(|open| open.id.clone());
+        self.open.retain(|open| open.below);
+        if self.open.front().map(|open| &open.id) != front.as_ref() || self.open.is_empty() {
+            (self.shown, self.deaf, self.confirming) = (false, false, false);
+        }
+    }
+
+    /// Whether one is open.
+    pub(crate) fn any_open(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// The text of the question that comes next, if one is open.

@@ -90,6 +90,7 @@ fn streamed(step: Step) -> (String, Result<Completion, ProviderError>) {
         stream: true,
         tokens_max: None,
         temperature: None,
+        thinking: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -106,8 +106,10 @@ fn describe(event: &Event) -> Option<(Tone, &'static str, String)> {
         Event::ToolFailed { name, class, content, .. } => {
             (Tone::Bad, "failed", format!("{name}, {class}: {}", answer(&text_of(content), None)))
         }
-        Event::ToolOutcomeUnknown { name, .. } => {
-            (Tone::Bad, "unknown", format!("nobody knows how `{name}` ended"))
+        Event::ToolOutcomeUnknown { name, begun, .. } => {
+            let call = begun.as_ref().map(|begun| format!(": {}", printable(&begun.summary)));
+            let call = call.unwrap_or_default();
+            (Tone::Bad, "unknown", format!("nobody knows how `{name}` ended{call}"))
         }
         Event::SessionStarted { .. }
         | Event::SessionForked { .. }

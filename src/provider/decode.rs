@@ -13,7 +13,7 @@ use crate::failure::printable;
 use crate::provider::http::Origin;
 use crate::provider::openai_compatible::classify::{self, Cause, bounded};
 use crate::provider::sse::{SseEvent, SseParser};
-use crate::provider::watch::{Brought, Quiet, Watch, at_hand};
+use crate::provider::watch::{Brought, Quiet, Watch, soon};
 
 /// Bytes of a reply that is one JSON object.
 const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -134,7 +134,7 @@ pub(crate) async fn read<A: Assembly>(
         };
         // Servers send an event a chunk. What has arrived already goes out as one delta.
         for _ in 0..CHUNKS_JOINED_MAX {
-            match at_hand(source).await {
+            match soon(source).await {
                 Some(Ok(Some(chunk))) if !reader.done => match reader.take(&chunk) {
                     Ok(content) => has_content |= content,
                     Err(error) => return Err(counted(&mut reader.reply, deltas, error).await),

@@ -37,6 +37,7 @@ enum Quirk {
     MaxImageBytes(usize),
     OmitMaxTokens,
     OneCallAtATime,
+    ReasoningEffort,
     Effort(&'static str),
     Summary(&'static str),
 }
@@ -50,7 +51,11 @@ const PRESETS: &[Preset] = &[
         placeholder_key: None,
         model: Some("gpt-5.1"),
         // Its reasoning models reject any temperature but the default.
-        quirks: &[Quirk::OmitTemperature, Quirk::MaxTokensField("max_completion_tokens")],
+        quirks: &[
+            Quirk::OmitTemperature,
+            Quirk::ReasoningEffort,
+            Quirk::MaxTokensField("max_completion_tokens"),
+        ],
     },
     Preset {
         name: "anthropic",
@@ -69,7 +74,7 @@ const PRESETS: &[Preset] = &[
         key_variable: Some("GOOGLE_API_KEY"),
         placeholder_key: None,
         model: Some("gemini-2.5-pro"),
-        quirks: &[],
+        quirks: &[Quirk::ReasoningEffort],
     },
     Preset {
         name: "ollama",
@@ -135,6 +140,7 @@ const PRESETS: &[Preset] = &[
         placeholder_key: None,
         model: Some("openai/gpt-oss-120b"),
         quirks: &[
+            Quirk::ReasoningEffort,
             Quirk::MaxTokensField("max_completion_tokens"),
             Quirk::MaxImages(5),
             Quirk::MaxImageBytes(4_000_000),
@@ -148,7 +154,11 @@ const PRESETS: &[Preset] = &[
         key_variable: Some("AZURE_OPENAI_API_KEY"),
         placeholder_key: None,
         model: None,
-        quirks: &[Quirk::OmitTemperature, Quirk::MaxTokensField("max_completion_tokens")],
+        quirks: &[
+            Quirk::OmitTemperature,
+            Quirk::ReasoningEffort,
+            Quirk::MaxTokensField("max_completion_tokens"),
+        ],
     },
     Preset {
         // The same server as `openai`, which has the key's variable first.
@@ -192,6 +202,7 @@ impl Preset {
                 Quirk::MaxImageBytes(bytes) => quirks.max_image_bytes = Some(*bytes),
                 Quirk::OmitMaxTokens => quirks.omit_max_tokens = true,
                 Quirk::OneCallAtATime => quirks.one_call_at_a_time = true,
+                Quirk::ReasoningEffort => quirks.reasoning_effort = true,
                 Quirk::Effort(effort) => quirks.effort = Some((*effort).to_owned()),
                 Quirk::Summary(kind) => quirks.reasoning_summary = Some((*kind).to_owned()),
                 Quirk::MaxTokensField(field) => quirks.max_tokens_field = Some((*field).to_owned()),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::failure::{Exit, Failure};
 use crate::provider::codex::{self, Login};
 use crate::provider::presets;
+use crate::provider::thinking::Insight;
 
 /// What a server speaks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -91,6 +92,8 @@ pub struct Profile {
     pub timeouts: Timeouts,
     /// Whether the model takes images, as far as that is known.
     pub sight: Sight,
+    /// Whether the model thinks, as far as that is known.
+    pub insight: Insight,
     /// The login that requests are sent with, instead of a key.
     pub login: Option<Arc<Login>>,
 }
@@ -172,6 +175,11 @@ pub struct Quirks {
     pub adaptive_thinking: bool,
     /// How hard the model tries: `low`, `medium`, `high`, or what else its server knows.
     pub effort: Option<String>,
+    /// How hard the model tries can be said in `reasoning_effort` (Chat Completions).
+    pub reasoning_effort: bool,
+    /// What levels of thinking are called here, by the name of the level, where that is not `low`,
+    /// `medium` and `high`.
+    pub effort_names: BTreeMap<String, String>,
     /// What a model tells of its thinking: `auto`, `concise` or `detailed`. Some servers tell only
     /// those they know.
     pub reasoning_summary: Option<String>,
@@ -266,6 +274,7 @@ impl Profile {
             stream: true,
             timeouts: Timeouts::default(),
             sight: Sight::default(),
+            insight: Insight::default(),
             login: None,
         }
     }
@@ -344,6 +353,7 @@ impl Profile {
             stream: settings.stream.unwrap_or(true),
             timeouts: settings.timeouts.unwrap_or_default(),
             sight: Sight::default(),
+            insight: Insight::default(),
             login: None,
         })
     }

@@ -77,6 +77,7 @@ async fn count(profile: &Profile) -> Result<Option<Reached>, Failure> {
         stream: false,
         tokens_max: None,
         temperature: None,
+        thinking: None,
     };
     Ok(match provider.count_tokens(request).await {
         Ok(_) => Some(Reached::Listed(Some(true))),

@@ -181,6 +181,7 @@ pub(crate) fn request(text: &str) -> Request {
         stream: true,
         tokens_max: None,
         temperature: None,
+        thinking: None,
     }
 }
 

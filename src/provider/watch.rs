@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::provider::decode::Source;
@@ -103,8 +104,20 @@ fn later(now: Instant, wait: Duration) -> Instant {
     now + wait.min(NEVER)
 }
 
+/// What `source` has brought already, or brings as soon as whoever reads the connection had its turn.
+/// That hands over one chunk at a time, however many have arrived.
+pub(crate) async fn soon(source: &mut impl Source) -> Option<Brought> {
+    match at_hand(source).await {
+        None => {
+            yield_now().await;
+            at_hand(source).await
+        }
+        brought => brought,
+    }
+}
+
 /// What `source` has brought already, if it has: nobody waits.
-pub(crate) async fn at_hand(source: &mut impl Source) -> Option<Brought> {
+async fn at_hand(source: &mut impl Source) -> Option<Brought> {
     // With the waker of whoever will wait next: the source need not take another then.
     poll_fn(|context| {
         Poll::Ready(match pin!(source.next()).poll(context) {

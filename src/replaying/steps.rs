@@ -92,7 +92,7 @@ impl Fold {
                 self.result(call_id, name, content, false);
             }
             Event::ToolFailed { call_id, name, content, .. }
-            | Event::ToolOutcomeUnknown { call_id, name, content } => {
+            | Event::ToolOutcomeUnknown { call_id, name, content, .. } => {
                 self.result(call_id, name, content, true);
             }
             Event::LimitReached { limit, .. } => self.timed_out |= limit == "timeout",

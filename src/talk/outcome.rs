@@ -245,8 +245,8 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             "PRV006",
             Exit::Failed,
             "the conversation no longer fits the model's context",
-            "use `/compact` in `posse plain`, begin a new session, or use a model with a larger \
-             context (`posse models`)",
+            "say less at once, begin a new session, or use a model with a larger context (`posse \
+             models`); `/context` in `posse plain` shows what it is made of",
         ),
         "redirected" => (
             "PRV007",

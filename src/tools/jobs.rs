@@ -211,7 +211,8 @@ impl Job {
     /// It has begun.
     pub(crate) fn begun(&self) {
         let (call_id, summary) = (self.id.clone(), self.summary.clone());
-        self.aftermath.say(After::Fact(Event::JobStarted { call_id, summary }));
+        let begun = Event::JobStarted { call_id, summary };
+        self.aftermath.say(After::Fact(Box::new(begun)));
     }
 
     /// Tells its command to end. The first reason counts.
@@ -233,7 +234,7 @@ impl Job {
     /// Its command has ended: recorded, then told to whoever waits, or else to its agent.
     pub(crate) fn end(&self, ended: Ended) {
         let Ended { end, detail, exit_code, bytes, duration, notes } = ended.clone();
-        self.aftermath.say(After::Fact(Event::JobEnded {
+        self.aftermath.say(After::Fact(Box::new(Event::JobEnded {
             call_id: self.id.clone(),
             summary: self.summary.clone(),
             end,
@@ -242,7 +243,7 @@ impl Job {
             bytes,
             duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
             findings: notes,
-        }));
+        })));
         self.ended.send_replace(Some(Arc::new(ended)));
         if self.waiting.load(Ordering::Acquire) == 0 {
             self.tell();

@@ -4,7 +4,7 @@ mod page;
 mod picture;
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use posse_actors::conversation::{CallId, text_of};
 use posse_actors::ports::{
     Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
@@ -39,7 +40,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Reads a text file of any size, or shows a PNG, JPEG, GIF or WebP image. Lines come as \
          `number<TAB>text`; the end says how many there are and where to go on. \
-         `output:<callId>` reads a long output that was cut.",
+         `output:<callId>` reads a long output that was cut or is not shown any more.",
         SideEffect::None,
         &json!({
             "path": { "type": "string", "description": "Relative to the working directory" },
@@ -87,9 +88,21 @@ impl Tool for ReadFile {
         self.env.reads.forget_shown();
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+    fn prepare(
+        &self,
+        arguments: Value,
+        context: CallContext,
+    ) -> PortFuture<Result<Prepared, ToolError>> {
         let env = Arc::clone(&self.env);
-        Box::pin(async move { prepare(&env, &parsed(arguments)?) })
+        Box::pin(async move {
+            let arguments = parsed(arguments)?;
+            match prepare(&env, &arguments) {
+                Err(missing) if missing.code == "FIL001" => {
+                    remembered(&env, &arguments, context).await?.ok_or(missing)
+                }
+                prepared => prepared,
+            }
+        })
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
@@ -171,12 +184,55 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, ToolError> {
-    let Arguments { path, offset, limit } = arguments;
-    let slice = Slice {
-        offset: offset.unwrap_or(1).max(1),
-        limit: limit.unwrap_or(LINES_DEFAULT).clamp(1, LINES_MAX),
+impl Arguments {
+    fn slice(&self) -> Slice {
+        Slice {
+            offset: self.offset.unwrap_or(1).max(1),
+            limit: self.limit.unwrap_or(LINES_DEFAULT).clamp(1, LINES_MAX),
+        }
+    }
+}
+
+/// What the session remembers under a name that nothing was spilled under.
+async fn remembered(
+    env: &ToolEnvironment,
+    arguments: &Arguments,
+    context: CallContext,
+) -> Result<Option<Prepared>, ToolError> {
+    let Some(name) = arguments.path.strip_prefix("output:") else { return Ok(None) };
+    let shown = format!("output:{name}");
+    let unread = |why: String| ToolError::new("FIL001", format!("{shown} cannot be read: {why}"));
+    let Some(text) = env.recall.find(context, name).await.map_err(unread)? else {
+        return Ok(None);
     };
+    let slice = arguments.slice();
+    let Slice { offset, limit } = slice;
+    let said = sha256(text.as_bytes());
+    let digest = sha256(format!("read_file\0{shown}\0{said}\0{offset}\0{limit}").as_bytes());
+    let file = in_memory(text.as_bytes()).map_err(|error| failed(&shown, &error))?;
+    let action = Action {
+        tool: NAME.to_owned(),
+        digest,
+        operations: Vec::new(),
+        summary: format!("read {shown}"),
+        detail: String::new(),
+    };
+    let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    let reading = Reading { file, size, shown, slice, path: None };
+    Ok(Some(Prepared { action, payload: Box::new(reading) }))
+}
+
+/// A file that is nowhere.
+fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"output", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, ToolError> {
+    let Arguments { path, .. } = arguments;
+    let slice = arguments.slice();
     // A session's own outputs are no part of the workspace: there is no operation to judge.
     let (file, operation, shown, path) = if let Some(call) = path.strip_prefix("output:") {
         let (file, shown) = open_output(env, call)?;

@@ -6,22 +6,21 @@
 
 mod asking;
 mod errands;
+mod leaving;
+mod performing;
 mod session;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use posse_actors::conversation::{ContentPart, Prompt, text_of};
-use posse_actors::event::MessageKind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
+use crate::talk::Choice;
 use crate::talk::history::History;
 use crate::talk::signals::Signals;
-use crate::talk::{Choice, Task};
-use crate::tui::app::{App, Effect};
+use crate::tui::app::App;
 use crate::tui::composer::Composer;
 use crate::tui::painter::Painter;
 use crate::tui::terminal::{self, Terminal};
@@ -288,96 +287,6 @@ impl Tui<'_> {
         self.dirty = true;
     }
 
-    async fn perform(&mut self, effects: Vec<Effect>) {
-        for effect in effects {
-            self.dirty = true;
-            match effect {
-                Effect::Say(text, kind) => self.say(text, kind),
-                Effect::Interrupt => {
-                    if let Some(current) = &self.current {
-                        current.session.interrupt();
-                    }
-                }
-                Effect::Answer(id, decision) => {
-                    if let Some(current) = &self.current {
-                        current.answer(id, decision, &self.tells);
-                    }
-                }
-                Effect::Choose(what, opened_by) => {
-                    let names = self.world.names(what);
-                    self.app.choose(what, names, opened_by);
-                }
-                Effect::Select(what, name) => self.select(what, name).await,
-                Effect::Do(command) => self.execute(command).await,
-                Effect::Copy(text) => {
-                    let text = base64::engine::general_purpose::STANDARD.encode(text);
-                    let bytes = format!("\x1b]52;c;{text}\x07").into_bytes();
-                    self.terminal.write(bytes);
-                }
-                Effect::Redraw => self.distrust(),
-                Effect::Suspend => self.suspend().await,
-                Effect::Leave(exit) => self.leaving = Some(exit),
-            }
-        }
-    }
-
-    fn say(&mut self, text: String, kind: MessageKind) {
-        self.history.add(&text);
-        if self.app.busy {
-            if let Some(current) = &self.current {
-                current.deliver(kind, text, &self.tells);
-            }
-            return;
-        }
-        self.prompt(Prompt { content: vec![ContentPart::text(text)] });
-    }
-
-    fn prompt(&mut self, prompt: Prompt) {
-        self.work(Task::Prompt(prompt));
-    }
-
-    fn work(&mut self, task: Task) {
-        if let Some(current) = &self.current {
-            self.app.busy = true;
-            current.work(task, &self.tells);
-            return;
-        }
-        let text = "Nobody is there to answer yet: /provider chooses one, /exit leaves.";
-        self.app.view.note(Role::Warn, text);
-        if let Task::Prompt(prompt) = task {
-            self.app.composer.set(&text_of(&prompt.content));
-        }
-    }
-
-    fn hear(&mut self, told: Told) {
-        self.dirty = true;
-        match told {
-            Told::Runs(running) => {
-                if let Some(current) = &mut self.current {
-                    current.runs(running, self.started.elapsed());
-                }
-            }
-            Told::Refused(text) => {
-                self.app.over();
-                self.app.view.note(Role::Warn, text);
-            }
-            Told::Note(text) => self.app.view.note(Role::Dim, text),
-            // It ended a moment ago: this is the next task.
-            Told::Unsaid(text) => {
-                self.unsaid.push_back(text);
-                self.say_unsaid();
-            }
-        }
-    }
-
-    fn say_unsaid(&mut self) {
-        if !self.app.busy
-            && let Some(text) = self.unsaid.pop_front()
-        {
-            self.prompt(Prompt { content: vec![ContentPart::text(text)] });
-        }
-    }
-
     fn follow(&mut self, announcement: &posse_actors::event::Announcement) {
         let now = self.now();
         if let Some(current) = &mut self.current {
@@ -398,60 +307,6 @@ impl Tui<'_> {
         asking::conclude(&mut self.app, concluded, self.options.yes);
         self.say_unsaid();
         self.dirty = true;
-    }
-
-    async fn suspend(&mut self) {
-        let mut last = self.painter.withdraw();
-        if self.terminal.apart {
-            last = [self.switch(false), self.painter.withdraw()].concat();
-        }
-        self.terminal.lend(last).await;
-        nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP).ok();
-        // From here on somebody has sent SIGCONT.
-        self.terminal.retake();
-        self.size = terminal::size();
-        self.distrust();
-    }
-
-    async fn leave(mut self) -> Exit {
-        let exit = self.leaving.unwrap_or(Exit::Done);
-        let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
-        let (reason, limit) = if signal || self.app.busy {
-            ("interrupted", HURRIED_END)
-        } else {
-            ("completed", PATIENT_END)
-        };
-        let mut last = Vec::new();
-        if self.terminal.apart {
-            last = self.switch(false);
-        }
-        // What is finished stays; the prompt does not.
-        let (columns, rows) = self.size;
-        for _ in 0..64 {
-            let shown = self.app.frame(columns, rows, self.started.elapsed());
-            last.extend(self.painter.paint(&shown.frame));
-            if !shown.more {
-                break;
-            }
-        }
-        last.extend(self.painter.withdraw());
-        let session = self.app.session.clone();
-        let kept = self.options.kept && self.app.view.usage.output_tokens.is_some();
-        self.terminal.give_back(last).await;
-        if let Some(said) = terminal::take_panic() {
-            tracing::debug!(said, "something panicked and was survived");
-        }
-        if let Some(current) = self.current.take() {
-            let mut signals = Signals::listen();
-            tokio::select! {
-                () = current.end(reason, exit, limit) => (),
-                _ = signals.next() => (),
-            }
-        }
-        if kept && exit != Exit::HangUp {
-            asking::farewell(&session);
-        }
-        exit
     }
 }
 

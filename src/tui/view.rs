@@ -1,6 +1,9 @@
 //! What happened, as it is shown: a fold over events. Knows no terminal and no clock; the time is
 //! passed in.
 
+mod block;
+mod calls;
+mod drawing;
 mod notices;
 mod outputs;
 pub(super) mod tool;
@@ -13,37 +16,19 @@ use posse_actors::conversation::{
     CallId, ContentPart, InvocationId, MessageId, QuestionId, Usage, text_of,
 };
 use posse_actors::event::{Event, MessageKind, Origin};
-use ratatui_core::text::{Line, Span};
 
 use crate::failure::Failure;
-use crate::tui::markdown::{self, Piece, Stream};
-use crate::tui::text::{Row, clipped, harmless, row, span, wrap};
-use crate::tui::theme::{Role, Theme};
+use crate::tui::markdown::Stream;
+use crate::tui::text::{Row, harmless};
+use crate::tui::theme::Role;
 
+use block::Kind;
+pub(super) use block::{Block, turn};
 pub(super) use outputs::Outputs;
-use tool::{State, Tool, age};
 use tree::Tree;
-
-/// What turns while something goes on.
-const TURNS: [&str; 8] = ["⠋", "⠙", "⠹", "⠸", "⠴", "⠦", "⠇", "⠏"];
 
 /// Characters of thinking that are kept to be shown.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
-
-/// A part of what is shown.
-#[derive(Debug, Clone)]
-pub(super) enum Block {
-    /// What the user said.
-    User(String),
-    /// A part of an answer.
-    Text(Piece),
-    /// A call.
-    Tool(Box<Tool>),
-    /// A line or more about what goes on.
-    Note(Role, String),
-    /// Rows that are as they should be: lists and help.
-    Lines(Vec<(Role, String)>),
-}
 
 /// What is true for the moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,77 +77,6 @@ pub(super) struct View {
     pub(super) usage: Usage,
     pub(super) provider: String,
     pub(super) model: String,
-}
-
-/// What decides where a blank row stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    User,
-    Text,
-    CodeGoesOn,
-    Tool,
-    Note,
-}
-
-impl Block {
-    fn kind(&self) -> Kind {
-        match self {
-            Block::User(_) => Kind::User,
-            Block::Text(Piece::Code { begins: false, .. }) => Kind::CodeGoesOn,
-            Block::Text(_) => Kind::Text,
-            Block::Tool(_) => Kind::Tool,
-            Block::Note(..) | Block::Lines(_) => Kind::Note,
-        }
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self, Block::Tool(tool) if tool.is_open())
-    }
-
-    pub(super) fn rows(&self, columns: usize, theme: Theme, now: Duration) -> Vec<Row> {
-        let mark = [span(theme, Role::User, "❯ ")];
-        let under = [Span::raw("  ")];
-        match self {
-            Block::User(text) => {
-                let mut rows = Vec::new();
-                for (at, line) in harmless(text).split('\n').enumerate() {
-                    let first = if at == 0 { &mark } else { &under };
-                    rows.extend(wrap(&[span(theme, Role::User, line)], columns, first, &under));
-                }
-                rows
-            }
-            Block::Text(piece) => markdown::piece_rows(piece, columns, theme),
-            Block::Tool(tool) => tool.rows(columns, theme, now, turn(now)),
-            Block::Note(role, text) => {
-                let lines = harmless(text);
-                let lines = lines.trim_end_matches('\n').split('\n');
-                lines
-                    .flat_map(|line| wrap(&[span(theme, *role, line)], columns, &[], &under))
-                    .collect()
-            }
-            Block::Lines(lines) => lines
-                .iter()
-                .flat_map(|(role, line)| {
-                    wrap(&[span(theme, *role, harmless(line))], columns, &[], &under)
-                })
-                .collect(),
-        }
-    }
-}
-
-/// Whether a blank row stands between two.
-fn apart(before: Kind, after: Kind) -> bool {
-    let together = matches!(
-        (before, after),
-        (_, Kind::CodeGoesOn) | (Kind::Tool, Kind::Tool | Kind::Note) | (Kind::Note, Kind::Note)
-    );
-    !together
-}
-
-/// What turns, at that time.
-pub(super) fn turn(now: Duration) -> &'static str {
-    let nth = (now.as_millis() / 125) % TURNS.len() as u128;
-    TURNS[usize::try_from(nth).unwrap_or_default()]
 }
 
 impl View {
@@ -361,65 +275,6 @@ impl View {
         }
     }
 
-    fn follow_call(&mut self, event: &Event, now: Duration) {
-        match event {
-            Event::ToolRequested { call_id, name, .. } => {
-                self.end_text();
-                let tool = Tool::asked(call_id.clone(), name, now);
-                self.blocks.push_back(Block::Tool(Box::new(tool)));
-            }
-            Event::ToolStarted { call_id, name, summary, .. } => {
-                let tool = self.tool(call_id, name, now);
-                tool.summary = Some(summary.clone());
-                (tool.state, tool.since) = (State::Running, now);
-            }
-            Event::ToolOutputDelta { call_id, text } => {
-                if let Some(tool) = self.known(call_id) {
-                    tool.printed(text);
-                }
-            }
-            Event::ToolCompleted { call_id, name, content, metadata, duration_ms } => {
-                let seen = self.seen.contains(call_id);
-                self.seen.retain(|call| call != call_id);
-                let tool = self.tool(call_id, name, now);
-                tool.completed(content, metadata, *duration_ms, seen);
-                let title = tool.title();
-                self.outputs.add(title, &text_of(content), metadata["diff"].as_str());
-            }
-            Event::ToolFailed { call_id, name, content, class, .. } => {
-                let tool = self.tool(call_id, name, now);
-                tool.failed(class, content);
-                let title = tool.title();
-                self.outputs.add(title, &text_of(content), None);
-            }
-            Event::ToolOutcomeUnknown { call_id, name, .. } => {
-                self.tool(call_id, name, now).state = State::Unknown;
-            }
-            _ => (),
-        }
-    }
-
-    fn known(&mut self, call: &CallId) -> Option<&mut Tool> {
-        self.blocks.iter_mut().find_map(|block| match block {
-            Block::Tool(tool) if tool.call == *call => Some(&mut **tool),
-            _ => None,
-        })
-    }
-
-    fn tool(&mut self, call: &CallId, name: &str, now: Duration) -> &mut Tool {
-        let at = self.blocks.iter().position(
-            |block| matches!(block, Block::Tool(tool) if tool.call == *call && tool.is_open()),
-        );
-        let at = at.unwrap_or_else(|| {
-            self.blocks.push_back(Block::Tool(Box::new(Tool::asked(call.clone(), name, now))));
-            self.blocks.len() - 1
-        });
-        match &mut self.blocks[at] {
-            Block::Tool(tool) => tool,
-            _ => unreachable!("it was looked for, or put there"),
-        }
-    }
-
     fn decided(&mut self, id: &QuestionId, allowed: bool) {
         let call = self.asked.iter().find(|(asked, _)| asked == id).map(|(_, call)| call.clone());
         self.asked.retain(|(asked, _)| asked != id);
@@ -476,105 +331,6 @@ impl View {
     pub(super) fn outputs(&self) -> &Outputs {
         &self.outputs
     }
-
-    /// Rows of what is finished, at most `rows_max`. What is given once is not given again.
-    pub(super) fn take_finished(
-        &mut self,
-        columns: usize,
-        rows_max: usize,
-        theme: Theme,
-        now: Duration,
-    ) -> Vec<Row> {
-        while self.ready.len() < rows_max
-            && let Some(block) = self.blocks.pop_front_if(|block| !block.is_open())
-        {
-            let kind = block.kind();
-            if self.before.is_some_and(|before| apart(before, kind)) {
-                self.ready.push_back(Line::default());
-            }
-            self.ready.extend(block.rows(columns, theme, now));
-            self.before = Some(if kind == Kind::CodeGoesOn { Kind::Text } else { kind });
-        }
-        let count = self.ready.len().min(rows_max);
-        self.ready.drain(..count).collect()
-    }
-
-    /// Whether something is finished that was not taken yet.
-    pub(super) fn has_finished(&self) -> bool {
-        !self.ready.is_empty() || self.blocks.front().is_some_and(|block| !block.is_open())
-    }
-
-    /// Rows of what goes on, the last `rows_max` of them.
-    pub(super) fn live_rows(
-        &self,
-        columns: usize,
-        rows_max: usize,
-        theme: Theme,
-        now: Duration,
-    ) -> Vec<Row> {
-        let mut rows: Vec<Row> = Vec::new();
-        let mut before = self.before;
-        let rest = self.stream.rest().map(Block::Text);
-        for block in self.blocks.iter().chain(rest.as_ref()) {
-            let kind = block.kind();
-            if before.is_some_and(|before| apart(before, kind)) {
-                rows.push(Line::default());
-            }
-            rows.extend(block.rows(columns, theme, now));
-            before = Some(kind);
-        }
-        rows.extend(self.tree.rows(columns, theme, now));
-        if rows.len() > rows_max {
-            rows.drain(..rows.len() - rows_max);
-        }
-        rows
-    }
-
-    /// What is true for the moment, in a row or two.
-    pub(super) fn banner(&self, columns: usize, theme: Theme, now: Duration) -> Vec<Row> {
-        let mut rows = Vec::new();
-        match &self.banner {
-            Some(Banner::Waiting { provider, until, patience, cause }) => {
-                let left = until.saturating_sub(now).as_secs_f64().ceil();
-                let text = format!(
-                    "⏸ {}: next try in {left:.0} s (patience after that: {}); Esc stops it",
-                    harmless(provider),
-                    rough(*patience)
-                );
-                rows.push(row(theme, Role::Warn, clipped(&text, columns)));
-                if !cause.is_empty() {
-                    let text = format!("  {}", harmless(cause).replace('\n', " "));
-                    rows.push(row(theme, Role::Dim, clipped(&text, columns)));
-                }
-            }
-            Some(Banner::Silent { provider, since }) => {
-                let text =
-                    format!("⏸ {}: nothing heard for {}", harmless(provider), age(now, *since));
-                rows.push(row(theme, Role::Warn, clipped(&text, columns)));
-            }
-            None => (),
-        }
-        if let Some(since) = self.running() {
-            let thought = self.thought.lines().rev().find(|line| !line.trim().is_empty());
-            let what = if thought.is_some() { "thinking" } else { "working" };
-            let mut text = format!("{what} · {} · Esc stops it", age(now, since));
-            if let Some(thought) = thought {
-                text = format!("{text} · {}", harmless(thought.trim()));
-            }
-            let mark = span(theme, Role::Accent, format!("{} ", turn(now)));
-            let text = span(theme, Role::Dim, clipped(&text, columns.saturating_sub(2)));
-            rows.push(Line::from(vec![mark, text]));
-        } else if let Some(cause) = &self.parked {
-            let text = format!("⏸ parked: {}", cause.replace('\n', " "));
-            rows.push(row(theme, Role::Warn, clipped(&text, columns)));
-        }
-        rows
-    }
-
-    /// Whether something on the screen changes with the time alone.
-    pub(super) fn moves(&self) -> bool {
-        self.running.is_some() || self.banner.is_some()
-    }
 }
 
 /// What children do that is of interest beyond their place in the tree.
@@ -599,13 +355,4 @@ fn shown(content: &[ContentPart]) -> String {
         text = format!("{text} [{images} {word}]");
     }
     text
-}
-
-/// A time, as exactly as somebody who waits wants to know it.
-fn rough(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..=99 => format!("{seconds} s"),
-        seconds @ 100..=5999 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
-    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use posse_actors::delegation::{Caps, DELEGATE, Delegation, Deputy, RESULT, STATUS};
 use posse_actors::governor::GovernorLimits;
-use posse_actors::ports::Provider;
+use posse_actors::ports::{Provider, Thinking};
 use sha2::{Digest, Sha256};
 
 use crate::agents::{self, Agent, Configured, Decision, Folders, Known, Roster};
@@ -20,6 +20,7 @@ use crate::sealed::Vault;
 use crate::tools;
 use crate::trust::Trust;
 use crate::wiring::model_price::price;
+use crate::wiring::roles;
 use crate::wiring::run::Prompts;
 
 /// Loads every agent of `cwd`; `tools` are the names that they may see.
@@ -139,14 +140,21 @@ pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<Stri
         .collect()
 }
 
+/// How much the model of an agent that works for others thinks: what it says itself, what its role
+/// says, what the session says.
+pub(crate) fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
+    agent.thinking.or_else(|| roles::thinking(&agent.name, settings))
+}
+
 /// Those whom `main` may call, and whom they may call; none where one works alone. `way` says how
-/// a provider is reached.
+/// a provider is reached, `served` who serves a role.
 pub(crate) fn delegation(
     roster: &Roster,
     main: &Agent,
     settings: &Settings,
     prompts: &Prompts,
     way: impl Fn(&str) -> Result<Arc<dyn Provider>, Failure>,
+    served: impl Fn(&str) -> Result<Option<Arc<dyn Provider>>, Failure>,
 ) -> Result<Option<Delegation>, Failure> {
     if !settings.multi_agent {
         return Ok(None);
@@ -163,7 +171,8 @@ pub(crate) fn delegation(
     let mut ways: BTreeMap<String, Arc<dyn Provider>> = BTreeMap::new();
     for agent in roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden) {
         let provider = match &agent.profile {
-            None => None,
+            // Whoever names no profile is served as the user says.
+            None => served(&agent.name)?,
             Some(name) => Some(if let Some(known) = ways.get(name) {
                 Arc::clone(known)
             } else {
@@ -180,6 +189,7 @@ pub(crate) fn delegation(
             system_prompt: prompts.of(agent, roster, bounds.depth_max > 1),
             tools: tools.map(|name| (*name).to_owned()).collect(),
             provider,
+            thinking: thinking(agent, settings),
             price,
             calls: names(agent),
             turns_max: agent.limits.turns_max,

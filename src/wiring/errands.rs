@@ -7,18 +7,18 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use posse_actors::ports::{ToolSpec, Toolbox};
 
-use crate::agents::Roster;
+use crate::agents::{Agent, Roster};
 use crate::cli::{
     self, CompletionsArgs, DoctorArgs, ExportFormat, ListArgs, ManArgs, OutputFormat, ReplayArgs,
 };
 use crate::config::{Dirs, Environment};
 use crate::doctor::{self, Examined, Streams};
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{Exit, Failure, lines, printable};
 use crate::journal::{SessionSummary, StateDir, export, remove};
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
-use crate::wiring::{Place, colors, deputies, notices, place};
+use crate::wiring::{Place, colors, deputies, notices, place, roles};
 use crate::{lists, packaging, replaying};
 
 type Ended = Result<Exit, Vec<Failure>>;
@@ -38,7 +38,10 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> Ended {
     let names = names(&toolbox(&cwd, dirs.clone()).map_err(one)?);
     let roster = deputies::roster(&cwd, &dirs, settings, &names);
     io::stderr().write_all(deputies::remarks(&roster).as_bytes()).ok();
-    lists::agents(roster.all(), &settings.default_agent, args.json, &mut stdout()).map_err(one)
+    io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
+    let serving = |agent: &Agent| roles::serving(agent, settings);
+    let (all, default) = (roster.all(), &settings.default_agent);
+    lists::agents(all, default, serving, args.json, &mut stdout()).map_err(one)
 }
 
 pub(super) fn tools(args: &ListArgs, environment: &Environment) -> Ended {

@@ -3,13 +3,17 @@
 use posse_actors::ledger::{Budget, Price, Tariff};
 use posse_actors::ports::{Fallback, ProviderInfo};
 
-use crate::config::Settings;
+use crate::config::{Layers, Origin, Settings};
 use crate::failure::{Exit, Failure};
 use crate::models::{Catalog, rates};
 
 /// Under a budget, a reply of a model that could say more is no longer than this, so that what is
 /// held for one request is not half of what there is. `maxTokens` of the provider comes first.
 const REPLY_TOKENS: u64 = 32_000;
+
+/// The keys of a budget.
+const MONEY: &str = "budget.maxCostMicroUsd";
+const TOKENS: &str = "budget.maxTokens";
 
 /// Nano-USD of a micro-USD.
 const NANO: u64 = 1000;
@@ -37,6 +41,24 @@ pub(crate) fn affordable(
     let others = fallbacks.iter().map(|other| (other.provider.info(), other.price.as_ref()));
     check(budget, std::iter::once((model.clone(), Some(&price))).chain(others))?;
     Ok((price, budget))
+}
+
+/// What was said for this session, by a flag, a variable or itself when it was begun: it is
+/// remembered. What a file says is of whoever goes on with it.
+pub(crate) fn own_budget(layers: &Layers) -> Budget {
+    let said = |key: &str| {
+        let leaf = layers.get(key)?;
+        let own = matches!(leaf.origin, Origin::Flag(_) | Origin::Variable(_));
+        leaf.value.as_u64().filter(|_| own)
+    };
+    let nano = |micro: u64| micro.saturating_mul(NANO);
+    Budget { nano_usd: said(MONEY).map(nano), tokens: said(TOKENS) }
+}
+
+/// `own` as settings.
+pub(crate) fn remembered(own: Budget) -> [(&'static str, &'static str, Option<u64>); 2] {
+    let micro = own.nano_usd.map(|nano| nano / NANO);
+    [(MONEY, "POSSE_BUDGET_MICRO_USD", micro), (TOKENS, "POSSE_BUDGET_TOKENS", own.tokens)]
 }
 
 /// What a session may cost.

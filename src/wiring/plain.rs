@@ -20,7 +20,9 @@ use crate::tools;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::resuming::Resuming;
 use crate::wiring::run::{Kept, Setup, assemble_in, recorded, runtime, start_log};
-use crate::wiring::{Place, authority, colors, deputies, notices, place, provider, toolbox};
+use crate::wiring::{
+    Place, authority, colors, deputies, model_price, notices, place, provider, toolbox,
+};
 
 /// Runs line mode until the user leaves.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -134,12 +136,14 @@ impl talk::Sessions for Sessions<'_> {
             }
             (None, _) => {
                 let kept = Kept::new(&setup).map_err(one)?;
-                let (ports, session) = assemble_in(&kept, &setup, Arc::clone(&model))?;
+                let made = assemble_in(&kept, &setup, Arc::clone(&model));
+                let (ports, session) = kept.or_gone(made)?;
                 (Some(kept), ports, session)
             }
         };
         // Somebody sees that it waits, and can stop it.
         session.limits.outwaits_once = self.interactive;
+        session.own_budget = model_price::own_budget(&loaded.layers);
         if !goes_on {
             session.noted = authority::ignored(loaded);
         }

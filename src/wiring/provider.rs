@@ -10,6 +10,7 @@ use crate::config::{Environment, ProviderSettings, Settings};
 use crate::failure::{Exit, Failure};
 use crate::models::{Catalog, Model};
 use crate::provider::profile::{self, Auth, Profile, Protocol, Quirks, Sight};
+use crate::provider::thinking::Insight;
 use crate::provider::{live, presets, replay};
 
 /// Bound of a reply where a protocol insists on one: a model may be able to say more, but what is
@@ -33,6 +34,7 @@ pub(crate) fn choose(
         None | Some("openai-compatible" | "openai-responses" | "anthropic" | "codex") => {
             let mut profile = profile(name, settings, environment)?;
             profile.sight = sight(settings, name, &profile.model);
+            profile.insight = insight(settings, &profile);
             if let Some(login) = &profile.login {
                 login.check()?;
             }
@@ -94,6 +96,27 @@ fn sight(settings: &Settings, profile: &str, model: &str) -> Sight {
     })
 }
 
+/// Whether a model thinks, by what is known of it: at its profile, or else at the vendor whose
+/// protocol it is reached by.
+fn insight(settings: &Settings, profile: &Profile) -> Insight {
+    let own = settings.models.clone();
+    let (name, model, vendor) = (profile.name.clone(), profile.model.clone(), vendor(profile));
+    Insight::new(move || {
+        let catalog = Catalog::new(&own);
+        let known = catalog.find(&name, &model).or_else(|| catalog.find(vendor?, &model))?;
+        known.facts.reasoning
+    })
+}
+
+/// Whose models are reached by a protocol, where that is one vendor's.
+fn vendor(profile: &Profile) -> Option<&'static str> {
+    match profile.protocol {
+        Protocol::ChatCompletions => None,
+        Protocol::Responses | Protocol::Codex => Some("openai"),
+        Protocol::Messages => Some("anthropic"),
+    }
+}
+
 /// The profile of that name, with its key.
 pub(crate) fn profile(
     name: &str,
@@ -116,11 +139,7 @@ pub(crate) fn profile(
 
 /// Tells a profile what is known of its model, where the protocol cannot do without.
 fn adapt(profile: &mut Profile, settings: &Settings) {
-    let vendor = match profile.protocol {
-        Protocol::ChatCompletions => return,
-        Protocol::Responses | Protocol::Codex => "openai",
-        Protocol::Messages => "anthropic",
-    };
+    let Some(vendor) = vendor(profile) else { return };
     let models = Catalog::new(&settings.models);
     let known = models.find(&profile.name, &profile.model);
     let Some(known) = known.or_else(|| models.find(vendor, &profile.model)) else { return };

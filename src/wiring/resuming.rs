@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{Message, SessionId, text_of};
 use posse_actors::event::Branch;
+use posse_actors::ledger::{Amount, Budget, dollars};
 use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::record::{Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
@@ -24,6 +25,7 @@ use crate::failure::{Exit, Failure, printable};
 use crate::journal::state::Found;
 use crate::journal::{self, FileJournal, StateDir};
 use crate::project;
+use crate::wiring::model_price;
 use crate::wiring::run::{Assembled, Kept, Setup, assemble_in};
 
 pub(crate) use later::again;
@@ -45,6 +47,8 @@ pub(crate) struct Resuming {
     damage: Option<String>,
     /// What to say before it begins.
     notes: Vec<String>,
+    /// The part of its budget that nobody says otherwise now.
+    budget: Budget,
 }
 
 impl Resuming {
@@ -79,7 +83,8 @@ impl Resuming {
         let dir = directory(&started, args, &cwd, &mut notes)?;
         let mut args = args.clone();
         args.place.cwd = Some(dir);
-        Ok(Some(Resuming { args, found, journal, replayed, started, damage, notes }))
+        let budget = still_said(started.budget, &args, environment);
+        Ok(Some(Resuming { args, found, journal, replayed, started, damage, notes, budget }))
     }
 
     /// Whether there is something to go on with that nobody needs to say anything for.
@@ -108,6 +113,9 @@ impl Resuming {
         recorded("defaultProvider", args.provider.is_some(), &started.provider);
         // A model belongs to its provider.
         recorded("model", args.model.is_some() || args.provider.is_some(), &started.model);
+        for (key, _, value) in model_price::remembered(self.budget) {
+            overrides.extend(value.map(|value| (key, json!(value), FROM)));
+        }
         overrides
     }
 
@@ -129,19 +137,23 @@ impl Resuming {
         model: Arc<dyn Provider>,
     ) -> Result<(Kept, Ports, SessionSettings), Vec<Failure>> {
         let one = |error: Failure| vec![error];
-        let Resuming { found, journal, replayed, started, damage, mut notes, .. } = self;
+        let Resuming { found, journal, replayed, started, damage, mut notes, budget, .. } = self;
         let id = SessionId::new(found.id.clone());
         let (kept, branch) = if let Some(journal) = journal {
             (Kept::again(id, journal, found.dir.clone()), None)
         } else {
             let kept = Kept::new(setup).map_err(one)?;
-            copy_outputs(&found.dir, kept.dir()).map_err(|error| one(uncopied(&found, &error)))?;
+            let copied = copy_outputs(&found.dir, kept.dir());
+            kept.or_gone(copied.map_err(|error| one(uncopied(&found, &error))))?;
             (kept, Some(Branch { session: id, record: replayed.last_record }))
         };
-        let (ports, mut settings) = assemble_in(&kept, setup, model)?;
+        let (ports, mut settings) = kept.or_gone(assemble_in(&kept, setup, model))?;
         let info = ports.provider.info();
         let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));
         notes.extend(changed.iter().cloned());
+        // A branch has not spent anything yet.
+        let spent = if branch.is_some() { Amount::default() } else { replayed.accounts.spent() };
+        notes.extend(kept_budget(budget, spent));
         let resumption = Resumption { replayed, branch, changed, damage };
         if !resumption.replayed.grants.is_empty()
             && resumption.grants(&settings.cwd, &settings.tier).is_empty()
@@ -284,6 +296,7 @@ fn changed(
     if !started.instructions.is_empty() && started.instructions != now.instructions {
         changed.push("the instructions are not what they were".to_owned());
     }
+    changed.extend(other_budget(started.budget, now.budget));
     if let Some(tools) = replayed.last.as_ref().and_then(|last| last.tools.as_ref()) {
         let less = |a: &[String], b: &[String]| {
             a.iter().filter(|name| !b.contains(name)).cloned().collect::<Vec<_>>().join(", ")
@@ -297,6 +310,40 @@ fn changed(
         }
     }
     changed
+}
+
+/// The part of a budget that neither a flag nor a variable says otherwise.
+fn still_said(own: Budget, args: &RunArgs, environment: &Environment) -> Budget {
+    let [(_, money, _), (_, tokens, _)] = model_price::remembered(own);
+    let unsaid = |variable: &str| environment.get(variable).is_none();
+    let money = args.budget_micro_usd.is_none() && unsaid(money);
+    Budget {
+        nano_usd: own.nano_usd.filter(|_| money),
+        tokens: own.tokens.filter(|_| unsaid(tokens)),
+    }
+}
+
+/// A limit that stays, and how much of it is gone.
+fn kept_budget(kept: Budget, spent: Amount) -> Vec<String> {
+    let money = kept.nano_usd.map(|cap| {
+        format!("its budget of {} counts on; {} are spent", dollars(cap), dollars(spent.nano_usd))
+    });
+    let tokens = kept
+        .tokens
+        .map(|cap| format!("its budget of {cap} tokens counts on; {} are spent", spent.tokens));
+    money.into_iter().chain(tokens).collect()
+}
+
+/// A limit that is another now.
+fn other_budget(then: Budget, now: Budget) -> Vec<String> {
+    let none = || "none".to_owned();
+    let said = |then: Option<u64>, now: Option<u64>, shown: &dyn Fn(u64) -> String| {
+        let then = then.filter(|then| now != Some(*then))?;
+        Some(format!("the budget is {}; it was {}", now.map_or_else(none, shown), shown(then)))
+    };
+    let money = said(then.nano_usd, now.nano_usd, &dollars);
+    let tokens = said(then.tokens, now.tokens, &|tokens| format!("{tokens} tokens"));
+    money.into_iter().chain(tokens).collect()
 }
 
 /// Gives a session that branches off the spilled outputs that its history speaks of.

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::agent_invocation::RequestOptions;
+use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{Prompt, SessionId};
-use posse_actors::ledger::Accounts;
+use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider};
+use posse_actors::ports::{Asking, JournalError, JournalStore, Policy, Ports, Provider, Thinking};
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -23,7 +24,7 @@ use crate::failure::{Exit, Failure, lines, printable};
 use crate::front::headless::{self, Format, HangUp, Manner};
 use crate::front::prompt::{self, Images, Wanted};
 use crate::hooks::{self, Masking};
-use crate::journal::{FileJournal, MemoryJournal, StateDir};
+use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
 use crate::provider::replay;
 use crate::talk::Task;
@@ -35,7 +36,8 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, authority, colors, deputies, fallback, notices, place, provider, session_id, toolbox,
+    Place, authority, colors, contexts, deputies, fallback, notices, place, provider, recalling,
+    roles, session_id, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -128,6 +130,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         None => assemble(&setup, model)?,
     };
     assembled.settings.noted = authority::ignored(&loaded);
+    assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
     introduce(&assembled, args, &loaded);
     let manner = manner(args, &assembled, &loaded, environment);
     let ended = match task {
@@ -206,12 +209,14 @@ pub(crate) struct Kept {
     journal: Arc<dyn JournalStore>,
     dir: PathBuf,
     scratch: Option<TempDir>,
+    /// It was made in the state directory just now.
+    is_new: bool,
 }
 
 /// Puts a session together around `model`.
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
     let kept = Kept::new(setup).map_err(|error| vec![error])?;
-    let (ports, settings) = assemble_in(&kept, setup, model)?;
+    let (ports, settings) = kept.or_gone(assemble_in(&kept, setup, model))?;
     Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch })
 }
 
@@ -234,7 +239,8 @@ pub(crate) fn assemble_in(
     let sandbox = confinement::sandbox(setup, folders, secrets).map_err(one)?;
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
-    let env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    let mut env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    env.recall = recalling::recall(&kept.journal);
     let budgets = Arc::clone(&env.budgets);
     let ready =
         |model| masking.model(toolbox::counted(model, &settings.tools, Arc::clone(&budgets)));
@@ -250,14 +256,21 @@ pub(crate) fn assemble_in(
     let system_prompt = prompts.of(agent, &roster, settings.multi_agent);
     let digest = prompts.digest(agent, &roster, settings.multi_agent);
     let way = |name: &str| provider_of(setup, name).map(&ready);
-    let delegation = deputies::delegation(&roster, agent, settings, &prompts, way).map_err(one)?;
+    let served = |role: &str| {
+        let served = roles::served(role, settings, setup.environment, setup.cwd)?;
+        Ok(served.map(&ready))
+    };
+    let delegation =
+        deputies::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
     let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
+    let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
+    let context = contexts::settings(settings, setup.environment, setup.cwd, told, &ready);
+    let context = context.map_err(one)?;
     let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach, &roster))?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
-    let process = u32::try_from(random() & 0xffff_ffff).unwrap_or_default();
     let (price, budget) = model_price::affordable(settings, &model.info(), &fallbacks)?;
     let ports = Ports {
         provider: model,
@@ -268,7 +281,7 @@ pub(crate) fn assemble_in(
         grants: authority::grants(setup.cwd, setup.dirs, settings, &tier),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
-        ids: Arc::new(RealIds::new(process)),
+        ids: Arc::new(RealIds::new(process())),
     };
     let settings = SessionSettings {
         session_id: kept.id.clone(),
@@ -277,7 +290,11 @@ pub(crate) fn assemble_in(
         agent: agent.name.clone(),
         system_prompt,
         tools: names,
-        options: RequestOptions { stream: settings.streaming, ..RequestOptions::default() },
+        options: RequestOptions {
+            stream: settings.streaming,
+            thinking: thinking(agent, settings),
+            ..RequestOptions::default()
+        },
         asking: setup.asking,
         tier,
         limits: limits(settings),
@@ -286,12 +303,26 @@ pub(crate) fn assemble_in(
         instructions: digest,
         price: Some(price),
         budget,
+        own_budget: Budget::default(),
         accounts: Accounts::default(),
         noted: Vec::new(),
         delegation,
+        context,
         fail: posse_actors::root_session::FailPoints::none(),
     };
     Ok((ports, settings))
+}
+
+/// How much the model of the main agent thinks: what was said for this run counts before what the
+/// agent says.
+fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
+    let insisted = settings.thinking.filter(|_| settings.thinking_insists);
+    insisted.or(agent.thinking).or(settings.thinking)
+}
+
+/// What tells the ids of this process from those of others.
+fn process() -> u32 {
+    u32::try_from(random() & 0xffff_ffff).unwrap_or_default()
 }
 
 /// The provider of that name, with its own model.
@@ -310,6 +341,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
     }
     let roster = deputies::roster(setup.cwd, setup.dirs, settings, tools);
     io::stderr().write_all(deputies::remarks(&roster).as_bytes()).ok();
+    io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
     roster
 }
 
@@ -365,12 +397,22 @@ impl Prompts {
 impl Kept {
     /// The place of a session that was there before.
     pub(crate) fn again(id: SessionId, journal: FileJournal, dir: PathBuf) -> Kept {
-        Kept { id, journal: Arc::new(journal), dir, scratch: None }
+        Kept { id, journal: Arc::new(journal), dir, scratch: None, is_new: false }
     }
 
     /// Where its outputs lie.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What was put together here. If that failed, nothing is left of a place that was made for it:
+    /// what was refused before it began is no session.
+    pub(crate) fn or_gone<T>(&self, made: Result<T, Vec<Failure>>) -> Result<T, Vec<Failure>> {
+        if made.is_err() && self.is_new && !journal::has_begun(&self.dir) {
+            // One that stays is listed as empty, and `posse sessions rm` removes it.
+            std::fs::remove_dir_all(&self.dir).ok();
+        }
+        made
     }
 
     /// What has to live as long as the session.
@@ -386,14 +428,16 @@ impl Kept {
             let dir = state.session_dir(setup.cwd, &id);
             let journal =
                 FileJournal::lock(&dir, id.clone()).map_err(|error| unusable(&dir, &error))?;
-            return Ok(Kept { id, journal: Arc::new(journal), dir, scratch: None });
+            let journal = Arc::new(journal);
+            return Ok(Kept { id, journal, dir, scratch: None, is_new: true });
         }
         let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
             Failure::new("JRN002", Exit::Session, "there is no temporary directory")
                 .because(error.to_string())
         })?;
         let dir = scratch.path().to_owned();
-        Ok(Kept { id, journal: Arc::new(MemoryJournal::default()), dir, scratch: Some(scratch) })
+        let journal = Arc::new(MemoryJournal::default());
+        Ok(Kept { id, journal, dir, scratch: Some(scratch), is_new: false })
     }
 }
 
@@ -491,6 +535,8 @@ fn limits(settings: &Settings) -> Limits {
         attempts_max: settings.retry.attempts_max,
         backoff_first: settings.retry.base_delay.unwrap_or(defaults.backoff_first),
         backoff_max: settings.retry.max_delay.unwrap_or(defaults.backoff_max),
+        context_main: contexts::budget(&settings.contexts.main, ContextBudget::main()),
+        context_child: contexts::budget(&settings.contexts.sub_agent, ContextBudget::child()),
         ..defaults
     }
 }

@@ -110,7 +110,7 @@ pub(crate) fn response(framing: Framing, stream: &str) -> Vec<u8> {
 
 type Script = dyn FnMut(&Value) -> Vec<Move> + Send;
 
-/// A running server. It ends with the test process.
+/// A running server. It ends with the test process; what it saw is kept as long as this.
 pub(crate) struct ByteServer {
     port: u16,
     shared: Arc<Shared>,
@@ -183,6 +183,15 @@ impl ByteServer {
         let seen = self.shared.seen.lock().unwrap();
         assert_eq!(seen.complaints, Vec::<String>::new());
         seen.requests.clone()
+    }
+}
+
+impl Drop for ByteServer {
+    /// The thread that accepts lives on, and would keep every request of a long loop.
+    fn drop(&mut self) {
+        if let Ok(mut seen) = self.shared.seen.lock() {
+            *seen = Seen::default();
+        }
     }
 }
 

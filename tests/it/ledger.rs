@@ -217,6 +217,66 @@ fn a_run_ends_before_it_breaks_its_budget() {
 }
 
 #[test]
+fn a_budget_goes_with_its_session_until_another_is_said() {
+    let server = ModelServer::start_and_repeat(vec![listing()]);
+    let more = json!({ "models": prices(), "maxTurns": 500 });
+    let machine = Machine::configured(&server, &more, &json!({"maxTokens": 4096}));
+    let spent = |events: &[Value]| events.last().unwrap()["costNanoUsd"].as_u64().unwrap();
+    // Requests that a run under what is left of a budget makes, and what all of them cost.
+    let go_on = |args: &[&str]| {
+        let before = server.requests().len();
+        let format = ["--output-format", "stream-json"];
+        let ended = machine.posse(&[args, &format[..]].concat());
+        ended.assert_code(6);
+        let cost = spent(&ended.events());
+        assert_eq!(cost, 200_000 * server.requests().len() as u64, "all of it was counted");
+        (server.requests().len() - before, cost, ended.stderr)
+    };
+    let (ended, events) = machine.stream(&["--budget", "0.06", "look around"]);
+    ended.assert_code(6);
+    let first = spent(&events);
+    // By hand and without a flag: there was no room for another request, and there is none now.
+    let (requests, cost, said) = go_on(&["-c", "look again"]);
+    assert_eq!((requests, cost), (0, first));
+    assert!(said.contains("note: its budget of $0.06 counts on; $0.0"), "{said}");
+    assert!(said.contains("the budget of $0.06 has no room"), "{said}");
+    let (requests, cost, said) = go_on(&["-c", "look again", "--budget", "0.08"]);
+    assert!(said.contains("note: the budget is $0.08; it was $0.06"), "{said}");
+    assert!(requests > 10 && first < cost && cost <= 80_000_000, "{requests}, {cost}");
+    // The later one is the one that is remembered, and a branch begins to count anew.
+    let (requests, _, said) = go_on(&["-c", "look again"]);
+    assert_eq!(requests, 0);
+    assert!(said.contains("note: its budget of $0.08 counts on"), "{said}");
+    let format = ["--output-format", "stream-json"];
+    let branch =
+        machine.posse(&[&["-c", "--fork", "look again", "--max-turns", "2"], &format[..]].concat());
+    branch.assert_code(6);
+    let said = &branch.stderr;
+    assert!(said.contains("note: its budget of $0.08 counts on; $0.00 are spent"), "{said}");
+    assert!(said.contains("error[LIM001]"), "{said}");
+    assert_eq!(spent(&branch.events()), 2 * 200_000);
+    machine.verify();
+}
+
+#[test]
+fn a_budget_of_the_configuration_is_not_remembered() {
+    let server = ModelServer::start(vec![says("One."), says("Two.")]);
+    let more = json!({ "budget": {"maxTokens": 1_000_000} });
+    let machine = Machine::configured(&server, &more, &json!({}));
+    machine.posse(&["run", "first"]).assert_code(0);
+    let config = machine.path("posse/config/config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let mut settings: Value = serde_json::from_str(&text).unwrap();
+    settings.as_object_mut().unwrap().remove("budget");
+    machine.write_config(&settings.to_string());
+    let ended = machine.posse(&["-c", "second"]);
+    ended.assert_code(0);
+    assert!(!ended.stderr.contains("budget"), "{}", ended.stderr);
+    let bounded = |at: usize| server.requests()[at].get("max_tokens").is_some();
+    assert_eq!((bounded(0), bounded(1)), (true, false));
+}
+
+#[test]
 fn tokens_are_bounded_too_and_a_reply_is_as_long_as_what_is_left() {
     let server = ModelServer::start_and_repeat(vec![listing()]);
     let more = json!({ "maxTurns": 500, "budget": {"maxTokens": 60_000} });
@@ -244,6 +304,15 @@ fn a_budget_needs_a_price() {
     let what = &ended.stderr;
     assert!(what.contains("error[BUD001]") && what.contains("local/scripted-1"), "{what}");
     assert!(what.contains("models.\"local/scripted-1\".inputPrice"), "{what}");
+    // What was refused before it began is no session.
+    let listed = machine.posse(&["sessions", "list", "--all", "--json"]);
+    assert_eq!(listed.stdout, "[]\n");
+    let answers = ModelServer::start(vec![says("One.")]);
+    let machine = Machine::with(&answers);
+    machine.posse(&["run", "fine"]).assert_code(0);
+    machine.posse(&["-c", "--fork", "more", "--budget", "1"]).assert_code(3);
+    // The only one there is.
+    machine.session_dir();
     assert_eq!(server.requests().len(), 0);
     let provider = |model: &str, fallback: &[&str]| {
         json!({

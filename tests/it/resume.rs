@@ -11,7 +11,7 @@ use crate::model_server::{
     Answer, ModelServer, calls, runs, says, status, stream_bytes, text_event,
 };
 use crate::plain::Terminal;
-use crate::posse::{Ended, Machine, Running};
+use crate::posse::{Ended, Machine, Running, side_by_side};
 
 /// The id of the only session there is.
 fn id(machine: &Machine) -> String {
@@ -77,6 +77,13 @@ fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
     let told = contents(&server.requests()[1], "tool");
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("Whether it took effect is not known"), "{told:?}");
+    // Model, person and program are told which command it was, and since when it ran.
+    let begun =
+        |text: &str| text.contains("echo once >> count; sleep 30") && text.contains("begun at 20");
+    assert!(begun(&told[0]), "{told:?}");
+    let unknown = events.iter().find(|event| event["type"] == "tool.outcome_unknown").unwrap();
+    assert!(unknown["begun"]["summary"].as_str().unwrap().contains("echo once"), "{unknown}");
+    assert!(unknown["begun"]["startedMs"].as_u64().unwrap() <= unknown["ts"].as_u64().unwrap());
     assert!(ended.stderr.contains(&format!("session {id}")), "{}", ended.stderr);
     machine.verify();
     machine.posse(&["replay", &id]).assert_code(0);
@@ -86,6 +93,43 @@ fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
     let again = machine.posse(&["resume", &id]);
     again.assert_code(2);
     assert!(again.stderr.contains("SES013") && again.stderr.contains(&id), "{}", again.stderr);
+}
+
+#[test]
+fn every_front_end_says_which_command_has_no_known_end() {
+    type Row<'a> = (&'a [&'a str], fn(&Ended) -> &str);
+    let rows: [Row<'_>; 3] = [
+        (&["resume"], |ended| &ended.stderr),
+        (&["resume", "--output-format", "json"], |ended| &ended.stdout),
+        (&["plain", "-c"], |ended| &ended.stderr),
+    ];
+    side_by_side(rows, |(args, shown)| {
+        let command = "echo once >> count; sleep 30";
+        let server = ModelServer::start(vec![runs(command), says("It was done.")]);
+        let machine = Machine::with(&server);
+        killed_in_a_command(&server, &machine);
+        let id = id(&machine);
+        let args = match args {
+            ["resume", rest @ ..] => [&["resume", id.as_str()], rest].concat(),
+            other => other.to_vec(),
+        };
+        let ended = machine.posse(&args);
+        ended.assert_code(0);
+        let shown = shown(&ended);
+        assert!(shown.contains(command), "{args:?}: {shown}");
+        if args.contains(&"json") {
+            let summary: Value = serde_json::from_str(shown).unwrap();
+            let unknown = &summary["outcomeUnknown"][0];
+            assert_eq!(unknown["tool"], "bash");
+            assert!(unknown["startedMs"].as_u64().unwrap() > 1_700_000_000_000, "{unknown}");
+        } else {
+            assert!(shown.contains("✗ bash: ") && shown.contains(", begun at 20"), "{shown}");
+            assert!(shown.contains("Look before doing it again"), "{shown}");
+        }
+        let shown = machine.posse(&["sessions", "show", &id]);
+        let line = format!("nobody knows how `bash` ended: ");
+        assert!(shown.stdout.contains(&line), "{}", shown.stdout);
+    });
 }
 
 #[test]

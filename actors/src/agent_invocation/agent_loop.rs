@@ -191,6 +191,13 @@ impl AgentLoop {
         &self.history
     }
 
+    /// Goes on with a history that was made smaller, while the model is about to be asked.
+    pub(crate) fn replace_history(&mut self, history: Vec<Arc<Message>>) {
+        if matches!(self.phase, Phase::Waiting) {
+            self.history = history;
+        }
+    }
+
     /// Model replies so far.
     pub(crate) fn turns(&self) -> u32 {
         self.turns

@@ -8,6 +8,7 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::Input;
 use crate::agent_invocation::ending::{hooked, unwritable};
+use crate::agent_invocation::fitting::is_too_large;
 use crate::agent_invocation::walking::Inquiry;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::conversation::{StopReason, ToolCall};
@@ -95,7 +96,10 @@ impl AgentInvocation {
         }
     }
 
-    fn ask_model(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(super) fn ask_model(&self, me: &ActorRef<Msg>, state: &mut State) {
+        if !self.fit(me, state) {
+            return;
+        }
         let history = state.agent_loop.history().to_vec();
         let turn = state.agent_loop.turns() + 1;
         let request = Request {
@@ -104,6 +108,7 @@ impl AgentInvocation {
             stream: self.options.stream,
             tokens_max: self.options.tokens_max,
             temperature: self.options.temperature,
+            thinking: self.options.thinking,
         };
         let draft = Draft::default();
         let (services, origin) = (Arc::clone(&self.services), Arc::clone(&self.origin));
@@ -122,6 +127,7 @@ impl AgentInvocation {
 
     pub(super) fn heard(
         &self,
+        me: &ActorRef<Msg>,
         replied: Result<Heard, JoinError>,
         state: &mut State,
     ) -> Result<Option<Input>, ActorProcessingErr> {
@@ -129,6 +135,9 @@ impl AgentInvocation {
         let Some(asking) = state.asking.take() else { return Ok(None) };
         match replied.map_err(panic_text)? {
             Heard::Answer(Ok(answered)) => Ok(Some(self.replied(answered, state))),
+            Heard::Answer(Err(ending)) if is_too_large(&ending) => {
+                Ok(self.refused(me, ending, state))
+            }
             Heard::Answer(Err(ending)) => Ok(Some(Input::Unanswered(ending))),
             Heard::Discarded { said, why } => {
                 asking.draft.or(said.as_deref().unwrap_or_default());
@@ -139,8 +148,12 @@ impl AgentInvocation {
         }
     }
 
-    fn replied(&self, answered: Answered, state: &State) -> Input {
+    fn replied(&self, answered: Answered, state: &mut State) -> Input {
         let Answered { completion, receipt } = answered;
+        state.overflows = 0;
+        if let Some(tokens) = completion.usage.and_then(|usage| usage.input_tokens) {
+            self.fitter.meter.reported(tokens);
+        }
         let Completion { mut message, stop_reason, usage, model } = completion;
         // What a filter cut is not carried out.
         if stop_reason == StopReason::ContentFilter {

@@ -41,7 +41,7 @@ pub(super) fn take_up(
 ) -> TakenUp {
     let mut asked = HashMap::new();
     let mut calls = Vec::with_capacity(pending.len());
-    for Pending { call, output, requested, question } in pending {
+    for Pending { call, output, requested, question, attached: _ } in pending {
         if !requested {
             transcript.note(Some(origin), requested_event(&call));
         }
@@ -76,6 +76,7 @@ impl AgentInvocation {
         let args = tool_call::Args {
             call: call.clone(),
             question: state.asked.remove(&id),
+            attached: state.attached.remove(&id),
             origin: Arc::clone(&self.origin),
             services: Arc::clone(&self.services),
             visible: Arc::clone(&self.visible),
@@ -125,7 +126,7 @@ impl AgentInvocation {
         let (output, event);
         if running.progress.started() {
             output = outcome_unknown("the part that ran it crashed");
-            event = unknown_event(&running.call, &output);
+            event = unknown_event(&running.call, &output, running.progress.begun());
         } else {
             output = ToolOutput::error("The part that ran the call crashed. Nothing was changed.");
             event = failed_event(&running.call, &output, "crashed");

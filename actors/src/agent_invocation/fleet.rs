@@ -210,6 +210,7 @@ impl Fleet {
             tier: "none".to_owned(),
             cwd: "/project".to_owned(),
             limits,
+            desk: None,
             fail: FailPoints::none(),
         };
         let (keeper, _) = Actor::spawn(None, Keeper, ()).await.unwrap();
@@ -244,6 +245,12 @@ impl Fleet {
             usage: Usage::default(),
             time_left: None,
             tokens_max: None,
+            fitter: Fitter {
+                budget: crate::context::ContextBudget::main(),
+                settings: crate::context::ContextSettings::default(),
+                meter: crate::context::Meter::default(),
+                summariser: None,
+            },
             presence,
             report: Report::call(move |outcome: Result<Outcome, Lost>| {
                 if let Ok(outcome) = outcome {

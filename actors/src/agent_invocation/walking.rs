@@ -100,6 +100,11 @@ impl Contacts {
         }
     }
 
+    /// Asks for something that a run can do without: what is away is not waited for again.
+    pub(super) async fn ask_once(self, inquiry: Inquiry) -> Result<Answered, Ending> {
+        self.ask_around(&inquiry).await
+    }
+
     /// Asks until patience ends, once.
     async fn ask_around(&self, inquiry: &Inquiry) -> Result<Answered, Ending> {
         let Inquiry { services, request, .. } = inquiry;

@@ -32,6 +32,7 @@ pub(crate) struct Input {
     pub(crate) expected_output: Option<String>,
     pub(crate) max_turns: Option<u32>,
     pub(crate) wait: Option<bool>,
+    pub(crate) resume: Option<String>,
 }
 
 /// A packet that is ready.

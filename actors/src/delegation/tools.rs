@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use crate::conversation::CallId;
+use crate::conversation::{CallId, InvocationId};
 use crate::delegation::handoff::{Handoff, Input, cut, part};
 use crate::delegation::outcome::refusal;
 use crate::delegation::{
-    DELEGATE, Desk, RESULT, Request, STATUS, Seen, Start, Started, depth_of, spec,
+    DELEGATE, Desk, NotStarted, RESULT, Request, STATUS, Seen, Start, Started, depth_of, spec,
 };
 use crate::event::Origin;
 use crate::mailbox::Report;
@@ -55,6 +55,8 @@ fn delegate_spec(desk: &Desk) -> ToolSpec {
         "maxTurns": {"type": "integer", "description": "Fewer replies of its model than it may have."},
         "wait": {"type": "boolean", "description": "false: it works beside you, and its answer comes \
             as a message; agent_status and agent_result look at it. Default: true."},
+        "resume": {"type": "string", "description": "The id of an agent of yours that has ended, or was \
+            stopped: it goes on with all it knows, and this task is the next thing it reads."},
     });
     let about = "Gives a bounded task to another agent, and returns its answer. It sees nothing but \
         what you write here, and works with its own tools. Several calls in one turn run side by \
@@ -112,6 +114,7 @@ struct Wanted {
     handoff: Handoff,
     background: bool,
     turns_max: Option<u32>,
+    resume: Option<InvocationId>,
 }
 
 impl DelegateTool {
@@ -136,6 +139,9 @@ impl DelegateTool {
         let info = self.desk.info_of(deputy);
         let background = input.wait == Some(false);
         let place = format!("{} ({}, {})", info.profile, info.model, info.endpoint);
+        let resume = input.resume.as_deref().filter(|id| !id.is_empty());
+        let goes_on =
+            resume.map(|id| format!("goes on with all it knows, as: {id}\n")).unwrap_or_default();
         let action = Action {
             tool: DELEGATE.to_owned(),
             operations: vec![Operation::Invoke {
@@ -144,10 +150,16 @@ impl DelegateTool {
             }],
             summary: format!("call {} via {}: {}", deputy.name, info.profile, handoff.task),
             detail: format!(
-                "agent: {}\nprovider: {place}\nit will receive:\n{}",
+                "agent: {}\nprovider: {place}\n{goes_on}it will receive:\n{}",
                 deputy.name, handoff.text
             ),
-            digest: digest(&[&deputy.name, &place, &handoff.text, &background.to_string()]),
+            digest: digest(&[
+                &deputy.name,
+                &place,
+                &handoff.text,
+                &background.to_string(),
+                resume.unwrap_or_default(),
+            ]),
         };
         let wanted = Wanted {
             call_id: context.call_id.clone(),
@@ -156,6 +168,7 @@ impl DelegateTool {
             handoff,
             background,
             turns_max: input.max_turns,
+            resume: resume.map(InvocationId::new),
         };
         Ok(Prepared { action, payload: Box::new(wanted) })
     }
@@ -204,27 +217,41 @@ impl Tool for DelegateTool {
         let wanted = call.into_payload().downcast::<Wanted>();
         Box::pin(async move {
             let Ok(wanted) = wanted else { return gone() };
-            let background = wanted.background;
-            let Wanted { call_id, origin, deputy, handoff, turns_max, .. } = *wanted;
-            let start = Start { call_id, origin, deputy, handoff, background, turns_max };
+            let Wanted { call_id, origin, deputy, handoff, background, turns_max, resume } =
+                *wanted;
+            let start = Start { call_id, origin, deputy, handoff, background, turns_max, resume };
             let answer = ask(&desk, |report| Request::Start(Box::new(start), report));
-            let Started { id, ended } = match answer.await {
-                Some(Ok(started)) => started,
-                Some(Err(refused)) => return refusal(&refused),
-                None => return gone(),
-            };
-            if background {
-                let text = format!(
-                    "It works as {id}. Its answer comes as a message; agent_status and \
-                     agent_result {{\"id\": \"{id}\"}} look at it before that."
-                );
-                return ToolOutput::text(text).with_metadata(json!({"invocationId": id}));
-            }
-            match ended.await {
-                Ok(ended) => ended.output(desk.delegation.caps.result_bytes_max),
-                Err(_) => gone(),
+            match answer.await {
+                Some(Ok(started)) => awaited(&desk, started).await,
+                Some(Err(NotStarted::Limit(refused))) => refusal(&refused),
+                Some(Err(NotStarted::Cannot(why))) => ToolOutput::error(why),
+                None => gone(),
             }
         })
+    }
+}
+
+/// What the caller reads of an agent that works for it: at once if it does not wait, and else when
+/// that has ended.
+async fn awaited(desk: &Desk, Started { id, background, ended }: Started) -> ToolOutput {
+    if background {
+        let text = format!(
+            "It works as {id}. Its answer comes as a message; agent_status and \
+             agent_result {{\"id\": \"{id}\"}} look at it before that."
+        );
+        return ToolOutput::text(text).with_metadata(json!({"invocationId": id}));
+    }
+    match ended.await {
+        Ok(ended) => ended.output(desk.delegation.caps.result_bytes_max),
+        Err(_) => gone(),
+    }
+}
+
+/// The result of a call that had started an agent before whoever waited for it was gone.
+pub(crate) async fn reattach(desk: &Desk, call: CallId, caller: Arc<Origin>) -> ToolOutput {
+    match ask(desk, |report| Request::Attach(call, caller, report)).await.flatten() {
+        Some(started) => awaited(desk, started).await,
+        None => gone(),
     }
 }
 

@@ -20,6 +20,9 @@ pub(crate) struct Feed(Arc<Mutex<Publisher>>);
 
 struct Publisher {
     seq: u64,
+    /// The last record that was announced, or that was there before. `None`: the journal is not
+    /// open yet.
+    last_record: Option<u64>,
     readers: Vec<Weak<Reader>>,
     closed: bool,
 }
@@ -37,7 +40,8 @@ struct Queue {
     closed: bool,
 }
 
-/// Durable events that did not fit: records `from..=to`, the first of them announced as `seq`.
+/// Durable events that did not fit, or that were there before: records `from..=to`, the first of
+/// them announced as `seq`. With `to` before `from` it is not known yet how many there are.
 struct Missed {
     from: u64,
     to: u64,
@@ -46,13 +50,17 @@ struct Missed {
 
 impl Feed {
     pub(crate) fn new() -> Feed {
-        Feed(Arc::new(Mutex::new(Publisher { seq: 0, readers: Vec::new(), closed: false })))
+        let readers = Vec::new();
+        Feed(Arc::new(Mutex::new(Publisher { seq: 0, last_record: None, readers, closed: false })))
     }
 
     /// Gives `fact` its place in the stream and hands it to every reader.
     pub(crate) fn publish(&self, fact: Fact) {
         let mut publisher = lock(&self.0);
         publisher.seq += 1;
+        if let Fact::Stored(record) = &fact {
+            publisher.last_record = Some(record.record);
+        }
         let announcement = Arc::new(Announcement { seq: publisher.seq, fact });
         publisher.readers.retain(|reader| match reader.upgrade() {
             Some(reader) => {
@@ -61,6 +69,32 @@ impl Feed {
             }
             None => false,
         });
+    }
+
+    /// Says how many records there are already: whoever wants them can read them now.
+    pub(crate) fn begins_after(&self, last_record: u64) {
+        let mut publisher = lock(&self.0);
+        if publisher.last_record.is_some() {
+            // Opened again: what was announced since is known.
+            return;
+        }
+        publisher.last_record = Some(last_record);
+        for reader in publisher.readers.iter().filter_map(Weak::upgrade) {
+            let mut queue = lock(&reader.queue);
+            if let Some(missed) = &mut queue.missed {
+                missed.to = last_record;
+                if missed.from > last_record {
+                    queue.missed = None;
+                }
+                drop(queue);
+                reader.arrived.notify_one();
+            }
+        }
+    }
+
+    /// The last record that was announced, or that was there before.
+    pub(crate) fn last_record(&self) -> u64 {
+        lock(&self.0).last_record.unwrap_or_default()
     }
 
     /// Whether nothing more will come.
@@ -83,8 +117,33 @@ impl Feed {
         journal: Arc<dyn JournalStore>,
         buffered_max: usize,
     ) -> Subscription {
+        Feed::reader(&mut lock(&self.0), None, journal, buffered_max)
+    }
+
+    /// The same, with the records behind `after` first.
+    pub(crate) fn subscribe_after(
+        &self,
+        journal: Arc<dyn JournalStore>,
+        buffered_max: usize,
+        after: u64,
+    ) -> Subscription {
         let mut publisher = lock(&self.0);
-        let queue = Mutex::new(Queue { closed: publisher.closed, ..Queue::default() });
+        let missed = match publisher.last_record {
+            Some(last) if after >= last => None,
+            Some(last) => Some(Missed { from: after + 1, to: last, seq: 0 }),
+            None => Some(Missed { from: after.saturating_add(1), to: 0, seq: 0 }),
+        };
+        Feed::reader(&mut publisher, missed, journal, buffered_max)
+    }
+
+    fn reader(
+        publisher: &mut Publisher,
+        missed: Option<Missed>,
+        journal: Arc<dyn JournalStore>,
+        buffered_max: usize,
+    ) -> Subscription {
+        let queue = Queue { closed: publisher.closed, missed, ..Queue::default() };
+        let queue = Mutex::new(queue);
         let reader = Arc::new(Reader { queue, arrived: Notify::new(), buffered_max });
         publisher.readers.push(Arc::downgrade(&reader));
         Subscription { reader, journal, reread: VecDeque::new() }
@@ -136,9 +195,11 @@ impl Subscription {
                     return Some(announcement);
                 }
                 match &queue.missed {
-                    Some(missed) => Some((missed.from, missed.to, missed.seq)),
-                    None if queue.closed => return None,
-                    None => None,
+                    Some(missed) if missed.from <= missed.to => {
+                        Some((missed.from, missed.to, missed.seq))
+                    }
+                    Some(_) | None if queue.closed => return None,
+                    Some(_) | None => None,
                 }
             };
             match missed {

@@ -9,7 +9,7 @@ fn id(nth: usize) -> InvocationId {
 }
 
 fn wish(parent: Option<InvocationId>) -> Wish {
-    Wish { parent, duration_max: None, tokens_max: None }
+    Wish { parent, ..Wish::default() }
 }
 
 const NOW: Duration = Duration::from_secs(100);
@@ -97,8 +97,11 @@ fn a_child_gets_no_more_than_its_parent_has() {
         ..GovernorLimits::default()
     };
     let mut governor = Governor::new(limits);
-    let short =
-        Wish { parent: None, duration_max: Some(Duration::from_secs(10)), tokens_max: Some(100) };
+    let short = Wish {
+        duration_max: Some(Duration::from_secs(10)),
+        tokens_max: Some(100),
+        ..Wish::default()
+    };
     let parent = governor.admit(&id(1), &short, NOW).unwrap();
     assert_eq!((parent.tokens, parent.until), (Some(100), Some(NOW + Duration::from_secs(10))));
     let later = NOW + Duration::from_secs(4);

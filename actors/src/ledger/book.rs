@@ -14,11 +14,14 @@ use crate::ledger::price::{nano, part};
 const PICO_IN_NANO: u128 = 1000;
 
 /// What a session may cost. `None` is no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Budget {
     /// Billionths of a dollar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nano_usd: Option<u64>,
     /// Tokens, read and written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }
 
@@ -26,6 +29,11 @@ impl Budget {
     /// Whether there is any limit.
     pub fn is_limited(&self) -> bool {
         self.nano_usd.is_some() || self.tokens.is_some()
+    }
+
+    /// Whether there is none.
+    pub fn is_unlimited(&self) -> bool {
+        !self.is_limited()
     }
 }
 

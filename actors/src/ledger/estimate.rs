@@ -146,6 +146,7 @@ mod tests {
             stream: true,
             tokens_max: None,
             temperature: None,
+            thinking: None,
         }
     }
 

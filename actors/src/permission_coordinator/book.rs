@@ -44,9 +44,10 @@ pub(crate) struct Shown {
 }
 
 /// How a question ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ended {
-    Answered,
+    /// By whom, if it was not the front end that owns the session.
+    Answered(Option<String>),
     Withdrawn,
     /// Withdrawn, and an answer that came after that was told about.
     WithdrawnAndTold,
@@ -147,7 +148,7 @@ impl GrantBook {
     pub(crate) fn ended(&self, id: &QuestionId) -> Option<Ended> {
         let mut questions = self.questions();
         let (_, how) = questions.ended.iter_mut().rev().find(|(ended, _)| ended == id)?;
-        let now = *how;
+        let now = how.clone();
         if now == Ended::Withdrawn {
             *how = Ended::WithdrawnAndTold;
         }

@@ -145,6 +145,55 @@ pub struct Request {
     pub tokens_max: Option<u64>,
     /// Sampling temperature, if one is wanted.
     pub temperature: Option<f64>,
+    /// How much it thinks before it answers, if somebody says so.
+    pub thinking: Option<Thinking>,
+}
+
+/// How much a model thinks before it answers. What it means is the adapter's business; where a
+/// server knows nothing of it, it is left out, and that is said once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Thinking {
+    /// Not at all, as far as the server can be told so.
+    Off,
+    /// As little as possible.
+    Minimal,
+    /// Little.
+    Low,
+    /// Some.
+    Medium,
+    /// Much.
+    High,
+    /// As much as possible.
+    ExtraHigh,
+}
+
+impl Thinking {
+    /// Every level, the least first.
+    pub const ALL: [Thinking; 6] = [
+        Thinking::Off,
+        Thinking::Minimal,
+        Thinking::Low,
+        Thinking::Medium,
+        Thinking::High,
+        Thinking::ExtraHigh,
+    ];
+
+    /// The name in settings and definitions.
+    pub fn name(self) -> &'static str {
+        match self {
+            Thinking::Off => "off",
+            Thinking::Minimal => "minimal",
+            Thinking::Low => "low",
+            Thinking::Medium => "medium",
+            Thinking::High => "high",
+            Thinking::ExtraHigh => "xhigh",
+        }
+    }
+
+    /// The level of that name.
+    pub fn named(name: &str) -> Option<Thinking> {
+        Thinking::ALL.into_iter().find(|level| level.name() == name)
+    }
 }
 
 /// Where deltas go. Bounded: sending waits for a slow reader.
@@ -352,6 +401,7 @@ mod tests {
                 stream: false,
                 tokens_max: None,
                 temperature: None,
+                thinking: None,
             };
             let counted = TokenCount::estimate(&request);
             assert_eq!(counted, TokenCount { tokens: expected, is_exact: false });

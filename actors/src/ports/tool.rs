@@ -60,7 +60,7 @@ pub enum Release {
 #[derive(Debug, Clone, PartialEq)]
 pub enum After {
     /// Happened in its name.
-    Fact(Event),
+    Fact(Box<Event>),
     /// For the agent that made the call: enters at its next safe point, and wakes nobody.
     Notice(Vec<ContentPart>),
 }

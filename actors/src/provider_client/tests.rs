@@ -103,6 +103,7 @@ impl Fleet {
                 stream: true,
                 tokens_max: None,
                 temperature: None,
+                thinking: None,
             },
             origin: origin(who),
             turn: 1,

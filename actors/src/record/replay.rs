@@ -4,6 +4,7 @@
 //! a provider accepts: every call has exactly one result, right after the reply that asked for it,
 //! in the order of the calls.
 
+mod delegated;
 mod history;
 mod seen;
 
@@ -16,12 +17,14 @@ use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
 use crate::event::{
-    Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
+    Begun, Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
 };
-use crate::ledger::Accounts;
+use crate::ledger::{Accounts, Budget};
 use crate::record::RecordId;
 
 use history::History;
+
+pub use delegated::Delegated;
 
 /// What the model reads of a call that was asked for and never started.
 pub const NOT_RUN: &str = "This call was not run: the session broke off before it started.";
@@ -66,6 +69,11 @@ pub struct Replayed {
     /// Commands in the background that ended with their process, so that no agent heard of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<LeftJob>,
+    /// Agents that worked for others, in the order in which they began. Not of one invocation.
+    pub delegated: Vec<Delegated>,
+    /// The messages begin where a compaction left them, and not where the invocation began.
+    #[serde(default)]
+    pub compacted: bool,
 }
 
 /// A command in the background that ended with its process.
@@ -124,6 +132,8 @@ pub struct StartedWith {
     pub tier: String,
     /// Hash of what the agent was told; empty if that was not recorded.
     pub instructions: String,
+    /// What it may cost, where that was said for this session.
+    pub budget: Budget,
 }
 
 /// A call without a recorded end.
@@ -137,6 +147,8 @@ pub struct OpenCall {
     pub started: bool,
     /// Whether it changes anything outside posse; known once it has started.
     pub effect: bool,
+    /// What it was to do, and since when; known once it has started.
+    pub begun: Option<Begun>,
     /// Hash of what a human or `--yes` agreed to, if they did.
     pub approved: Option<String>,
     /// Where in the messages the result stands that was made up for it.
@@ -179,23 +191,26 @@ pub struct QueuedMessage {
 
 impl StartedWith {
     fn goes_on(&mut self, with: &GoesOnWith) {
-        let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions } = with;
+        let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions, budget } = with;
         self.cwd.clone_from(cwd);
         self.agent.clone_from(agent);
         self.provider.clone_from(provider);
         self.model.clone_from(model);
         self.tier.clone_from(tier);
         self.instructions.clone_from(instructions);
+        self.budget = *budget;
     }
 }
 
 impl Replayed {
     /// Whether there is something to go on with that nobody needs to say anything for: a run that
-    /// broke off, a model that has not answered, or a message that waits.
+    /// broke off, a model that has not answered, a message that waits, or an agent in the
+    /// background that was at work or whose answer was not heard.
     pub fn is_unfinished(&self) -> bool {
         let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
         let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
-        (broke_off && !self.messages.is_empty()) || waits || !self.queued.is_empty()
+        let owed = self.delegated.iter().any(Delegated::is_owed);
+        (broke_off && !self.messages.is_empty()) || waits || !self.queued.is_empty() || owed
     }
 }
 
@@ -237,7 +252,7 @@ pub struct Replay {
 impl Replay {
     /// Version of what is kept of a fold to go on with it later. Another number is for whatever
     /// makes the same records come to something else.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// Starts with nothing, for `invocation` or the main one.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -254,6 +269,9 @@ impl Replay {
         self.session(&record.event);
         self.question(record);
         self.job(record);
+        if self.invocation.is_none() {
+            delegated::follow(&mut self.replayed.delegated, record);
+        }
         let ours = self.is_ours(record.origin.as_deref());
         if let Event::ModelUsage { usage, .. } = &record.event
             && (ours || self.invocation.is_none())
@@ -265,20 +283,24 @@ impl Replay {
                 self.track(origin, &record.event);
             }
             self.message(&record.event);
-            self.call(&record.event);
+            self.call(&record.event, record.ts);
         }
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "only beginnings and ends matter")]
     fn track(&mut self, origin: &Arc<Origin>, event: &Event) {
         let same = |last: &LastInvocation| last.origin.invocation_id == origin.invocation_id;
-        // What one has left at work may end, and be told of, while another works or nobody does.
-        if matches!(event, Event::JobEnded { .. } | Event::MessageQueued { .. })
-            && self.replayed.last.as_ref().is_some_and(|last| !same(last))
-        {
-            return;
-        }
         if !self.replayed.last.as_ref().is_some_and(same) {
+            // What an earlier one still hears of those who worked for it, or of what it has left at
+            // work, does not begin it again.
+            if matches!(
+                event,
+                Event::DelegationEnded { .. }
+                    | Event::MessageQueued { .. }
+                    | Event::JobEnded { .. }
+            ) {
+                return;
+            }
             self.replayed.last = Some(LastInvocation {
                 origin: Arc::clone(origin),
                 base: self.history.len(),
@@ -290,7 +312,11 @@ impl Replay {
         }
         let Some(last) = &mut self.replayed.last else { return };
         match event {
-            Event::InvocationStarted { tools, .. } => last.tools = Some(tools.clone()),
+            // Also again: an agent that was stopped and goes on has a new run before it.
+            Event::InvocationStarted { tools, .. } => {
+                last.tools = Some(tools.clone());
+                (last.turns, last.usage, last.ended) = (0, Usage::default(), None);
+            }
             Event::ModelReply { .. } => last.turns = last.turns.saturating_add(1),
             Event::ModelUsage { usage, .. } => last.usage.add(usage),
             Event::InvocationCompleted { .. } => last.ended = Some("completed".to_owned()),
@@ -327,6 +353,7 @@ impl Replay {
                 cwd,
                 tier,
                 instructions,
+                budget,
                 forked_from,
                 ..
             } => {
@@ -341,6 +368,7 @@ impl Replay {
                     cwd: cwd.clone(),
                     tier: tier.clone(),
                     instructions: instructions.clone(),
+                    budget: *budget,
                 });
                 self.replayed.ended = None;
             }
@@ -474,6 +502,7 @@ impl Replay {
             }
             Event::ContextCompacted { history, .. } | Event::SessionForked { history, .. } => {
                 self.history.replace(history);
+                self.replayed.compacted = true;
                 if let Some(last) = &mut self.replayed.last {
                     last.base = 0;
                 }
@@ -493,10 +522,13 @@ impl Replay {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "only calls matter")]
-    fn call(&mut self, event: &Event) {
+    fn call(&mut self, event: &Event, ts: u64) {
         match event {
             Event::ToolRequested { call_id, .. } => self.history.request(call_id),
-            Event::ToolStarted { call_id, effect, .. } => self.history.start(call_id, *effect),
+            Event::ToolStarted { call_id, effect, summary, .. } => {
+                let begun = Begun { summary: summary.clone(), started_ms: ts };
+                self.history.start(call_id, *effect, begun);
+            }
             Event::ToolCompleted { call_id, content, .. } => {
                 self.history.end(call_id, content.clone(), false);
             }

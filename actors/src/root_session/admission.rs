@@ -174,6 +174,7 @@ impl RootSession {
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         self.drop_unfinished(state);
+        self.bring_back(me, None, state);
         let origin = Arc::clone(&main.origin);
         // What was said to the run before, and came too late for it, was said before this.
         for queued in std::mem::take(&mut state.queued) {

@@ -6,6 +6,7 @@
 
 mod ends;
 mod kinds;
+mod returning;
 mod stopping;
 
 use std::collections::BTreeMap;
@@ -15,15 +16,16 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Queued};
-use crate::conversation::{ContentPart, InvocationId, Message, Usage};
-use crate::delegation::{Ended, Request, Seen, Start, Started, depth_of};
+use crate::agent_invocation::{self, AgentInvocation, Ending, Fitter, Queued, RequestOptions};
+use crate::conversation::{CallId, ContentPart, InvocationId, Message};
+use crate::delegation::{Ended, NotStarted, Request, Seen, Start, Started, depth_of};
 use crate::event::{Event, Origin};
 use crate::governor::{Frees, Governor, Permit, Refused, Wish};
 use crate::mailbox::{Absence, Beside, Handled, Presence, Report};
+use crate::record::Delegated;
 use crate::restarts::RestartBudget;
 use crate::root_session::clients::Clients;
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, Resumed, RootSession, State};
 
 use kinds::Kind;
 use stopping::Stopping;
@@ -49,6 +51,10 @@ pub(super) struct Children {
     /// Messages for those that are being rebuilt.
     pending: Vec<(InvocationId, Queued)>,
     stopping: Option<Stopping>,
+    /// Those that an earlier process left at work, and that have not gone on yet.
+    returning: Vec<Delegated>,
+    /// Those that were stopped with the main agent: it reads with its next prompt that they can go on.
+    stopped: Vec<InvocationId>,
 }
 
 struct Child {
@@ -56,12 +62,14 @@ struct Child {
     /// The one that it works for.
     caller: Arc<Origin>,
     kind: usize,
-    call_id: crate::conversation::CallId,
+    call_id: CallId,
     task: String,
     /// Its caller did not want to wait.
     background: bool,
-    /// Its caller crashed while it waited.
-    reattached: bool,
+    /// Its caller is being rebuilt, and will ask for its end.
+    expected: bool,
+    /// An earlier process has started it.
+    returned: bool,
     turns_max: Option<u32>,
     permit: Permit,
     began: Duration,
@@ -85,8 +93,25 @@ impl Child {
         self.ended.is_none()
     }
 
+    /// Whether it works for the main agent.
+    fn is_mains(&self) -> bool {
+        self.caller.parent_invocation_id.is_none()
+    }
+
     fn depth(&self) -> u32 {
         depth_of(&self.origin)
+    }
+
+    /// What is recorded of it before it begins.
+    fn requested(&self, kind: &Kind) -> Event {
+        Event::InvocationRequested {
+            child_invocation_id: self.id().clone(),
+            target: kind.name.clone(),
+            call_id: self.call_id.clone(),
+            provider: kind.info.profile.clone(),
+            task: self.task.clone(),
+            background: self.background,
+        }
     }
 }
 
@@ -101,6 +126,14 @@ impl Children {
 
     pub(super) fn has(&self, id: &InvocationId) -> bool {
         self.all.values().rev().any(|child| child.id() == id)
+    }
+
+    /// The one that `caller` has started with `call`.
+    fn by_call(&mut self, call: &CallId, caller: &Origin) -> Option<&mut Child> {
+        let theirs = |child: &&mut Child| {
+            child.call_id == *call && child.caller.invocation_id == caller.invocation_id
+        };
+        self.all.values_mut().rev().find(theirs)
     }
 
     pub(super) fn running(&self, actor: ActorId) -> Option<InvocationId> {
@@ -150,6 +183,9 @@ impl RootSession {
             ChildMsg::Asked(Request::Start(start, report)) => {
                 self.delegate(me, *start, report, state).await?;
             }
+            ChildMsg::Asked(Request::Attach(call, caller, report)) => {
+                report.send(Self::attach(&call, &caller, state));
+            }
             ChildMsg::Asked(Request::Look(origin, report)) => {
                 report.send(self.look(&origin, &state.children));
             }
@@ -164,7 +200,7 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         start: Start,
-        report: Report<Result<Started, Refused>>,
+        report: Report<Result<Started, NotStarted>>,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         if state.ending.is_some()
@@ -173,51 +209,77 @@ impl RootSession {
         {
             return Ok(());
         }
-        let id = self.ports.ids.invocation();
+        let again = match &start.resume {
+            None => None,
+            Some(id) => match Self::resumable(id, &start, &mut state.children) {
+                Ok(nth) => Some((nth, id.clone())),
+                Err(why) => {
+                    report.send(Err(NotStarted::Cannot(why)));
+                    return Ok(());
+                }
+            },
+        };
+        let id = again.as_ref().map(|(_, id)| id.clone());
+        let id = id.unwrap_or_else(|| self.ports.ids.invocation());
         let permit = match self.admit_child(&id, &start, state) {
             Ok(permit) => permit,
             Err(refused) => {
-                report.send(Err(refused));
+                report.send(Err(NotStarted::Limit(refused)));
                 return Ok(());
             }
         };
-        let Start { call_id, origin: caller, deputy, handoff, background, turns_max } = start;
-        let Some(kind) = state.children.kinds.get(deputy) else { return Ok(()) };
+        let Some(kind) = state.children.kinds.get(start.deputy) else { return Ok(()) };
+        let (waiter, ended) = oneshot::channel();
+        let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
+        child.waiter = (!child.background).then_some(waiter);
+        self.transcript.note(Some(&child.caller), child.requested(kind));
+        let message = Event::UserMessage { content: content.clone(), message_id: None };
+        self.transcript.note(Some(&child.origin), message);
+        self.transcript.note(Some(&child.origin), kind.started(&permit));
+        if let Some((nth, _)) = again {
+            state.children.all.remove(&nth);
+            child.rereading = Some(self.reread_child(me, &id, None));
+        } else {
+            let messages = vec![Arc::new(Message::User { content })];
+            let history = (messages, self.child_fitter(state));
+            self.start_child(me, &mut child, kind, history, Resumed::default()).await?;
+        }
+        let background = child.background;
+        let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
+        state.children.all.insert(nth, child);
+        report.send(Ok(Started { id, background, ended }));
+        Ok(())
+    }
+
+    /// What is known of an agent before it begins, and what it reads.
+    fn child_for(
+        &self,
+        id: InvocationId,
+        kind: &Kind,
+        start: Start,
+        permit: Permit,
+    ) -> (Child, Vec<ContentPart>) {
+        let Start { call_id, origin: caller, deputy, handoff, background, turns_max, .. } = start;
         let origin = Arc::new(Origin {
-            invocation_id: id.clone(),
+            invocation_id: id,
             parent_invocation_id: Some(caller.invocation_id.clone()),
             agent: kind.name.clone(),
             agent_path: format!("{}/{}", caller.agent_path, kind.name),
         });
-        let content = vec![ContentPart::text(handoff.text)];
-        self.transcript.note(
-            Some(&caller),
-            Event::InvocationRequested {
-                child_invocation_id: id.clone(),
-                target: kind.name.clone(),
-                call_id: call_id.clone(),
-                provider: kind.info.profile.clone(),
-                task: handoff.task.clone(),
-                background,
-            },
-        );
-        let message = Event::UserMessage { content: content.clone(), message_id: None };
-        self.transcript.note(Some(&origin), message);
-        self.transcript.note(Some(&origin), kind.started(&permit));
-        let (waiter, ended) = oneshot::channel();
         let limits = &self.settings.limits;
-        let mut child = Child {
+        let child = Child {
             origin,
             caller,
             kind: deputy,
             call_id,
             task: handoff.task,
             background,
-            reattached: false,
+            expected: false,
+            returned: false,
             turns_max,
             permit,
             began: self.ports.clock.monotonic(),
-            waiter: (!background).then_some(waiter),
+            waiter: None,
             actor: None,
             absence: None,
             rereading: None,
@@ -225,12 +287,29 @@ impl RootSession {
             stopping: None,
             ended: None,
         };
-        let history = vec![Arc::new(Message::User { content })];
-        self.start_child(me, &mut child, kind, history, (Vec::new(), 0, Usage::default())).await?;
-        let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
-        state.children.all.insert(nth, child);
-        report.send(Ok(Started { id, ended }));
-        Ok(())
+        (child, vec![ContentPart::text(handoff.text)])
+    }
+
+    /// Where the agent stands that is to go on; or why it cannot, in words.
+    fn resumable(id: &InvocationId, start: &Start, children: &mut Children) -> Result<u32, String> {
+        let is_main = start.origin.parent_invocation_id.is_none();
+        // A main agent is another invocation with each prompt.
+        let theirs = |child: &Child| {
+            child.id() == id
+                && (child.caller.invocation_id == start.origin.invocation_id
+                    || (is_main && child.is_mains()))
+        };
+        let found = children.all.iter().rev().find(|(_, child)| theirs(child));
+        let Some((nth, child)) = found else {
+            return Err(format!("You have started no agent {id}; agent_status lists yours."));
+        };
+        if child.is_live() {
+            return Err(format!("{id} is still at work: agent_result waits for its answer."));
+        }
+        if child.kind != start.deputy {
+            return Err(format!("{id} is {}: name that agent.", child.origin.agent));
+        }
+        Ok(*nth)
     }
 
     fn admit_child(
@@ -255,11 +334,11 @@ impl RootSession {
                 .is_some()
                 .then(|| start.origin.invocation_id.clone()),
             duration_max: [left, own].into_iter().flatten().min(),
-            tokens_max: None,
+            ..Wish::default()
         };
         match &mut state.children.governor {
             Some(governor) => governor.admit(id, &wish, now),
-            None => Err(Refused { limit: "agentMode", value: 0, left: 0, frees: Frees::OwnWork }),
+            None => Err(Refused::alone()),
         }
     }
 
@@ -287,12 +366,15 @@ impl RootSession {
         me: &ActorRef<Msg>,
         child: &mut Child,
         kind: &Kind,
-        messages: Vec<Arc<Message>>,
-        (queued, turns, usage): (Vec<Queued>, u32, Usage),
+        (messages, fitter): (Vec<Arc<Message>>, Fitter),
+        resumed: Resumed,
     ) -> Result<(), SpawnErr> {
+        let Resumed { pending, queued, turns, usage } = resumed;
         let mut history = Vec::with_capacity(messages.len() + 1);
         history.push(Arc::clone(&kind.system));
         history.extend(messages);
+        // The results of calls that are not done stand at the end.
+        history.truncate(history.len() - pending.len());
         let id = child.id().clone();
         let (presence, absence) = Presence::new();
         let now = self.ports.clock.monotonic();
@@ -300,15 +382,16 @@ impl RootSession {
             origin: Arc::clone(&child.origin),
             services: kind.services(child.turns_max),
             contacts: kind.contacts.clone(),
-            options: self.settings.options.clone(),
+            options: RequestOptions { thinking: kind.thinking, ..self.settings.options.clone() },
             tools: kind.specs(&child.permit),
             history,
-            pending: Vec::new(),
+            pending,
             queued,
             turns,
             usage,
             time_left: child.permit.until.map(|until| until.saturating_sub(now)),
             tokens_max: child.permit.tokens,
+            fitter,
             presence,
             report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
         };

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::agent_invocation::{Contact, Contacts};
 use crate::ledger::{Price, Purse};
 use crate::mailbox::{Handled, Started};
-use crate::ports::{Abilities, Ports, Provider};
+use crate::ports::{Abilities, Fallback, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};
 use crate::restarts::RestartBudget;
 use crate::root_session::supervised::Supervised;
@@ -75,6 +75,13 @@ impl Clients {
             let (client, info) = (client.supervised.line(), provider.info());
             Some(Contact { client, model, info, abilities: Abilities::default() })
         })
+    }
+
+    /// How whoever has a role is reached.
+    pub(super) fn of_role(&self, role: Option<&Fallback>) -> Option<Contacts> {
+        let role = role?;
+        let contact = self.contact(&role.provider)?;
+        Some(Contacts::new(vec![Contact { abilities: role.abilities, ..contact }]))
     }
 
     pub(super) fn tell(&self, message: impl Fn() -> provider_client::Msg) {

@@ -7,6 +7,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::agent_invocation::Queued;
 use crate::compaction::Compacted;
+use crate::context::ContextUse;
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
@@ -116,7 +117,10 @@ impl SessionHandle {
             Arc::clone(&ports.ids),
         );
         let permissions = Line::new(tree.coordinator.subscribe());
-        let services = services(&ports, &settings, transcript.clone(), permissions.clone());
+        let services = Services {
+            desk: desk.clone(),
+            ..services(&ports, &settings, transcript.clone(), permissions.clone())
+        };
         let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
         let of_desk =
             desk.iter().flat_map(|desk| desk.specs(&ports.tools, &desk.delegation.main_calls, 0));
@@ -172,6 +176,18 @@ impl SessionHandle {
         })
     }
 
+    /// Everything durable from the record behind `after` on, and then what happens: without a hole
+    /// and nothing twice. 0: from the beginning of the session, whoever began it. Deltas come as
+    /// soon as the reader has caught up.
+    pub fn subscribe_after(&self, after: u64) -> Subscription {
+        self.feed.subscribe_after(Arc::clone(&self.journal), self.events_buffered_max, after)
+    }
+
+    /// The number of the last record so far.
+    pub fn last_record(&self) -> u64 {
+        self.feed.last_record()
+    }
+
     fn first(&self) -> MutexGuard<'_, Option<Subscription>> {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,8 +239,23 @@ impl SessionHandle {
     ///
     /// [`compaction`]: crate::compaction
     pub async fn compact(&self) -> Result<Option<Compacted>, PromptError> {
-        let compacted = ask(&self.session, self.ask_timeout, Msg::Compact).await;
+        self.compact_keeping(None).await
+    }
+
+    /// The same, and what is about `keep`, in the user's words, stays in the summary.
+    pub async fn compact_keeping(
+        &self,
+        keep: Option<String>,
+    ) -> Result<Option<Compacted>, PromptError> {
+        let compact = |reply| Msg::Compact(keep, reply);
+        let compacted = ask(&self.session, self.ask_timeout, compact).await;
         compacted.unwrap_or(Err(PromptError::Ended))
+    }
+
+    /// What a request of the main agent is made of, in tokens, and how much there may be. `None`
+    /// if the session has ended.
+    pub async fn context(&self) -> Option<ContextUse> {
+        ask(&self.session, self.ask_timeout, Msg::Context).await
     }
 
     /// What requests have cost so far, with everything that the session has spent before.
@@ -256,9 +287,20 @@ impl SessionHandle {
     /// Answers an open question, and returns when the answer is on the disk and has acted. The
     /// first answer counts.
     pub async fn answer(&self, id: QuestionId, decision: Decision) -> Result<(), AnswerError> {
+        self.answer_by(id, decision, None).await
+    }
+
+    /// The same for a front end that does not own the session: `by` is recorded with the answer,
+    /// and named to whoever answers later.
+    pub async fn answer_by(
+        &self,
+        id: QuestionId,
+        decision: Decision,
+        by: Option<String>,
+    ) -> Result<(), AnswerError> {
         let coordinator = self.permissions.current().ok_or(AnswerError::Ended)?;
         let answered = ask(&coordinator, self.ask_timeout, |reply| {
-            permission::Msg::Answer(id, decision, reply)
+            permission::Msg::Answer(id, decision, by, reply)
         });
         let lost = || match self.permissions.current() {
             Some(_) => AnswerError::Lost,
@@ -316,6 +358,7 @@ fn services(
         asking: settings.asking,
         tier: settings.tier.clone(),
         limits: Arc::new(settings.limits.clone()),
+        desk: None,
         fail: settings.fail.clone(),
     }
 }

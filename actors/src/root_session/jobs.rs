@@ -23,7 +23,7 @@ impl RootSession {
     }
 
     /// Passes on what something has to say that outlived its call.
-    pub(super) fn notice(
+    pub(super) fn notified(
         &self,
         me: &ActorRef<Msg>,
         origin: &Arc<Origin>,
@@ -32,7 +32,8 @@ impl RootSession {
     ) {
         // Whoever goes on with the session later is told what became of it then.
         if state.ending.is_none() {
-            self.notify(me, origin, content, state);
+            let id = self.ports.ids.message();
+            self.notify(me, origin, Queued { id, kind: MessageKind::Notice, content }, state);
         }
     }
 

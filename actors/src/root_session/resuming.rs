@@ -10,7 +10,7 @@ use std::time::Duration;
 use ractor::{ActorRef, SpawnErr};
 
 use crate::agent_invocation::{Pending, Queued};
-use crate::conversation::Message;
+use crate::conversation::{CallId, Message, text_of};
 use crate::event::{Branch, Event, GoesOnWith, Grant, Origin};
 use crate::ledger::Accounts;
 use crate::ports::ToolOutput;
@@ -59,8 +59,26 @@ pub(super) struct Unfinished {
     last: LastInvocation,
     /// Calls that had not started.
     waiting: Vec<OpenCall>,
+    /// Calls that had started agents, whose ends are waited for again.
+    attached: Vec<OpenCall>,
     /// What was asked about them.
     questions: Vec<OpenQuestion>,
+}
+
+impl Unfinished {
+    /// Whether the call of that id waits again for the agent that it had started.
+    pub(super) fn waits_for(&self, call: &CallId) -> bool {
+        self.attached.iter().any(|open| open.call.id == *call)
+    }
+}
+
+/// What becomes of calls that an invocation left open: some have not started, some wait again for
+/// the agents that they had started.
+#[derive(Default)]
+pub(super) struct LeftOpen {
+    pub(super) waiting: Vec<OpenCall>,
+    pub(super) attached: Vec<OpenCall>,
+    pub(super) questions: Vec<OpenQuestion>,
 }
 
 impl RootSession {
@@ -83,8 +101,16 @@ impl RootSession {
             let event = Event::SessionResumed { records, with, changed };
             self.transcript.note(None, event);
             state.turns = replayed.turns;
+            state.turns += Self::turns_of_delegated(replayed);
+            if let (Some(desk), Some(last)) = (&self.desk, &replayed.last)
+                && let Some(Message::User { content }) =
+                    replayed.messages.get(last.base).map(|first| &**first)
+            {
+                desk.user_asked(&text_of(content));
+            }
             state.unfinished = self.take_up(replayed);
             self.tell_of_lost_jobs(replayed, state);
+            self.take_up_delegated(replayed, state);
         }
         if let Some(message) = resumption.damage.clone() {
             self.transcript.note(None, Event::Warning { message });
@@ -114,7 +140,8 @@ impl RootSession {
     }
 
     fn with(&self) -> GoesOnWith {
-        let SessionSettings { posse, cwd, agent, tier, instructions, .. } = &*self.settings;
+        let SessionSettings { posse, cwd, agent, tier, instructions, own_budget, .. } =
+            &*self.settings;
         GoesOnWith {
             posse: posse.clone(),
             cwd: cwd.clone(),
@@ -123,6 +150,7 @@ impl RootSession {
             model: self.provider_info.model.clone(),
             tier: tier.clone(),
             instructions: instructions.clone(),
+            budget: *own_budget,
         }
     }
 
@@ -131,10 +159,12 @@ impl RootSession {
     fn take_up(&self, replayed: &Replayed) -> Option<Unfinished> {
         let last = replayed.last.clone()?;
         let goes_on = last.ended.is_none() && !replayed.messages.is_empty();
-        let mut waiting = Vec::new();
+        let (mut waiting, mut attached) = (Vec::new(), Vec::new());
         for open in &replayed.open_calls {
             if goes_on && !open.started {
                 waiting.push(open.clone());
+            } else if goes_on && self.has_started_one(&last.origin, open, replayed) {
+                attached.push(open.clone());
             } else {
                 let event = closed_event(open, &replayed.messages);
                 self.transcript.note(Some(&last.origin), event);
@@ -146,7 +176,7 @@ impl RootSession {
             .cloned()
             .partition(|asked| waiting.iter().any(|open| open.call.id == asked.call_id));
         self.withdraw(moot);
-        goes_on.then_some(Unfinished { last, waiting, questions })
+        goes_on.then_some(Unfinished { last, waiting, attached, questions })
     }
 
     pub(super) fn withdraw(&self, questions: Vec<OpenQuestion>) {
@@ -167,7 +197,9 @@ impl RootSession {
         }
         let (origin, base) = match &state.unfinished {
             Some(Unfinished { last, .. }) => (Arc::clone(&last.origin), last.base),
-            None if state.awaits_model() => (self.new_origin(), state.history.len()),
+            None if state.awaits_model() || state.children.owes_something() => {
+                (self.new_origin(), state.history.len())
+            }
             None => return Ok(Err(PromptError::NothingUnfinished)),
         };
         self.admit_as(me, origin, base, Task::GoOn, state).await
@@ -180,25 +212,32 @@ impl RootSession {
         main: &mut Main,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
+        let unfinished = state.unfinished.take();
+        self.bring_back(me, unfinished.as_ref(), state);
         let mut resumed =
             Resumed { queued: std::mem::take(&mut state.queued), ..Resumed::default() };
-        let unfinished = state.unfinished.take();
         let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
         if !known {
             self.transcript.note(Some(&main.origin), self.invocation_started());
         }
-        if let Some(Unfinished { last, waiting, questions }) = unfinished {
+        if let Some(Unfinished { last, waiting, attached, questions }) = unfinished {
             (resumed.turns, resumed.usage) = (last.turns, last.usage);
             main.counted = last.turns;
-            resumed.pending = pending(&state.history, &waiting, &questions);
+            resumed.pending = pending(&state.history, &LeftOpen { waiting, attached, questions });
         }
         self.start_invocation(me, main, resumed, state).await
     }
 
     /// The user says something else: what broke off does not go on.
     pub(super) fn drop_unfinished(&self, state: &mut State) {
-        let Some(Unfinished { last, waiting, questions }) = state.unfinished.take() else { return };
+        let Some(unfinished) = state.unfinished.take() else { return };
+        let Unfinished { last, waiting, attached, questions } = unfinished;
         self.withdraw(questions);
+        for open in &attached {
+            self.give_up_waiting(&last.origin, open, state);
+            let event = closed_event(open, &state.history);
+            self.transcript.note(Some(&last.origin), event);
+        }
         for open in &waiting {
             let event = closed_event(open, &state.history);
             self.transcript.note(Some(&last.origin), event);
@@ -245,21 +284,18 @@ pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event 
     };
     let (call_id, name) = (open.call.id.clone(), open.call.name.clone());
     if open.effect {
-        return Event::ToolOutcomeUnknown { call_id, name, content };
+        return Event::ToolOutcomeUnknown { call_id, name, content, begun: open.begun.clone() };
     }
     let class = if open.started { "crashed" } else { "skipped" }.to_owned();
     let (metadata, duration_ms) = (serde_json::Value::Null, 0);
     Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
 }
 
-/// Every call of the reply that `messages` end with, if some of them wait to be started: all of
-/// their results stand at the end, as they are or made up.
-fn pending(
-    messages: &[Arc<Message>],
-    waiting: &[OpenCall],
-    questions: &[OpenQuestion],
-) -> Vec<Pending> {
-    if waiting.is_empty() {
+/// Every call of the reply that `messages` end with, if some of them wait to be started, or for
+/// agents: all of their results stand at the end, as they are or made up.
+pub(super) fn pending(messages: &[Arc<Message>], left: &LeftOpen) -> Vec<Pending> {
+    let LeftOpen { waiting, attached, questions } = left;
+    if waiting.is_empty() && attached.is_empty() {
         return Vec::new();
     }
     let results =
@@ -270,9 +306,10 @@ fn pending(
     };
     let calls = said.tool_calls.iter().zip(results).map(|(call, result)| {
         let open = waiting.iter().find(|open| open.call.id == call.id);
+        let attached = attached.iter().any(|open| open.call.id == call.id);
         let question = questions.iter().find(|asked| asked.call_id == call.id);
         let output = match (open, &**result) {
-            (None, Message::Tool { content, is_error, .. }) => Some(ToolOutput {
+            (None, Message::Tool { content, is_error, .. }) if !attached => Some(ToolOutput {
                 content: content.clone(),
                 is_error: *is_error,
                 metadata: serde_json::Value::Null,
@@ -285,6 +322,7 @@ fn pending(
             output,
             requested: open.is_none_or(|open| open.requested),
             question: question.map(|asked| asked.request_id.clone()),
+            attached,
         }
     });
     calls.collect()

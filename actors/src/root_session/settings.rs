@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::agent_invocation::{Ending, RequestOptions};
+use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::delegation::Delegation;
 use crate::event::Event;
@@ -44,12 +45,17 @@ pub struct SessionSettings {
     pub price: Option<Price>,
     /// What the session may cost.
     pub budget: Budget,
+    /// The part of it that was said for this session, for the record: a limit of the configuration
+    /// is that of whoever goes on with it.
+    pub own_budget: Budget,
     /// What it has spent before it was started here, if there is no `resumption` that knows.
     pub accounts: Accounts,
     /// What was found before it started and belongs into its journal.
     pub noted: Vec<Event>,
     /// Agents that may work for others; none where one works alone.
     pub delegation: Option<Delegation>,
+    /// What is known of contexts besides budgets, which are among the bounds.
+    pub context: ContextSettings,
     /// Where tests make actors panic.
     pub fail: FailPoints,
 }

@@ -13,9 +13,9 @@ use crate::mailbox::{Handled, Line, Started, beside, panic_text, tell};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
-use crate::record::{OpenQuestion, Replay, Replayed};
+use crate::record::{OpenCall, OpenQuestion, Replay, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::resuming::{self, closed_event};
+use crate::root_session::resuming::{self, LeftOpen, closed_event};
 use crate::root_session::{Main, Msg, Reach, Resumed, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
@@ -226,7 +226,7 @@ impl RootSession {
         let theirs = |main: &mut Main| main.origin.invocation_id == *id && main.actor.is_none();
         let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
         main.rereading = None;
-        let mut replayed = match replayed {
+        let replayed = match replayed {
             Ok(Ok(replayed)) => replayed,
             Ok(Err(error)) => {
                 let ending = journal_failed(error.to_string());
@@ -239,13 +239,21 @@ impl RootSession {
                 return Ok(());
             }
         };
-        self.reattach(id, &mut replayed, state);
-        self.account_for_open_calls(&main.origin, &replayed);
-        let Replayed { messages, queued, turns, usage, .. } = replayed;
+        let left = match main.stopping {
+            None => Self::left_open(&main.origin, &replayed, false, state),
+            Some(_) => LeftOpen::default(),
+        };
+        self.account_for_open_calls(&main.origin, &replayed, &left);
+        let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
+        let pending = resuming::pending(&messages, &left);
+        // What a run made smaller has all of the history in it.
+        if compacted {
+            main.base = 0;
+        }
         state.history.truncate(main.base);
         state.history.extend(messages);
         let queued = queued.iter().map(resuming::queued).collect();
-        let resumed = Resumed { pending: Vec::new(), queued, turns, usage };
+        let resumed = Resumed { pending, queued, turns, usage };
         if let Some(ending) = main.stopping.take() {
             self.conclude_for(me, main, ending, resumed, state);
             return Ok(());
@@ -256,8 +264,17 @@ impl RootSession {
     }
 
     /// What the crash left open is closed in the journal as it was closed in the history.
-    pub(super) fn account_for_open_calls(&self, origin: &Arc<Origin>, replayed: &Replayed) {
-        for open in &replayed.open_calls {
+    pub(super) fn account_for_open_calls(
+        &self,
+        origin: &Arc<Origin>,
+        replayed: &Replayed,
+        left: &LeftOpen,
+    ) {
+        let goes_on = |open: &OpenCall| {
+            let mut left = left.waiting.iter().chain(&left.attached);
+            left.any(|one| one.call.id == open.call.id)
+        };
+        for open in replayed.open_calls.iter().filter(|open| !goes_on(open)) {
             self.transcript.note(Some(origin), closed_event(open, &replayed.messages));
         }
         // Those that were shown are withdrawn by who showed them.
@@ -265,6 +282,7 @@ impl RootSession {
             let id = |theirs: &Arc<Origin>| theirs.invocation_id == origin.invocation_id;
             asked.origin.as_ref().is_some_and(id)
                 && !self.services.book.has_shown(&asked.request_id)
+                && !left.questions.iter().any(|kept| kept.request_id == asked.request_id)
         };
         self.withdraw(replayed.open_questions.iter().filter(ours).cloned().collect());
     }

@@ -34,7 +34,7 @@ impl Notices {
         let (notices, transcript) = (self.clone(), transcript.clone());
         let origin = Arc::clone(origin);
         Aftermath::new(move |after| match after {
-            After::Fact(event) => transcript.note(Some(&origin), event),
+            After::Fact(event) => transcript.note(Some(&origin), *event),
             After::Notice(content) => notices.send(Arc::clone(&origin), content),
         })
     }

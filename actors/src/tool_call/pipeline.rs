@@ -4,14 +4,14 @@
 //! prepared call becomes a permitted one, and only a permitted one runs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, SessionId, ToolCall};
-use crate::event::{Event, Grant, Origin};
+use crate::delegation::{self, Desk};
+use crate::event::{Begun, Event, Grant, Origin};
 use crate::hooking::{self, Hooked};
 use crate::limits::Limits;
 use crate::mailbox::Line;
@@ -52,6 +52,8 @@ pub(crate) struct Services {
     pub(crate) tier: String,
     pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
+    /// Where agents ask for others, if they may.
+    pub(crate) desk: Option<Arc<Desk>>,
     pub(crate) fail: FailPoints,
 }
 
@@ -90,6 +92,8 @@ pub(crate) struct Pipeline {
     pub(crate) progress: Arc<Progress>,
     /// What was asked about it before the session broke off.
     pub(super) asked: Asked,
+    /// It was permitted and had started before, and only waits.
+    pub(super) attached: bool,
 }
 
 type Refusal = Ended;
@@ -104,6 +108,9 @@ struct Accepted {
 
 impl Pipeline {
     pub(crate) async fn run(self) -> Ended {
+        if self.attached {
+            return self.wait_again().await;
+        }
         let permitted = self.permit().await;
         // Before its intent: what is over by then is no open question.
         self.asked.withdraw();
@@ -111,7 +118,8 @@ impl Pipeline {
             Ok((tool, permitted, accepted)) => {
                 let effect = tool.spec().side_effect != SideEffect::None;
                 let intent = self.intent(effect, &permitted, accepted.coerced);
-                match self.intend(effect, intent).await {
+                let summary = permitted.action().summary.clone();
+                match self.intend(effect, intent, summary).await {
                     Ok(()) => {
                         let (mut output, duration) = self.perform(&*tool, permitted).await;
                         // What was changed is not what the model asked for: it has to know.
@@ -123,6 +131,22 @@ impl Pipeline {
             }
             Err(refusal) => refusal,
         }
+    }
+
+    /// Waits for the agent that this call had started: its start is recorded, and it is not started
+    /// twice.
+    async fn wait_again(self) -> Ended {
+        let Services { desk, clock, limits, .. } = &*self.services;
+        let began = clock.monotonic();
+        let (call_id, origin) = (self.call.id.clone(), Arc::clone(&self.origin));
+        let mut output = match desk {
+            Some(desk) => delegation::reattach(desk, call_id, origin).await,
+            None => ToolOutput::error("No agent works for others any more."),
+        };
+        let took = clock.monotonic().saturating_sub(began);
+        let input = serde_json::from_str(&self.call.arguments).unwrap_or_default();
+        cap(&mut output, limits.result_bytes_max);
+        Ended::Ran { output, took, input: Box::new(input) }
     }
 
     async fn permit(&self) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
@@ -306,7 +330,7 @@ impl Pipeline {
     }
 
     /// Records the intent. Where there may be an effect, returns when it is on the disk.
-    async fn intend(&self, effect: bool, intent: Event) -> Result<(), Refusal> {
+    async fn intend(&self, effect: bool, intent: Event, summary: String) -> Result<(), Refusal> {
         let transcript = &self.services.transcript;
         if !effect {
             transcript.note(Some(&self.origin), intent);
@@ -321,7 +345,8 @@ impl Pipeline {
             class: "failed",
             output: ToolOutput::error(format!("Not started: {unrecorded}")),
         })?;
-        self.progress.started.store(true, Ordering::Release);
+        let started_ms = self.services.clock.wall_ms();
+        self.progress.begun.set(Begun { summary, started_ms }).ok();
         Ok(())
     }
 

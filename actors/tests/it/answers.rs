@@ -513,3 +513,36 @@ proptest! {
         runtime.block_on(live(deeds, calls));
     }
 }
+
+#[tokio::test]
+async fn of_two_front_ends_one_wins_and_the_other_hears_who_that_was() {
+    let (bench, _) = asking(2);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let open = questions(&mut stage, 2).await;
+    let by = |nth: u32| Some(format!("process {nth}"));
+    let (session, id) = (&stage.session, &open[0].0);
+    let (first, second, third) = tokio::join!(
+        session.answer_by(id.clone(), yes(), by(1)),
+        session.answer_by(id.clone(), no(), by(2)),
+        session.answer(id.clone(), no()),
+    );
+    assert_eq!(first, Ok(()));
+    for late in [second, third] {
+        assert_eq!(late, Err(AnswerError::AnsweredBy(id.clone(), "process 1".to_owned())));
+    }
+    assert_eq!(session.answer(open[1].0.clone(), no()).await, Ok(()));
+    let late = session.answer_by(open[1].0.clone(), yes(), by(2)).await;
+    assert_eq!(late, Err(AnswerError::Answered(open[1].0.clone())));
+    soon("the run", running.outcome()).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let who = |event: &Event| match event {
+        Event::PermissionGranted { by, answered_by, .. }
+        | Event::PermissionDenied { by, answered_by, .. } => {
+            Some((by.clone(), answered_by.clone()))
+        }
+        _ => None,
+    };
+    let who: Vec<_> = seen.iter().filter_map(|seen| who(seen.event())).collect();
+    assert_eq!(who, [("user".to_owned(), by(1)), ("user".to_owned(), None)]);
+}

@@ -2,6 +2,7 @@
 //! somebody stops, crashes or reaches a limit.
 
 mod limits;
+mod returning;
 mod stops;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]
         system_prompt: format!("You are {name}."),
         tools: texts(tools),
         provider: Some(Arc::clone(model) as Arc<dyn posse_actors::ports::Provider>),
+        thinking: None,
         price: None,
         calls: texts(calls),
         turns_max: None,
@@ -308,11 +310,13 @@ async fn a_child_that_always_crashes_is_a_failure_and_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_caller_that_crashes_costs_nobody_their_work() {
+async fn a_caller_that_crashes_waits_again_for_those_that_work_for_it() {
     let gate = Arc::new(Notify::new());
     let scout = model("scout", vec![Step::after(&gate, Step::say("found"))]);
-    let mut bench =
-        Bench::new(vec![calls(&["scout"]), reads(r#","waitSeconds":20"#), Step::say("done")]);
+    let mut bench = Bench::new(vec![
+        Step::Call(vec![call("scout", ""), ("echo".to_owned(), r#"{"text":"a"}"#.to_owned())]),
+        Step::say("done"),
+    ]);
     bench.limits = quick();
     bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
     bench.fail.arm("AgentInvocation", "Deliver", 1);
@@ -322,7 +326,7 @@ async fn a_caller_that_crashes_costs_nobody_their_work() {
     soon("the child", stage.until(of_child)).await;
     let words = vec![ContentPart::text("hurry")];
     stage.session.deliver(MessageKind::FollowUp, words).await.unwrap_err();
-    let again = |event: &Event| matches!(event, Event::ToolRequested { name, .. } if name == "agent_result");
+    let again = |event: &Event| matches!(event, Event::ActorRestarted { .. });
     soon("the caller", stage.until(again)).await;
     gate.notify_one();
     let outcome = soon("the run", running.outcome()).await.unwrap();
@@ -330,10 +334,10 @@ async fn a_caller_that_crashes_costs_nobody_their_work() {
     let seen = end(&bench, stage).await;
     assert_eq!(scout.requests().len(), 1, "nobody was started again");
     assert_eq!(outcomes(&seen), [Outcome::Done]);
-    let second = format!("{:?}", bench.model.requests()[1]);
-    assert!(second.contains("The agent goes on as inv-"), "{second}");
-    let third = format!("{:?}", bench.model.requests()[2]);
-    assert!(third.contains("found"), "{third}");
+    assert_eq!(count(&seen, "message.queued"), 0, "its answer is the result of the call");
+    let results = results(&bench.model);
+    assert!(results[0].contains("): done\n<agent-answer>\nfound"), "{results:?}");
+    assert_eq!(count(&seen, "tool.started"), 2, "no call begins again");
 }
 
 #[tokio::test]

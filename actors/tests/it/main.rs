@@ -8,6 +8,8 @@ mod support;
 mod answers;
 /// Stopping, wherever a run is.
 mod cancelling;
+/// Histories that become too large.
+mod compaction;
 /// A panic in each actor at each kind of message.
 mod crashes;
 // Agents that work for others.

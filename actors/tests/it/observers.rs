@@ -116,3 +116,51 @@ async fn waiting_for_an_event_can_be_given_up() {
     soon("the run", running.outcome()).await.unwrap();
     end(&bench, stage).await;
 }
+
+/// Fails unless these are all the records behind `after`.
+fn assert_whole(seen: &[Arc<Announcement>], after: u64, stored: u64) {
+    let records: Vec<u64> = seen.iter().filter_map(|seen| seen.record()).collect();
+    assert_eq!(records, (after.min(stored) + 1..=stored).collect::<Vec<_>>(), "after {after}");
+}
+
+#[tokio::test]
+async fn who_comes_later_reads_from_any_record_on_without_a_hole_or_a_double() {
+    for buffered_max in [0, 3, 100_000] {
+        let mut bench = chatty();
+        bench.limits.events_buffered_max = buffered_max;
+        let stage = bench.start().await;
+        let session = stage.session.clone();
+        // Before the journal is open, nobody knows how long it is.
+        let early = [0, 1, 400].map(|after| (0, session.subscribe_after(after)));
+        let running = session.prompt(Prompt::text("go")).await.unwrap();
+        let mut outcome = std::pin::pin!(running.outcome());
+        let mut readers = Vec::new();
+        soon("the run", async {
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = &mut outcome => break,
+                    () = tokio::task::yield_now() => (),
+                }
+                if readers.len() < 40 {
+                    let after = session.last_record() / 2;
+                    readers.push((after, session.subscribe_after(after)));
+                }
+            }
+        })
+        .await;
+        // Nobody can have seen what was not there: that is not left out.
+        readers.extend(early);
+        let last = session.last_record();
+        readers.extend([0, last - 1, last].map(|after| (after, session.subscribe_after(after))));
+        end(&bench, stage).await;
+        let stored = bench.journal.records().len() as u64;
+        for (after, mut reader) in readers {
+            assert_whole(&all(&mut reader).await, after, stored);
+        }
+        // Whoever comes after the end reads what there is.
+        assert_whole(&all(&mut session.subscribe_after(0)).await, 0, stored);
+        assert!(all(&mut session.subscribe_after(stored)).await.is_empty());
+        assert!(all(&mut session.subscribe_after(u64::MAX)).await.is_empty());
+    }
+}

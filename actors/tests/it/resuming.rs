@@ -19,10 +19,10 @@ use tokio::sync::Notify;
 use crate::support::{check_pairs, soon};
 
 /// How often each call with effects ran, in all processes.
-type Runs = Arc<Mutex<BTreeMap<CallId, u32>>>;
+pub(crate) type Runs = Arc<Mutex<BTreeMap<CallId, u32>>>;
 
 /// Asks about what has effects, unless a grant covers it.
-fn careful() -> Arc<dyn Policy> {
+pub(crate) fn careful() -> Arc<dyn Policy> {
     Arc::new(PolicyFn(|action: &Action, situation: &Situation<'_>| {
         let covered = situation.grants.iter().any(|grant| grant.operation == action.tool);
         if action.tool != "guarded" || covered {
@@ -62,7 +62,7 @@ fn second(records: &[StoredRecord], steps: Vec<Step>, runs: &Runs) -> Bench {
 }
 
 /// A model that has nothing to add.
-fn done() -> Vec<Step> {
+pub(crate) fn done() -> Vec<Step> {
     (0..4).map(|_| Step::say("done")).collect()
 }
 
@@ -71,7 +71,7 @@ fn say(text: &str) -> Vec<ContentPart> {
 }
 
 /// Waits for the outcome, and says yes to whatever is asked meanwhile.
-async fn agree(
+pub(crate) async fn agree(
     stage: &mut Stage,
     outcome: impl Future<Output = Option<TurnOutcome>>,
     scope: Scope,
@@ -141,7 +141,7 @@ async fn story(runs: &Runs) -> Vec<StoredRecord> {
 }
 
 /// Texts of users in a history.
-fn users(history: &[Arc<Message>]) -> Vec<String> {
+pub(crate) fn users(history: &[Arc<Message>]) -> Vec<String> {
     let text = |message: &Arc<Message>| match &**message {
         Message::User { content } => Some(text_of(content)),
         _ => None,
@@ -161,7 +161,7 @@ fn acknowledged(records: &[StoredRecord]) -> Vec<String> {
 }
 
 /// Calls whose intent is in `records`, and those of them that have no end there.
-fn started(records: &[StoredRecord]) -> (Vec<CallId>, Vec<CallId>) {
+pub(crate) fn started(records: &[StoredRecord]) -> (Vec<CallId>, Vec<CallId>) {
     let (mut started, mut open) = (Vec::new(), Vec::new());
     for record in records {
         match &record.event {
@@ -342,6 +342,14 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
     let bench = second(&whole[..cut], vec![Step::say("I shall look")], &runs);
     let mut stage = bench.start().await;
     let unknown = stage.until(|event| matches!(event, Event::ToolOutcomeUnknown { .. })).await;
+    let (Event::ToolOutcomeUnknown { begun: Some(begun), .. }, intent) =
+        (unknown.event(), &whole[cut - 1])
+    else {
+        panic!("{unknown:?}");
+    };
+    let Event::ToolStarted { summary, .. } = &intent.event else { panic!("{intent:?}") };
+    assert_eq!((&begun.summary, begun.started_ms), (summary, intent.ts));
+    let was = format!("{OUTCOME_UNKNOWN} It was {begun}.");
     assert_eq!(unknown.record(), Some(cut as u64 + 2), "right after session.resumed");
     let running = stage.session.go_on().await.unwrap();
     let outcome = agree(&mut stage, running.outcome(), Scope::Once).await;
@@ -350,7 +358,7 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
     stage.end().await;
     let told = bench.model.requests()[0].iter().any(|message| {
         matches!(&**message, Message::Tool { content, is_error: true, .. }
-            if text_of(content) == OUTCOME_UNKNOWN)
+            if text_of(content) == was)
     });
     assert!(told, "the model is told");
     assert_eq!(runs.lock().unwrap().len(), 1, "only the call that had not started runs");

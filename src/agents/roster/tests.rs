@@ -77,6 +77,7 @@ tools:
 permissions:
   - { tool: bash, decision: deny, reason: not its business }
 defaultDecision: ask
+thinking: high
 delegation: { callable: true, canDelegate: true, deniedAgents: [worker], maxDepth: 2 }
 catalog:
   category: reviewer
@@ -102,6 +103,7 @@ fn reads_a_whole_definition() {
     assert_eq!((audit.rules.len(), audit.default_decision), (1, Some(Decision::Ask)));
     assert_eq!(audit.catalog.cost, Some(Cost::Expensive));
     assert_eq!(audit.limits.turns_max, Some(4));
+    assert_eq!(audit.thinking, Some(posse_actors::ports::Thinking::High));
     assert_eq!(audit.prompt, "Look for holes.");
     assert_eq!(audit.invocation(Decision::Allow), Decision::Ask, "it is expensive");
     let calls: Vec<&str> = roster.callable_by(audit).map(|agent| agent.name.as_str()).collect();

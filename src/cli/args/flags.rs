@@ -104,6 +104,10 @@ struct Agent {
     /// Model, instead of the provider's own
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
     model: Option<String>,
+    /// How much the model thinks before it answers
+    #[arg(long, value_name = "LEVEL", help_heading = "Agent and model",
+          value_parser = ["off", "minimal", "low", "medium", "high", "xhigh"])]
+    thinking: Option<String>,
     /// Whether one agent works alone, or may call others
     #[arg(long, value_enum, help_heading = "Agent and model",
           conflicts_with_all = ["single_agent", "multi_agent"])]
@@ -297,6 +301,7 @@ impl Agent {
             agent: self.agent,
             provider: self.provider,
             model: self.model,
+            thinking: self.thinking,
             max_turns: self.max_turns,
             timeout: self.timeout,
             budget_micro_usd: self.budget,

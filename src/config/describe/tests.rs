@@ -46,6 +46,7 @@ fn examples(kind: Kind) -> (Value, Option<Value>) {
         Kind::Address => (json!("https://host/v1"), Some(json!(false))),
         Kind::Choice(names) => (json!(names[0]), Some(json!("no such choice"))),
         Kind::Whole(least, most) => (json!(least), Some(json!(most + 1))),
+        Kind::WholeOrAuto(_, most) => (json!("auto"), Some(json!(most + 1))),
         Kind::Ratio => (json!(0.5), Some(json!(1.5))),
         Kind::Duration => (json!("90s"), Some(json!(90))),
         Kind::TextList => (json!(["/a"]), Some(json!([1]))),

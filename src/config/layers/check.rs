@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use crate::config::schema::{Key, Kind};
 use crate::config::{looks_like_key, masked};
 
+/// What is said instead of a number that follows from something else.
+const AUTO: &str = "auto";
 const SHOWN_CHARS_MAX: usize = 40;
 const TEXT_BYTES_MAX: usize = 8 << 10;
 const ITEMS_MAX: usize = 1000;
@@ -23,6 +25,9 @@ pub(crate) fn check(kind: Kind, value: &Value) -> Result<(), String> {
         Kind::Choice(names) => text.is_some_and(|text| names.contains(&text)),
         Kind::Whole(least, most) => {
             value.as_i64().is_some_and(|number| (least..=most).contains(&number))
+        }
+        Kind::WholeOrAuto(least, most) => {
+            text == Some(AUTO) || check(Kind::Whole(least, most), value).is_ok()
         }
         Kind::Ratio => value.as_f64().is_some_and(|ratio| (0.05..=1.0).contains(&ratio)),
         Kind::Duration => text.and_then(duration).is_some(),
@@ -49,6 +54,7 @@ fn expected(kind: Kind) -> String {
             format!("one of {}", quoted.join(", "))
         }
         Kind::Whole(least, most) => format!("a whole number {least}–{most}"),
+        Kind::WholeOrAuto(least, most) => format!("a whole number {least}–{most}, or \"{AUTO}\""),
         Kind::Ratio => "a number 0.05–1".into(),
         Kind::Duration => "a time such as \"90s\", \"10m\" or \"2h\", at most 720h".into(),
         Kind::TextList => "a list of texts".into(),
@@ -96,7 +102,9 @@ fn sample(key: &Key) -> Value {
     match (key.default_value(), key.kind) {
         (Some(value), _) => value,
         (None, Kind::Bool) => json!(true),
-        (None, Kind::Whole(least, most)) => json!(1000_i64.clamp(least, most)),
+        (None, Kind::Whole(least, most) | Kind::WholeOrAuto(least, most)) => {
+            json!(1000_i64.clamp(least, most))
+        }
         (None, Kind::Ratio) => json!(0.8),
         (None, Kind::Duration) => json!("90s"),
         (None, Kind::Choice(names)) => json!(names.first()),
@@ -117,7 +125,9 @@ pub(crate) fn from_text(kind: Kind, text: &str) -> Value {
             "0" | "false" | "no" | "off" => json!(false),
             _ => json!(text),
         },
-        Kind::Whole(..) => text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number)),
+        Kind::Whole(..) | Kind::WholeOrAuto(..) => {
+            text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number))
+        }
         Kind::Ratio => text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number)),
         _ => json!(text),
     }

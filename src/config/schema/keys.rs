@@ -1,7 +1,8 @@
 //! Every key there is, as data, in the order of its path.
 
 use crate::config::schema::Kind::{
-    Address, Any, Bool, Choice, ObjectList, Ratio, Secret, Text, TextList, TextMap, Variable, Whole,
+    Address, Any, Bool, Choice, ObjectList, Ratio, Secret, Text, TextList, TextMap, Variable,
+    Whole, WholeOrAuto,
 };
 use crate::config::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
 use crate::config::schema::{BuiltIn as D, Key, Kind, Project};
@@ -10,7 +11,11 @@ const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
 const PROVIDER_TYPES: &[&str] =
     &["openai-compatible", "openai-responses", "anthropic", "codex", "replay", "claudecode"];
 const CONFINED: &[&str] = &["off", "read-only", "workspace-write"];
+const THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
 const TOKENS: Kind = Whole(256, 100_000_000);
+const TOKENS_OR_AUTO: Kind = WholeOrAuto(256, 100_000_000);
+const COMPRESSIONS: &[&str] =
+    &["deterministic", "compact-summary-and-recent", "summary-and-recent", "none"];
 const TURNS: Kind = Whole(1, 10_000);
 const FEW: Kind = Whole(0, 1000);
 const PRICE: Kind = Whole(0, 1_000_000_000_000);
@@ -44,42 +49,42 @@ pub(crate) static KEYS: &[Key] = &[
     key("budget.maxTokens", Whole(1, 1_000_000_000_000), D::None, Never,
         "A session ends before it uses more tokens.")
         .variable("POSSE_BUDGET_TOKENS"),
-    later("context.main.compactAtRatio", Ratio, Harmless,
-        "The part of the context at which it is compacted.")
+    key("context.main.compactAtRatio", Ratio, D::None, Harmless,
+        "The part of the context at which it is compacted. Default: 0.7.")
         .variable("POSSE_MAIN_COMPACT_AT_RATIO"),
-    later("context.main.compression", Text, Harmless,
-        "How context is compacted."),
+    key("context.main.compression", Choice(COMPRESSIONS), D::Text("deterministic"), Harmless,
+        "How context is compacted: all but none by rules, and by roles.compact where that is set."),
     later("context.main.keepRawDelegateResults", FEW, Harmless,
         "Results of other agents that stay whole.")
         .variable("POSSE_MAIN_KEEP_RAW_DELEGATE_RESULTS"),
     later("context.main.ledgerTargetTokens", TOKENS, Harmless,
         "Size of the list of what other agents did."),
-    later("context.main.maxContextTokens", TOKENS, Harmless,
-        "Tokens of context of the main agent.")
+    key("context.main.maxContextTokens", TOKENS_OR_AUTO, D::Whole(48_000), Harmless,
+        "Tokens of context of the main agent. auto: what the model's window holds.")
         .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS"),
     later("context.main.maxDelegateResultTokens", TOKENS, Harmless,
         "Size of another agent's result.")
         .variable("POSSE_MAIN_MAX_DELEGATE_RESULT_TOKENS"),
-    later("context.main.maxInlineToolResultTokens", TOKENS, Harmless,
-        "Size of a tool's result that stays whole."),
-    later("context.main.minRecentTurns", FEW, Harmless,
-        "Latest turns that stay whole whatever happens."),
-    later("context.main.recentTurns", FEW, Harmless,
+    key("context.main.maxInlineToolResultTokens", TOKENS, D::Whole(2000), Harmless,
+        "Size of a tool's result that stays whole even in a request that was refused for its size."),
+    key("context.main.minRecentTurns", FEW, D::Whole(2), Harmless,
+        "Latest turns that stay whole even where the others are not enough."),
+    key("context.main.recentTurns", FEW, D::Whole(6), Harmless,
         "Latest turns that stay whole."),
     later("context.main.reserveForImagesTokens", TOKENS, Harmless,
         "Tokens kept free for images."),
     later("context.main.retrievalMaxTokens", TOKENS, Harmless,
         "Size of what is read back at once."),
-    later("context.main.summaryTargetTokens", TOKENS, Harmless,
+    key("context.main.summaryTargetTokens", TOKENS, D::Whole(3000), Harmless,
         "Size of the summary.")
         .variable("POSSE_MAIN_SUMMARY_TARGET_TOKENS"),
-    later("context.subAgent.compactAtRatio", Ratio, Harmless,
-        "The part of the context at which it is compacted.")
+    key("context.subAgent.compactAtRatio", Ratio, D::None, Harmless,
+        "The part of the context at which it is compacted. Default: 0.7.")
         .variable("POSSE_SUB_COMPACT_AT_RATIO"),
-    later("context.subAgent.compression", Text, Harmless,
-        "How context is compacted."),
-    later("context.subAgent.maxContextTokens", TOKENS, Harmless,
-        "Tokens of context of a delegated agent.")
+    key("context.subAgent.compression", Choice(COMPRESSIONS), D::Text("deterministic"), Harmless,
+        "How context is compacted: all but none by rules, and by roles.compact where that is set."),
+    key("context.subAgent.maxContextTokens", TOKENS_OR_AUTO, D::Whole(12_000), Harmless,
+        "Tokens of context of a delegated agent. auto: what the model's window holds.")
         .variable("POSSE_SUB_MAX_CONTEXT_TOKENS"),
     key("context.subAgent.maxDelegateContextTokens", TOKENS, D::Whole(1000), Harmless,
         "Size of the context that goes with a task.")
@@ -94,12 +99,12 @@ pub(crate) static KEYS: &[Key] = &[
         .variable("POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN"),
     later("context.subAgent.memoryScope", Text, Harmless,
         "How long a delegated agent remembers."),
-    later("context.subAgent.minRecentTurns", FEW, Harmless,
-        "Latest turns that stay whole whatever happens."),
-    later("context.subAgent.recentTurns", FEW, Harmless,
+    key("context.subAgent.minRecentTurns", FEW, D::Whole(1), Harmless,
+        "Latest turns that stay whole even where the others are not enough."),
+    key("context.subAgent.recentTurns", FEW, D::Whole(3), Harmless,
         "Latest turns that stay whole.")
         .variable("POSSE_SUB_RECENT_TURNS"),
-    later("context.subAgent.summaryTargetTokens", TOKENS, Harmless,
+    key("context.subAgent.summaryTargetTokens", TOKENS, D::Whole(1200), Harmless,
         "Size of the summary.")
         .variable("POSSE_SUB_SUMMARY_TARGET_TOKENS"),
     later("daemon", Any, Never,
@@ -254,8 +259,13 @@ pub(crate) static KEYS: &[Key] = &[
     key("retry.maxDelay", Kind::Duration, D::None, Trusted,
         "The longest wait between two attempts, unless a limit of rate or quota lasts longer. \
          Default: 30s."),
-    later("roles", Any, Trusted,
-        "Models for single purposes: compact, title."),
+    key("roles.*.model", Text, D::None, Trusted,
+        "The model that serves a role, instead of its provider's own. Roles: compact, title, and \
+         agents that work for others, by name."),
+    key("roles.*.profile", Text, D::None, Trusted,
+        "The provider profile or preset that serves a role. Default: the session's."),
+    key("roles.*.thinking", Choice(THINKING), D::None, Trusted,
+        "How much the model of a role thinks."),
     key("sandbox.mode", Choice(CONFINED), D::Text("workspace-write"), Tighten,
         "What commands are confined to.")
         .variable("POSSE_SANDBOX"),
@@ -281,6 +291,10 @@ pub(crate) static KEYS: &[Key] = &[
     key("streaming.enabled", Bool, D::Bool(true), Harmless,
         "Asks the provider for a stream.")
         .variable("POSSE_STREAM"),
+    key("thinking", Choice(THINKING), D::None, Trusted,
+        "How much models think before they answer, where an agent does not say it. Left out where \
+         the server knows nothing of it.")
+        .variable("POSSE_THINKING"),
     key("timeout", Kind::Duration, D::None, Trusted,
         "A task ends after this time.")
         .variable("POSSE_TIMEOUT"),

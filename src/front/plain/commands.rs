@@ -4,7 +4,7 @@ use crate::failure::nearest;
 use crate::talk::Selected;
 
 /// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 13] = [
+const COMMANDS: [(&str, &str, &str); 14] = [
     ("help", "", "this list"),
     ("status", "", "session, model, tokens"),
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
@@ -12,7 +12,8 @@ const COMMANDS: [(&str, &str, &str); 13] = [
     ("agent", "[NAME]", "another agent"),
     ("cost", "", "what requests have cost so far"),
     ("jobs", "[stop ID]", "commands that run in the background; stop: ends one"),
-    ("compact", "", "make the history shorter, without a model"),
+    ("compact", "[WHAT]", "make the history shorter; WHAT is to be kept in it"),
+    ("context", "[--json]", "what a request is made of, in tokens"),
     ("clear", "", "a new conversation"),
     ("stop", "[all]", "stop what runs (also Ctrl+C); all: agents in the background, too"),
     ("exit", "", "leave (also Ctrl+D on an empty line)"),
@@ -33,8 +34,10 @@ pub(crate) enum Typed {
     Status,
     /// `/model`, `/provider` or `/agent`, with a name or to look.
     Select(Selected, Option<String>),
-    /// `/compact`.
-    Compact,
+    /// `/compact`, with what is to be kept.
+    Compact(Option<String>),
+    /// `/context`, perhaps as JSON.
+    Context(bool),
     /// What requests have cost.
     Cost,
     /// `/jobs`, or `/jobs stop ID`.
@@ -66,7 +69,8 @@ pub(crate) fn parse(line: &str) -> Typed {
         "model" => select(Selected::Model),
         "provider" => select(Selected::Provider),
         "agent" => select(Selected::Agent),
-        "compact" => Typed::Compact,
+        "compact" => Typed::Compact(argument.map(str::to_owned)),
+        "context" => Typed::Context(argument == Some("--json")),
         "cost" => Typed::Cost,
         "jobs" => Typed::Jobs(argument.and_then(|rest| {
             let id = rest.strip_prefix("stop ").unwrap_or(rest);
@@ -121,6 +125,10 @@ mod tests {
             ("/jobs stop c1-2", Typed::Jobs(Some("c1-2".to_owned()))),
             ("/provider ?", select(Selected::Provider, None)),
             ("/agent plan", select(Selected::Agent, Some("plan"))),
+            ("/compact", Typed::Compact(None)),
+            ("/compact the port", Typed::Compact(Some("the port".to_owned()))),
+            ("/context", Typed::Context(false)),
+            ("/context --json", Typed::Context(true)),
             ("/compat", Typed::Unknown("compat".to_owned(), Some("compact"))),
             ("/zzzzzz", Typed::Unknown("zzzzzz".to_owned(), None)),
             ("/usr/bin is broken", text("/usr/bin is broken")),

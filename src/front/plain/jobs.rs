@@ -22,14 +22,16 @@ impl Current {
 }
 
 impl Plain<'_> {
-    /// What happened since the last task, of which only the ends of jobs are shown.
+    /// What happened since the last task, of which only agents and the ends of jobs are heard.
     pub(super) async fn catch_up(&mut self) {
         while let Some(announcement) = self.current.events.try_next() {
+            let origin = announcement.origin();
+            let is_below = origin.is_some_and(|origin| origin.parent_invocation_id.is_some());
             let event = announcement.event();
-            self.current.follow_jobs(event);
-            if matches!(event, Event::JobEnded { .. }) {
-                let text = self.progress.follow(&announcement);
-                self.stderr.write(text.into_bytes()).await;
+            if is_below || matches!(event, Event::DelegationEnded { .. } | Event::JobEnded { .. }) {
+                self.follow(&announcement).await;
+            } else {
+                self.current.follow_jobs(event);
             }
         }
     }

@@ -21,8 +21,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 impl Plain<'_> {
     /// Works on `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
-        // What the session itself says at its beginning is shown; between tasks nothing is, but
-        // how commands in the background ended.
+        // What the session itself says at its beginning is shown.
         if self.totals.prompts > 0 {
             self.catch_up().await;
         }
@@ -100,9 +99,10 @@ impl Plain<'_> {
         self.leaving.get_or_insert(Exit::Done);
     }
 
-    async fn follow(&mut self, announcement: &Arc<Announcement>) {
+    pub(super) async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
         self.current.follow_jobs(event);
+        self.note_work(announcement);
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
             self.rule_shown |= by == "nobody";
         }
@@ -114,7 +114,7 @@ impl Plain<'_> {
         }
     }
 
-    async fn show_question(&mut self, question: Option<String>) {
+    pub(super) async fn show_question(&mut self, question: Option<String>) {
         if let Some(question) = question {
             self.say(&question).await;
             if self.questions.wants_silence() {
@@ -171,14 +171,15 @@ impl Plain<'_> {
             Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
             Typed::Cost => self.cost().await,
             Typed::Jobs(which) => self.list_jobs(which).await,
+            Typed::Context(json) => self.context(json).await,
             Typed::Text(text) => self.steer(text).await,
-            Typed::Status | Typed::Select(..) | Typed::Compact | Typed::Clear => {
+            Typed::Status | Typed::Select(..) | Typed::Compact(_) | Typed::Clear => {
                 self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
             }
         }
     }
 
-    async fn answered(&mut self, answered: Answered) {
+    pub(super) async fn answered(&mut self, answered: Answered) {
         match answered {
             Answered::Unclear(text) => self.show_question(Some(text)).await,
             Answered::Decided(id, decision) => {

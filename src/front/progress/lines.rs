@@ -1,8 +1,7 @@
-//! Lines of a run, in words: what a hook did, how a command ended, who is asked, how long it takes.
+//! Lines of a run, in words: how a command ended, how long it takes.
 
 use posse_actors::conversation::{ContentPart, text_of};
-use posse_actors::event::{Event, HookDecision};
-use posse_actors::ports::HookEvent;
+use posse_actors::event::Event;
 
 use crate::failure::printable;
 
@@ -14,37 +13,6 @@ const OUTPUT_LINES_MAX: usize = 5;
 
 /// Lines of a diff that are shown, the first ones.
 pub(super) const DIFF_LINES_MAX: usize = 12;
-
-/// What a person should know of what a hook did. What refuses a call or ends the run is told there.
-pub(super) fn of_hook(event: &Event) -> Option<String> {
-    match event {
-        Event::HookFired { hook, event, tool, decision, message, output, .. } => {
-            let tool = tool.as_deref().unwrap_or_default();
-            let what = match (decision, event) {
-                (HookDecision::Warn, _) => "warns".to_owned(),
-                (HookDecision::Patch, HookEvent::PreToolUse) => {
-                    format!("changed the arguments of {tool}")
-                }
-                (HookDecision::Patch, _) => format!("changed what the model reads of {tool}"),
-                (HookDecision::Block, HookEvent::Stop) => {
-                    "does not accept the answer yet".to_owned()
-                }
-                (HookDecision::Block, _) if output.is_some() => {
-                    format!("withheld the result of {tool}")
-                }
-                _ => return None,
-            };
-            let message = message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
-            Some(format!("! hook {} {}", printable(hook), printable(&format!("{what}{message}"))))
-        }
-        Event::HookFailed { hook, event, code, cause, blocked, .. } => {
-            let counts = if *blocked { "; that counts as a no" } else { "" };
-            let (hook, event, cause) = (printable(hook), event.name(), printable(cause));
-            Some(format!("! hook {hook} failed at {event}: {} {cause}{counts}", printable(code)))
-        }
-        _ => None,
-    }
-}
 
 pub(super) fn first_line(content: &[ContentPart]) -> String {
     let text = text_of(content);
@@ -85,22 +53,6 @@ pub(super) fn of_job(event: &Event) -> String {
         }
         _ => String::new(),
     }
-}
-
-/// Who is asked from now on, and why.
-pub(super) fn switch(event: &Event, is_back: bool) -> String {
-    let Event::ProviderFailover { from, from_model, to, to_model, cause, skipped, .. } = event
-    else {
-        return String::new();
-    };
-    let (from, to) = (format!("{from_model} via {from}"), format!("{to_model} via {to}"));
-    let (from, to) = (printable(&from), printable(&to));
-    if is_back {
-        return format!("! {to} answers again, and is asked instead of {from}");
-    }
-    let skipped = skipped.iter().map(|why| format!("\n  passed over {}", printable(why)));
-    let skipped: String = skipped.collect();
-    format!("! {to} is asked while {from} is away ({}){skipped}", printable(cause))
 }
 
 /// A time, as exactly as somebody who waits wants to know it.

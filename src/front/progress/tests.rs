@@ -69,6 +69,7 @@ fn what_was_shown_in_the_question_is_not_shown_again() {
         scope: posse_actors::event::Scope::Once,
         grant: None,
         binding: String::new(),
+        answered_by: None,
     };
     let done = completed("updated x", json!({"diff": "@@ -1 +1 @@\n-a\n+b\n"}));
     for (by, lines) in [("user", 0), ("--yes", 3)] {

@@ -36,6 +36,7 @@ fn events() -> Vec<Event> {
             mode: "single-agent".to_owned(),
             tier: String::new(),
             instructions: String::new(),
+            budget: posse_actors::ledger::Budget::default(),
             forked_from: None,
         },
         Event::UserMessage {

@@ -230,7 +230,7 @@ impl Story {
             Event::ToolFailed { call_id, name, content, class, metadata, duration_ms } => {
                 (call_id, name, content, metadata, class, false, Some(duration_ms))
             }
-            Event::ToolOutcomeUnknown { call_id, name, content } => {
+            Event::ToolOutcomeUnknown { call_id, name, content, begun: _ } => {
                 (call_id, name, content, Value::Null, "outcome unknown".to_owned(), false, None)
             }
             _ => return,

@@ -70,6 +70,7 @@ fn session(text: &str) -> Vec<Event> {
             mode: owned(),
             tier: String::new(),
             instructions: String::new(),
+            budget: posse_actors::ledger::Budget::default(),
             forked_from: None,
         },
         Event::UserMessage { content: content(), message_id: None },
@@ -98,6 +99,7 @@ fn session(text: &str) -> Vec<Event> {
             scope: Scope::Session,
             grant: None,
             binding: owned(),
+            answered_by: None,
         },
         Event::ToolStarted {
             call_id: id.clone(),

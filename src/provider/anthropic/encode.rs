@@ -19,6 +19,7 @@ use crate::provider::opaque::Owner;
 use crate::provider::pictures::Shown;
 use crate::provider::profile::{Profile, Quirks, Sight};
 use crate::provider::tame::{CACHE_MARK, write_json, write_marked};
+use crate::provider::thinking::{Said, Thoughts, Tongue, budget, effort, joined};
 
 /// Bound of a reply where nobody gave one; the protocol insists on one.
 const REPLY_TOKENS: u64 = 32_000;
@@ -41,6 +42,7 @@ pub(crate) struct Encoder {
     sight: Sight,
     max_tokens: Option<u64>,
     owner: Owner,
+    thoughts: Thoughts,
     kept: Mutex<Kept>,
 }
 
@@ -61,6 +63,7 @@ impl Encoder {
             sight: profile.sight.clone(),
             max_tokens: profile.max_tokens,
             owner,
+            thoughts: Thoughts::of(profile, Tongue::Messages),
             kept: Mutex::default(),
         }
     }
@@ -68,14 +71,15 @@ impl Encoder {
     /// The body of `request`; or why there is none, if the user shows images to a model that
     /// takes none.
     pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
-        self.write(request, |body, messages| {
+        let (said, notice) = self.thoughts.say(request.thinking, &self.quirks);
+        let written = self.write(request, |body, messages| {
             let tokens = request.tokens_max.or(self.max_tokens).unwrap_or(REPLY_TOKENS);
             body.extend_from_slice(b",\"max_tokens\":");
             write_json(body, &tokens);
             if stream {
                 body.extend_from_slice(b",\"stream\":true");
             }
-            let thinks = self.write_thinking(body, tokens, messages);
+            let thinks = self.write_thinking(body, tokens, messages, said);
             if let Some(temperature) = request.temperature
                 && !self.quirks.omit_temperature
                 && !thinks
@@ -83,18 +87,28 @@ impl Encoder {
                 body.extend_from_slice(b",\"temperature\":");
                 write_json(body, &temperature);
             }
-            if let Some(effort) = &self.quirks.effort {
+            let effort = match said {
+                Said::AsConfigured => self.quirks.effort.as_deref(),
+                Said::Level(level) if self.quirks.adaptive_thinking => {
+                    Some(effort(level, &self.quirks.effort_names))
+                }
+                Said::Level(_) => self.quirks.effort.as_deref(),
+                Said::Nothing => None,
+            };
+            if let Some(effort) = effort {
                 body.extend_from_slice(b",\"output_config\":{\"effort\":");
                 write_json(body, effort);
                 body.push(b'}');
             }
-        })
+        });
+        written.map(|body| Body { notice: joined(body.notice, notice), ..body })
     }
 
     /// The body that asks how large `request` is.
     pub(crate) fn encode_for_counting(&self, request: &Request) -> Result<Body, String> {
         self.write(request, |body, messages| {
-            self.write_thinking(body, self.max_tokens.unwrap_or(REPLY_TOKENS), messages);
+            let said = self.thoughts.meant(request.thinking, &self.quirks);
+            self.write_thinking(body, self.max_tokens.unwrap_or(REPLY_TOKENS), messages, said);
         })
     }
 
@@ -174,12 +188,23 @@ impl Encoder {
     }
 
     /// Returns whether the model will think.
-    fn write_thinking(&self, body: &mut Vec<u8>, tokens: u64, messages: &[Arc<Message>]) -> bool {
-        if self.quirks.adaptive_thinking {
+    fn write_thinking(
+        &self,
+        body: &mut Vec<u8>,
+        tokens: u64,
+        messages: &[Arc<Message>],
+        said: Said,
+    ) -> bool {
+        if self.quirks.adaptive_thinking && said != Said::Nothing {
             body.extend_from_slice(br#","thinking":{"type":"adaptive"}"#);
             return true;
         }
-        let Some(budget) = self.quirks.thinking_budget else { return false };
+        let budget = match said {
+            Said::AsConfigured => self.quirks.thinking_budget,
+            Said::Nothing => None,
+            Said::Level(level) => Some(budget(level, tokens)),
+        };
+        let Some(budget) = budget else { return false };
         // The budget is part of the reply's bound, and something has to be left for an answer.
         let budget = budget.min(tokens.saturating_sub(1));
         if budget < THINKING_MIN || !begins_with_thinking(&self.owner, messages) {

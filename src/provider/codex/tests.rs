@@ -168,6 +168,7 @@ async fn sends_what_its_server_expects() {
         stream: false,
         tokens_max: Some(9),
         temperature: Some(1.0),
+        thinking: None,
         ..request("hi")
     };
     ask(&*world.provider(), wanted).await.0.unwrap();

@@ -19,6 +19,7 @@ use crate::provider::openai_compatible::encode::message::write_group;
 use crate::provider::pictures::{Shown, View};
 use crate::provider::profile::{Profile, Quirks, Sight};
 use crate::provider::tame::{write_json, write_marked};
+use crate::provider::thinking::{Said, Thoughts, Tongue, effort, joined};
 
 /// Writes the requests of one profile.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Encoder {
     sight: Sight,
     max_tokens: Option<u64>,
     owner: Owner,
+    thoughts: Thoughts,
     kept: Mutex<Kept>,
 }
 
@@ -46,6 +48,7 @@ impl Encoder {
             sight: profile.sight.clone(),
             max_tokens: profile.max_tokens,
             owner,
+            thoughts: Thoughts::of(profile, Tongue::Chat),
             kept: Mutex::default(),
         }
     }
@@ -60,7 +63,13 @@ impl Encoder {
         let groups = Groups { quirks: &self.quirks, owner: &self.owner, blind: shown.blind };
         let history = kept.histories.of(&request.messages, &mut shown, &groups);
         let mut body = Vec::with_capacity(history.json.len() + tools.len() + 512);
+        let (said, notice) = self.thoughts.say(request.thinking, &self.quirks);
         self.write_head(&mut body, request, stream, tools);
+        if let Said::Level(level) = said {
+            body.extend_from_slice(b"\"reasoning_effort\":");
+            write_json(&mut body, effort(level, &self.quirks.effort_names));
+            body.push(b',');
+        }
         body.extend_from_slice(b"\"messages\":[");
         if self.quirks.cache_breakpoints {
             write_with_marks(&mut body, history);
@@ -68,7 +77,7 @@ impl Encoder {
             body.extend_from_slice(&history.json);
         }
         body.extend_from_slice(b"]}");
-        Ok(Body { bytes: body, notice: shown.notice })
+        Ok(Body { bytes: body, notice: joined(shown.notice, notice) })
     }
 
     fn write_head(&self, body: &mut Vec<u8>, request: &Request, stream: bool, tools: &[u8]) {

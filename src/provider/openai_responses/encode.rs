@@ -19,6 +19,7 @@ use crate::provider::openai_responses::encode::item::Items;
 use crate::provider::pictures::Shown;
 use crate::provider::profile::{Profile, Quirks, Sight};
 use crate::provider::tame::{fingerprint, write_json};
+use crate::provider::thinking::{Said, Thoughts, Tongue, effort, joined};
 
 /// The least that servers take as the bound of a reply.
 const REPLY_TOKENS_MIN: u64 = 16;
@@ -40,6 +41,7 @@ pub(crate) struct Encoder {
     owner: Owner,
     /// Which installation asks, where requests go with a login.
     installation: Option<String>,
+    thoughts: Thoughts,
     kept: Mutex<Kept>,
 }
 
@@ -59,6 +61,7 @@ impl Encoder {
             max_tokens: profile.max_tokens,
             owner,
             installation: profile.login.as_ref().map(|login| login.installation_id()),
+            thoughts: Thoughts::of(profile, Tongue::Responses),
             kept: Mutex::default(),
         }
     }
@@ -84,7 +87,8 @@ impl Encoder {
         if stream {
             body.extend_from_slice(b",\"stream\":true");
         }
-        self.write_settings(&mut body, request);
+        let (said, notice) = self.thoughts.say(request.thinking, &self.quirks);
+        self.write_settings(&mut body, request, said);
         if !self.quirks.no_prompt_cache {
             let beginning = history.first().unwrap_or_default();
             let key = fingerprint(instructions.bytes().chain(beginning.iter().copied()));
@@ -119,17 +123,22 @@ impl Encoder {
         let is_empty = history.json.is_empty();
         body.extend_from_slice(if is_empty { GO_ON } else { &history.json });
         body.extend_from_slice(b"]}");
-        Ok(Body { bytes: body, notice: shown.notice })
+        Ok(Body { bytes: body, notice: joined(shown.notice, notice) })
     }
 
-    fn write_settings(&self, body: &mut Vec<u8>, request: &Request) {
+    fn write_settings(&self, body: &mut Vec<u8>, request: &Request, said: Said) {
         if !self.quirks.no_reasoning {
             body.extend_from_slice(b",\"include\":[\"reasoning.encrypted_content\"]");
+            let effort = match said {
+                Said::AsConfigured => self.quirks.effort.as_deref(),
+                Said::Nothing => None,
+                Said::Level(level) => Some(effort(level, &self.quirks.effort_names)),
+            };
             let settings =
-                [("effort", &self.quirks.effort), ("summary", &self.quirks.reasoning_summary)];
-            let said = settings.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+                [("effort", effort), ("summary", self.quirks.reasoning_summary.as_deref())];
+            let said = settings.into_iter().filter_map(|(name, value)| Some((name, value?)));
             let said: serde_json::Map<_, _> =
-                said.map(|(name, value)| ((*name).to_owned(), value.as_str().into())).collect();
+                said.map(|(name, value)| (name.to_owned(), value.into())).collect();
             if !said.is_empty() {
                 body.extend_from_slice(b",\"reasoning\":");
                 write_json(body, &said);

@@ -91,7 +91,7 @@ async fn attend(
             }
             Update::Output(text) => Event::ToolOutputDelta { call_id: call_id.clone(), text },
         };
-        aftermath.say(After::Fact(event));
+        aftermath.say(After::Fact(Box::new(event)));
         if let Some(enforced) = enforced.take() {
             // In this order in the journal: begun, then known to the model, then ended.
             job.begun();

@@ -49,7 +49,11 @@ fn notices(heard: &Heard) -> Vec<String> {
 
 fn records(heard: &Heard) -> usize {
     let heard = heard.lock().unwrap();
-    heard.iter().filter(|after| matches!(after, After::Fact(Event::JobEnded { .. }))).count()
+    let ended = |after: &&After| match after {
+        After::Fact(event) => matches!(**event, Event::JobEnded { .. }),
+        After::Notice(_) => false,
+    };
+    heard.iter().filter(ended).count()
 }
 
 #[test]

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use posse_actors::conversation::{CallId, ContentPart, text_of};
+use posse_actors::event::Begun;
 use serde_json::Value;
 
 use ratatui_core::text::Span;
 
+use crate::talk::outcome::clock_time;
 use crate::tui::diff;
 use crate::tui::text::{Row, clipped, harmless, row, span, wrap};
 use crate::tui::theme::{Role, Theme};
@@ -37,8 +39,8 @@ pub(super) enum State {
     Done,
     /// It did not: the class and the first line of what the model is told.
     Failed { class: String, why: String },
-    /// Nobody knows.
-    Unknown,
+    /// Nobody knows; when it began, if that was recorded.
+    Unknown { since_ms: Option<u64> },
 }
 
 /// A call.
@@ -119,6 +121,16 @@ impl Tool {
         self.state = State::Failed { class: class.to_owned(), why: clipped(line, 300) };
     }
 
+    /// Nobody saw how it ended. It may be one of a process that is gone.
+    pub(super) fn lost(&mut self, begun: Option<&Begun>) {
+        self.live = String::new();
+        if let Some(begun) = begun {
+            let call = format!("{}: {}", self.name, begun.summary);
+            self.summary.get_or_insert(call);
+        }
+        self.state = State::Unknown { since_ms: begun.map(|begun| begun.started_ms) };
+    }
+
     pub(in crate::tui) fn is_open(&self) -> bool {
         matches!(self.state, State::Asked | State::Running)
     }
@@ -157,7 +169,7 @@ impl Tool {
                 head(Role::Accent, &format!("{tick} "), text)
             }
             State::Done => head(Role::Good, "• ", clipped(&title, columns.saturating_mul(3))),
-            State::Failed { .. } | State::Unknown => {
+            State::Failed { .. } | State::Unknown { .. } => {
                 head(Role::Bad, "✗ ", clipped(&title, columns.saturating_mul(3)))
             }
         };
@@ -168,8 +180,10 @@ impl Tool {
                 let text = [span(theme, Role::Bad, format!("{class}: {why}"))];
                 rows.extend(wrap(&text, columns, &indent, &under));
             }
-            State::Unknown => {
-                let text = "nobody knows whether it happened; the model was told";
+            State::Unknown { since_ms } => {
+                let since = since_ms.map(|ms| format!("begun at {}; ", clock_time(ms)));
+                let since = since.unwrap_or_default();
+                let text = format!("{since}nobody knows whether it happened; the model was told");
                 rows.extend(wrap(&[span(theme, Role::Bad, text)], columns, &indent, &under));
             }
             State::Asked | State::Running => {

@@ -82,6 +82,7 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
         agent,
         provider,
         model,
+        thinking,
         // As settings, below.
         max_turns: _,
         timeout: _,
@@ -145,6 +146,7 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     let dollars = |micro: u64| format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000);
     value("--budget", settings.budget.micro_usd_max.map(dollars));
     value("--agent", agent.clone());
+    value("--thinking", thinking.clone());
     if provider.is_some() || model.is_some() {
         // A model belongs to its provider, wherever it was set.
         value("--provider", Some(profile.to_owned()));

@@ -211,7 +211,11 @@ def descriptors():
 
 
 def swap(path, times):
-    """Exchanges a name with a link to what is outside, again and again, and writes through it."""
+    """Exchanges a name with a link to what is outside, again and again, and writes through it.
+
+    At the end once more while the link stands still: on a busy machine no write may meet it before,
+    and what is allowed to reach the outside has to get there.
+    """
     import threading
 
     outside = os.environ["OUT"]
@@ -238,6 +242,13 @@ def swap(path, times):
             pass
     stop.append(True)
     thread.join()
+    os.rename(path, path + ".kept")
+    os.symlink(outside, path)
+    try:
+        with open(path + "/planted", "w") as file:
+            file.write("evil")
+    except OSError:
+        pass
     if os.path.exists(outside + "/planted"):
         print("DONE")
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
+use crate::event::Begun;
 use crate::record::replay::{CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, Replayed};
 
 /// The history so far.
@@ -31,6 +32,7 @@ struct Call {
     requested: bool,
     /// Whether it changes anything, once it has started.
     started: Option<bool>,
+    begun: Option<Begun>,
     approved: Option<String>,
     end: Option<(Vec<ContentPart>, bool)>,
 }
@@ -64,8 +66,14 @@ impl History {
         self.last_results = Some(self.entries.len());
         for call in new {
             self.places.insert(call.id.clone(), self.entries.len());
-            let call =
-                Call { asked: call, requested: false, started: None, approved: None, end: None };
+            let call = Call {
+                asked: call,
+                requested: false,
+                started: None,
+                begun: None,
+                approved: None,
+                end: None,
+            };
             self.entries.push(Entry::Result(Box::new(call)));
         }
     }
@@ -83,9 +91,10 @@ impl History {
         }
     }
 
-    pub(super) fn start(&mut self, id: &CallId, effect: bool) {
+    pub(super) fn start(&mut self, id: &CallId, effect: bool, begun: Begun) {
         if let Some(call) = self.call(id) {
             call.started = Some(effect);
+            call.begun = Some(begun);
         }
     }
 
@@ -128,6 +137,7 @@ impl History {
                             requested: call.requested,
                             started: call.started.is_some(),
                             effect: call.started == Some(true),
+                            begun: call.begun.clone(),
                             approved: call.approved.clone(),
                             message: place,
                         });
@@ -142,10 +152,11 @@ impl History {
 impl Call {
     fn result(self) -> Message {
         let (content, is_error) = self.end.unwrap_or_else(|| {
-            let text = match self.started {
-                None => NOT_RUN,
-                Some(true) => OUTCOME_UNKNOWN,
-                Some(false) => CUT_OFF,
+            let text = match (self.started, &self.begun) {
+                (None, _) => NOT_RUN.to_owned(),
+                (Some(true), Some(begun)) => format!("{OUTCOME_UNKNOWN} It was {begun}."),
+                (Some(true), None) => OUTCOME_UNKNOWN.to_owned(),
+                (Some(false), _) => CUT_OFF.to_owned(),
             };
             (vec![ContentPart::text(text)], true)
         });

@@ -124,6 +124,7 @@ fn granted(id: &str, scope: Scope) -> Event {
         scope,
         grant: (scope != Scope::Once).then_some(grant),
         binding: String::new(),
+        answered_by: None,
     }
 }
 
@@ -216,7 +217,7 @@ fn tells_the_model_what_became_of_open_calls() {
     user fix it
     assistant None ["ended", "ran", "read", "waited", "idle"]
     tool ended true exit code 1
-    tool ran true The session broke off while this call was running. Whether it took effect is not known. Look before doing it again.
+    tool ran true The session broke off while this call was running. Whether it took effect is not known. Look before doing it again. It was `run`, begun at 1970-01-01 00:00:00 UTC.
     tool read true The session broke off while this call was running. It changes nothing, so it can be made again.
     tool waited true This call was not run: the session broke off before it started.
     tool idle true This call was not run: the session broke off before it started.
@@ -292,6 +293,7 @@ fn tells_invocations_apart() {
                 mode: "multi-agent".to_owned(),
                 tier: String::new(),
                 instructions: String::new(),
+                budget: Budget::default(),
                 forked_from: None,
             },
         )
@@ -386,6 +388,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             call_id: CallId::new(id),
             name: "bash".to_owned(),
             content: text("unknown"),
+            begun: None,
         }),
         Just(Event::Unknown),
     ]

@@ -7,17 +7,18 @@ use ractor::ActorRef;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{self, Ending, Outcome as Left, Queued, ended_event};
-use crate::conversation::{ContentPart, InvocationId, Message, Usage};
-use crate::delegation::{DELEGATE, Ended, Outcome};
+use crate::conversation::{CallId, InvocationId, Usage};
+use crate::delegation::{Ended, Outcome, notice_id};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::Spent;
-use crate::mailbox::{Handled, Lost, Report, beside, panic_text, tell};
-use crate::ports::{JournalError, Release, ToolOutput};
+use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
+use crate::ports::{JournalError, Release};
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replayed};
 use crate::root_session::children::{Child, ChildMsg, Children};
-use crate::root_session::supervised::{journal_failed, read_back};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::resuming::pending;
+use crate::root_session::supervised::journal_failed;
+use crate::root_session::{Msg, Resumed, RootSession, State};
 
 impl RootSession {
     pub(in crate::root_session) fn child_ended(
@@ -67,16 +68,7 @@ impl RootSession {
         child.ended = Some((Arc::clone(&ended), now));
         child.absence = None;
         let caller = Arc::clone(&child.caller);
-        self.transcript.note(
-            Some(&caller),
-            Event::DelegationEnded {
-                child_invocation_id: id.clone(),
-                target: ended.agent.clone(),
-                outcome: ended.outcome.clone(),
-                turns,
-                usage,
-            },
-        );
+        self.transcript.note(Some(&caller), ended.event());
         let tokens =
             usage.input_tokens.unwrap_or_default() + usage.output_tokens.unwrap_or_default();
         if let Some(governor) = &mut state.children.governor {
@@ -102,11 +94,18 @@ impl RootSession {
         ended: &Arc<Ended>,
         state: &mut State,
     ) {
-        // The caller is about to be stopped: what it waits for must not wake it.
+        // The caller is about to be stopped: what it waits for must not wake it. With the next
+        // prompt it reads that this one can go on.
         if state.children.stops_main() {
+            if state.children.find(id).is_some_and(|child| child.is_mains()) {
+                state.children.stopped.push(id.clone());
+            }
             return;
         }
         let Some(child) = state.children.find(id) else { return };
+        if child.expected {
+            return;
+        }
         if let Some(waiter) = child.waiter.take() {
             let heard = waiter.send(Arc::clone(ended)).is_ok();
             if heard || Self::is_rebuilding(&child.caller.invocation_id.clone(), state) {
@@ -124,11 +123,24 @@ impl RootSession {
             || child.is_some_and(|child| child.is_live() && child.actor.is_none())
     }
 
-    fn give_notice(&self, me: &ActorRef<Msg>, id: &InvocationId, ended: &Ended, state: &mut State) {
+    /// The message that says so.
+    pub(super) fn notice(&self, id: &InvocationId, call: &CallId, ended: &Ended) -> Queued {
         let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
+        let content = ended.notice(bytes_max);
+        Queued { id: notice_id(id, call), kind: MessageKind::Notice, content }
+    }
+
+    pub(super) fn give_notice(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ended: &Ended,
+        state: &mut State,
+    ) {
         let Some(child) = state.children.find(id) else { return };
+        let queued = self.notice(id, &child.call_id, ended);
         let caller = Arc::clone(&child.caller);
-        self.notify(me, &caller, ended.notice(bytes_max), state);
+        self.notify(me, &caller, queued, state);
     }
 
     /// Gives `caller` a message from posse, if it can still read one.
@@ -136,10 +148,9 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         caller: &Arc<Origin>,
-        content: Vec<ContentPart>,
+        queued: Queued,
         state: &mut State,
     ) {
-        let queued = Queued { id: self.ports.ids.message(), kind: MessageKind::Notice, content };
         let note = |origin| {
             let Queued { id, kind, content } = queued.clone();
             self.transcript
@@ -233,16 +244,7 @@ impl RootSession {
             });
             return self.conclude_child(me, id, &ending, (0, Usage::default()), state);
         }
-        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
-        let (whose, told) = (id.clone(), id.clone());
-        let reread = async move {
-            if let Some(absence) = absence {
-                absence.complete().await;
-            }
-            transcript.drained().await;
-            read_back(&*store, &whose).await
-        };
-        let work = beside(me, reread, move |replayed| Msg::Reread(told, Box::new(replayed)));
+        let work = self.reread_child(me, id, absence);
         if let Some(child) = state.children.find(id) {
             child.rereading = Some(work);
         }
@@ -272,64 +274,30 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
-        mut replayed: Replayed,
+        replayed: Replayed,
         state: &mut State,
     ) -> Handled {
-        self.reattach(id, &mut replayed, state);
         let key = state.children.all.iter().find(|(_, child)| child.id() == id);
         let Some(key) = key.map(|(key, _)| *key) else { return Ok(()) };
         let Some(mut child) = state.children.all.remove(&key) else { return Ok(()) };
         child.rereading = None;
-        self.account_for_open_calls(&child.origin, &replayed);
-        let Replayed { messages, queued, turns, usage, .. } = replayed;
+        let left = Self::left_open(&child.origin, &replayed, child.returned, state);
+        self.account_for_open_calls(&child.origin, &replayed, &left);
+        let Replayed { messages, queued, last, .. } = replayed;
+        // One that was stopped and goes on has as many replies as any other.
+        let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
         let mut queued: Vec<Queued> = queued
             .into_iter()
             .map(|QueuedMessage { id, kind, content }| Queued { id, kind, content })
             .collect();
         Self::pending(id, &mut queued, &mut state.children);
         if let Some(kind) = state.children.kinds.get(child.kind) {
-            let left = (queued, turns, usage);
-            self.start_child(me, &mut child, kind, messages, left).await?;
+            let resumed = Resumed { pending: pending(&messages, &left), queued, turns, usage };
+            child.returned = false;
+            let history = (messages, self.child_fitter(state));
+            self.start_child(me, &mut child, kind, history, resumed).await?;
         }
         state.children.all.insert(key, child);
         Ok(())
-    }
-
-    /// Calls that waited for an agent when `caller` crashed: that one goes on, or has ended
-    /// meanwhile, and nobody starts it again.
-    pub(in crate::root_session) fn reattach(
-        &self,
-        caller: &InvocationId,
-        replayed: &mut Replayed,
-        state: &mut State,
-    ) {
-        let Some(desk) = &self.desk else { return };
-        let bytes_max = desk.delegation.caps.result_bytes_max;
-        for open in replayed.open_calls.iter().filter(|open| open.call.name == DELEGATE) {
-            let theirs = |child: &&mut Child| {
-                child.call_id == open.call.id && child.caller.invocation_id == *caller
-            };
-            let Some(child) = state.children.all.values_mut().find(theirs) else { continue };
-            let output = if let Some((ended, _)) = &child.ended {
-                ended.output(bytes_max)
-            } else {
-                child.waiter = None;
-                child.reattached = true;
-                ToolOutput::error(format!(
-                    "The part that waited for {} crashed. The agent goes on as {}: its answer \
-                     comes as a message, and agent_result reads it. Do not start it again.",
-                    child.origin.agent,
-                    child.id()
-                ))
-            };
-            if let Some(message) = replayed.messages.get_mut(open.message) {
-                *message = Arc::new(Message::Tool {
-                    tool_call_id: open.call.id.clone(),
-                    name: open.call.name.clone(),
-                    content: output.content,
-                    is_error: output.is_error,
-                });
-            }
-        }
     }
 }

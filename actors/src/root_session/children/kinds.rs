@@ -9,7 +9,7 @@ use crate::delegation::{Deputy, Desk};
 use crate::event::Event;
 use crate::governor::Permit;
 use crate::limits::Limits;
-use crate::ports::{ProviderInfo, ToolSpec};
+use crate::ports::{ProviderInfo, Thinking, ToolSpec};
 use crate::root_session::RootSession;
 use crate::root_session::clients::Clients;
 use crate::tool_call::Services;
@@ -20,6 +20,8 @@ pub(super) struct Kind {
     pub(super) contacts: Contacts,
     pub(super) system: Arc<Message>,
     pub(super) duration_max: Option<Duration>,
+    /// How much its model thinks, if somebody says so.
+    pub(super) thinking: Option<Thinking>,
     services: Arc<Services>,
     /// By depth, while it may call others; the last is for everything deeper.
     specs: Vec<Arc<[ToolSpec]>>,
@@ -74,6 +76,7 @@ impl RootSession {
                 },
                 system: Arc::new(Message::System { content: deputy.system_prompt.clone() }),
                 duration_max: deputy.duration_max,
+                thinking: deputy.thinking,
                 services: Arc::new(Services {
                     limits: Arc::new(limits),
                     ..(*self.services).clone()

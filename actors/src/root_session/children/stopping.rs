@@ -41,7 +41,7 @@ impl Children {
         let waited_for = |child: &&Child| {
             let mut child = *child;
             loop {
-                if child.background || child.reattached {
+                if child.background {
                     return false;
                 }
                 if Some(&child.caller.invocation_id) == main {

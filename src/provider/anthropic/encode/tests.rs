@@ -79,6 +79,7 @@ fn request(messages: &[Arc<Message>]) -> Request {
         stream: false,
         tokens_max: None,
         temperature: None,
+        thinking: None,
     }
 }
 
@@ -290,6 +291,30 @@ fn asks_for_thinking_only_where_it_may() {
     assert_eq!(asked(&budget, None, &over), enabled(4096));
     let adaptive = Quirks { adaptive_thinking: true, ..Quirks::default() };
     assert_eq!(asked(&adaptive, None, &history(None)), (json!({"type": "adaptive"}), true));
+}
+
+#[test]
+fn a_level_of_thinking_counts_before_what_the_profile_says() {
+    use posse_actors::ports::Thinking::{ExtraHigh, Low, Off};
+    let asked = |quirks: &Quirks, thinking| {
+        let wanted = Request { thinking: Some(thinking), ..request(&[user("go")]) };
+        let mut body = body_with(quirks.clone(), &wanted);
+        (body["thinking"].take(), body["output_config"]["effort"].take())
+    };
+    let budget = Quirks { thinking_budget: Some(4096), ..Quirks::default() };
+    let enabled = |tokens: u64| json!({"type": "enabled", "budget_tokens": tokens});
+    assert_eq!(asked(&budget, Low), (enabled(2048), Value::Null));
+    assert_eq!(asked(&budget, ExtraHigh), (enabled(24_000), Value::Null));
+    assert_eq!(asked(&budget, Off), (Value::Null, Value::Null));
+    let effort = Some("medium".to_owned());
+    let adaptive = Quirks { adaptive_thinking: true, effort, ..Quirks::default() };
+    assert_eq!(asked(&adaptive, Low), (json!({"type": "adaptive"}), json!("low")));
+    assert_eq!(asked(&adaptive, Off), (Value::Null, Value::Null));
+    let unknown = encoder(Quirks::default());
+    let wanted = Request { thinking: Some(Low), ..request(&[user("go")]) };
+    let body = unknown.encode(&wanted, false).unwrap();
+    assert!(body.notice.unwrap().starts_with("thinking \"low\" is left out of requests to m: "));
+    assert_eq!(unknown.encode(&wanted, false).unwrap().notice, None, "it is said once");
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn request(messages: &[Arc<Message>]) -> Request {
         stream: false,
         tokens_max: None,
         temperature: None,
+        thinking: None,
     }
 }
 
@@ -102,6 +103,25 @@ fn puts_what_changes_least_first() {
         ..Quirks::default()
     };
     insta::assert_snapshot!(body(quirks), @r#"{"model":"m","stream":true,"tools":[{"type":"function","function":{"name":"bash","description":"Runs.","parameters":{"type":"object"}}}],"messages":[{"role":"user","content":"hi"}]}"#);
+}
+
+#[test]
+fn a_level_of_thinking_is_said_where_the_server_is_known_to_take_it() {
+    use posse_actors::ports::Thinking::Medium;
+
+    use crate::provider::thinking::Insight;
+    let wanted = Request { thinking: Some(Medium), ..request(&[user("hi")]) };
+    let asked = |takes: bool, thinks: Option<bool>| {
+        let quirks = Quirks { reasoning_effort: takes, ..Quirks::default() };
+        let insight = Insight::new(move || thinks);
+        let body = of(&Profile { quirks, insight, ..profile() }).encode(&wanted, false).unwrap();
+        let json: Value = serde_json::from_slice(&body.bytes).unwrap();
+        (json["reasoning_effort"].clone(), body.notice.is_some())
+    };
+    assert_eq!(asked(true, Some(true)), (json!("medium"), false));
+    assert_eq!(asked(false, Some(true)), (Value::Null, true));
+    assert_eq!(asked(true, Some(false)), (Value::Null, true));
+    assert_eq!(asked(true, None), (Value::Null, true));
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn request(messages: &[Arc<Message>]) -> Request {
         stream: false,
         tokens_max: None,
         temperature: None,
+        thinking: None,
     }
 }
 
@@ -114,6 +115,22 @@ fn says_once_how_it_is_to_be_answered() {
     insta::assert_snapshot!(body(quirks.clone(), &full), @r#"{"model":"m","store":false,"include":["reasoning.encrypted_content"],"reasoning":{"effort":"high","summary":"auto"},"tools":[{"type":"function","name":"tool_0","description":"Does.","parameters":{"type":"object"},"strict":false}],"instructions":"Be brief.\n\nBe kind.","input":[{"content":[{"text":"hi","type":"input_text"}],"role":"user","type":"message"}]}"#);
     let quirks = Quirks { no_reasoning: true, ..quirks };
     insta::assert_snapshot!(body(quirks, &request(&[])), @r#"{"model":"m","store":false,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"Go on."}]}]}"#);
+}
+
+#[test]
+fn a_level_of_thinking_counts_before_the_effort_of_the_profile() {
+    use posse_actors::ports::Thinking::{ExtraHigh, Minimal, Off};
+    let asked = |quirks: &Quirks, thinking| {
+        let wanted = Request { thinking, ..request(&[user("hi")]) };
+        serde_json::from_str::<Value>(&body(quirks.clone(), &wanted)).unwrap()["reasoning"].take()
+    };
+    let quirks = Quirks { effort: Some("medium".to_owned()), ..Quirks::default() };
+    assert_eq!(asked(&quirks, None), json!({"effort": "medium"}));
+    assert_eq!(asked(&quirks, Some(Minimal)), json!({"effort": "low"}));
+    assert_eq!(asked(&quirks, Some(Off)), Value::Null);
+    let effort_names = [("xhigh".to_owned(), "xhigh".to_owned())].into();
+    let named = Quirks { effort_names, ..quirks };
+    assert_eq!(asked(&named, Some(ExtraHigh)), json!({"effort": "xhigh"}));
 }
 
 #[test]

@@ -1,0 +1,207 @@
+//! Outputs that a model no longer has to see: what it was shown again later, and what is old.
+//!
+//! Each leaves a line with the id of its call, under which it can be read again.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::context::tokens_of;
+use crate::conversation::{CallId, ContentPart, Message, ToolCall, text_of};
+
+/// Outputs of fewer tokens are not worth a line.
+const TOKENS_MIN: u64 = 80;
+
+/// Characters of what a call was about.
+const SUBJECT_CHARS_MAX: usize = 80;
+
+/// Bytes at the beginning of an output by which it is looked up.
+const BEGINNING_BYTES: usize = 64;
+
+/// What a call is about, in the order in which tools say it.
+const SUBJECTS: [&str; 4] = ["path", "command", "pattern", "agent"];
+
+/// A history of which outputs are taken away, and what it weighs by then.
+pub(super) struct Outputs<'h> {
+    before: &'h [Arc<Message>],
+    messages: Vec<Arc<Message>>,
+    tokens: Vec<u64>,
+    total: u64,
+    calls: HashMap<&'h CallId, &'h ToolCall>,
+}
+
+impl<'h> Outputs<'h> {
+    pub(super) fn new(history: &'h [Arc<Message>]) -> Outputs<'h> {
+        let tokens: Vec<u64> = history.iter().map(|message| tokens_of(message)).collect();
+        let calls = history.iter().filter_map(|message| match &**message {
+            Message::Assistant(said) => Some(&said.tool_calls),
+            Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
+        });
+        Outputs {
+            before: history,
+            messages: history.to_vec(),
+            total: tokens.iter().sum(),
+            tokens,
+            calls: calls.flatten().map(|call| (&call.id, call)).collect(),
+        }
+    }
+
+    pub(super) fn messages(&self) -> &[Arc<Message>] {
+        &self.messages
+    }
+
+    /// What all of it weighs by now.
+    pub(super) fn tokens(&self) -> u64 {
+        self.total
+    }
+
+    pub(super) fn tokens_in(&self, range: Range<usize>) -> u64 {
+        self.tokens[range].iter().sum()
+    }
+
+    /// How many outputs are taken away in `range`.
+    pub(super) fn masked_in(&self, range: Range<usize>) -> usize {
+        let pairs = self.before[range.clone()].iter().zip(&self.messages[range]);
+        pairs.filter(|(before, after)| !Arc::ptr_eq(before, after)).count()
+    }
+
+    /// Takes away, from the oldest on and before `old`, what the same call returned again later,
+    /// until all of it weighs no more than `tokens_max`.
+    pub(super) fn drop_repeated(&mut self, old: usize, tokens_max: u64) {
+        let mut later: HashMap<(&str, &str, usize, &str), Vec<usize>> = HashMap::new();
+        let mut repeated = Vec::new();
+        for at in (0..self.before.len()).rev() {
+            let Message::Tool { tool_call_id, content, .. } = &*self.before[at] else { continue };
+            let Some(call) = self.calls.get(tool_call_id) else { continue };
+            let [ContentPart::Text { text }] = content.as_slice() else { continue };
+            let begin = text.floor_char_boundary(BEGINNING_BYTES);
+            let key = (call.name.as_str(), call.arguments.as_str(), text.len(), &text[..begin]);
+            let same = later.entry(key).or_default();
+            let content_of = |other: &usize| match &*self.before[*other] {
+                Message::Tool { content, .. } => Some(content),
+                Message::System { .. } | Message::User { .. } | Message::Assistant(_) => None,
+            };
+            match same.iter().find(|other| content_of(other) == Some(content)) {
+                Some(other) if at < old => repeated.push((at, *other)),
+                Some(_) => {}
+                None => same.push(at),
+            }
+        }
+        for (at, other) in repeated.into_iter().rev() {
+            if self.total <= tokens_max {
+                return;
+            }
+            let Message::Tool { tool_call_id: other, .. } = &*self.before[other] else { continue };
+            let other = other.clone();
+            self.replace(at, |id, subject| {
+                format!("[{subject} returned the same again in {other}: read_file output:{id}]")
+            });
+        }
+    }
+
+    /// Takes away outputs of more than `over` tokens in `range`, from the oldest on, until all of
+    /// it weighs no more than `tokens_max`.
+    pub(super) fn mask(&mut self, range: Range<usize>, over: u64, tokens_max: u64) {
+        for at in range {
+            if self.total <= tokens_max {
+                return;
+            }
+            if self.tokens[at] > over {
+                let bytes = super::bytes(&self.messages[at]);
+                self.replace(at, |id, subject| {
+                    format!(
+                        "[{bytes} bytes that {subject} returned are not shown any more: \
+                         read_file output:{id}]"
+                    )
+                });
+            }
+        }
+    }
+
+    /// Replaces an output that is worth it by what `line` makes of the id and subject of its call.
+    fn replace(&mut self, at: usize, line: impl FnOnce(&CallId, &str) -> String) {
+        let Message::Tool { tool_call_id, name, is_error, .. } = &*self.messages[at] else {
+            return;
+        };
+        if self.tokens[at] < TOKENS_MIN {
+            return;
+        }
+        let subject = subject(name, self.calls.get(tool_call_id).map_or("", |c| &c.arguments));
+        let message = Message::Tool {
+            tool_call_id: tool_call_id.clone(),
+            name: name.clone(),
+            content: vec![ContentPart::text(line(tool_call_id, &subject))],
+            is_error: *is_error,
+        };
+        let tokens = tokens_of(&message);
+        if tokens < self.tokens[at] {
+            self.total = self.total - self.tokens[at] + tokens;
+            self.tokens[at] = tokens;
+            self.messages[at] = Arc::new(message);
+        }
+    }
+}
+
+/// A call in a few words: its tool, and what it was about.
+pub(super) fn subject(name: &str, arguments: &str) -> String {
+    let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
+    let about = SUBJECTS.iter().find_map(|key| arguments.get(key)?.as_str());
+    match about {
+        None => name.to_owned(),
+        Some(about) => format!("{name} {}", one_line(about, SUBJECT_CHARS_MAX)),
+    }
+}
+
+/// `text` in one line of at most that many characters.
+pub(super) fn one_line(text: &str, chars_max: usize) -> String {
+    let mut line = String::new();
+    let mut left = chars_max;
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+            left = left.saturating_sub(1);
+        }
+        match word.char_indices().nth(left) {
+            None => {
+                line.push_str(word);
+                left -= word.chars().count();
+            }
+            Some((end, _)) => {
+                line.push_str(&word[..end]);
+                line.push('…');
+                return line;
+            }
+        }
+    }
+    line
+}
+
+/// The text of an output, or what there is instead.
+pub(super) fn shown(content: &[ContentPart]) -> String {
+    let text = text_of(content);
+    if text.is_empty() && !content.is_empty() { "[an image]".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_named_by_what_they_are_about() {
+        let table = [
+            ("read_file", r#"{"path":"src/a.rs","offset":3}"#, "read_file src/a.rs"),
+            ("bash", r#"{"command":"cargo\n test"}"#, "bash cargo test"),
+            ("odd", "{", "odd"),
+            ("odd", r#"{"path":7}"#, "odd"),
+        ];
+        for (name, arguments, expected) in table {
+            assert_eq!(subject(name, arguments), expected);
+        }
+        assert_eq!(one_line(" a  b\n c ", 5), "a b c");
+        assert_eq!(one_line("äöü ß", 2), "äö…");
+        assert_eq!(one_line("abc def", 3), "abc …");
+        assert_eq!(one_line("abc def", 5), "abc d…");
+    }
+}

@@ -1,0 +1,288 @@
+//! Counts a history as it grows: what is new costs its own length and nothing else.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::context::weights::{of_bytes, of_tools, tokens_of};
+use crate::context::{ContextBudget, ContextSettings, ContextUse, part};
+use crate::conversation::Message;
+use crate::ports::{ProviderInfo, ToolSpec};
+
+/// Tokens below which what a provider reports says more about its own words than about ours.
+const TELLING: u64 = 500;
+
+/// Reported by estimated tokens: what lies outside is not believed.
+const BELIEVED: std::ops::RangeInclusive<f64> = 0.4..=3.0;
+
+/// Of a request that was refused for its size, this part may fit.
+const REFUSED: f64 = 0.8;
+
+/// Below this no window is so small that it would matter.
+const SMALL: u64 = 4000;
+
+/// What is known of one history. Shared by those who ask with it, and by whoever shows it.
+#[derive(Clone, Default)]
+pub(crate) struct Meter(Arc<Mutex<Measured>>);
+
+#[derive(Default)]
+struct Measured {
+    /// The messages that were counted, by their number and the last of them.
+    counted: usize,
+    last: Option<Arc<Message>>,
+    /// Guessed, of each part.
+    system: u64,
+    messages: u64,
+    results: u64,
+    tools: Option<u64>,
+    /// Reported by guessed, if anybody has reported anything to be believed.
+    ratio: Option<f64>,
+    /// The model whose window is known, and that.
+    window: Option<(ProviderInfo, Option<u64>)>,
+    /// What was too much, as it was estimated.
+    refused: Option<u64>,
+    /// What the last compaction came to, as it was estimated.
+    floor: Option<u64>,
+    compactions: u32,
+}
+
+/// A history, counted, against what there may be of it. Tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Reading {
+    /// What the request has.
+    pub(crate) total: u64,
+    /// What of it is no history: prompt and tools.
+    pub(crate) fixed: u64,
+    /// Beyond this it is compacted.
+    pub(crate) threshold: u64,
+    pub(crate) window: Option<u64>,
+    /// What the last compaction came to.
+    pub(crate) floor: Option<u64>,
+    /// Reported by guessed.
+    pub(crate) ratio: f64,
+}
+
+impl Reading {
+    /// What is guessed for as many tokens as the provider would count.
+    pub(crate) fn guessed(&self, tokens: u64) -> u64 {
+        part(tokens, 1.0 / self.ratio)
+    }
+}
+
+impl Meter {
+    /// Counts what is new in `history`.
+    pub(crate) fn read(
+        &self,
+        history: &[Arc<Message>],
+        tools: &[ToolSpec],
+        budget: &ContextBudget,
+        settings: &ContextSettings,
+        info: Option<&ProviderInfo>,
+    ) -> Reading {
+        let mut measured = self.lock();
+        measured.count(history);
+        let spoken = measured.system + measured.messages + measured.results;
+        let tools = *measured.tools.get_or_insert_with(|| of_tools(tools));
+        let window = match info {
+            // Where nothing was asked yet, what is known of models may not have been read.
+            Some(info) if spoken + tools > SMALL || measured.ratio.is_some() => {
+                measured.window(info, settings)
+            }
+            _ => None,
+        };
+        let ratio = measured.ratio.unwrap_or(1.0);
+        Reading {
+            total: part(spoken + tools, ratio),
+            fixed: part(measured.system + tools, ratio),
+            threshold: measured.threshold(budget, window),
+            window,
+            floor: measured.floor,
+            ratio,
+        }
+    }
+
+    /// The provider counted `tokens` for what was read last.
+    pub(crate) fn reported(&self, tokens: u64) {
+        let mut measured = self.lock();
+        let guessed = measured.guessed();
+        if guessed < TELLING {
+            return;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a ratio of counts of tokens")]
+        let ratio = tokens as f64 / guessed as f64;
+        if BELIEVED.contains(&ratio) {
+            measured.ratio = Some(ratio);
+        }
+    }
+
+    /// A provider would not take what was read last.
+    pub(crate) fn refused(&self) {
+        let mut measured = self.lock();
+        let total = part(measured.guessed(), measured.ratio.unwrap_or(1.0));
+        measured.refused = Some(measured.refused.map_or(total, |known| known.min(total)));
+    }
+
+    /// The history was made smaller.
+    pub(crate) fn compacted(&self, history: &[Arc<Message>]) {
+        let mut measured = self.lock();
+        measured.counted = 0;
+        measured.last = None;
+        measured.count(history);
+        measured.compactions = measured.compactions.saturating_add(1);
+        measured.floor = Some(part(measured.guessed(), measured.ratio.unwrap_or(1.0)));
+    }
+
+    /// It is as small as it gets, until it has grown.
+    pub(crate) fn settled(&self) {
+        let mut measured = self.lock();
+        measured.floor = Some(part(measured.guessed(), measured.ratio.unwrap_or(1.0)));
+    }
+
+    /// What was read last, for people and scripts.
+    pub(crate) fn last(
+        &self,
+        budget: &ContextBudget,
+        settings: &ContextSettings,
+        info: &ProviderInfo,
+    ) -> ContextUse {
+        let mut measured = self.lock();
+        // Whoever looks wants to know.
+        let window = measured.window(info, settings);
+        let threshold = measured.threshold(budget, window);
+        let ratio = measured.ratio.unwrap_or(1.0);
+        let told = of_bytes(settings.instructions_bytes).min(measured.system);
+        let scaled = |tokens: u64| part(tokens, ratio);
+        let (system, instructions) = (scaled(measured.system - told), scaled(told));
+        let tools = scaled(measured.tools.unwrap_or_default());
+        let (messages, tool_results) = (scaled(measured.messages), scaled(measured.results));
+        ContextUse {
+            system,
+            instructions,
+            tools,
+            messages,
+            tool_results,
+            total: system + instructions + tools + messages + tool_results,
+            compacts_at: budget.compacts.then_some(threshold),
+            tokens_max: budget.tokens_max(window),
+            window,
+            calibrated: measured.ratio.is_some(),
+            compactions: measured.compactions,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Measured> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Measured {
+    fn count(&mut self, history: &[Arc<Message>]) {
+        let known = self.counted.checked_sub(1).and_then(|last| history.get(last));
+        let same = match (known, &self.last) {
+            (Some(known), Some(last)) => Arc::ptr_eq(known, last),
+            _ => false,
+        };
+        if !same {
+            (self.counted, self.system, self.messages, self.results) = (0, 0, 0, 0);
+        }
+        for message in &history[self.counted..] {
+            let tokens = tokens_of(message);
+            match &**message {
+                Message::System { .. } => self.system += tokens,
+                Message::User { .. } | Message::Assistant(_) => self.messages += tokens,
+                Message::Tool { .. } => self.results += tokens,
+            }
+        }
+        self.counted = history.len();
+        self.last = history.last().cloned();
+    }
+
+    fn threshold(&self, budget: &ContextBudget, window: Option<u64>) -> u64 {
+        let refused = self.refused.map_or(u64::MAX, |refused| part(refused, REFUSED));
+        budget.threshold(window).min(refused)
+    }
+
+    fn guessed(&self) -> u64 {
+        self.system + self.messages + self.results + self.tools.unwrap_or_default()
+    }
+
+    fn window(&mut self, info: &ProviderInfo, settings: &ContextSettings) -> Option<u64> {
+        match &self.window {
+            Some((known, window)) if known == info => *window,
+            _ => {
+                let window = settings.window(info);
+                // Another model counts in other tokens and takes other sizes.
+                if self.window.as_ref().is_some_and(|(known, _)| known != info) {
+                    (self.ratio, self.refused) = (None, None);
+                }
+                self.window = Some((info.clone(), window));
+                window
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::ContentPart;
+
+    fn user(bytes: usize) -> Arc<Message> {
+        Arc::new(Message::User { content: vec![ContentPart::text("x".repeat(bytes))] })
+    }
+
+    fn info(model: &str) -> ProviderInfo {
+        ProviderInfo { profile: "p".to_owned(), model: model.to_owned(), endpoint: String::new() }
+    }
+
+    fn read(meter: &Meter, history: &[Arc<Message>]) -> Reading {
+        let settings = ContextSettings::default();
+        meter.read(history, &[], &ContextBudget::main(), &settings, Some(&info("a")))
+    }
+
+    #[test]
+    fn what_grows_is_counted_as_if_it_had_been_counted_at_once() {
+        let (meter, whole) = (Meter::default(), Meter::default());
+        let mut history = Vec::new();
+        for bytes in [10, 4000, 3, 0, 9999] {
+            history.push(user(bytes));
+            read(&meter, &history);
+        }
+        assert_eq!(read(&meter, &history), read(&whole, &history));
+        // Another history of the same length is counted anew.
+        let other: Vec<_> = history.iter().map(|_| user(8)).collect();
+        assert_eq!(read(&meter, &other).total, 5 * 6);
+        assert_eq!(read(&meter, &other[..2]).total, 2 * 6);
+    }
+
+    #[test]
+    fn what_providers_report_corrects_the_estimate_if_it_can_be_believed() {
+        let meter = Meter::default();
+        let history = [user(40_000)];
+        assert_eq!(read(&meter, &history).total, 10_004);
+        for nonsense in [0, 10, 1_000_000_000] {
+            meter.reported(nonsense);
+            assert_eq!(read(&meter, &history).total, 10_004);
+        }
+        meter.reported(13_005);
+        assert_eq!(read(&meter, &history).total, 13_005);
+        let grown = [Arc::clone(&history[0]), user(40_000)];
+        assert_eq!(read(&meter, &grown).total, 26_010);
+        assert!((20_006..=20_008).contains(&read(&meter, &grown).guessed(26_010)));
+    }
+
+    #[test]
+    fn what_was_refused_is_not_reached_again_and_another_model_begins_anew() {
+        let meter = Meter::default();
+        let history = [user(80_000)];
+        let before = read(&meter, &history);
+        assert_eq!((before.total, before.threshold), (20_004, 33_600));
+        meter.refused();
+        assert_eq!(read(&meter, &history).threshold, 16_003);
+        let settings = ContextSettings {
+            windows: Some(Arc::new(|info| (info.model == "b").then_some(16_000))),
+            ..ContextSettings::default()
+        };
+        let budget = ContextBudget::main();
+        let other = meter.read(&history, &[], &budget, &settings, Some(&info("b")));
+        assert_eq!((other.window, other.threshold), (Some(16_000), 8400));
+    }
+}

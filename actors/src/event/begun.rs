@@ -1,0 +1,87 @@
+//! What is known of a call that began: enough for a person, or a model, to look for what it did.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A call that began, and whose end nobody saw.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Begun {
+    /// What it was to do, in one line, as its tool said it.
+    pub summary: String,
+    /// When it began, in milliseconds since 1970.
+    pub started_ms: u64,
+}
+
+impl fmt::Display for Begun {
+    /// For a model: it knows no time zone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Moment { year, month, day, seconds } = Moment::of(self.started_ms);
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let summary = &self.summary;
+        write!(
+            f,
+            "`{summary}`, begun at {year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} \
+             UTC"
+        )
+    }
+}
+
+/// A moment in UTC.
+struct Moment {
+    year: u64,
+    month: u64,
+    day: u64,
+    /// Since the day began.
+    seconds: u64,
+}
+
+impl Moment {
+    /// In the Gregorian calendar, with years that begin in March so that the day that some years
+    /// have more is their last one.
+    fn of(ms: u64) -> Moment {
+        const DAYS_OF_400_YEARS: u64 = 146_097;
+        let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
+        // Days since the first of March of the year 0.
+        let days = days + 719_468;
+        let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+        let leaps = day / 1460 + day / 146_096 - day / 36_524;
+        let year = (day - leaps) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        // Five months from March have 153 days, and so have the five after them.
+        let month = (5 * day + 2) / 153;
+        let first = (153 * month + 2) / 5;
+        Moment {
+            year: era * 400 + year + u64::from(month >= 10),
+            month: if month < 10 { month + 3 } else { month - 9 },
+            day: day - first + 1,
+            seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_began_and_when() {
+        let table = [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399_999, "2000-02-28 23:59:59"),
+            (951_782_400_000, "2000-02-29 00:00:00"),
+            (951_868_800_000, "2000-03-01 00:00:00"),
+            (1_795_298_212_000, "2026-11-21 21:56:52"),
+            (4_107_542_399_000, "2100-02-28 23:59:59"),
+            (4_107_542_400_000, "2100-03-01 00:00:00"),
+            (253_402_300_799_000, "9999-12-31 23:59:59"),
+        ];
+        for (started_ms, expected) in table {
+            let begun = Begun { summary: "make".to_owned(), started_ms };
+            assert_eq!(begun.to_string(), format!("`make`, begun at {expected} UTC"));
+        }
+        let far = Begun { summary: "make".to_owned(), started_ms: u64::MAX };
+        assert!(far.to_string().ends_with(" UTC"), "{far}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Agents that worked for others, as the records tell it: who was started for which call, and how
+//! far each of them got.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::conversation::{CallId, InvocationId, MessageId, Usage};
+use crate::delegation::{Outcome, notice_id};
+use crate::event::{Event, MessageKind, Origin, StoredRecord};
+
+/// An agent that was started to work for another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that come one by one, as records do")]
+pub struct Delegated {
+    /// Its own.
+    pub origin: Arc<Origin>,
+    /// The one that it works for.
+    pub caller: Arc<Origin>,
+    /// The call that asked for it last.
+    pub call_id: CallId,
+    /// Its task in one line.
+    pub task: String,
+    /// Whether nobody waits for it.
+    pub background: bool,
+    /// How often it was started: more than once if it went on after it was stopped.
+    pub starts: u32,
+    /// Whether what it was told to do is recorded.
+    pub briefed: bool,
+    /// Whether it was recorded to have begun.
+    pub began: bool,
+    /// What it said last.
+    pub said: String,
+    /// All of its replies.
+    pub replies: u32,
+    /// Its replies since it was started last.
+    pub turns: u32,
+    /// Their tokens.
+    pub usage: Usage,
+    /// Tokens of all of its replies.
+    pub used: Usage,
+    /// How it ended, if it has.
+    pub ended: Option<Outcome>,
+    /// Whether that is also recorded for its caller.
+    pub announced: bool,
+    /// Whether a message tells its caller so.
+    pub noticed: bool,
+}
+
+impl Delegated {
+    /// Its id.
+    pub fn id(&self) -> &InvocationId {
+        &self.origin.invocation_id
+    }
+
+    /// Whether it works for the main agent.
+    pub fn is_mains(&self) -> bool {
+        self.caller.parent_invocation_id.is_none()
+    }
+
+    /// Whether it is, or has, something that the main agent did not wait for and has not heard.
+    pub(crate) fn is_owed(&self) -> bool {
+        // Whoever stopped it knows.
+        let quiet = self.noticed || matches!(self.ended, Some(Outcome::Cancelled));
+        self.background && self.is_mains() && !quiet
+    }
+}
+
+/// Adds the next record to what is known of all of them, in the order in which they began.
+pub(super) fn follow(all: &mut Vec<Delegated>, record: &StoredRecord) {
+    match (&record.event, &record.origin) {
+        (
+            Event::InvocationRequested {
+                child_invocation_id,
+                target,
+                call_id,
+                task,
+                background,
+                ..
+            },
+            Some(caller),
+        ) => {
+            let known = all.iter().position(|one| one.id() == child_invocation_id);
+            // One that goes on stands where its latest caller can be before it.
+            let known = known.map(|nth| all.remove(nth));
+            all.push(Delegated {
+                origin: Arc::new(Origin {
+                    invocation_id: child_invocation_id.clone(),
+                    parent_invocation_id: Some(caller.invocation_id.clone()),
+                    agent: target.clone(),
+                    agent_path: format!("{}/{target}", caller.agent_path),
+                }),
+                caller: Arc::clone(caller),
+                call_id: call_id.clone(),
+                task: task.clone(),
+                background: *background,
+                starts: known.as_ref().map_or(0, |known| known.starts) + 1,
+                briefed: false,
+                began: false,
+                said: String::new(),
+                replies: known.as_ref().map_or(0, |known| known.replies),
+                turns: 0,
+                usage: Usage::default(),
+                used: known.map(|known| known.used).unwrap_or_default(),
+                ended: None,
+                announced: false,
+                noticed: false,
+            });
+        }
+        (Event::DelegationEnded { child_invocation_id, outcome, turns, usage, .. }, _) => {
+            if let Some(one) = find(all, child_invocation_id) {
+                (one.ended, one.announced) = (Some(outcome.clone()), true);
+                (one.turns, one.usage) = (*turns, *usage);
+                one.replies = one.replies.max(*turns);
+            }
+        }
+        (Event::MessageQueued { message_id, kind: MessageKind::Notice, .. }, _) => {
+            let is = |one: &&mut Delegated| is_notice_of(message_id, one);
+            if let Some(one) = all.iter_mut().rev().find(is) {
+                one.noticed = true;
+            }
+        }
+        (event, Some(origin)) if origin.parent_invocation_id.is_some() => {
+            if let Some(one) = find(all, &origin.invocation_id) {
+                one.lives(event);
+            }
+        }
+        _ => (),
+    }
+}
+
+fn find<'a>(all: &'a mut [Delegated], id: &InvocationId) -> Option<&'a mut Delegated> {
+    all.iter_mut().rev().find(|one| one.id() == id)
+}
+
+fn is_notice_of(id: &MessageId, one: &Delegated) -> bool {
+    *id == notice_id(one.id(), &one.call_id)
+}
+
+impl Delegated {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only beginnings, replies and ends matter")]
+    fn lives(&mut self, event: &Event) {
+        match event {
+            Event::UserMessage { .. } => self.briefed = true,
+            Event::InvocationStarted { .. } => self.began = true,
+            Event::ModelReply { message, .. } => {
+                self.turns = self.turns.saturating_add(1);
+                self.replies = self.replies.saturating_add(1);
+                if let Some(text) = message.content.as_ref().filter(|text| !text.is_empty()) {
+                    self.said.clone_from(text);
+                }
+            }
+            Event::ModelUsage { usage, .. } => {
+                self.usage.add(usage);
+                self.used.add(usage);
+            }
+            Event::InvocationCompleted { result, .. } => {
+                self.said.clone_from(result);
+                self.ended =
+                    Some(if result.trim().is_empty() { Outcome::silent() } else { Outcome::Done });
+            }
+            Event::InvocationFailed { class, cause, .. } => {
+                let (class, cause) = (class.clone(), cause.clone());
+                self.ended = Some(Outcome::Failed { class, cause });
+            }
+            Event::InvocationCancelled { .. } => self.ended = Some(Outcome::Cancelled),
+            _ => (),
+        }
+    }
+}

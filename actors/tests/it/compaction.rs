@@ -1,0 +1,427 @@
+//! Histories that become too large: for their budget, and for a provider that says so.
+
+use std::sync::Arc;
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::context::{ContextBudget, ContextSettings};
+use posse_actors::conversation::{
+    AssistantMessage, CallId, ContentPart, Message, StopReason, ToolCall, Usage, text_of,
+};
+use posse_actors::event::Event;
+use posse_actors::limits::Limits;
+use posse_actors::ports::{Abilities, Completion, Fallback, ProviderError};
+use posse_actors::record::replay;
+use posse_actors::root_session::FailPoints;
+use posse_actors::testing::{Bench, ScriptedModel, Step};
+
+use crate::support::{end, quick};
+
+/// A context of that many tokens, of which the last two turns stay whole.
+fn small(tokens: u64) -> Limits {
+    let budget = ContextBudget {
+        tokens_max: Some(tokens),
+        recent_turns: 2,
+        recent_turns_min: 1,
+        summary_tokens: tokens / 8,
+        ..ContextBudget::main()
+    };
+    Limits { context_main: budget, turns_max: 200, ..quick() }
+}
+
+/// A call whose output is its text.
+fn echo(text: &str) -> Step {
+    Step::call("echo", &format!(r#"{{"text":{text:?}}}"#))
+}
+
+fn full() -> Step {
+    Step::Fail(String::new(), ProviderError::ContextFull { source: "too long".into() })
+}
+
+fn text(history: &[Arc<Message>]) -> String {
+    let of = |message: &Arc<Message>| match &**message {
+        Message::System { content } => content.clone(),
+        Message::User { content } | Message::Tool { content, .. } => text_of(content),
+        Message::Assistant(said) => said.content.clone().unwrap_or_default(),
+    };
+    history.iter().map(of).collect::<Vec<_>>().join("\n")
+}
+
+/// What was said of each compaction: why, tokens before and after.
+fn compactions(bench: &Bench) -> Vec<(String, u64, u64)> {
+    let records = bench.journal.records();
+    let of = |record: &posse_actors::event::StoredRecord| match &record.event {
+        Event::ContextCompacted { cause, tokens_before, tokens_after, .. } => {
+            Some((cause.clone()?, (*tokens_before)?, (*tokens_after)?))
+        }
+        _ => None,
+    };
+    records.iter().filter_map(of).collect()
+}
+
+#[tokio::test]
+async fn a_long_run_stays_within_its_budget_and_the_prefix_only_changes_when_it_must() {
+    let mut steps: Vec<Step> =
+        (0..60).map(|nth| echo(&format!("{nth} {}", "word ".repeat(400)))).collect();
+    steps.push(Step::say("done"));
+    let mut bench = Bench::new(steps);
+    bench.limits = small(8000);
+    let mut stage = bench.start().await;
+    let outcome = stage.play("Never stop. Go.").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    end(&bench, stage).await;
+    let seen = compactions(&bench);
+    assert!((3..20).contains(&seen.len()), "{seen:?}");
+    for (cause, before, after) in &seen {
+        assert_eq!(cause, "threshold");
+        assert!(*before > 5600 && *after <= 5600, "{seen:?}");
+    }
+    let requests = bench.model.requests();
+    assert_eq!(requests.len(), 61);
+    let mut changed = 0;
+    for pair in requests.windows(2) {
+        let same = |(a, b): (&Arc<Message>, &Arc<Message>)| Arc::ptr_eq(a, b);
+        let grows = pair[0].len() < pair[1].len() && pair[0].iter().zip(&pair[1]).all(same);
+        changed += usize::from(!grows);
+    }
+    assert_eq!(changed, seen.len(), "between compactions a request only grows at its end");
+    assert!(text(&requests[60]).contains("Never stop. Go."));
+    // What was recorded comes to what the model saw last.
+    let replayed = replay(&bench.journal.records(), None);
+    assert_eq!(replayed.messages[..requests[60].len() - 1], requests[60][1..]);
+}
+
+#[tokio::test]
+async fn what_is_refused_for_its_size_is_asked_once_more_and_smaller() {
+    let big = "word ".repeat(400);
+    let steps = vec![echo(&big), echo(&big), echo(&big), full(), Step::say("done")];
+    let mut bench = Bench::new(steps);
+    bench.limits = small(1_000_000);
+    let mut stage = bench.start().await;
+    let outcome = stage.play("go").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    end(&bench, stage).await;
+    let requests = bench.model.requests();
+    assert_eq!(requests.len(), 5);
+    let size = |nth: usize| text(&requests[nth]).len();
+    assert!(size(4) < size(3) * 2 / 3, "{} {}", size(3), size(4));
+    assert_eq!(compactions(&bench).len(), 1);
+    assert_eq!(compactions(&bench)[0].0, "overflow");
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_smaller_is_not_asked_again_and_the_session_lives() {
+    let mut bench = Bench::new(vec![full(), Step::say("fine")]);
+    bench.limits = small(1_000_000);
+    let mut stage = bench.start().await;
+    let outcome = stage.play(&"x".repeat(40_000)).await;
+    let Ending::Failed { class, cause } = outcome.ending else { panic!("{:?}", outcome.ending) };
+    assert_eq!(class, "provider.context_full");
+    assert!(cause.contains("tokens do not fit"), "{cause}");
+    assert!(cause.contains("nothing in it that could be left out"), "{cause}");
+    assert_eq!(bench.model.requests().len(), 1);
+    assert_eq!(stage.play("shorter").await.ending, Ending::Answered("fine".to_owned()));
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn a_provider_that_always_refuses_is_asked_twice_for_each_prompt() {
+    let big = "word ".repeat(400);
+    let mut steps = vec![echo(&big), echo(&big), echo(&big)];
+    steps.extend((0..20).map(|_| full()));
+    let mut bench = Bench::new(steps);
+    bench.limits = small(1_000_000);
+    bench.limits.context_main.recent_turns = 1;
+    let mut stage = bench.start().await;
+    let outcome = stage.play("go").await;
+    let Ending::Failed { cause, .. } = outcome.ending else { panic!("{:?}", outcome.ending) };
+    assert!(cause.contains("made smaller once"), "{cause}");
+    assert_eq!(bench.model.requests().len(), 5);
+    for prompt in 1..=3 {
+        let outcome = stage.play("again").await;
+        assert!(matches!(outcome.ending, Ending::Failed { .. }));
+        assert!(bench.model.requests().len() <= 5 + 2 * prompt);
+    }
+    let requests = bench.model.requests();
+    let distinct = requests.windows(2).skip(3).all(|pair| text(&pair[0]) != text(&pair[1]));
+    assert!(distinct, "never the same request twice");
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn a_known_window_bounds_what_is_sent() {
+    let big = "word ".repeat(400);
+    let mut steps: Vec<Step> = (0..30).map(|_| echo(&big)).collect();
+    steps.push(Step::say("done"));
+    let mut bench = Bench::new(steps);
+    bench.limits = small(1_000_000);
+    bench.limits.context_main.tokens_max = None;
+    bench.context =
+        ContextSettings { windows: Some(Arc::new(|_| Some(10_000))), ..bench.context.clone() };
+    let mut stage = bench.start().await;
+    stage.play("go").await;
+    let used = stage.session.context().await.unwrap();
+    assert_eq!((used.window, used.tokens_max, used.compacts_at), (Some(10_000), 7500, Some(5250)));
+    assert!(used.total <= 5250 && used.tool_results > 0 && used.compactions > 0, "{used:?}");
+    let sum = used.system + used.instructions + used.tools + used.messages + used.tool_results;
+    assert_eq!(sum, used.total);
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn where_nothing_may_be_left_out_nothing_is() {
+    let big = "word ".repeat(400);
+    let mut steps: Vec<Step> = (0..10).map(|_| echo(&big)).collect();
+    steps.push(full());
+    let mut bench = Bench::new(steps);
+    bench.limits = small(2000);
+    bench.limits.context_main.compacts = false;
+    let mut stage = bench.start().await;
+    let outcome = stage.play("go").await;
+    assert!(matches!(outcome.ending, Ending::Failed { .. }), "{:?}", outcome.ending);
+    assert_eq!(compactions(&bench), []);
+    assert_eq!(bench.model.requests().len(), 11);
+    end(&bench, stage).await;
+}
+
+/// A model that does what `steps` say whenever it is asked to summarise.
+fn summariser(steps: Vec<Step>) -> (Arc<ScriptedModel>, ContextSettings) {
+    let model = Arc::new(ScriptedModel::new(steps).named("small"));
+    let provider = Arc::clone(&model) as Arc<dyn posse_actors::ports::Provider>;
+    let compact = Fallback { provider, abilities: Abilities::default(), price: None };
+    (model, ContextSettings { compact: Some(compact), ..ContextSettings::default() })
+}
+
+#[tokio::test]
+async fn a_model_may_write_the_summary_and_pays_for_it_on_its_own_line() {
+    let prompts = 8;
+    let steps = (0..prompts).map(|nth| Step::say(&format!("answer {nth}: {}", "so ".repeat(500))));
+    let mut bench = Bench::new(steps.collect());
+    bench.limits = small(2000);
+    let (model, context) = summariser((0..8).map(|_| Step::say("Goal: the red door")).collect());
+    bench.context = context;
+    let mut stage = bench.start().await;
+    for nth in 0..prompts {
+        stage.play(&format!("prompt {nth}")).await;
+    }
+    end(&bench, stage).await;
+    let asked = model.requests();
+    assert!(!asked.is_empty() && asked.len() == compactions(&bench).len(), "{}", asked.len());
+    assert!(text(&asked[0]).contains("USER: prompt 0"), "{}", text(&asked[0]));
+    let last = bench.model.requests().pop().unwrap();
+    assert!(text(&last).contains("Summary: Goal: the red door"), "{}", text(&last));
+    let records = bench.journal.records();
+    let by = records.iter().find_map(|record| match &record.event {
+        Event::ContextCompacted { summarised_by, .. } => summarised_by.clone(),
+        _ => None,
+    });
+    assert_eq!(by.as_deref(), Some("small-1"));
+    let lines = records.iter().filter(|record| {
+        matches!(record.event, Event::ModelUsage { .. })
+            && record.origin.as_ref().is_some_and(|origin| origin.agent == "compact")
+    });
+    assert_eq!(lines.count(), asked.len());
+}
+
+#[tokio::test]
+async fn a_summariser_that_fails_costs_a_line_and_nothing_else() {
+    let prompts = 6;
+    let steps = (0..prompts).map(|nth| Step::say(&format!("answer {nth}: {}", "so ".repeat(500))));
+    let mut bench = Bench::new(steps.collect());
+    bench.limits = small(2000);
+    let rejected = || {
+        let source = "no such model".into();
+        Step::Fail(String::new(), ProviderError::Rejected { source })
+    };
+    let (_, context) = summariser((0..8).map(|_| rejected()).collect());
+    bench.context = context;
+    let mut stage = bench.start().await;
+    for nth in 0..prompts {
+        let outcome = stage.play(&format!("prompt {nth}")).await;
+        assert!(matches!(outcome.ending, Ending::Answered(_)), "{:?}", outcome.ending);
+    }
+    let seen = end(&bench, stage).await;
+    assert!(!compactions(&bench).is_empty());
+    let warned = seen.iter().any(|seen| {
+        matches!(seen.event(), Event::Warning { message } if message.contains("no such model"))
+    });
+    assert!(warned);
+    let last = bench.model.requests().pop().unwrap();
+    assert!(text(&last).contains("The user asked: prompt 0"), "{}", text(&last));
+}
+
+#[tokio::test]
+async fn interrupting_a_summary_ends_the_run_and_the_next_prompt_works() {
+    let mut steps = vec![
+        Step::say(&"so ".repeat(3000)),
+        Step::say(&"so ".repeat(3000)),
+        Step::say(&"so ".repeat(3000)),
+    ];
+    steps.push(Step::say("after"));
+    let mut bench = Bench::new(steps);
+    bench.limits = small(2000);
+    let hangs = vec![Step::Hang(String::new()), Step::say("Goal: on")];
+    let (model, context) = summariser(hangs);
+    bench.context = context;
+    let stage = bench.start().await;
+    let mut interrupted = false;
+    for prompt in ["one", "two", "three", "four"] {
+        let running = stage.session.prompt(posse_actors::conversation::Prompt::text(prompt)).await;
+        let mut outcome = std::pin::pin!(running.unwrap().outcome());
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                outcome = &mut outcome => break outcome.unwrap(),
+                () = tokio::task::yield_now() => {
+                    if model.requests().len() == 1 && !interrupted {
+                        interrupted = true;
+                        stage.session.interrupt();
+                    }
+                }
+            }
+        };
+        if interrupted && model.requests().len() == 1 {
+            assert_eq!(outcome.ending, Ending::Interrupted);
+        } else {
+            assert!(matches!(outcome.ending, Ending::Answered(_)), "{:?}", outcome.ending);
+        }
+    }
+    assert!(interrupted);
+    assert_eq!(model.dropped(), 1);
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn a_crash_after_a_compaction_goes_on_with_what_it_left() {
+    let word = |nth: usize| echo(&format!("{nth} {}", "word ".repeat(400)));
+    let mut steps = vec![Step::say("hello")];
+    steps.extend((0..30).map(word));
+    let fail = FailPoints::default();
+    let armed = fail.clone();
+    // The invocation crashes when it hears a reply long after the history was made smaller.
+    steps.push(Step::Told(Box::new(move |_: &[Arc<Message>]| {
+        armed.arm("AgentInvocation", "Replied", 1);
+        echo("lost")
+    })));
+    steps.extend((30..40).map(word));
+    steps.push(Step::say("done"));
+    let mut bench = Bench::new(steps);
+    bench.limits = small(8000);
+    bench.fail = fail;
+    let mut stage = bench.start().await;
+    stage.play("a prompt before, which is not there twice").await;
+    let outcome = stage.play("go").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    end(&bench, stage).await;
+    let crashed = bench.journal.records().iter().any(|record| {
+        matches!(&record.event, Event::ActorCrashed { actor, .. } if actor == "AgentInvocation")
+    });
+    assert!(crashed);
+    let last = bench.model.requests().pop().unwrap();
+    assert_eq!(text(&last).matches("which is not there twice").count(), 1, "{}", text(&last));
+    let systems = last.iter().filter(|message| matches!(***message, Message::System { .. }));
+    assert_eq!(systems.count(), 1);
+}
+
+/// Facts in answers, prompts and outputs; rules in prompts; and five times it becomes too much.
+#[tokio::test]
+async fn facts_and_rules_survive_five_compactions() {
+    let facts: Vec<String> = (0..20).map(|nth| format!("fact-{nth}-{}", nth * 7919)).collect();
+    let rules = [
+        "Always answer in French.",
+        "Never touch Cargo.lock.",
+        "From now on every commit is signed.",
+        "You must run the tests before you say that it works.",
+        "Don't use unwrap in library code.",
+    ];
+    let filler = "nothing of interest here ".repeat(60);
+    let mut steps = Vec::new();
+    let mut prompts = Vec::new();
+    for (nth, fact) in facts.iter().enumerate() {
+        let rule = rules.get(nth / 4).filter(|_| nth % 4 == 0).copied().unwrap_or_default();
+        // In what a tool returned, in what the user said, in what the model said.
+        let (output, said, answer) = match nth % 3 {
+            0 => (fact.as_str(), "", ""),
+            1 => ("", fact.as_str(), ""),
+            _ => ("", "", fact.as_str()),
+        };
+        steps.push(echo(&format!("{filler}{output}{filler}")));
+        steps.push(Step::say(&format!("{filler}{answer}")));
+        prompts.push(format!("{rule}\n{filler}{said}"));
+    }
+    let mut bench = Bench::new(steps);
+    bench.limits = small(9000);
+    let mut stage = bench.start().await;
+    for prompt in &prompts {
+        let outcome = stage.play(prompt).await;
+        assert!(matches!(outcome.ending, Ending::Answered(_)), "{:?}", outcome.ending);
+    }
+    let history = stage.session.history().await;
+    end(&bench, stage).await;
+    assert!(compactions(&bench).len() >= 5, "{:?}", compactions(&bench));
+    let context = text(&history);
+    for rule in rules {
+        assert!(context.contains(rule), "{rule}: {context}");
+    }
+    // Whoever reads can follow the ids that the context names.
+    let records = bench.journal.records();
+    let readable = |id: &str| -> String {
+        let said = |content: &[ContentPart]| text_of(content);
+        let of = |record: &posse_actors::event::StoredRecord| match &record.event {
+            Event::ToolCompleted { call_id, content, .. }
+                if id == "history" || *call_id == CallId::new(id) =>
+            {
+                said(content)
+            }
+            Event::UserMessage { content, .. } if id == "history" => said(content),
+            Event::ModelReply { message, .. } if id == "history" => {
+                message.content.clone().unwrap_or_default()
+            }
+            _ => String::new(),
+        };
+        records.iter().map(of).collect()
+    };
+    let ids = context.split("output:").skip(1);
+    let ids = ids.map(|rest| rest.split([']', ' ', ',']).next().unwrap_or_default());
+    let reached: String = ids.map(readable).collect();
+    for fact in &facts {
+        assert!(context.contains(fact.as_str()) || reached.contains(fact.as_str()), "{fact}");
+    }
+}
+
+#[tokio::test]
+async fn reported_usage_moves_the_threshold() {
+    // A tokenizer that makes twice as many tokens of the same bytes.
+    let step = |nth: usize| {
+        Step::Told(Box::new(move |messages: &[Arc<Message>]| {
+            let bytes: u64 = messages.iter().map(|m| posse_actors::context::tokens_of(m)).sum();
+            let usage =
+                Usage { input_tokens: Some(bytes * 2), output_tokens: Some(1), ..Usage::default() };
+            let call = ToolCall {
+                id: CallId::new("1"),
+                provider_id: None,
+                name: "echo".to_owned(),
+                arguments: format!(r#"{{"text":"{nth} {}"}}"#, "word ".repeat(400)),
+            };
+            Step::Reply(Completion {
+                message: AssistantMessage { tool_calls: vec![call], ..AssistantMessage::default() },
+                stop_reason: StopReason::ToolUse,
+                usage: Some(usage),
+                model: None,
+            })
+        }))
+    };
+    let mut steps: Vec<Step> = (0..20).map(step).collect();
+    steps.push(Step::say("done"));
+    let mut bench = Bench::new(steps);
+    bench.limits = small(16_000);
+    let mut stage = bench.start().await;
+    stage.play("go").await;
+    let used = stage.session.context().await.unwrap();
+    assert!(used.calibrated, "{used:?}");
+    end(&bench, stage).await;
+    let seen = compactions(&bench);
+    assert!(!seen.is_empty());
+    let most = bench.model.requests().iter().map(|r| text(r).len()).max().unwrap();
+    // 11,200 of its tokens are 22,400 bytes; one more turn was on its way.
+    assert!(most < 32_000, "{most}");
+}

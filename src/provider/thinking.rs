@@ -1,0 +1,239 @@
+//! How much a model is told to think, in what every protocol has in common: whether it can be told
+//! at all, by which name, and what the user hears once if it cannot.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use posse_actors::ports::Thinking;
+
+use crate::provider::profile::{Profile, Quirks};
+
+/// Whether a model thinks, as far as that is known: found out when somebody wants it to.
+#[derive(Clone)]
+pub struct Insight(Arc<LazyLock<Option<bool>, Find>>);
+
+type Find = Box<dyn FnOnce() -> Option<bool> + Send>;
+
+impl Insight {
+    /// `find` says whether it thinks; `None`: nobody knows.
+    pub fn new(find: impl FnOnce() -> Option<bool> + Send + 'static) -> Insight {
+        Insight(Arc::new(LazyLock::new(Box::new(find))))
+    }
+
+    /// Whether it thinks.
+    pub fn thinks(&self) -> Option<bool> {
+        *LazyLock::force(&self.0)
+    }
+}
+
+impl Default for Insight {
+    fn default() -> Insight {
+        Insight::new(|| None)
+    }
+}
+
+impl fmt::Debug for Insight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Insight")
+    }
+}
+
+/// What a request says of thinking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// What the profile says.
+    AsConfigured,
+    /// Nothing at all.
+    Nothing,
+    /// This level.
+    Level(Thinking),
+}
+
+/// What a protocol can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tongue {
+    /// Chat Completions: only where the server is known to take a level.
+    Chat,
+    /// Responses: a level, and no word for none.
+    Responses,
+    /// Messages: a level, and silence is none.
+    Messages,
+}
+
+/// What one profile's server is told.
+#[derive(Debug)]
+pub(crate) struct Thoughts {
+    tongue: Tongue,
+    insight: Insight,
+    model: String,
+    /// Whether the user has heard that something is left out.
+    heard: AtomicBool,
+}
+
+impl Thoughts {
+    pub(crate) fn of(profile: &Profile, tongue: Tongue) -> Thoughts {
+        let heard = AtomicBool::new(false);
+        let (insight, model) = (profile.insight.clone(), profile.model.clone());
+        Thoughts { tongue, insight, model, heard }
+    }
+
+    /// What is said if `wanted` is, where the user hears nothing of it.
+    pub(crate) fn meant(&self, wanted: Option<Thinking>, quirks: &Quirks) -> Said {
+        let judged = wanted.map(|wanted| self.judge(wanted, quirks).unwrap_or(Said::Nothing));
+        judged.unwrap_or(Said::AsConfigured)
+    }
+
+    /// What is said if `wanted` is, and, the first time, what the user should know about it.
+    pub(crate) fn say(&self, wanted: Option<Thinking>, quirks: &Quirks) -> (Said, Option<String>) {
+        let Some(wanted) = wanted else { return (Said::AsConfigured, None) };
+        match self.judge(wanted, quirks) {
+            Ok(said) => (said, None),
+            Err(why) => {
+                let first = !self.heard.swap(true, Ordering::Relaxed);
+                let notice = || {
+                    let level = wanted.name();
+                    format!("thinking \"{level}\" is left out of requests to {}: {why}", self.model)
+                };
+                (Said::Nothing, first.then(notice))
+            }
+        }
+    }
+
+    fn judge(&self, wanted: Thinking, quirks: &Quirks) -> Result<Said, &'static str> {
+        let configured =
+            quirks.adaptive_thinking || quirks.thinking_budget.is_some() || quirks.effort.is_some();
+        let thinks = match self.insight.thinks() {
+            _ if quirks.no_reasoning => Some(false),
+            None if configured => Some(true),
+            known => known,
+        };
+        let named = quirks.effort_names.contains_key(wanted.name());
+        match (wanted, self.tongue, thinks) {
+            // It does not, whoever says so.
+            (Thinking::Off, Tongue::Messages, _) | (Thinking::Off, _, Some(false)) => {
+                Ok(Said::Nothing)
+            }
+            (_, _, Some(false)) => Err("the model does not think"),
+            (_, Tongue::Chat, _) if !quirks.reasoning_effort => {
+                Err("the server is not known to take it (quirks.reasoningEffort says that it does)")
+            }
+            (Thinking::Off, ..) if !named => {
+                Err("the server has no word for it (quirks.effortNames can name one), and its own \
+                     default counts")
+            }
+            (_, _, None) => Err(
+                "it is not known whether the model thinks (models.NAME.reasoning says that it does)",
+            ),
+            (level, _, Some(true)) => Ok(Said::Level(level)),
+        }
+    }
+}
+
+/// What a level is called: what the configuration says, else one of the three names that every
+/// server knows.
+pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str {
+    names.get(level.name()).map_or_else(
+        || match level {
+            Thinking::Off | Thinking::Minimal | Thinking::Low => "low",
+            Thinking::Medium => "medium",
+            Thinking::High | Thinking::ExtraHigh => "high",
+        },
+        String::as_str,
+    )
+}
+
+/// Tokens for thinking, where a model is told by a number, in a reply of at most `reply` tokens:
+/// a quarter of it is left for the answer.
+pub(crate) fn budget(level: Thinking, reply: u64) -> u64 {
+    let wanted = match level {
+        Thinking::Off => 0,
+        Thinking::Minimal => 1024,
+        Thinking::Low => 2048,
+        Thinking::Medium => 8192,
+        Thinking::High => 16_384,
+        Thinking::ExtraHigh => 32_768,
+    };
+    wanted.min(reply - reply / 4)
+}
+
+/// Two lines for the user as one.
+pub(crate) fn joined(one: Option<String>, other: Option<String>) -> Option<String> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(format!("{one}; {other}")),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thoughts(tongue: Tongue, thinks: Option<bool>) -> Thoughts {
+        let mut profile = Profile::new("p", "https://h/v1", "m", None);
+        profile.insight = Insight::new(move || thinks);
+        Thoughts::of(&profile, tongue)
+    }
+
+    #[test]
+    fn says_a_level_only_where_it_is_understood_and_says_once_why_not() {
+        use Thinking::{High, Off};
+        use Tongue::{Chat, Messages, Responses};
+        let plain = Quirks::default();
+        let takes = Quirks { reasoning_effort: true, ..Quirks::default() };
+        let adaptive = Quirks { adaptive_thinking: true, ..Quirks::default() };
+        let never = Quirks { no_reasoning: true, ..takes.clone() };
+        let names = [("off".to_owned(), "none".to_owned())].into();
+        let knows_none = Quirks { effort_names: names, ..takes.clone() };
+        let level = Ok(Said::Level(High));
+        let table = [
+            (Messages, Some(true), High, &plain, level),
+            (Messages, None, High, &adaptive, level),
+            (Messages, None, High, &plain, Err("it is not known")),
+            (Messages, Some(false), High, &plain, Err("the model does not think")),
+            (Messages, Some(true), Off, &adaptive, Ok(Said::Nothing)),
+            (Responses, Some(true), High, &plain, level),
+            (Responses, Some(true), High, &never, Err("the model does not think")),
+            (Responses, Some(true), Off, &plain, Err("the server has no word for it")),
+            (Responses, Some(true), Off, &knows_none, Ok(Said::Level(Off))),
+            (Responses, Some(false), Off, &plain, Ok(Said::Nothing)),
+            (Chat, Some(true), High, &plain, Err("the server is not known")),
+            (Chat, Some(true), High, &takes, level),
+            (Chat, None, High, &takes, Err("it is not known")),
+            (Chat, Some(false), Off, &plain, Ok(Said::Nothing)),
+        ];
+        for (tongue, thinks, wanted, quirks, expected) in table {
+            let thoughts = thoughts(tongue, thinks);
+            let (said, notice) = thoughts.say(Some(wanted), quirks);
+            match expected {
+                Ok(expected) => {
+                    assert_eq!((said, notice), (expected, None), "{tongue:?} {wanted:?}")
+                }
+                Err(why) => {
+                    let notice = notice.unwrap();
+                    assert_eq!(said, Said::Nothing, "{tongue:?} {wanted:?}");
+                    assert!(notice.contains(why) && notice.contains(wanted.name()), "{notice}");
+                    assert_eq!(thoughts.say(Some(wanted), quirks), (Said::Nothing, None), "once");
+                }
+            }
+            assert_eq!(thoughts.say(None, quirks), (Said::AsConfigured, None));
+        }
+    }
+
+    #[test]
+    fn levels_have_names_and_sizes_that_grow() {
+        let none = BTreeMap::new();
+        let own = [("xhigh".to_owned(), "max".to_owned())].into();
+        let names = Thinking::ALL.map(|level| effort(level, &none).to_owned());
+        assert_eq!(names, ["low", "low", "low", "medium", "high", "high"]);
+        assert_eq!(effort(Thinking::ExtraHigh, &own), "max");
+        let budgets = Thinking::ALL.map(|level| budget(level, 100_000));
+        assert!(budgets.is_sorted() && budgets[1] == 1024, "{budgets:?}");
+        assert_eq!(budget(Thinking::ExtraHigh, 32_000), 24_000);
+        assert_eq!(budget(Thinking::High, 0), 0);
+        for level in Thinking::ALL {
+            assert_eq!(Thinking::named(level.name()), Some(level));
+        }
+    }
+}

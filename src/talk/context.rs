@@ -1,0 +1,114 @@
+//! Contexts in words: what a request is made of, and what became of one that was too large.
+
+use std::fmt::Write as _;
+
+use posse_actors::context::ContextUse;
+use posse_actors::event::Event;
+
+/// What a request is made of, part by part.
+pub(crate) fn table(used: &ContextUse) -> String {
+    let ContextUse { system, instructions, tools, messages, tool_results, total, .. } = *used;
+    let share = |tokens: u64| (tokens * 100).checked_div(total).unwrap_or_default();
+    let mut text = String::new();
+    let rows = [
+        ("system prompt", system),
+        ("instructions", instructions),
+        ("tools", tools),
+        ("messages", messages),
+        ("tool results", tool_results),
+    ];
+    for (name, tokens) in rows {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<14} {tokens:>9} tokens {:>3} %", share(tokens));
+    }
+    let kind = if used.calibrated { "as the provider counts" } else { "estimated" };
+    let _ = writeln!(text, "{:<14} {total:>9} tokens, {kind}", "together");
+    let _ = match used.compacts_at {
+        Some(at) => writeln!(text, "compacted beyond {at} of {} tokens", used.tokens_max),
+        None => writeln!(text, "of {} tokens; nothing is left out by itself", used.tokens_max),
+    };
+    let _ = match used.window {
+        Some(window) => writeln!(text, "the model's window has {window} tokens"),
+        None => writeln!(text, "the model's window is not known"),
+    };
+    if used.compactions > 0 {
+        let _ = writeln!(text, "compacted {} times since it was opened", used.compactions);
+    }
+    text
+}
+
+/// What became smaller, in one line.
+pub(crate) fn compacted(event: &Event) -> Option<String> {
+    let Event::ContextCompacted {
+        bytes_before,
+        bytes_after,
+        turns_removed,
+        outputs_removed,
+        tokens_before,
+        tokens_after,
+        cause,
+        summarised_by,
+        ..
+    } = event
+    else {
+        return None;
+    };
+    let sizes = match (tokens_before, tokens_after) {
+        (Some(before), Some(after)) => format!("{before} → {after} tokens"),
+        _ => format!("{bytes_before} → {bytes_after} bytes"),
+    };
+    let why = match cause.as_deref() {
+        Some("overflow") => " after the provider refused it for its size",
+        Some("threshold") => " to stay within its budget",
+        _ => "",
+    };
+    let by = summarised_by.as_deref().map(|model| format!(", summarised by {model}"));
+    Some(format!(
+        "the history became shorter{why}: {sizes}, {turns_removed} turns and {outputs_removed} \
+         outputs removed{}; the journal keeps them",
+        by.unwrap_or_default()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_what_is_not_known_is_said() {
+        let used = ContextUse {
+            system: 100,
+            instructions: 50,
+            tools: 250,
+            messages: 100,
+            tool_results: 500,
+            total: 1000,
+            compacts_at: Some(33_600),
+            tokens_max: 48_000,
+            window: None,
+            calibrated: false,
+            compactions: 2,
+        };
+        insta::assert_snapshot!(table(&used), @r"
+        system prompt        100 tokens  10 %
+        instructions          50 tokens   5 %
+        tools                250 tokens  25 %
+        messages             100 tokens  10 %
+        tool results         500 tokens  50 %
+        together            1000 tokens, estimated
+        compacted beyond 33600 of 48000 tokens
+        the model's window is not known
+        compacted 2 times since it was opened
+        ");
+        assert!(table(&ContextUse::default()).contains("   0 tokens   0 %"));
+    }
+
+    #[test]
+    fn old_records_are_told_in_bytes() {
+        let json = r#"{"type":"context.compacted","bytesBefore":9,"bytesAfter":3,"turnsRemoved":1,
+            "outputsRemoved":0,"history":[]}"#;
+        let event: Event = serde_json::from_str(json).unwrap();
+        let text = compacted(&event).unwrap();
+        assert!(text.starts_with("the history became shorter: 9 → 3 bytes, 1 turns"), "{text}");
+    }
+}

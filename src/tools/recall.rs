@@ -1,0 +1,47 @@
+//! What a session remembers of its own calls and of what was said, for `read_file output:…`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use posse_actors::ports::{CallContext, PortFuture};
+
+/// What is asked for by the name `history`: everything that was said.
+pub const HISTORY: &str = "history";
+
+/// Finds what the call of that id returned, or the conversation of whoever asks. `Ok(None)`: there
+/// is nothing of that name. Errors are one line for the model.
+pub type Find =
+    dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
+
+/// The memory of a session. Empty: only outputs that were spilled can be read again.
+#[derive(Clone, Default)]
+pub struct Recall(Option<Arc<Find>>);
+
+impl Recall {
+    /// A memory that looks with `find`.
+    pub fn new(
+        find: impl Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Recall {
+        Recall(Some(Arc::new(find)))
+    }
+
+    pub(crate) async fn find(
+        &self,
+        context: CallContext,
+        name: &str,
+    ) -> Result<Option<String>, String> {
+        match &self.0 {
+            Some(find) => find(context, name.to_owned()).await,
+            None => Ok(None),
+        }
+    }
+}
+
+impl fmt::Debug for Recall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Recall").field(&self.0.is_some()).finish()
+    }
+}

@@ -1,0 +1,70 @@
+//! Calls as they are followed: asked for, started, printing, ended.
+
+use std::time::Duration;
+
+use posse_actors::conversation::{CallId, text_of};
+use posse_actors::event::Event;
+
+use crate::tui::view::tool::{State, Tool};
+use crate::tui::view::{Block, View};
+
+impl View {
+    pub(super) fn follow_call(&mut self, event: &Event, now: Duration) {
+        match event {
+            Event::ToolRequested { call_id, name, .. } => {
+                self.end_text();
+                let tool = Tool::asked(call_id.clone(), name, now);
+                self.blocks.push_back(Block::Tool(Box::new(tool)));
+            }
+            Event::ToolStarted { call_id, name, summary, .. } => {
+                let tool = self.tool(call_id, name, now);
+                tool.summary = Some(summary.clone());
+                (tool.state, tool.since) = (State::Running, now);
+            }
+            Event::ToolOutputDelta { call_id, text } => {
+                if let Some(tool) = self.known(call_id) {
+                    tool.printed(text);
+                }
+            }
+            Event::ToolCompleted { call_id, name, content, metadata, duration_ms } => {
+                let seen = self.seen.contains(call_id);
+                self.seen.retain(|call| call != call_id);
+                let tool = self.tool(call_id, name, now);
+                tool.completed(content, metadata, *duration_ms, seen);
+                let title = tool.title();
+                self.outputs.add(title, &text_of(content), metadata["diff"].as_str());
+            }
+            Event::ToolFailed { call_id, name, content, class, .. } => {
+                let tool = self.tool(call_id, name, now);
+                tool.failed(class, content);
+                let title = tool.title();
+                self.outputs.add(title, &text_of(content), None);
+            }
+            Event::ToolOutcomeUnknown { call_id, name, begun, .. } => {
+                self.tool(call_id, name, now).lost(begun.as_ref());
+            }
+            _ => (),
+        }
+    }
+
+    fn known(&mut self, call: &CallId) -> Option<&mut Tool> {
+        self.blocks.iter_mut().find_map(|block| match block {
+            Block::Tool(tool) if tool.call == *call => Some(&mut **tool),
+            _ => None,
+        })
+    }
+
+    fn tool(&mut self, call: &CallId, name: &str, now: Duration) -> &mut Tool {
+        let at = self.blocks.iter().position(
+            |block| matches!(block, Block::Tool(tool) if tool.call == *call && tool.is_open()),
+        );
+        let at = at.unwrap_or_else(|| {
+            self.blocks.push_back(Block::Tool(Box::new(Tool::asked(call.clone(), name, now))));
+            self.blocks.len() - 1
+        });
+        match &mut self.blocks[at] {
+            Block::Tool(tool) => tool,
+            _ => unreachable!("it was looked for, or put there"),
+        }
+    }
+}

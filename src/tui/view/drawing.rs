@@ -1,0 +1,121 @@
+//! What is followed, as rows: what is finished, what goes on, and what is true for the moment.
+
+use std::time::Duration;
+
+use ratatui_core::text::Line;
+
+use crate::tui::text::{Row, clipped, harmless, row, span};
+use crate::tui::theme::{Role, Theme};
+use crate::tui::view::block::{Block, Kind, apart, turn};
+use crate::tui::view::tool::age;
+use crate::tui::view::{Banner, View};
+
+impl View {
+    /// Rows of what is finished, at most `rows_max`. What is given once is not given again.
+    pub(in crate::tui) fn take_finished(
+        &mut self,
+        columns: usize,
+        rows_max: usize,
+        theme: Theme,
+        now: Duration,
+    ) -> Vec<Row> {
+        while self.ready.len() < rows_max
+            && let Some(block) = self.blocks.pop_front_if(|block| !block.is_open())
+        {
+            let kind = block.kind();
+            if self.before.is_some_and(|before| apart(before, kind)) {
+                self.ready.push_back(Line::default());
+            }
+            self.ready.extend(block.rows(columns, theme, now));
+            self.before = Some(if kind == Kind::CodeGoesOn { Kind::Text } else { kind });
+        }
+        let count = self.ready.len().min(rows_max);
+        self.ready.drain(..count).collect()
+    }
+
+    /// Whether something is finished that was not taken yet.
+    pub(in crate::tui) fn has_finished(&self) -> bool {
+        !self.ready.is_empty() || self.blocks.front().is_some_and(|block| !block.is_open())
+    }
+
+    /// Rows of what goes on, the last `rows_max` of them.
+    pub(in crate::tui) fn live_rows(
+        &self,
+        columns: usize,
+        rows_max: usize,
+        theme: Theme,
+        now: Duration,
+    ) -> Vec<Row> {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut before = self.before;
+        let rest = self.stream.rest().map(Block::Text);
+        for block in self.blocks.iter().chain(rest.as_ref()) {
+            let kind = block.kind();
+            if before.is_some_and(|before| apart(before, kind)) {
+                rows.push(Line::default());
+            }
+            rows.extend(block.rows(columns, theme, now));
+            before = Some(kind);
+        }
+        rows.extend(self.tree.rows(columns, theme, now));
+        if rows.len() > rows_max {
+            rows.drain(..rows.len() - rows_max);
+        }
+        rows
+    }
+
+    /// What is true for the moment, in a row or two.
+    pub(in crate::tui) fn banner(&self, columns: usize, theme: Theme, now: Duration) -> Vec<Row> {
+        let mut rows = Vec::new();
+        match &self.banner {
+            Some(Banner::Waiting { provider, until, patience, cause }) => {
+                let left = until.saturating_sub(now).as_secs_f64().ceil();
+                let text = format!(
+                    "⏸ {}: next try in {left:.0} s (patience after that: {}); Esc stops it",
+                    harmless(provider),
+                    rough(*patience)
+                );
+                rows.push(row(theme, Role::Warn, clipped(&text, columns)));
+                if !cause.is_empty() {
+                    let text = format!("  {}", harmless(cause).replace('\n', " "));
+                    rows.push(row(theme, Role::Dim, clipped(&text, columns)));
+                }
+            }
+            Some(Banner::Silent { provider, since }) => {
+                let text =
+                    format!("⏸ {}: nothing heard for {}", harmless(provider), age(now, *since));
+                rows.push(row(theme, Role::Warn, clipped(&text, columns)));
+            }
+            None => (),
+        }
+        if let Some(since) = self.running() {
+            let thought = self.thought.lines().rev().find(|line| !line.trim().is_empty());
+            let what = if thought.is_some() { "thinking" } else { "working" };
+            let mut text = format!("{what} · {} · Esc stops it", age(now, since));
+            if let Some(thought) = thought {
+                text = format!("{text} · {}", harmless(thought.trim()));
+            }
+            let mark = span(theme, Role::Accent, format!("{} ", turn(now)));
+            let text = span(theme, Role::Dim, clipped(&text, columns.saturating_sub(2)));
+            rows.push(Line::from(vec![mark, text]));
+        } else if let Some(cause) = &self.parked {
+            let text = format!("⏸ parked: {}", cause.replace('\n', " "));
+            rows.push(row(theme, Role::Warn, clipped(&text, columns)));
+        }
+        rows
+    }
+
+    /// Whether something on the screen changes with the time alone.
+    pub(in crate::tui) fn moves(&self) -> bool {
+        self.running.is_some() || self.banner.is_some()
+    }
+}
+
+/// A time, as exactly as somebody who waits wants to know it.
+fn rough(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..=99 => format!("{seconds} s"),
+        seconds @ 100..=5999 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}

@@ -1,0 +1,107 @@
+//! Who serves a role: a profile, a model and a level of thinking for one purpose.
+//!
+//! `compact` and `title` are served for the session itself, every other role is an agent that works
+//! for others. Whatever a role does not say is the session's own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use posse_actors::ports::{Provider, Thinking};
+
+use crate::agents::{Agent, Mode, Roster};
+use crate::config::{Environment, Loaded, RoleSettings, Settings};
+use crate::failure::{Exit, Failure, nearest, printable};
+use crate::lists::Serving;
+use crate::provider::presets;
+use crate::wiring::{deputies, provider};
+
+/// Roles that are no agents.
+pub(crate) const OWN: [&str; 2] = ["compact", "title"];
+
+/// What is wrong with `roles`: profiles that do not exist.
+pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
+    let Settings { roles, providers, .. } = &loaded.settings;
+    let exists = |name: &String| providers.contains_key(name) || presets::preset(name).is_some();
+    let wrong = |(role, settings): (&String, &RoleSettings)| {
+        let profile = settings.profile.as_ref().filter(|name| !exists(name))?;
+        let (role, shown) = (printable(role), printable(profile));
+        let what = format!("roles.{role}.profile: there is no provider profile \"{shown}\"");
+        let known = providers.keys().map(String::as_str);
+        let known = known.chain(presets::all().iter().map(|preset| preset.name));
+        let fix = match nearest(profile, known) {
+            Some(meant) => format!("did you mean \"{meant}\"?"),
+            None => "add it to `providers`, or leave it out".to_owned(),
+        };
+        Some(Failure::new("CFG040", Exit::Configuration, what).at(settings.place.clone()).fix(fix))
+    };
+    roles.iter().filter_map(wrong).collect()
+}
+
+/// Lines for standard error: roles that nobody has.
+pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
+    let callable = |agent: &&Agent| agent.delegation.callable;
+    let agents: Vec<&str> =
+        roster.all().iter().filter(callable).map(|agent| agent.name.as_str()).collect();
+    let known = || OWN.into_iter().chain(agents.iter().copied());
+    let nobody = |(role, settings): (&String, &RoleSettings)| {
+        if known().any(|name| name == role) {
+            return None;
+        }
+        let meant = match nearest(role, known()) {
+            Some(meant) => format!("; did you mean \"{meant}\"?"),
+            None => String::new(),
+        };
+        let (role, place) = (printable(role), printable(&settings.place));
+        Some(format!("CFG040: roles.{role} serves nobody{meant} [{place}]"))
+    };
+    settings.roles.iter().filter_map(nobody).collect()
+}
+
+/// Who serves `agent`, as it is configured.
+pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
+    let callable = agent.delegation.callable && !agent.hidden;
+    let role = settings.roles.get(&agent.name).filter(|_| callable && agent.profile.is_none());
+    let thinking = if agent.mode == Mode::Primary {
+        agent.thinking.or(settings.thinking)
+    } else {
+        deputies::thinking(agent, settings)
+    };
+    Serving {
+        profile: agent.profile.clone().or_else(|| role?.profile.clone()),
+        model: role.and_then(|role| role.model.clone()),
+        thinking,
+    }
+}
+
+/// How much the model of `role` thinks, if somebody says so.
+pub(crate) fn thinking(role: &str, settings: &Settings) -> Option<Thinking> {
+    settings.roles.get(role).and_then(|role| role.thinking).or(settings.thinking)
+}
+
+/// How the model that serves `role` is reached; `None`: it is the session's own.
+///
+/// An error is that of a provider that cannot be made: no key, no model.
+pub(crate) fn served(
+    role: &str,
+    settings: &Settings,
+    environment: &Environment,
+    workspace: &Path,
+) -> Result<Option<Arc<dyn Provider>>, Failure> {
+    let Some(wanted) = settings.roles.get(role) else { return Ok(None) };
+    if wanted.profile.is_none() && wanted.model.is_none() {
+        return Ok(None);
+    }
+    let provider = provider::choose(&asked(wanted, settings), environment, workspace)
+        .map_err(|failure| placed(failure, wanted))?;
+    Ok(Some(provider))
+}
+
+/// The settings under which the provider of a role is chosen. A model belongs to its profile.
+fn asked(wanted: &RoleSettings, settings: &Settings) -> Settings {
+    let default_provider = wanted.profile.clone().or_else(|| settings.default_provider.clone());
+    Settings { default_provider, model: wanted.model.clone(), ..settings.clone() }
+}
+
+fn placed(failure: Failure, wanted: &RoleSettings) -> Failure {
+    if failure.place.is_some() { failure } else { failure.at(wanted.place.clone()) }
+}
