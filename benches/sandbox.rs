@@ -140,5 +140,6 @@ fn spawn(place: &Path) -> Spawn {
         output_bytes_max: 4096,
         spill_bytes_max: 1 << 20,
         dialogue: None,
+        stop: None,
     }
 }

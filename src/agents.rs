@@ -233,9 +233,14 @@ pub enum ToolSelection {
     Only(Vec<String>),
 }
 
+/// Tools that come with `bash`, and only with it.
+const OF_BASH: [&str; 2] = ["job_output", "job_stop"];
+
 impl ToolSelection {
     /// Whether a tool of that name is among them.
     pub fn sees(&self, tool: &str) -> bool {
+        // Whoever starts commands in the background looks after them, and nobody else has any.
+        let tool = if OF_BASH.contains(&tool) { "bash" } else { tool };
         match self {
             ToolSelection::All => true,
             ToolSelection::Only(names) => names.iter().any(|name| name == tool),

@@ -39,9 +39,19 @@ pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
 /// Stands for a home folder that is not known.
 const HOME_UNKNOWN: &str = "/home/user";
 const COMMANDS: &str = "commands are asked about";
-/// Tools that only look; at other agents and at skills, too.
-const READ_TOOLS: [&str; 7] =
-    ["read_file", "grep", "glob", "list_dir", "agent_status", "agent_result", "skill"];
+/// Tools that only look, at other agents and at skills, too; or that change nothing but what was
+/// permitted: a job is the asker's own.
+const READ_TOOLS: [&str; 9] = [
+    "read_file",
+    "grep",
+    "glob",
+    "list_dir",
+    "agent_status",
+    "agent_result",
+    "skill",
+    "job_output",
+    "job_stop",
+];
 const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
 
 /// What the policy is made of.

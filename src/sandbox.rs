@@ -42,6 +42,7 @@ use std::time::Duration;
 use posse_actors::ports::Confinement;
 use secrecy::SecretString;
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use crate::secrets::mask;
 
@@ -161,6 +162,8 @@ pub struct Spawn {
     pub spill_bytes_max: u64,
     /// What it is asked, if it is a program that answers; other commands have no input.
     pub dialogue: Option<Dialogue>,
+    /// Ends it as its time limit does, once it is told so or nobody can tell it any more.
+    pub stop: Option<oneshot::Receiver<()>>,
 }
 
 /// A working directory.
@@ -217,6 +220,8 @@ pub enum Exit {
     TimedOut,
     /// It was killed because it printed more than may be kept.
     OutputFull,
+    /// It was told to ([`Spawn::stop`]).
+    Stopped,
 }
 
 impl Exit {

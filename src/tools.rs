@@ -13,6 +13,7 @@ pub mod glob;
 pub mod grep;
 
 pub mod budget;
+pub mod jobs;
 pub mod listing;
 pub mod reads;
 pub mod recall;
@@ -39,11 +40,15 @@ use serde_json::{Value, json};
 use crate::images::ImageLimits;
 use crate::sandbox::Sandbox;
 use crate::tools::budget::Budgets;
+use crate::tools::jobs::Jobs;
 use crate::tools::reads::ReadTable;
 use crate::tools::workspace::Workspace;
 
 /// Files up to this size are read where the call runs; for larger ones a thread is worth it.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
+
+/// Commands in the background at the same time, where nobody says how many.
+const JOBS_MAX: usize = 8;
 
 /// What all tools of a session share.
 #[derive(Debug)]
@@ -71,6 +76,8 @@ pub struct ToolEnvironment {
     pub reads: ReadTable,
     /// What the tools may take of a run.
     pub budgets: Arc<Budgets>,
+    /// Commands in the background.
+    pub jobs: Arc<Jobs>,
     /// What the session remembers of its own calls.
     pub recall: recall::Recall,
 }
@@ -89,18 +96,30 @@ impl ToolEnvironment {
             images: ImageLimits::default(),
             reads: ReadTable::default(),
             budgets: Arc::default(),
+            jobs: Arc::new(Jobs::new(JOBS_MAX)),
             recall: recall::Recall::default(),
         }
     }
 }
 
 /// Names of the built-in tools.
-pub const NAMES: [&str; 8] =
-    ["bash", "edit_file", "glob", "grep", "list_dir", "multi_edit", "read_file", "write_file"];
+pub const NAMES: [&str; 10] = [
+    "bash",
+    "edit_file",
+    "glob",
+    "grep",
+    "job_output",
+    "job_stop",
+    "list_dir",
+    "multi_edit",
+    "read_file",
+    "write_file",
+];
 
 /// Every built-in tool, ready to be called. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let budgets = Arc::clone(&env.budgets);
+    let of_jobs = if env.jobs.is_closed() { Vec::new() } else { jobs::tools(&env) };
     let tools = [
         // Files.
         read_file::tool(Arc::clone(&env)),
@@ -114,7 +133,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
         bash::tool(env, sandbox),
     ];
     let mut toolbox = Toolbox::default();
-    for tool in tools {
+    for tool in tools.into_iter().chain(of_jobs) {
         let taken = toolbox.register(budget::within(&budgets, tool)).is_err();
         debug_assert!(!taken, "built-in tools have names of their own");
     }

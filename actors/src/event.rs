@@ -515,6 +515,37 @@ pub enum Event {
         report: Value,
     },
 
+    /// A command goes on in the background, and its call ends.
+    #[serde(rename = "job.started")]
+    JobStarted {
+        /// The call, which is the job's name as well.
+        call_id: CallId,
+        /// One line.
+        summary: String,
+    },
+    /// A command in the background has ended.
+    #[serde(rename = "job.ended")]
+    JobEnded {
+        /// The call that started it.
+        call_id: CallId,
+        /// One line.
+        summary: String,
+        /// By itself, or why.
+        end: JobEnd,
+        /// `exit 1`, `killed after …`, in words.
+        detail: String,
+        /// Its exit code, if it had one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        /// Bytes that it printed, as far as that is known.
+        bytes: u64,
+        /// How long it ran; 0 if that is not known.
+        duration_ms: u64,
+        /// What it did to protected files, and what became of that, a line each.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        findings: Vec<String>,
+    },
+
     /// A hook was asked and answered. What it changed is in here: the record of the call stays as
     /// it was.
     #[serde(rename = "hook.fired")]
@@ -745,6 +776,22 @@ pub struct GoesOnWith {
     /// What it may cost, where that was said for this session.
     #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
     pub budget: Budget,
+}
+
+/// How a command in the background ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobEnd {
+    /// By itself, or by a signal that was not ours.
+    Exited,
+    /// Its time was up, or it printed too much.
+    Killed,
+    /// Somebody wanted it to end.
+    Stopped,
+    /// The session ended, and it with the session.
+    SessionEnded,
+    /// Nobody knows: posse broke off, and it was killed with posse.
+    Lost,
 }
 
 /// What a hook wants.

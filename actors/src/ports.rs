@@ -26,8 +26,8 @@ pub use provider::{
     Request, Thinking, TokenCount,
 };
 pub use tool::{
-    Action, CallContext, Operation, OutputDelta, Prepared, RunContext, SideEffect, Tool, ToolError,
-    ToolOutput, ToolSpec, Toolbox,
+    Action, After, Aftermath, CallContext, Operation, OutputDelta, Prepared, Release, RunContext,
+    SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 
 /// What a boxed source of an error must be.

@@ -12,7 +12,7 @@ use crate::event::{Event, Origin};
 
 pub(crate) use replay::awaits_answer;
 pub use replay::{
-    CUT_OFF, Delegated, LastInvocation, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, OpenOwnCall,
+    CUT_OFF, Delegated, LastInvocation, LeftJob, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, OpenOwnCall,
     OpenQuestion, Parked, QueuedMessage, Replay, Replayed, StartedWith, replay,
 };
 

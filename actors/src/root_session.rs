@@ -8,6 +8,7 @@ mod children;
 mod clients;
 mod compacting;
 mod handle;
+mod jobs;
 mod messages;
 mod own_call;
 mod resuming;
@@ -24,7 +25,7 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued};
 use crate::compaction::Compacted;
 use crate::context::{ContextUse, Meter};
-use crate::conversation::{InvocationId, Message, Prompt, Usage};
+use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
 use crate::delegation::{Desk, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
 use crate::hooking::Hooked;
@@ -33,7 +34,7 @@ use crate::mailbox::{
     Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
 };
 use crate::permission_coordinator as permission;
-use crate::ports::{JournalError, Ports, ProviderInfo, ToolOutput, ToolSpec};
+use crate::ports::{JournalError, Ports, ProviderInfo, Release, ToolOutput, ToolSpec};
 use crate::record::{Durability, Replayed, awaits_answer};
 use crate::restarts::RestartBudget;
 use crate::tool_call::Services;
@@ -71,6 +72,9 @@ enum Msg {
     /// The main agent and those it waits for, or everybody.
     Interrupt(Reach),
     Children(ChildMsg),
+    /// Something that a call has left at work has something to say to the agent that made it.
+    Notice(Arc<Origin>, Vec<ContentPart>),
+    Release(Release),
     History(RpcReplyPort<Vec<Arc<Message>>>),
     /// With what is to be kept, in the user's words.
     Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
@@ -103,6 +107,8 @@ impl Msg {
             Msg::OwnCallEnded(_) => "OwnCallEnded",
             Msg::Interrupt(_) => "Interrupt",
             Msg::Children(_) => "Children",
+            Msg::Notice(..) => "Notice",
+            Msg::Release(_) => "Release",
             Msg::History(_) => "History",
             Msg::Compact(..) => "Compact",
             Msg::Context(_) => "Context",
@@ -261,6 +267,7 @@ impl Actor for RootSession {
                 clock: Arc::clone(&self.ports.clock),
             },
         };
+        self.hear_notices(&me);
         self.start_writer(&me, &mut state).await?;
         self.start_coordinator(&me, &mut state).await?;
         self.start_clients(&me, &mut state).await?;
@@ -298,6 +305,8 @@ impl Actor for RootSession {
                 self.tell_asides(state);
                 answer(reply, state.history.clone());
             }
+            Msg::Notice(origin, content) => self.notified(&me, &origin, content, state),
+            Msg::Release(what) => self.let_go(&what),
             Msg::Compact(keep, reply) => answer(reply, self.compact(keep, state)),
             Msg::Context(Some(reply)) => answer(reply, self.context(state)),
             Msg::Context(None) => self.announce_context(state),
@@ -507,7 +516,10 @@ impl RootSession {
         };
         let permissions = state.coordinator.line();
         let hooks = self.closing_hooks(&ending.reason);
+        let released = self.released(&Release::Session);
         let last = async move {
+            // How they end is recorded before the session's own end.
+            released.await;
             if let Some(hooks) = hooks {
                 hooks.await;
             }

@@ -1,6 +1,7 @@
 //! One tool call, from the model's wish to its recorded outcome: an actor of its own, so that a
 //! tool that panics costs one call, and a cancelled one dies at once with its processes.
 
+mod aftermath;
 pub mod arguments;
 mod asked;
 mod pipeline;
@@ -20,6 +21,7 @@ use crate::mailbox::{
 };
 use crate::ports::{HookEvent, Moment, ToolOutput, Used};
 
+pub(crate) use aftermath::Notices;
 pub(crate) use pipeline::{Services, cap_parts};
 pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]

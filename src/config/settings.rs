@@ -138,6 +138,8 @@ pub struct ToolSettings {
     pub require_read: bool,
     /// `read.dedup`: a repeated read of an unchanged file is answered with a reference.
     pub dedup_reads: bool,
+    /// `bash.jobs`: commands that may run in the background at the same time.
+    pub jobs_max: usize,
     /// `outputBudget`: bytes of output in one turn.
     pub output_budget: Option<u64>,
     /// `budgets`, by tool.
@@ -312,6 +314,10 @@ fn tools(layers: &Layers) -> ToolSettings {
         fuzzy_edit: on("tools.edit.fuzzy"),
         require_read: on("tools.edit.requireRead"),
         dedup_reads: on("tools.read.dedup"),
+        jobs_max: layers
+            .get("tools.bash.jobs")
+            .and_then(|leaf| leaf.value.as_u64())
+            .map_or(0, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)),
         output_budget: layers.get("tools.outputBudget").and_then(|leaf| leaf.value.as_u64()),
         budgets,
     }

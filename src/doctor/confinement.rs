@@ -156,6 +156,7 @@ impl Trial {
             output_bytes_max: 4096,
             spill_bytes_max: 1 << 20,
             dialogue: None,
+            stop: None,
         };
         let mut report = Value::Null;
         let outcome = sandbox.run(spawn, |update| {

@@ -5,6 +5,7 @@
 
 mod beside;
 pub(super) mod commands;
+mod jobs;
 mod run;
 pub(super) mod terminal;
 
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
-use posse_actors::conversation::{InvocationId, Prompt, Usage};
+use posse_actors::conversation::{CallId, InvocationId, Prompt, Usage};
 use posse_actors::delegation::Memories;
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
@@ -148,6 +149,8 @@ struct Current {
     unanswered: u32,
     /// Of these, what `--yes` would not have covered.
     not_by_yes: u32,
+    /// Commands in the background, as far as was heard: their calls, in one line each.
+    jobs: Vec<(CallId, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -178,6 +181,7 @@ impl Current {
             tier,
             unanswered: 0,
             not_by_yes: 0,
+            jobs: Vec::new(),
         })
     }
 
@@ -330,6 +334,7 @@ impl Plain<'_> {
             Typed::Cost => self.cost().await,
             Typed::Memory => self.memory().await,
             Typed::Forget(agent) => self.forget(agent).await,
+            Typed::Jobs(which) => self.jobs(which).await,
             Typed::Clear => self.clear().await,
             Typed::Stop => self.say("Nothing runs.\n").await,
             Typed::StopAll => {

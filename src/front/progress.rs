@@ -15,7 +15,7 @@ use crate::talk::context;
 use crate::talk::notices::{of_hook, switch, unknown};
 use crate::talk::outcome::clock_time;
 
-use lines::{DIFF_LINES_MAX, clipped, first_line, last_lines, rough, seconds};
+use lines::{DIFF_LINES_MAX, clipped, first_line, last_lines, of_job, rough, seconds};
 use live::{Live, Screen, fitting};
 
 /// Turns events into text for standard error.
@@ -387,6 +387,7 @@ impl Progress {
                 )
             }
             Event::Warning { message } => format!("! {}", printable(message)),
+            Event::JobStarted { .. } | Event::JobEnded { .. } => of_job(event),
             Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {
                 Some(text) => text,
                 None => return String::new(),

@@ -94,6 +94,7 @@ pub(super) fn read(asked: &Asked<'_>, ended: &Ended<'_>) -> Answer {
             return failed("HK002", &text);
         }
         Exit::OutputFull => return failed("HK004", "it printed too much and was killed"),
+        Exit::Stopped => return failed("HK003", "it was stopped"),
     };
     let answer = by_code(asked, code, ended);
     if ended.stragglers > 0 && !answer.says.blocks() {

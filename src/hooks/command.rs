@@ -122,6 +122,7 @@ impl Runner {
             output_bytes_max: OUTPUT_BYTES_MAX,
             spill_bytes_max: OUTPUT_BYTES_MAX as u64,
             dialogue: Some(Dialogue { input, errors_bytes_max: ERRORS_BYTES_MAX }),
+            stop: None,
         }
     }
 

@@ -9,7 +9,7 @@ use futures_util::future::join;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
     CallContext, Completion, Delta, DeltaSender, PortFuture, Prepared, Provider, ProviderError,
-    ProviderInfo, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    ProviderInfo, Release, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::tool_call::PermittedCall;
 use secrecy::SecretString;
@@ -209,5 +209,9 @@ impl Tool for MaskedTool {
 
     fn history_shortened(&self) {
         self.tool.history_shortened();
+    }
+
+    fn release(&self, what: &Release) -> PortFuture<()> {
+        self.tool.release(what)
     }
 }

@@ -184,6 +184,7 @@ fn a_tool_returns_no_secret() {
             call: context,
             output,
             facts,
+            aftermath: posse_actors::ports::Aftermath::unheard(),
             output_bytes_max: 1000,
         };
         tool.run(permitted, context).await

@@ -206,6 +206,12 @@ fn describe_trouble(event: &Event) -> Option<(Tone, &'static str, String)> {
         Event::ActorRestarted { actor, restarts } => {
             (Tone::Quiet, "restart", format!("{actor}, number {restarts}"))
         }
+        Event::JobStarted { summary, .. } => (Tone::Quiet, "job", printable(summary)),
+        Event::JobEnded { summary, detail, findings, .. } => {
+            let first = format!("{}: {}", printable(detail), printable(summary));
+            let lines = std::iter::once(first).chain(findings.iter().cloned());
+            (Tone::Quiet, "job", lines.collect::<Vec<_>>().join("\n"))
+        }
         Event::LimitReached { limit, value, .. } => {
             (Tone::Bad, "limit", format!("{limit} = {value}"))
         }

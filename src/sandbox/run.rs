@@ -14,6 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Child;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::sandbox::capture::Capture;
@@ -154,6 +155,7 @@ impl Sandbox {
             live: Live::default(),
             status: None,
             forced: None,
+            stop: spawn.stop,
             kills: 0,
             begin,
             last_output: begin,
@@ -219,6 +221,8 @@ struct Running {
     status: Option<ExitStatus>,
     /// Why we ended it, if we did.
     forced: Option<Exit>,
+    /// Tells that it should end.
+    stop: Option<oneshot::Receiver<()>>,
     kills: u32,
     begin: Instant,
     last_output: Instant,
@@ -271,6 +275,12 @@ impl Running {
                 length = read(&mut self.errors, &mut errors), if self.errors.is_some() => {
                     self.errors_text.push(&errors[..length?]);
                 }
+                () = told_to_stop(&mut self.stop), if self.stop.is_some() => {
+                    self.stop = None;
+                    if self.status.is_none() && self.ended.is_none() && self.forced.is_none() {
+                        self.force(Exit::Stopped, Instant::now());
+                    }
+                }
                 () = sleep_until(wake.min(self.deadline)) => {}
             }
             let now = Instant::now();
@@ -298,12 +308,7 @@ impl Running {
         if self.ended.is_some() && !self.is_asked_to_clear {
             self.ask_to_clear();
         } else if self.ended.is_none() && self.forced.is_none() {
-            self.forced = Some(Exit::TimedOut);
-            if self.has_init {
-                self.tell(init::POLITELY);
-            } else {
-                self.tree.terminate();
-            }
+            self.force(Exit::TimedOut, now);
         } else if self.has_init && !self.is_asked_to_clear {
             self.ask_to_clear();
         } else if self.kills < KILLS_MAX {
@@ -315,6 +320,17 @@ impl Running {
         }
         self.deadline = now + TERMINATION_GRACE;
         true
+    }
+
+    /// Asks it to end, for this reason. What does not comes to [`press`](Running::press).
+    fn force(&mut self, why: Exit, now: Instant) {
+        self.forced = Some(why);
+        if self.has_init {
+            self.tell(init::POLITELY);
+        } else {
+            self.tree.terminate();
+        }
+        self.deadline = now + TERMINATION_GRACE;
     }
 
     fn take_output(&mut self, bytes: &[u8]) {
@@ -472,6 +488,14 @@ async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize>
 async fn hear(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
     match from {
         Some(control) => control.read(into).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until somebody says so, or nobody can any more.
+async fn told_to_stop(stop: &mut Option<oneshot::Receiver<()>>) {
+    match stop {
+        Some(told) => drop(told.await),
         None => std::future::pending().await,
     }
 }

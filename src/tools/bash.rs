@@ -2,6 +2,7 @@
 //!
 //! A command that exits with 1 has not failed as a tool: the model reads its output and its code.
 
+mod background;
 mod report;
 
 use std::os::fd::OwnedFd;
@@ -12,8 +13,8 @@ use std::time::Duration;
 use nix::sys::stat::fstat;
 use posse_actors::event::Event;
 use posse_actors::ports::{
-    Action, CallContext, Operation, OutputDelta, PortFuture, Prepared, RunContext, SideEffect,
-    Tool, ToolError, ToolOutput, ToolSpec,
+    Action, CallContext, Operation, OutputDelta, PortFuture, Prepared, Release, RunContext,
+    SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use crate::failure::printable;
 use crate::protected::is_protected;
 use crate::sandbox::{Besides, Directory, Outcome, RunError, Sandbox, Spawn, Update};
+use crate::tools::bash::background::Start;
 use crate::tools::workspace::Located;
 use crate::tools::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
@@ -30,9 +32,11 @@ const NAME: &str = "bash";
 /// Linux takes no argument of 128 KiB or more.
 const COMMAND_BYTES_MAX: usize = 100_000;
 
-const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
-const TIMEOUT_MAX: Duration = Duration::from_mins(10);
+/// How long a command may run if it does not say, and if it does.
+const TIMEOUT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
+/// The same in the background.
+const JOB_TIMEOUT: (Duration, Duration) = (Duration::from_hours(24), Duration::from_hours(24));
 
 /// Bytes of output after which a command is killed.
 const SPILL_BYTES_MAX: u64 = 64 << 20;
@@ -45,21 +49,28 @@ const SUMMARY_CHARS_MAX: usize = 100;
 
 /// The tool.
 pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
+    let mut properties = json!({
+        "command": {"type": "string"},
+        "workdir": {"type": "string", "description": "default: working directory"},
+        "timeoutMs": {"type": "integer", "description": "default 30000, at most 600000"},
+        "unprotect": {
+            "type": "array", "items": {"type": "string"},
+            "description": "protected paths, such as .git/config, that this command must \
+                            change; the user is asked each time",
+        },
+    });
+    if !env.jobs.is_closed() {
+        properties["background"] = json!({
+            "type": "boolean",
+            "description": "return a job id at once: servers, long builds",
+        });
+    }
     let spec = spec(
         NAME,
         "Runs a command in bash and returns stdout and stderr. Each call is a new \
                       shell without input or terminal; processes left behind are killed.",
         SideEffect::Process,
-        &json!({
-            "command": {"type": "string"},
-            "workdir": {"type": "string", "description": "default: working directory"},
-            "timeoutMs": {"type": "integer", "description": "default 30000, at most 600000"},
-            "unprotect": {
-                "type": "array", "items": {"type": "string"},
-                "description": "protected paths, such as .git/config, that this command must \
-                                change; the user is asked each time",
-            },
-        }),
+        &properties,
         &["command"],
     );
     Arc::new(Bash { spec, env, sandbox })
@@ -78,6 +89,8 @@ struct Arguments {
     workdir: Option<String>,
     timeout_ms: Option<f64>,
     #[serde(default)]
+    background: bool,
+    #[serde(default)]
     unprotect: Vec<String>,
 }
 
@@ -87,6 +100,7 @@ struct Payload {
     shown_directory: String,
     timeout: Duration,
     note: Option<String>,
+    background: bool,
 }
 
 impl Tool for Bash {
@@ -99,11 +113,16 @@ impl Tool for Bash {
         Box::pin(std::future::ready(prepared))
     }
 
+    fn release(&self, what: &Release) -> PortFuture<()> {
+        Box::pin(self.env.jobs.release(what))
+    }
+
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let (env, sandbox) = (Arc::clone(&self.env), Arc::clone(&self.sandbox));
         Box::pin(async move {
             let confinement = call.confinement().clone();
             let besides = besides(call.action());
+            let summary = call.action().summary.clone();
             let payload: Payload = payload(call);
             if env.dry_run {
                 return ToolOutput::text(format!(
@@ -112,7 +131,7 @@ impl Tool for Bash {
                 ))
                 .with_metadata(json!({"dryRun": true}));
             }
-            let Payload { command, directory, timeout, note, .. } = payload;
+            let Payload { command, directory, timeout, note, background, .. } = payload;
             let (program, arguments) = sandbox.shell_command(&command);
             let spawn = Spawn {
                 program,
@@ -126,7 +145,12 @@ impl Tool for Bash {
                 output_bytes_max: context.output_bytes_max,
                 spill_bytes_max: SPILL_BYTES_MAX,
                 dialogue: None,
+                stop: None,
             };
+            if background {
+                let start = Start { spawn, besides, summary, note };
+                return background::start(&env, sandbox, start, &context).await;
+            }
             match sandbox.run_judged(spawn, besides, |update| announce(&context, update)).await {
                 Ok(outcome) => {
                     warn(&context, &outcome);
@@ -195,12 +219,13 @@ fn prepare(
     has_lost_sight: bool,
     arguments: Value,
 ) -> Result<Prepared, ToolError> {
-    let Arguments { command, workdir, timeout_ms, unprotect } = parsed(arguments)?;
+    let Arguments { command, workdir, timeout_ms, background, unprotect } = parsed(arguments)?;
     check(&command)?;
     let unprotected = unprotected(env, &unprotect)?;
     let place = env.workspace.locate(workdir.as_deref().unwrap_or("."))?;
     let directory = place.open_dir()?;
-    let (timeout, note) = timeout(timeout_ms);
+    let bounds = if background { JOB_TIMEOUT } else { TIMEOUT };
+    let (timeout, note) = timeout(timeout_ms, bounds);
     let stat = fstat(&directory)
         .map_err(|errno| ToolError::new("FIL002", format!("{}: {errno}", place.shown())))?;
     let cwd = place.absolute().display().to_string();
@@ -214,17 +239,19 @@ fn prepare(
     }
     let mut parts: Vec<&[u8]> = vec![NAME.as_bytes(), command.as_bytes(), cwd.as_bytes()];
     let (device, inode) = (stat.st_dev.to_le_bytes(), stat.st_ino.to_le_bytes());
-    let (milliseconds, sight) = (timeout.as_millis().to_le_bytes(), [u8::from(has_lost_sight)]);
+    let flags = [u8::from(has_lost_sight) | (u8::from(background) << 1)];
+    let (milliseconds, sight) = (timeout.as_millis().to_le_bytes(), flags);
     parts.extend([&device[..], &inode, &milliseconds, &sight]);
     parts.extend(hashed.iter().map(|path| path.as_os_str().as_encoded_bytes()));
     let action = Action {
         tool: NAME.to_owned(),
         operations,
-        summary: summary(&command, &place, &unprotected),
+        summary: summary(&command, &place, &unprotected, background),
         detail: detail(&command, &unprotected),
         digest: digest::of(&parts),
     };
-    let payload = Payload { command, directory, shown_directory: shown(&place), timeout, note };
+    let shown_directory = shown(&place);
+    let payload = Payload { command, directory, shown_directory, timeout, note, background };
     Ok(Prepared { action, payload: Box::new(payload) })
 }
 
@@ -247,9 +274,12 @@ fn check(command: &str) -> Result<(), ToolError> {
 }
 
 /// The timeout within its bounds, and a note if that is not what was asked for.
-fn timeout(asked_ms: Option<f64>) -> (Duration, Option<String>) {
-    let Some(asked_ms) = asked_ms else { return (TIMEOUT_DEFAULT, None) };
-    let (min, max) = (TIMEOUT_MIN.as_secs_f64(), TIMEOUT_MAX.as_secs_f64());
+fn timeout(
+    asked_ms: Option<f64>,
+    (default, max): (Duration, Duration),
+) -> (Duration, Option<String>) {
+    let Some(asked_ms) = asked_ms else { return (default, None) };
+    let (min, max) = (TIMEOUT_MIN.as_secs_f64(), max.as_secs_f64());
     let asked = asked_ms / 1000.0;
     let given = asked.clamp(min, max);
     let timeout = Duration::from_secs_f64(given);
@@ -294,13 +324,16 @@ fn detail(command: &str, unprotected: &[Located]) -> String {
     detail
 }
 
-fn summary(command: &str, place: &Located, unprotected: &[Located]) -> String {
+fn summary(command: &str, place: &Located, unprotected: &[Located], background: bool) -> String {
     let line = command.trim().lines().next().unwrap_or_default();
     let mut short: String = line.chars().take(SUMMARY_CHARS_MAX).collect();
     if short.len() < command.trim().len() {
         short.push('…');
     }
     let mut text = format!("run {}", printable(&short));
+    if background {
+        text.push_str(" in the background");
+    }
     if !is_working_directory(place) {
         text.extend([" (in ", &shown(place), ")"]);
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    CallContext, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
+    CallContext, PortFuture, Prepared, Release, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::tool_call::PermittedCall;
 use serde_json::Value;
@@ -153,6 +153,14 @@ impl Tool for Budgeted {
             }
             output
         })
+    }
+
+    fn history_shortened(&self) {
+        self.tool.history_shortened();
+    }
+
+    fn release(&self, what: &Release) -> PortFuture<()> {
+        self.tool.release(what)
     }
 }
 

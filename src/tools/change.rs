@@ -188,8 +188,10 @@ impl Change {
             Some(before) if before.bytes == self.after => "unchanged",
             Some(_) => "updated",
         };
+        // Somebody who works beside may want to change the same file at this moment.
+        let _alone = env.reads.changing(place.absolute());
         let (parent, name) = place.open_parent(self.target.before.is_none())?;
-        self.require_unchanged(&parent, Path::new(&name))?;
+        self.require_unchanged(env, &parent, Path::new(&name))?;
         if verdict != "unchanged" {
             let before = self.target.before.as_ref();
             if let Some(before) = before {
@@ -198,7 +200,7 @@ impl Change {
             }
             atomic::replace(&parent, &name, &self.after, before.map(|before| &before.entry))
                 .map_err(|error| match error.kind() {
-                    io::ErrorKind::AlreadyExists => stale(place),
+                    io::ErrorKind::AlreadyExists => stale(place, "it is there by now"),
                     _ => failed(&place.shown(), &error),
                 })?;
         }
@@ -207,8 +209,20 @@ impl Change {
     }
 
     /// Refuses if the file or its folder is not what the change was made for.
-    fn require_unchanged(&self, parent: &OwnedFd, name: &Path) -> Result<(), ToolError> {
+    fn require_unchanged(
+        &self,
+        env: &ToolEnvironment,
+        parent: &OwnedFd,
+        name: &Path,
+    ) -> Result<(), ToolError> {
         let place = &self.target.place;
+        let stale = |place: &Located| {
+            // Another file may have the name by now.
+            let there = place.absolute().to_str().and_then(|path| env.workspace.locate(path).ok());
+            let now = there.and_then(|there| read(&there).ok());
+            let now = now.map(|(bytes, _)| text::sha256(&bytes));
+            stale(place, &env.reads.who(place.absolute(), now.as_deref()))
+        };
         let folder = Entry::of(parent).map_err(|errno| refused(&place.shown(), errno))?;
         if let Some((_, known)) = &self.target.parent
             && known.identity() != folder.identity()
@@ -261,9 +275,10 @@ impl Change {
     }
 }
 
-fn stale(place: &Located) -> ToolError {
+fn stale(place: &Located, who: &str) -> ToolError {
     let shown = place.shown();
-    ToolError::new("EDT004", format!("{shown} changed meanwhile; read it again, then try again"))
+    let what = format!("{shown} changed meanwhile: {who}; read it again, then try again");
+    ToolError::new("EDT004", what)
 }
 
 /// An error of the system, for the model.

@@ -1,10 +1,12 @@
-//! What each agent has seen of each file: shared by all of a session, so that nobody changes what
-//! they have not seen, and nobody is shown twice what has not changed.
+//! What each agent has seen of each file, and who wrote it last: shared by all of a session, so that
+//! nobody changes what they have not seen, and nobody is shown twice what has not changed.
 //!
 //! Files go by their resolved path and are told apart by a hash of all their bytes: replacing a
 //! file gives it another inode, and two changes within one tick leave its times as they were.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
 use posse_actors::conversation::CallId;
@@ -22,11 +24,37 @@ const AGENTS_MAX: usize = 32;
 const SLICES_MAX: usize = 16;
 /// Shorter texts are shown again: naming the earlier call would hardly be shorter.
 const TEXT_BYTES_MIN: usize = 400;
+/// Changes that are made at the same time, at most.
+const CHANGING: usize = 64;
 
 /// What all agents of a session have seen.
 #[derive(Debug, Default)]
 pub struct ReadTable {
     files: DashMap<PathBuf, Vec<Seen>>,
+    written: DashMap<PathBuf, Written>,
+    changing: Changing,
+}
+
+/// Who gave a file its content.
+#[derive(Debug)]
+struct Written {
+    /// Whose memory it is in, as in [`Seen`].
+    reader: String,
+    /// The agents from the root to the one that wrote it.
+    path: String,
+    call: CallId,
+    /// SHA-256 of the file, in hex.
+    content: String,
+}
+
+/// Makes changes of one file wait for one another, from the last look at it until it is changed.
+#[derive(Debug)]
+struct Changing([Mutex<()>; CHANGING]);
+
+impl Default for Changing {
+    fn default() -> Changing {
+        Changing(std::array::from_fn(|_| Mutex::default()))
+    }
 }
 
 /// What one agent has seen of one file.
@@ -107,8 +135,36 @@ impl ReadTable {
         }
     }
 
+    /// As long as this is held, no other agent changes the file at `path`.
+    pub(crate) fn changing(&self, path: &Path) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        path.hash(&mut hasher);
+        let count = u64::try_from(CHANGING).unwrap_or(1);
+        let nth = usize::try_from(hasher.finish() % count).unwrap_or(0);
+        self.changing.0[nth].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who changed the file at `path` that has that `content` now, in words.
+    pub(crate) fn who(&self, path: &Path, content: Option<&str>) -> String {
+        let written = self.written.get(path);
+        match written.filter(|written| content.is_some_and(|content| written.content == content)) {
+            Some(written) => format!("{} wrote it in {}", written.path, written.call),
+            None => "it was changed from outside, by a person, a command or a program".to_owned(),
+        }
+    }
+
     /// Notes that the agent of `call` gave a file that `content`.
     pub(crate) fn wrote(&self, call: &CallContext, path: &Path, content: String) {
+        if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
+            self.written.clear();
+        }
+        let written = Written {
+            reader: call.reader().to_owned(),
+            path: call.origin.agent_path.clone(),
+            call: call.call_id.clone(),
+            content: content.clone(),
+        };
+        self.written.insert(path.to_owned(), written);
         self.with(call, path, |seen| {
             seen.content = content;
             seen.call = call.call_id.clone();
@@ -117,7 +173,8 @@ impl ReadTable {
     }
 
     /// Refuses if the agent of `call` has seen the file at `place` with other `content` than it
-    /// has now; and, if `always`, if it has not seen it at all.
+    /// has now, or if another agent has written that and this one has not seen it; and, if
+    /// `always`, if it has not seen the file at all.
     pub(crate) fn require(
         &self,
         call: &CallContext,
@@ -131,16 +188,29 @@ impl ReadTable {
             seen.as_ref().and_then(|all| all.iter().find(|seen| seen.agent == call.reader()));
         match seen {
             Some(seen) if seen.content == content => Ok(()),
-            Some(seen) => Err(ToolError::new(
-                "EDT004",
-                format!("{shown} changed since {} saw it; read it again", seen.call),
-            )),
+            Some(seen) => {
+                let who = self.who(place.absolute(), Some(content));
+                let what =
+                    format!("{shown} changed since {} saw it: {who}; read it again", seen.call);
+                Err(ToolError::new("EDT004", what))
+            }
+            None if self.is_of_another(call, place.absolute(), content) => {
+                let who = self.who(place.absolute(), Some(content));
+                let what = format!("you have not seen {shown} as it is: {who}; read it first");
+                Err(ToolError::new("EDT004", what))
+            }
             None if always => {
                 let why = format!("{shown} was not read yet; read it before changing it");
                 Err(ToolError::new("EDT007", why))
             }
             None => Ok(()),
         }
+    }
+
+    /// Whether another agent gave the file its content.
+    fn is_of_another(&self, call: &CallContext, path: &Path, content: &str) -> bool {
+        let written = self.written.get(path);
+        written.is_some_and(|written| written.content == content && written.reader != call.reader())
     }
 
     fn with<T>(&self, call: &CallContext, path: &Path, act: impl FnOnce(&mut Seen) -> T) -> T {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{ToolCall, text_of};
 use posse_actors::ports::{
-    CallContext, Confinement, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
+    Aftermath, CallContext, Confinement, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
 };
 use posse_actors::tool_call::{arguments, permit_for_test};
 use serde_json::Value;
@@ -100,7 +100,13 @@ impl Desk {
             Confinement { profile: String::new(), writable_roots: vec![], network: false };
         let (output, _output) = mpsc::channel(1);
         let (facts, _facts) = mpsc::channel(1);
-        let run = RunContext { call: context, output, facts, output_bytes_max: 32 << 10 };
+        let run = RunContext {
+            call: context,
+            output,
+            facts,
+            aftermath: Aftermath::unheard(),
+            output_bytes_max: 32 << 10,
+        };
         let permitted = permit_for_test(call, prepared, confinement);
         block_on(self.tools.get(tool).unwrap().run(permitted, run))
     }
@@ -111,6 +117,21 @@ impl Desk {
             Ok(prepared) => text_of(&self.run_as(context(agent, id), tool, prepared).content),
             Err(error) => error.to_string(),
         }
+    }
+
+    /// What a call of `agent` would do.
+    pub(crate) fn prepare_for(
+        &self,
+        agent: &str,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<Prepared, ToolError> {
+        self.prepare_as(context(agent, "w"), tool, arguments)
+    }
+
+    /// Does it, and returns what `agent` gets to read.
+    pub(crate) fn run_for(&self, agent: &str, tool: &str, prepared: Prepared) -> String {
+        text_of(&self.run_as(context(agent, "w"), tool, prepared).content)
     }
 
     pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Result<ToolOutput, ToolError> {

@@ -118,6 +118,12 @@ impl App {
             self.status.model.clone_from(&self.view.model);
         }
         self.status.context = self.view.context;
+        match event {
+            Event::JobStarted { .. } => self.status.jobs += 1,
+            // One that was lost may have been started by an earlier process.
+            Event::JobEnded { .. } => self.status.jobs = self.status.jobs.saturating_sub(1),
+            _ => (),
+        }
     }
 
     /// Follows what was typed.

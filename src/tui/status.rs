@@ -24,6 +24,8 @@ pub(super) struct Status {
     pub(super) window: Option<u64>,
     /// US dollars, if they are known.
     pub(super) cost: Option<f64>,
+    /// Commands that run in the background.
+    pub(super) jobs: usize,
     /// Permission questions are answered with yes, or nothing is written.
     pub(super) manner: Option<&'static str>,
 }
@@ -66,6 +68,8 @@ impl Status {
         parts.extend(
             tier.map(|(role, tier)| (if role == Role::Dim { 4 } else { 0 }, role, tier.to_owned())),
         );
+        let jobs = if self.jobs == 1 { "job" } else { "jobs" };
+        parts.extend((self.jobs > 0).then(|| (1, Role::Accent, format!("{} {jobs}", self.jobs))));
         parts.extend(context.map(|context| (2, Role::Dim, context)));
         parts.extend(self.cost.map(|cost| (3, Role::Dim, format!("${cost:.2}"))));
         parts.push((5, Role::Dim, clipped_front(&self.cwd, 30)));
@@ -107,6 +111,7 @@ mod tests {
             context: Some(24_500),
             window: Some(200_000),
             cost: Some(0.314),
+            jobs: 0,
             manner: None,
         };
         let rows: Vec<String> = [100, 70, 50, 30, 10].map(|columns| shown(&status, columns)).into();

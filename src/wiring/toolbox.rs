@@ -12,6 +12,7 @@ use crate::config::{Settings, ToolSettings};
 use crate::images::ImageLimits;
 use crate::tools::ToolEnvironment;
 use crate::tools::budget::{Budgets, CallBudget, OnExceed};
+use crate::tools::jobs::Jobs;
 use crate::tools::workspace::Workspace;
 
 /// What the tools of a session share, as it is configured.
@@ -30,6 +31,7 @@ pub(crate) fn environment(
         readable_secrets: settings.sandbox.readable_secrets.clone(),
         images: image_limits(settings),
         budgets: Arc::new(budgets(&settings.tools)),
+        jobs: Arc::new(Jobs::new(settings.tools.jobs_max)),
         ..ToolEnvironment::new(workspace, session_dir)
     }
 }

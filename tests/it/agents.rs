@@ -76,9 +76,7 @@ fn a_single_agent_sends_what_it_always_sent() {
     assert_eq!(before.requests(), after.requests());
     assert_eq!(after.fingerprints().len(), 2, "and no request besides");
     assert_eq!(before.fingerprints(), after.fingerprints());
-    let tools =
-        ["bash", "edit_file", "glob", "grep", "list_dir", "multi_edit", "read_file", "write_file"];
-    assert_eq!(tool_names(&after.requests()[0]), tools);
+    assert_eq!(tool_names(&after.requests()[0]), posse::tools::NAMES);
     let text = after.requests()[0].to_string();
     assert!(!text.contains("delegate_agent") && !text.contains("explore"), "{text}");
 }

@@ -100,6 +100,7 @@ impl Place {
             output_bytes_max: 32 << 10,
             spill_bytes_max: 1 << 20,
             dialogue: None,
+            stop: None,
         }
     }
 

@@ -56,6 +56,7 @@ impl Place {
             output_bytes_max: 32 << 10,
             spill_bytes_max: self.spill_bytes_max,
             dialogue: None,
+            stop: None,
         }
     }
 
@@ -409,7 +410,7 @@ mod tool {
     use posse::tools::{ToolEnvironment, bash, spill};
     use posse_actors::conversation::{CallId, ToolCall, text_of};
     use posse_actors::event::Event;
-    use posse_actors::ports::{CallContext, OutputDelta, RunContext, ToolOutput};
+    use posse_actors::ports::{Aftermath, CallContext, OutputDelta, RunContext, ToolOutput};
     use posse_actors::tool_call::permit_for_test;
     use serde_json::{Value, json};
     use tokio::sync::mpsc;
@@ -442,8 +443,13 @@ mod tool {
             let call = CallContext::of_main("s1", "c1", "build");
             let (output_tx, output) = mpsc::channel(1024);
             let (facts_tx, facts) = mpsc::channel(16);
-            let context =
-                RunContext { call, output: output_tx, facts: facts_tx, output_bytes_max: 32 << 10 };
+            let context = RunContext {
+                call,
+                output: output_tx,
+                facts: facts_tx,
+                aftermath: Aftermath::unheard(),
+                output_bytes_max: 32 << 10,
+            };
             Shell { folder, env, output, facts, context }
         }
 

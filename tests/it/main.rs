@@ -44,6 +44,10 @@ mod networks;
 mod journal;
 // Sessions that go on.
 mod resume;
+// Agents that change the same files.
+mod writers;
+// Commands that go on in the background.
+mod jobs;
 // Who may open it, and journals of other versions.
 mod journal_lock;
 mod journal_versions;

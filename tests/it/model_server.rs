@@ -28,6 +28,8 @@ pub(crate) enum Answer {
     Reset(Vec<u8>),
     /// The next order that stands anywhere in what the model was sent, whoever wrote it there.
     Obey,
+    /// What this makes of the request.
+    By(fn(&Value) -> Answer),
 }
 
 /// What an obedient model takes for an order, wherever it reads it: a call of a tool.
@@ -254,7 +256,7 @@ impl Shared {
                     let streamed = request["stream"] == true;
                     writer.write_all(&reply(&text, &calls, finish, streamed))?;
                 }
-                Answer::Obey => unreachable!("it was turned into what it does"),
+                Answer::Obey | Answer::By(_) => unreachable!("it was turned into what it does"),
                 Answer::Raw(bytes) => {
                     writer.write_all(&bytes)?;
                     return connection.shutdown(std::net::Shutdown::Both);
@@ -296,6 +298,9 @@ impl Shared {
                 None => says("I did as I was told."),
             });
             script.obeyed.extend(next);
+        }
+        if let Some(Answer::By(make)) = answer {
+            answer = script.bodies.last().map(make);
         }
         answer.unwrap_or_else(|| {
             script.complaints.push("a request that the script does not know of".to_owned());

@@ -206,6 +206,7 @@ impl Fleet {
             transcript,
             permissions: Line::new(watch::Sender::new(None).subscribe()),
             book,
+            notices: tool_call::Notices::default(),
             asking: Asking::Nobody,
             tier: "none".to_owned(),
             cwd: "/project".to_owned(),

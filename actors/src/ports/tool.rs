@@ -36,6 +36,60 @@ pub trait Tool: Send + Sync + 'static {
 
     /// The history was made shorter: the model may no longer see what it was shown before.
     fn history_shortened(&self) {}
+
+    /// Ends what calls have left at work, and is done when nothing of it lives.
+    fn release(&self, _: &Release) -> PortFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// Whose work that outlives its call has to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Release {
+    /// That of this call, because a person said so.
+    Call(CallId),
+    /// That of an agent which has ended.
+    Invocation(InvocationId),
+    /// Everything: a person stopped everybody.
+    All,
+    /// Everything: the session ends.
+    Session,
+}
+
+/// What is said of a call after it has ended, by something that it left at work.
+#[derive(Debug, Clone, PartialEq)]
+pub enum After {
+    /// Happened in its name.
+    Fact(Box<Event>),
+    /// For the agent that made the call: enters at its next safe point, and wakes nobody.
+    Notice(Vec<ContentPart>),
+}
+
+/// The way to say it. Whoever holds it keeps nothing alive that it says something to.
+#[derive(Clone)]
+pub struct Aftermath(Arc<dyn Fn(After) + Send + Sync>);
+
+impl Aftermath {
+    /// Says it to `hear`.
+    pub fn new(hear: impl Fn(After) + Send + Sync + 'static) -> Aftermath {
+        Aftermath(Arc::new(hear))
+    }
+
+    /// Nobody hears it.
+    pub fn unheard() -> Aftermath {
+        Aftermath::new(drop)
+    }
+
+    /// Says it.
+    pub fn say(&self, after: After) {
+        (self.0)(after);
+    }
+}
+
+impl fmt::Debug for Aftermath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aftermath").finish_non_exhaustive()
+    }
 }
 
 /// How the model sees a tool, and what the runtime must know of it.
@@ -214,6 +268,8 @@ pub struct RunContext {
     pub output: mpsc::Sender<OutputDelta>,
     /// Facts to record, such as [`Event::SandboxEnforced`]. Bounded.
     pub facts: mpsc::Sender<Event>,
+    /// For what goes on when the call has ended.
+    pub aftermath: Aftermath,
     /// Bytes of text the model may get; more is cut to head and tail, and spilled.
     pub output_bytes_max: usize,
 }

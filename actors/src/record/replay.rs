@@ -18,7 +18,7 @@ use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
 use crate::event::{
-    Begun, Branch, Event, GoesOnWith, Grant, MessageKind, Origin, Scope, StoredRecord,
+    Begun, Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
 };
 use crate::ledger::{Accounts, Budget};
 use crate::record::RecordId;
@@ -72,9 +72,27 @@ pub struct Replayed {
     /// A call that the user made, and that the model was not told of yet.
     #[serde(default)]
     pub own_call: Option<OpenOwnCall>,
+    /// Commands in the background that ended with their process, so that no agent heard of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<LeftJob>,
+    /// Agents that worked for others, in the order in which they began. Not of one invocation.
+    pub delegated: Vec<Delegated>,
     /// The messages begin where a compaction left them, and not where the invocation began.
     #[serde(default)]
     pub compacted: bool,
+}
+
+/// A command in the background that ended with its process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeftJob {
+    /// The call that started it.
+    pub call_id: CallId,
+    /// Whose it was.
+    pub origin: Option<Arc<Origin>>,
+    /// One line.
+    pub summary: String,
+    /// Whether its end is recorded: it was stopped with the session.
+    pub ended: bool,
 }
 
 /// The main invocation that began last.
@@ -258,6 +276,7 @@ impl Replay {
         self.replayed.accounts.push(record);
         self.session(&record.event);
         self.question(record);
+        self.job(record);
         if self.own_call(record) {
             return;
         }
@@ -284,8 +303,14 @@ impl Replay {
     fn track(&mut self, origin: &Arc<Origin>, event: &Event) {
         let same = |last: &LastInvocation| last.origin.invocation_id == origin.invocation_id;
         if !self.replayed.last.as_ref().is_some_and(same) {
-            // What an earlier one still hears of those who worked for it does not begin it again.
-            if matches!(event, Event::DelegationEnded { .. } | Event::MessageQueued { .. }) {
+            // What an earlier one still hears of those who worked for it, or of what it has left at
+            // work, does not begin it again.
+            if matches!(
+                event,
+                Event::DelegationEnded { .. }
+                    | Event::MessageQueued { .. }
+                    | Event::JobEnded { .. }
+            ) {
                 return;
             }
             self.replayed.last = Some(LastInvocation {
@@ -428,6 +453,27 @@ impl Replay {
             | Event::ToolOutcomeUnknown { call_id, .. } => {
                 self.questions.retain(|_, question| question.call_id != *call_id);
             }
+            _ => (),
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only jobs and resumptions matter")]
+    fn job(&mut self, record: &StoredRecord) {
+        let jobs = &mut self.replayed.jobs;
+        match &record.event {
+            Event::JobStarted { call_id, summary } => jobs.push(LeftJob {
+                call_id: call_id.clone(),
+                origin: record.origin.clone(),
+                summary: summary.clone(),
+                ended: false,
+            }),
+            Event::JobEnded { call_id, end: JobEnd::SessionEnded, .. } => {
+                let theirs = jobs.iter_mut().filter(|job| job.call_id == *call_id);
+                theirs.for_each(|job| job.ended = true);
+            }
+            Event::JobEnded { call_id, .. } => jobs.retain(|job| job.call_id != *call_id),
+            // Whoever went on then was told.
+            Event::SessionResumed { .. } => jobs.retain(|job| !job.ended),
             _ => (),
         }
     }

@@ -12,7 +12,7 @@ use crate::conversation::{InvocationId, Message, Prompt, text_of};
 use crate::event::{Event, Origin};
 use crate::hooking::{self, Hooked};
 use crate::mailbox::{Beside, Handled, beside};
-use crate::ports::{HookEvent, Moment, Occasion};
+use crate::ports::{HookEvent, Moment, Occasion, Release};
 use crate::root_session::{Admission, Main, Msg, Reach, Resumed, RootSession, State, stop_main};
 
 /// What hooks said of the session.
@@ -200,6 +200,9 @@ impl RootSession {
     pub(super) fn stop(&self, me: &ActorRef<Msg>, reach: Reach, ending: Ending, state: &mut State) {
         if let Some(own) = &mut state.own_call {
             own.stop();
+        }
+        if reach == Reach::All && state.ending.is_none() {
+            self.let_go(&Release::All);
         }
         if !self.stop_children(me, reach, &ending, state) {
             self.stop_alone(me, ending, state);

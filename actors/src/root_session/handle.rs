@@ -9,19 +9,19 @@ use crate::agent_invocation::Queued;
 use crate::compaction::Compacted;
 use crate::context::ContextUse;
 use crate::conversation::{
-    ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
+    CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
 use crate::delegation::{self, Desk, Forget, Memories};
 use crate::event::{Feed, MessageKind, Subscription};
 use crate::ledger::{Accounts, Order};
 use crate::mailbox::{Line, Report, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
-use crate::ports::{Ids, JournalStore, Ports};
+use crate::ports::{Ids, JournalStore, Ports, Release};
 use crate::root_session::messages::Withdrawal;
 use crate::root_session::{
     Admission, Msg, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome, UserCall,
 };
-use crate::tool_call::Services;
+use crate::tool_call::{Notices, Services};
 use crate::transcript_writer::{self, Outbox, Transcript};
 
 /// A running session. Cheap to clone; the session lives until [`end`](SessionHandle::end).
@@ -314,6 +314,11 @@ impl SessionHandle {
         tell(&self.session, Msg::Interrupt(Reach::All));
     }
 
+    /// Ends what `call` has left at work, such as a command in the background.
+    pub fn stop_job(&self, call: CallId) {
+        tell(&self.session, Msg::Release(Release::Call(call)));
+    }
+
     /// Answers an open question, and returns when the answer is on the disk and has acted. The
     /// first answer counts.
     pub async fn answer(&self, id: QuestionId, decision: Decision) -> Result<(), AnswerError> {
@@ -383,6 +388,7 @@ fn services(
         transcript,
         permissions,
         book,
+        notices: Notices::default(),
         cwd: settings.cwd.clone(),
         asking: settings.asking,
         tier: settings.tier.clone(),

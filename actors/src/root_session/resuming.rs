@@ -90,6 +90,9 @@ impl RootSession {
         let replayed = &resumption.replayed;
         state.history.clone_from(&replayed.messages);
         state.queued = replayed.queued.iter().map(queued).collect();
+        if resumption.branch.is_some() {
+            self.tell_of_left_jobs(replayed, state);
+        }
         if let Some(branch) = &resumption.branch {
             self.branch_off(branch, state);
         } else {
@@ -106,6 +109,7 @@ impl RootSession {
                 desk.user_asked(&text_of(content));
             }
             state.unfinished = self.take_up(replayed);
+            self.tell_of_lost_jobs(replayed, state);
             self.take_up_delegated(replayed, state);
         }
         // That of a session from which this one branches off may still run there.

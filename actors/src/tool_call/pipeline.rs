@@ -26,6 +26,7 @@ use crate::ports::{
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 use crate::tool_call::Progress;
+use crate::tool_call::aftermath::Notices;
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::asked::Asked;
 use crate::tool_call::review::{PermittedCall, Review, review};
@@ -46,6 +47,7 @@ pub(crate) struct Services {
     pub(crate) transcript: Transcript,
     pub(crate) permissions: Line<permission::Msg>,
     pub(crate) book: GrantBook,
+    pub(crate) notices: Notices,
     pub(crate) asking: Asking,
     pub(crate) tier: String,
     pub(crate) cwd: String,
@@ -356,6 +358,7 @@ impl Pipeline {
             call: self.context(),
             output: output_tx,
             facts: facts_tx,
+            aftermath: self.services.notices.aftermath(&self.services.transcript, &self.origin),
             output_bytes_max: self.services.limits.output_bytes_max,
         };
         let mut run = tool.run(permitted, context);

@@ -313,6 +313,9 @@ pub(crate) static KEYS: &[Key] = &[
     key("timeout", Kind::Duration, D::None, Trusted,
         "A task ends after this time.")
         .variable("POSSE_TIMEOUT"),
+    key("tools.bash.jobs", Whole(0, 64), D::Whole(8), Trusted,
+        "Commands that may run in the background at the same time. With 0 there are none, and no tools \
+         for them."),
     later("tools.bash.maxTimeout", Kind::Duration, Trusted,
         "The longest time limit that a command may name."),
     later("tools.bash.timeout", Kind::Duration, Trusted,

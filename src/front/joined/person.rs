@@ -238,6 +238,7 @@ impl Person {
             | Typed::Skill(..)
             | Typed::Skills
             | Typed::Cost
+            | Typed::Jobs(_)
             | Typed::Memory
             | Typed::Forget(_)
             | Typed::Clear

@@ -4,7 +4,7 @@ use crate::failure::nearest;
 use crate::talk::Selected;
 
 /// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 15] = [
+const COMMANDS: [(&str, &str, &str); 18] = [
     ("help", "", "this list"),
     ("status", "", "session, model, tokens"),
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
@@ -15,6 +15,7 @@ const COMMANDS: [(&str, &str, &str); 15] = [
     ("cost", "", "what requests have cost so far"),
     ("memory", "", "what agents have reported, as the next of their names are told"),
     ("forget", "[NAME]", "forget that, of one agent or of all"),
+    ("jobs", "[stop ID]", "commands that run in the background; stop: ends one"),
     ("compact", "[WHAT]", "make the history shorter; WHAT is to be kept in it"),
     ("context", "[--json]", "what a request is made of, in tokens"),
     ("clear", "", "a new conversation"),
@@ -51,6 +52,8 @@ pub(crate) enum Typed {
     Memory,
     /// `/forget`, of one agent or of all.
     Forget(Option<String>),
+    /// `/jobs`, or `/jobs stop ID`.
+    Jobs(Option<String>),
     /// `/clear`.
     Clear,
     /// `/stop`.
@@ -92,6 +95,10 @@ pub(crate) fn parse(line: &str) -> Typed {
         "cost" => Typed::Cost,
         "memory" => Typed::Memory,
         "forget" => Typed::Forget(argument.map(str::to_owned)),
+        "jobs" => Typed::Jobs(argument.and_then(|rest| {
+            let id = rest.strip_prefix("stop ").unwrap_or(rest);
+            Some(id.trim()).filter(|id| *id != "stop").map(str::to_owned)
+        })),
         "clear" | "new" => Typed::Clear,
         "stop" if argument == Some("all") => Typed::StopAll,
         "stop" => Typed::Stop,
@@ -138,6 +145,8 @@ mod tests {
             ("/model gpt-9 ", select(Selected::Model, Some("gpt-9"))),
             ("/forget explore", Typed::Forget(Some("explore".to_owned()))),
             ("/model", select(Selected::Model, None)),
+            ("/jobs", Typed::Jobs(None)),
+            ("/jobs stop c1-2", Typed::Jobs(Some("c1-2".to_owned()))),
             ("/provider ?", select(Selected::Provider, None)),
             ("/agent plan", select(Selected::Agent, Some("plan"))),
             ("/skill deploy  to staging ", Typed::Skill("deploy".into(), "to staging".into())),

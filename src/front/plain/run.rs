@@ -21,18 +21,9 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 impl Plain<'_> {
     /// Works on `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
-        // What the session itself says at its beginning is shown; between tasks only agents are
-        // heard.
-        while self.totals.prompts > 0
-            && let Some(announcement) = self.current.events.try_next()
-        {
-            if announcement.origin().is_some_and(|origin| {
-                origin.parent_invocation_id.is_some()
-                    || self.at_work.contains(&origin.invocation_id)
-            }) || matches!(announcement.event(), Event::DelegationEnded { .. })
-            {
-                self.follow(&announcement).await;
-            }
+        // What the session itself says at its beginning is shown.
+        if self.totals.prompts > 0 {
+            self.catch_up().await;
         }
         self.rule_shown = false;
         let said = match &task {
@@ -125,6 +116,7 @@ impl Plain<'_> {
 
     pub(super) async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
+        self.current.follow_jobs(event);
         self.note_work(announcement);
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
             self.rule_shown |= by == "nobody";
@@ -195,6 +187,7 @@ impl Plain<'_> {
             Typed::Cost => self.cost().await,
             Typed::Memory => self.memory().await,
             Typed::Forget(agent) => self.forget(agent).await,
+            Typed::Jobs(which) => self.list_jobs(which).await,
             Typed::Context(json) => self.context(json).await,
             Typed::Text(text) => self.steer(text).await,
             Typed::Skills => {

@@ -1,6 +1,7 @@
 //! Lines of a run, in words: how a command ended, how long it takes.
 
 use posse_actors::conversation::{ContentPart, text_of};
+use posse_actors::event::Event;
 
 use crate::failure::printable;
 
@@ -38,6 +39,19 @@ pub(super) fn clipped(line: &str) -> String {
     match line.char_indices().nth(RESULT_CHARS_MAX) {
         Some((end, _)) => format!("{} …", printable(&line[..end])),
         None => printable(line),
+    }
+}
+
+/// A command in the background: that it goes on, or how it ended.
+pub(super) fn of_job(event: &Event) -> String {
+    match event {
+        Event::JobStarted { call_id, .. } => format!("▸ job {call_id} goes on in the background"),
+        Event::JobEnded { call_id, summary, detail, findings, .. } => {
+            let first = format!("◂ job {call_id} {detail}: {summary}");
+            let lines = std::iter::once(&first).chain(findings).map(|line| printable(line));
+            lines.collect::<Vec<_>>().join("\n  ")
+        }
+        _ => String::new(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use posse_actors::conversation::{CallId, ContentPart, Message, QuestionId, text_of};
-use posse_actors::event::{Event, HookDecision, Origin, Scope, StoredRecord};
+use posse_actors::event::{Event, HookDecision, JobEnd, Origin, Scope, StoredRecord};
 use posse_actors::ledger::{Account, Accounts};
 use serde_json::Value;
 
@@ -305,6 +305,10 @@ impl Story {
             }
             Event::LimitReached { limit, value, .. } => {
                 (true, "limit", format!("{limit} = {value}"))
+            }
+            Event::JobStarted { summary, .. } => (false, "job", summary),
+            Event::JobEnded { summary, detail, end, .. } => {
+                (end == JobEnd::Lost, "job", format!("{detail}: {summary}"))
             }
             Event::Warning { message } => (true, "warning", message),
             Event::HookFired { hook, event, decision, message, .. } => {

@@ -59,7 +59,7 @@ pub(super) fn output(
     }
     let code = match outcome.exit {
         Exit::Code(code) => Some(code),
-        Exit::Signal(_) | Exit::TimedOut | Exit::OutputFull => None,
+        Exit::Signal(_) | Exit::TimedOut | Exit::OutputFull | Exit::Stopped => None,
     };
     ToolOutput {
         content: vec![ContentPart::text(text)],
@@ -156,6 +156,7 @@ fn footer(outcome: &Outcome, timeout: Duration, is_empty: bool) -> String {
             format!("killed after its timeout of {} ms", milliseconds(timeout))
         }
         Exit::OutputFull => "killed: it printed more than 64 MiB".to_owned(),
+        Exit::Stopped => "stopped".to_owned(),
     };
     let nothing = if is_empty { ", no output" } else { "" };
     format!("({end}, {} ms{nothing})", milliseconds(outcome.duration))
@@ -165,7 +166,7 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn count(number: usize, one: &str, many: &str) -> String {
+pub(super) fn count(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 

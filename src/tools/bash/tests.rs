@@ -82,7 +82,7 @@ fn the_timeout_has_bounds_and_says_so() {
         (Some(-1.0), seconds(1), true),
         (Some(1e9), seconds(600), true),
     ] {
-        let (timeout, note) = timeout(asked);
+        let (timeout, note) = timeout(asked, TIMEOUT);
         assert_eq!((timeout, note.is_some()), (given, is_noted), "{asked:?}");
     }
 }

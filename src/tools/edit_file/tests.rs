@@ -132,7 +132,8 @@ fn refuses_a_file_that_changed_after_it_was_judged() {
     assert!(output.is_error);
     assert_eq!(
         posse_actors::conversation::text_of(&output.content),
-        "EDT004 f changed meanwhile; read it again, then try again"
+        "EDT004 f changed meanwhile: it was changed from outside, by a person, a command or a program; \
+         read it again, then try again"
     );
     assert_eq!(desk.get("f"), b"a \n");
 }

@@ -71,7 +71,8 @@ fn a_change_within_one_tick_is_noticed() {
 fn what_changed_since_it_was_seen_is_not_changed_again() {
     let desk = Desk::new();
     let path = desk.put("f", "a\nb\n");
-    let stale = "EDT004 f changed since c1 saw it; read it again";
+    let stale = "EDT004 f changed since c1 saw it: it was changed from outside, by a person, a command \
+                 or a program; read it again";
     read(&desk, "build", "c1");
     fs::write(&path, "a\nb\nc\n").unwrap();
     assert_eq!(edit(&desk, "build", "a", "x"), stale);
@@ -93,11 +94,54 @@ fn two_agents_do_not_overwrite_one_another() {
     read(&desk, "one", "c1");
     read(&desk, "two", "c2");
     assert!(edit(&desk, "one", "a", "x").starts_with("updated f"));
-    assert_eq!(edit(&desk, "two", "b", "y"), "EDT004 f changed since c2 saw it; read it again");
+    let by_one = "EDT004 f changed since c2 saw it: one wrote it in e; read it again";
+    assert_eq!(edit(&desk, "two", "b", "y"), by_one);
     read(&desk, "two", "c3");
     assert!(edit(&desk, "two", "b", "y").starts_with("updated f"));
-    assert_eq!(edit(&desk, "one", "x", "z"), "EDT004 f changed since e saw it; read it again");
+    let by_two = "EDT004 f changed since e saw it: two wrote it in e; read it again";
+    assert_eq!(edit(&desk, "one", "x", "z"), by_two);
     assert_eq!(desk.get("f"), b"x\ny\n");
+    // Who has not seen it does not change what others wrote, either.
+    let blind = "EDT004 you have not seen f as it is: two wrote it in e; read it first";
+    assert_eq!(edit(&desk, "three", "x", "z"), blind);
+    let all = json!({ "path": "f", "content": "mine\n" });
+    assert_eq!(desk.ask_as("three", "w", "write_file", &all), blind);
+    read(&desk, "three", "c4");
+    assert!(desk.ask_as("three", "w", "write_file", &all).starts_with("updated f"));
+}
+
+/// Of many who were allowed to change the same file, one does, and the others hear who it was.
+#[test]
+fn of_many_at_the_same_time_one_changes_a_file() {
+    let desk = Desk::new();
+    for round in 0..20 {
+        desk.put("f", format!("a {round}\n"));
+        let agents: Vec<String> = (0..6).map(|nth| format!("agent-{nth}")).collect();
+        for agent in &agents {
+            read(&desk, agent, "c");
+        }
+        let prepared: Vec<_> = agents
+            .iter()
+            .map(|agent| {
+                let new = json!({"path": "f", "content": format!("{agent} {round}\n")});
+                (agent, desk.prepare_for(agent, "write_file", &new).unwrap())
+            })
+            .collect();
+        let said: Vec<String> = std::thread::scope(|scope| {
+            let running: Vec<_> = prepared
+                .into_iter()
+                .map(|(agent, call)| scope.spawn(|| desk.run_for(agent, "write_file", call)))
+                .collect();
+            running.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let (done, refused): (Vec<_>, Vec<_>) =
+            said.iter().partition(|text| text.starts_with("updated f"));
+        assert_eq!(done.len(), 1, "{said:?}");
+        for text in refused {
+            assert!(text.starts_with("EDT004 f changed meanwhile: agent-"), "{text}");
+            assert!(text.contains(" wrote it in "), "{text}");
+        }
+    }
 }
 
 #[test]

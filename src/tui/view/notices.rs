@@ -41,6 +41,13 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
         Event::ConfigIgnored { code, message } => format!("! {code}: {message}"),
         Event::ContentFilter { .. } => "! the provider withheld the reply".to_owned(),
         Event::Warning { message } => format!("! {message}"),
+        Event::JobStarted { call_id, .. } => {
+            return Some((Role::Dim, format!("(job {call_id} runs in the background)")));
+        }
+        Event::JobEnded { call_id, summary, detail, findings, .. } => {
+            let first = format!("! job {call_id} {detail}: {summary}");
+            std::iter::once(&first).chain(findings).cloned().collect::<Vec<_>>().join("\n  ")
+        }
         Event::HookFired { .. } | Event::HookFailed { .. } => of_hook(event)?,
         _ => return None,
     };

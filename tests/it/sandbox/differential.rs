@@ -172,6 +172,7 @@ async fn verdicts(
         output_bytes_max: 64 << 10,
         spill_bytes_max: 1 << 20,
         dialogue: None,
+        stop: None,
     };
     let outcome = sandbox.run(spawn, |_| {}).await.unwrap();
     let text = [&outcome.output.head[..], &outcome.output.tail].concat();

@@ -179,6 +179,7 @@ impl World {
             output_bytes_max: 32 << 10,
             spill_bytes_max: 1 << 20,
             dialogue: None,
+            stop: None,
         };
         let outcome = sandbox.run(spawn, |_| {}).await.map_err(|error| error.to_string())?;
         let text = [&outcome.output.head[..], &outcome.output.tail].concat();

@@ -9,10 +9,10 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{self, Ending, Outcome as Left, Queued, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
 use crate::delegation::{Ended, Learnt, Outcome, files_of, notice_id};
-use crate::event::{Event, MessageKind};
+use crate::event::{Event, MessageKind, Origin};
 use crate::governor::Spent;
 use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
-use crate::ports::JournalError;
+use crate::ports::{JournalError, Release};
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replayed};
 use crate::root_session::children::kinds::Kind;
@@ -101,6 +101,7 @@ impl RootSession {
             governor.end(id, Spent { tokens, micro_usd });
         }
         state.turns += turns;
+        self.let_go(&Release::Invocation(id.clone()));
         self.hand_over(me, id, &ended, state);
         // Nobody reads what those would answer who worked for it.
         self.stop_below(me, id, state);
@@ -165,6 +166,17 @@ impl RootSession {
         let Some(child) = state.children.find(id) else { return };
         let queued = self.notice(id, &child.call_id, ended);
         let caller = Arc::clone(&child.caller);
+        self.notify(me, &caller, queued, state);
+    }
+
+    /// Gives `caller` a message from posse, if it can still read one.
+    pub(in crate::root_session) fn notify(
+        &self,
+        me: &ActorRef<Msg>,
+        caller: &Arc<Origin>,
+        queued: Queued,
+        state: &mut State,
+    ) {
         let note = |origin| {
             let Queued { id, kind, content } = queued.clone();
             self.transcript
@@ -179,7 +191,7 @@ impl RootSession {
         }
         // The main agent may work on another prompt by now, or on none.
         let Some(main) = &state.main else {
-            note(&caller);
+            note(caller);
             state.queued.push(queued);
             return;
         };

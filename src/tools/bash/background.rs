@@ -1,0 +1,127 @@
+//! A command that goes on when its call has ended.
+
+use std::sync::Arc;
+
+use posse_actors::event::{Event, JobEnd};
+use posse_actors::ports::{After, Aftermath, RunContext, ToolOutput};
+use tokio::sync::oneshot;
+
+use crate::failure::printable;
+use crate::sandbox::{Besides, Outcome, RunError, Sandbox, Spawn, Update};
+use crate::tools::bash::{refused, report};
+use crate::tools::jobs::{Ended, Job, begun};
+use crate::tools::{ToolEnvironment, spill};
+
+/// What is started.
+pub(super) struct Start {
+    pub(super) spawn: Spawn,
+    pub(super) besides: Besides,
+    /// One line.
+    pub(super) summary: String,
+    /// What the model has to know of its arguments.
+    pub(super) note: Option<String>,
+}
+
+/// Ends a job whose call was given up before the model got to know of it.
+struct UntilKnown<'a>(Option<&'a Job>);
+
+impl Drop for UntilKnown<'_> {
+    fn drop(&mut self) {
+        if let Some(job) = self.0 {
+            job.is_told();
+            job.stop(JobEnd::Stopped);
+        }
+    }
+}
+
+/// Starts the command, and returns when it runs or cannot.
+pub(super) async fn start(
+    env: &ToolEnvironment,
+    sandbox: Arc<Sandbox>,
+    start: Start,
+    context: &RunContext,
+) -> ToolOutput {
+    let Start { mut spawn, besides, summary, note } = start;
+    let call = &context.call;
+    let output = spill::path(&env.session_dir, &call.call_id);
+    let admitted = env.jobs.admit(call, summary, output, context.aftermath.clone());
+    let (job, stop) = match admitted {
+        Ok(admitted) => admitted,
+        Err(refused) => return ToolOutput::error(refused),
+    };
+    spawn.stop = Some(stop);
+    // All of it goes to the file, from which it is read.
+    spawn.output_bytes_max = 0;
+    let mut known = UntilKnown(Some(&job));
+    let (enforced, runs) = oneshot::channel();
+    let aftermath = context.aftermath.clone();
+    let task = tokio::spawn(attend(Arc::clone(&job), sandbox, spawn, besides, aftermath, enforced));
+    job.runs_in(task.abort_handle());
+    if runs.await.is_err() {
+        known.0 = None;
+        env.jobs.forget(&job.id);
+        return match task.await {
+            Ok(Err(error)) => refused(&error),
+            Ok(Ok(())) | Err(_) => ToolOutput::error("SH006 the command did not begin"),
+        };
+    }
+    known.0 = None;
+    let mut output = begun(&job.id);
+    output.content.extend(
+        note.map(|note| posse_actors::conversation::ContentPart::text(format!("({note})"))),
+    );
+    output
+}
+
+/// Runs the command to its end, and says what happens.
+async fn attend(
+    job: Arc<Job>,
+    sandbox: Arc<Sandbox>,
+    spawn: Spawn,
+    besides: Besides,
+    aftermath: Aftermath,
+    enforced: oneshot::Sender<()>,
+) -> Result<(), RunError> {
+    let mut enforced = Some(enforced);
+    let call_id = job.id.clone();
+    let watch = |update| {
+        let event = match update {
+            Update::Enforced { tier, report } => {
+                Event::SandboxEnforced { call_id: call_id.clone(), tier, report }
+            }
+            Update::Output(text) => Event::ToolOutputDelta { call_id: call_id.clone(), text },
+        };
+        aftermath.say(After::Fact(Box::new(event)));
+        if let Some(enforced) = enforced.take() {
+            // In this order in the journal: begun, then known to the model, then ended.
+            job.begun();
+            enforced.send(()).ok();
+        }
+    };
+    let ran = sandbox.run_judged(spawn, besides, watch).await;
+    match ran {
+        Ok(outcome) => job.end(job.sum_up(&outcome, notes(&outcome))),
+        Err(error) if enforced.is_some() => return Err(error),
+        Err(error) => job.end(Ended {
+            end: JobEnd::Killed,
+            detail: format!("killed: {}", printable(&error.to_string())),
+            exit_code: None,
+            bytes: 0,
+            duration: job.ran_for(),
+            notes: Vec::new(),
+        }),
+    }
+    Ok(())
+}
+
+fn notes(outcome: &Outcome) -> Vec<String> {
+    let mut notes = report::findings(outcome);
+    if outcome.stragglers > 0 {
+        let left = report::count(outcome.stragglers, "process was", "processes were");
+        notes.push(format!("{left} left behind and killed"));
+    }
+    if let Some(failure) = &outcome.output.spill_failure {
+        notes.push(format!("what it printed could not all be kept: {}", printable(failure)));
+    }
+    notes
+}

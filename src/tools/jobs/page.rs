@@ -1,0 +1,113 @@
+//! A part of what a job printed: where it begins, where the next one does, and what was left out.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::tools::output;
+
+/// A part of an output.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Page {
+    /// As text for a model.
+    pub(super) text: String,
+    /// The byte that it begins with.
+    pub(super) from: u64,
+    /// The byte after it.
+    pub(super) next: u64,
+    /// Bytes that there are.
+    pub(super) total: u64,
+}
+
+/// Why there is no page.
+#[derive(Debug)]
+pub(super) enum NoPage {
+    /// There are only so many bytes.
+    Beyond(u64),
+    /// It cannot be read.
+    Unreadable(io::Error),
+}
+
+/// Reads at most `bytes_max` bytes. With `from` those that begin there; else what is new after
+/// `read_to`, and of too much the newest. `grows`: what is missing of the last character may come.
+pub(super) fn read(
+    path: &Path,
+    from: Option<u64>,
+    read_to: u64,
+    bytes_max: usize,
+    grows: bool,
+) -> Result<Page, NoPage> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        // It has printed nothing yet.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return if from.unwrap_or(0) == 0 {
+                Ok(Page::default())
+            } else {
+                Err(NoPage::Beyond(0))
+            };
+        }
+        Err(error) => return Err(NoPage::Unreadable(error)),
+    };
+    let total = file.metadata().map_err(NoPage::Unreadable)?.len();
+    let max = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    let from = match from {
+        Some(from) if from > total => return Err(NoPage::Beyond(total)),
+        Some(from) => from,
+        None => read_to.max(total.saturating_sub(max)).min(total),
+    };
+    let length = usize::try_from((total - from).min(max)).unwrap_or(bytes_max);
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, from).map_err(NoPage::Unreadable)?;
+    let whole = if from == 0 { &bytes[..] } else { output::whole_start(&bytes) };
+    let skipped = bytes.len() - whole.len();
+    let is_end = from + length as u64 == total;
+    let used = if is_end && !grows { whole } else { output::whole_end(whole) };
+    let text = output::clean(used);
+    Ok(Page { text, from, next: from + (skipped + used.len()) as u64, total })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads_what_is_new_or_what_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("o");
+        assert_eq!(read(&path, None, 0, 10, true).unwrap(), Page::default());
+        assert!(matches!(read(&path, Some(1), 0, 10, true), Err(NoPage::Beyond(0))));
+        std::fs::write(&path, "0123456789abcdef").unwrap();
+        let at = |from, read_to, max| {
+            let page = read(&path, from, read_to, max, true).unwrap();
+            (page.text, page.from, page.next)
+        };
+        assert_eq!(at(None, 0, 100), ("0123456789abcdef".to_owned(), 0, 16));
+        assert_eq!(at(None, 12, 100), ("cdef".to_owned(), 12, 16));
+        assert_eq!(at(None, 0, 4), ("cdef".to_owned(), 12, 16));
+        assert_eq!(at(Some(2), 12, 4), ("2345".to_owned(), 2, 6));
+        assert_eq!(at(None, 16, 4), (String::new(), 16, 16));
+        assert!(matches!(read(&path, Some(17), 0, 4, true), Err(NoPage::Beyond(16))));
+    }
+
+    proptest! {
+        /// Pages one after the other are the whole text, wherever they are cut.
+        #[test]
+        fn pages_are_the_whole(text in "(a|é|€|😀|\n){0,60}", max in 4_usize..20) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("o");
+            std::fs::write(&path, &text).unwrap();
+            let (mut all, mut from) = (String::new(), 0);
+            while from < text.len() as u64 {
+                let page = read(&path, Some(from), 0, max, true).unwrap();
+                prop_assert!(page.next > from);
+                all.push_str(&page.text);
+                from = page.next;
+            }
+            prop_assert_eq!(all, text);
+        }
+    }
+}

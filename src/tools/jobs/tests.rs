@@ -1,0 +1,155 @@
+//! Who is told of the end of a job, by whom, and how often; and whose jobs end with whom.
+
+use posse_actors::conversation::{InvocationId, text_of};
+
+use super::*;
+
+/// What jobs say, in their order.
+type Heard = Arc<Mutex<Vec<After>>>;
+
+fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
+    let mut call = CallContext::of_main("s", id, "build");
+    call.origin = Arc::new(Origin {
+        invocation_id: InvocationId::new(invocation),
+        parent_invocation_id: parent.map(InvocationId::new),
+        agent: "build".to_owned(),
+        agent_path: "build".to_owned(),
+    });
+    call
+}
+
+fn start(jobs: &Jobs, call: &CallContext) -> (Arc<Job>, oneshot::Receiver<()>, Heard) {
+    let heard = Heard::default();
+    let ears = Arc::clone(&heard);
+    let aftermath = Aftermath::new(move |after| ears.lock().unwrap().push(after));
+    let (job, told) = jobs.admit(call, "run x".to_owned(), PathBuf::new(), aftermath).unwrap();
+    (job, told, heard)
+}
+
+fn end(job: &Job, end: JobEnd) {
+    job.end(Ended {
+        end,
+        detail: "exit 0".to_owned(),
+        exit_code: Some(0),
+        bytes: 7,
+        duration: Duration::from_millis(1500),
+        notes: vec!["SBX010 something".to_owned()],
+    });
+}
+
+/// The messages for the agent.
+fn notices(heard: &Heard) -> Vec<String> {
+    let heard = heard.lock().unwrap();
+    let notice = |after: &After| match after {
+        After::Notice(content) => Some(text_of(content)),
+        After::Fact(_) => None,
+    };
+    heard.iter().filter_map(notice).collect()
+}
+
+fn records(heard: &Heard) -> usize {
+    let heard = heard.lock().unwrap();
+    let ended = |after: &&After| match after {
+        After::Fact(event) => matches!(**event, Event::JobEnded { .. }),
+        After::Notice(_) => false,
+    };
+    heard.iter().filter(ended).count()
+}
+
+#[test]
+fn an_agent_is_told_once_and_by_whoever_waits() {
+    let jobs = Jobs::new(8);
+    // Nobody waits: a message.
+    let (job, _told, heard) = start(&jobs, &call("c1", "i1", None));
+    end(&job, JobEnd::Exited);
+    assert_eq!(
+        notices(&heard),
+        [
+            "(from posse, not from the user) Background job c1 (run x) has ended: exit 0, after 1.5 s, \
+          7 bytes printed; job_output {\"id\": \"c1\"} reads what you have not seen.\n\
+          (SBX010 something)"
+        ]
+    );
+    drop(job.wait());
+    assert_eq!((notices(&heard).len(), records(&heard)), (1, 1));
+
+    // A call waits, and tells.
+    let (job, _told, heard) = start(&jobs, &call("c2", "i1", None));
+    let waiting = job.wait();
+    end(&job, JobEnd::Exited);
+    job.is_told();
+    drop(waiting);
+    assert_eq!((notices(&heard).len(), records(&heard)), (0, 1));
+
+    // A call waited, and was given up before it could tell.
+    let (job, _told, heard) = start(&jobs, &call("c3", "i1", None));
+    let waiting = job.wait();
+    end(&job, JobEnd::Exited);
+    assert_eq!(notices(&heard).len(), 0);
+    drop(waiting);
+    assert_eq!(notices(&heard).len(), 1);
+
+    // A call had waited, and was given up before it ended.
+    let (job, _told, heard) = start(&jobs, &call("c4", "i1", None));
+    drop(job.wait());
+    assert_eq!(notices(&heard).len(), 0);
+    end(&job, JobEnd::Exited);
+    assert_eq!(notices(&heard).len(), 1);
+
+    // The session ends: who goes on with it is told then.
+    let (job, _told, heard) = start(&jobs, &call("c5", "i1", None));
+    end(&job, JobEnd::SessionEnded);
+    assert_eq!((notices(&heard).len(), records(&heard)), (0, 1));
+}
+
+#[test]
+fn a_place_is_free_when_one_has_ended() {
+    let jobs = Jobs::new(2);
+    let (one, _a, _) = start(&jobs, &call("c1", "i1", None));
+    let (_two, _b, _) = start(&jobs, &call("c2", "i1", None));
+    let third = call("c3", "i1", None);
+    let refused = jobs.admit(&third, String::new(), PathBuf::new(), Aftermath::unheard());
+    assert!(refused.unwrap_err().starts_with("JOB001 2 commands run in the background (c1, c2)"));
+    end(&one, JobEnd::Exited);
+    start(&jobs, &third);
+    // Those that have ended are known for a while, and not for ever.
+    let jobs = Jobs::new(1);
+    for nth in 0..200 {
+        let (job, _, _) = start(&jobs, &call(&format!("y{nth}"), "i1", None));
+        end(&job, JobEnd::Exited);
+    }
+    assert_eq!(jobs.of(&third).len(), ENDED_MAX);
+}
+
+#[tokio::test]
+async fn each_ends_with_its_own_and_is_seen_by_its_own() {
+    let jobs = Jobs::new(8);
+    let (main, child, other) =
+        (call("c1", "i1", None), call("c2", "i2", Some("i1")), call("c3", "i3", Some("i1")));
+    let (of_main, mut told_main, _) = start(&jobs, &main);
+    let (of_child, mut told_child, _) = start(&jobs, &child);
+    let (of_other, mut told_other, _) = start(&jobs, &other);
+    let ids = |call: &CallContext| -> Vec<String> {
+        jobs.of(call).iter().map(|job| job.id.to_string()).collect()
+    };
+    assert_eq!(ids(&main), ["c1", "c2", "c3"]);
+    // The main agent of the next prompt is the same agent.
+    assert_eq!(ids(&call("c9", "i9", None)), ["c1", "c2", "c3"]);
+    assert_eq!((ids(&child), ids(&other)), (vec!["c2".to_owned()], vec!["c3".to_owned()]));
+
+    let over = jobs.release(&Release::Invocation(InvocationId::new("i2")));
+    assert_eq!(told_child.try_recv(), Ok(()));
+    assert!(told_main.try_recv().is_err() && told_other.try_recv().is_err());
+    end(&of_child, JobEnd::Stopped);
+    over.await;
+    let over = jobs.release(&Release::Call(CallId::new("c1")));
+    assert_eq!(told_main.try_recv(), Ok(()));
+    assert!(told_other.try_recv().is_err());
+    end(&of_main, JobEnd::Stopped);
+    over.await;
+    let over = jobs.release(&Release::Session);
+    assert_eq!(told_other.try_recv(), Ok(()));
+    assert_eq!(*of_other.why.lock().unwrap(), Some(JobEnd::SessionEnded));
+    end(&of_other, JobEnd::SessionEnded);
+    over.await;
+}

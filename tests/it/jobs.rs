@@ -1,0 +1,397 @@
+//! Commands in the background: begun at once, read piece by piece, told of when they end, and gone
+//! with the session, whatever they do.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::model_server::{Answer, ModelServer, calls, says, text_of};
+use crate::posse::{Ended, Machine, Running};
+
+/// How long anything of a job may live after its session, its agent or a stop.
+const SURVIVAL_MAX: Duration = Duration::from_secs(2);
+
+/// Commands run, and nobody is asked.
+const ARGS: [&str; 5] = ["--yes", "--sandbox", "off", "-p", "do it"];
+
+/// A command in the background.
+fn starts(command: &str) -> Answer {
+    calls(&[("bash", json!({"command": command, "background": true}))])
+}
+
+/// The id of the job that was started last.
+fn job(request: &Value) -> String {
+    let messages = request["messages"].as_array().unwrap();
+    let texts = messages.iter().rev().map(|message| text_of(&message["content"]));
+    let id = texts.into_iter().find_map(|text| {
+        let (_, rest) = text.split_once("in the background as job ")?;
+        Some(rest.split(['.', ' ']).next()?.to_owned())
+    });
+    id.unwrap_or_else(|| panic!("no job: {request}"))
+}
+
+/// Reads what the last job has printed, when it has ended or the time is up.
+fn reads(request: &Value) -> Answer {
+    calls(&[("job_output", json!({"id": job(request), "waitSeconds": 20}))])
+}
+
+fn reads_at_once(request: &Value) -> Answer {
+    calls(&[("job_output", json!({"id": job(request)}))])
+}
+
+fn stops(request: &Value) -> Answer {
+    calls(&[("job_stop", json!({"id": job(request)}))])
+}
+
+/// Goes on with the only session.
+fn resume(machine: &Machine, prompt: &str) -> (Ended, Vec<Value>) {
+    let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
+    let ended = machine.posse(
+        &[&["resume", &id, "--output-format", "stream-json"], &ARGS[..3], &["-p", prompt]].concat(),
+    );
+    let events = ended.events();
+    (ended, events)
+}
+
+/// Whether a process of that id lives.
+fn lives(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
+}
+
+/// Waits until `check` holds.
+#[track_caller]
+fn eventually(what: &str, within: Duration, check: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !check() {
+        assert!(begin.elapsed() < within, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The process ids that were written, once there are `count` of them.
+fn pids(file: &Path, count: usize) -> Vec<String> {
+    let read = || -> Vec<String> {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    };
+    eventually("writing its process ids", Duration::from_secs(20), || read().len() >= count);
+    read()
+}
+
+/// What stays behind if it can: it has left its session, it was started twice, it ignores what asks
+/// it to end.
+const STUBBORN: &str = "trap '' TERM HUP INT; echo $BASHPID >> pids; \
+    setsid bash -c 'trap \"\" TERM HUP; echo $BASHPID >> pids; while :; do sleep 0.1; done' & \
+    (setsid bash -c 'trap \"\" TERM HUP; echo $BASHPID >> pids; while :; do sleep 0.1; done' &) & \
+    while :; do sleep 0.1; done";
+
+fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["type"] == kind).collect()
+}
+
+fn run(machine: &Machine, more: &[&str]) -> (Ended, Vec<Value>) {
+    machine.stream(&[&ARGS[..], more].concat())
+}
+
+#[test]
+fn is_begun_at_once_read_piece_by_piece_and_told_of_when_it_ends() {
+    let server = ModelServer::start(vec![
+        starts("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two; exit 3"),
+        Answer::By(reads_at_once),
+        calls(&[("bash", json!({"command": "touch go"}))]),
+        Answer::By(reads),
+        Answer::By(reads_at_once),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    let (ended, events) = run(&machine, &[]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    let [begun, first, _, last, again] = &results[..] else { panic!("{results:?}") };
+    let id = begun.split("job ").nth(1).unwrap().split('.').next().unwrap();
+    assert!(begun.starts_with("It runs in the background as job c"), "{begun}");
+    // Whether its first line was there already is a matter of luck.
+    assert!(first.contains("running for"), "{first}");
+    let told = [first.as_str(), last].concat();
+    assert_eq!(told.matches("one\n").count(), 1, "{told}");
+    assert!(last.contains("two\n") && last.contains("exit 3 after"), "{last}");
+    assert!(last.ends_with("8 of 8 bytes read)"), "{last}");
+    assert!(again.starts_with(&format!("(job {id}: exit 3")), "{again}");
+    assert!(again.contains("nothing new; 8 of 8"), "{again}");
+    // What it printed belongs to its call, and everything is in the journal in its order.
+    let started = of_type(&events, "job.started");
+    assert_eq!(started.len(), 1);
+    assert_eq!(started[0]["callId"], *id);
+    let printed: String = of_type(&events, "tool.output.delta")
+        .iter()
+        .filter(|delta| delta["callId"] == *id)
+        .map(|delta| delta["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(printed, "one\ntwo\n");
+    let over = of_type(&events, "job.ended");
+    assert_eq!(over.len(), 1);
+    assert_eq!((&over[0]["end"], &over[0]["exitCode"]), (&json!("exited"), &json!(3)));
+    assert_eq!(over[0]["bytes"], 8);
+    let at = |kind: &str| events.iter().position(|event| event["type"] == kind).unwrap();
+    assert!(at("sandbox.enforced") < at("job.started"));
+    assert!(at("job.started") < at("tool.completed"));
+    machine.verify();
+}
+
+#[test]
+fn the_end_comes_as_a_message_at_the_next_step() {
+    let server = ModelServer::start(vec![
+        starts("echo ready"),
+        calls(&[(
+            "bash",
+            json!({"command": "while ! grep -q '\"type\":\"job.ended\"' ../posse/state/projects/*/sessions/*/session.jsonl; do sleep 0.02; done"}),
+        )]),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    let (ended, events) = run(&machine, &[]);
+    ended.assert_code(0);
+    let requests = server.requests();
+    let messages = requests.last().unwrap()["messages"].as_array().unwrap();
+    let said = messages.iter().skip(2).find(|message| message["role"] == "user");
+    let text = text_of(&said.unwrap_or_else(|| panic!("{messages:?}"))["content"]);
+    assert!(text.starts_with("(from posse, not from the user) Background job c"), "{text}");
+    assert!(text.contains("has ended: exit 0") && text.contains("6 bytes printed"), "{text}");
+    assert_eq!(of_type(&events, "message.queued").len(), 1);
+}
+
+#[test]
+fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
+    // Told to by the model.
+    let server =
+        ModelServer::start(vec![starts(STUBBORN), Answer::By(stops_when_written), says("done")]);
+    let machine = Machine::with(&server);
+    let (ended, events) = run(&machine, &[]);
+    ended.assert_code(0);
+    let results = server.tool_results();
+    assert!(results[1].contains(": stopped after"), "{results:?}");
+    assert_eq!(of_type(&events, "job.ended")[0]["end"], "stopped");
+    for pid in pids(&machine.work("pids"), 3) {
+        assert!(!lives(&pid), "{pid} lives although job_stop has returned");
+    }
+
+    // With the session, which was done.
+    let server = ModelServer::start(vec![starts(STUBBORN), Answer::By(waits_until_written)]);
+    let machine = Machine::with(&server);
+    let (ended, events) = run(&machine, &[]);
+    ended.assert_code(0);
+    for pid in pids(&machine.work("pids"), 3) {
+        assert!(!lives(&pid), "{pid} lives although the session has ended");
+    }
+    let over = of_type(&events, "job.ended");
+    assert_eq!(over[0]["end"], "session_ended", "{over:?}");
+    assert_eq!(events.last().unwrap()["type"], "session.ended");
+
+    // With posse, which was killed.
+    for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGHUP] {
+        let server = ModelServer::start(vec![starts(STUBBORN), Answer::Hold(Vec::new())]);
+        let machine = Machine::with(&server);
+        let mut running = machine.start(&ARGS);
+        running.wait_for("job.started");
+        let pids = pids(&machine.work("pids"), 3);
+        running.signal(signal);
+        running.wait();
+        eventually(&format!("the end of what {signal} leaves"), SURVIVAL_MAX, || {
+            pids.iter().all(|pid| !lives(pid))
+        });
+    }
+}
+
+/// Says that it is done when the job has written all of its process ids: they are read below.
+fn waits_until_written(_: &Value) -> Answer {
+    std::thread::sleep(Duration::from_secs(1));
+    says("done")
+}
+
+fn stops_when_written(request: &Value) -> Answer {
+    std::thread::sleep(Duration::from_secs(1));
+    stops(request)
+}
+
+#[test]
+fn a_session_that_goes_on_is_told_what_was_lost() {
+    let server = ModelServer::start(vec![
+        starts("echo listening; while :; do sleep 0.1; done"),
+        Answer::Hold(Vec::new()),
+        says("I see."),
+        says("Hm."),
+    ]);
+    let machine = Machine::with(&server);
+    let mut running = machine.start(&ARGS);
+    running.wait_for("job.started");
+    server.wait_for_request();
+    server.wait_for_request();
+    running.signal(Signal::SIGKILL);
+    running.wait();
+    let (ended, events) = resume(&machine, "and now?");
+    ended.assert_code(0);
+    let over = of_type(&events, "job.ended");
+    assert_eq!(over.len(), 1, "{events:?}");
+    assert_eq!(over[0]["end"], "lost");
+    let requests = server.requests();
+    let said = requests.last().unwrap()["messages"].to_string();
+    assert!(said.contains("does not run any more: it ended with the process"), "{said}");
+    assert!(said.contains("read_file output:c"), "{said}");
+    machine.verify();
+    // Once is enough.
+    let (_, events) = resume(&machine, "hm");
+    assert_eq!(of_type(&events, "job.ended").len(), 0);
+}
+
+#[test]
+fn there_are_no_more_of_them_than_are_allowed() {
+    let wait = "while :; do sleep 0.1; done";
+    let server = ModelServer::start(vec![starts(wait), starts(wait), starts(wait), says("done")]);
+    let more = json!({"tools": {"bash": {"jobs": 2}}});
+    let machine = Machine::configured(&server, &more, &json!({}));
+    let (ended, events) = run(&machine, &[]);
+    ended.assert_code(0);
+    let refused = &server.tool_results()[2];
+    assert!(refused.starts_with("JOB001 2 commands run in the background (c"), "{refused}");
+    assert!(refused.contains("tools.bash.jobs is 2; nothing was run"), "{refused}");
+    assert_eq!(of_type(&events, "job.started").len(), 2);
+    assert_eq!(of_type(&events, "job.ended").len(), 2);
+
+    // With none there are no tools for them, and no request mentions them.
+    let server = ModelServer::start(vec![starts(wait), says("done")]);
+    let more = json!({"tools": {"bash": {"jobs": 0}}});
+    let machine = Machine::configured(&server, &more, &json!({}));
+    run(&machine, &[]).0.assert_code(0);
+    let first = server.requests()[0]["tools"].to_string();
+    assert!(!first.contains("job_") && !first.contains("background"), "{first}");
+    let refused = &server.tool_results()[0];
+    assert!(refused.starts_with("ARG001 unknown field \"background\""), "{refused}");
+}
+
+#[test]
+fn only_who_sees_bash_sees_them() {
+    let server = ModelServer::start(vec![says("done")]);
+    let machine = Machine::with(&server);
+    run(&machine, &["--agent", "plan"]).0.assert_code(0);
+    let tools = server.requests()[0]["tools"].to_string();
+    assert!(!tools.contains("job_") && !tools.contains("\"bash\""), "{tools}");
+}
+
+#[test]
+fn what_is_denied_in_the_foreground_is_denied_in_the_background() {
+    let server = ModelServer::start(vec![starts("touch made"), says("done")]);
+    let machine = Machine::with(&server);
+    // Nobody is there to be asked.
+    let (ended, events) = machine.stream(&["-p", "do it"]);
+    ended.assert_code(4);
+    assert_eq!(of_type(&events, "job.started").len(), 0);
+    assert!(!machine.work("made").exists());
+    let denied = &server.tool_results()[0];
+    assert!(denied.starts_with("Denied: "), "{denied}");
+}
+
+#[test]
+fn long_output_stays_bounded_and_secrets_stay_hidden() {
+    let server = ModelServer::start(vec![
+        starts("for i in $(seq 20000); do echo line $i; done; echo key $MY_API_KEY end"),
+        Answer::By(reads),
+        Answer::By(|request| calls(&[("job_output", json!({"id": job(request), "from": 0}))])),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    let mut command =
+        machine.command(&[&["run", "--output-format", "stream-json"], &ARGS[..]].concat());
+    command.env("MY_API_KEY", "sk-not-for-anybody");
+    let ended = Running::start(command).end();
+    ended.assert_code(0);
+    let results = server.tool_results();
+    let [_, newest, oldest] = &results[..] else { panic!("{results:?}") };
+    assert!(newest.starts_with("[… ") && newest.contains("output:c"), "{newest}");
+    assert!(newest.contains("key ") && !newest.contains("sk-not-for-anybody"), "{newest}");
+    assert!(newest.contains("line 20000\n") && !newest.contains("line 1\n"), "{newest}");
+    assert!(oldest.starts_with("line 1\n") && !oldest.contains("line 20000"), "{oldest}");
+    assert!(newest.len() < 40_000 && oldest.len() < 40_000);
+    assert!(!ended.stdout.contains("sk-not-for-anybody"));
+}
+
+#[test]
+fn an_interrupt_stops_the_turn_and_not_the_job() {
+    let server = ModelServer::start(vec![
+        starts("echo $$ > pids; while :; do sleep 0.1; done"),
+        Answer::Hold(Vec::new()),
+        Answer::By(stops),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    let args = [
+        "run",
+        "--output-format",
+        "stream-json",
+        "--input-format",
+        "stream-json",
+        "--yes",
+        "--sandbox",
+        "off",
+    ];
+    let mut command = machine.command(&args);
+    command.stdin(std::process::Stdio::piped());
+    let mut running = Running::start(command);
+    let mut stdin = running.take_stdin();
+    let mut say = |line: Value| {
+        use std::io::Write;
+        writeln!(stdin, "{line}").unwrap();
+    };
+    say(json!({"type": "message", "content": "do it"}));
+    running.wait_for("job.started");
+    let pid = pids(&machine.work("pids"), 1).remove(0);
+    server.wait_for_request();
+    server.wait_for_request();
+    say(json!({"type": "interrupt"}));
+    running.wait_for("agent.invocation.cancelled");
+    assert!(lives(&pid));
+    say(json!({"type": "message", "content": "go on"}));
+    running.wait_for("job.ended");
+    drop(stdin);
+    let ended = running.end();
+    assert!(!lives(&pid));
+    assert!(ended.stdout.contains("session.ended"), "{}", ended.stdout);
+}
+
+/// What an agent that works for another starts, and what it leaves, ends with it.
+#[test]
+fn the_job_of_a_child_ends_with_the_child() {
+    fn next(request: &Value) -> Answer {
+        let messages = request["messages"].as_array().unwrap();
+        let results = messages.iter().filter(|message| message["role"] == "tool").count();
+        let task = messages[1]["content"].to_string();
+        let is_main = !task.contains("gives you this task");
+        match (is_main, results) {
+            (true, 0) => calls(&[("delegate_agent", json!({"agent": "worker", "task": "go"}))]),
+            (true, _) => Answer::Hold(Vec::new()),
+            (false, 0) => starts(STUBBORN),
+            (false, _) => {
+                std::thread::sleep(Duration::from_secs(1));
+                says("It runs.")
+            }
+        }
+    }
+    let server = ModelServer::start_and_repeat(vec![Answer::By(next)]);
+    let more = json!({
+        "agentMode": "multi-agent", "delegation": {"defaultInvocationDecision": "allow"},
+    });
+    let machine = Machine::configured(&server, &more, &json!({}));
+    let mut running = machine.start(&["--yes", "--sandbox", "off", "-p", "serve it"]);
+    let started = running.wait_for("job.started");
+    assert_eq!(started["agentPath"], "build/worker");
+    let pids = pids(&machine.work("pids"), 3);
+    running.wait_for("agent.delegation.ended");
+    eventually("the end of the child's job", SURVIVAL_MAX, || pids.iter().all(|pid| !lives(pid)));
+    let over = running.wait_for("job.ended");
+    assert_eq!((&over["end"], &over["agentPath"]), (&json!("stopped"), &json!("build/worker")));
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end().code, Some(130));
+}

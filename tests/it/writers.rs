@@ -1,0 +1,94 @@
+//! Agents side by side that change the same file: nothing that one wrote is lost to another, and who
+//! comes second hears who was first.
+
+use serde_json::{Value, json};
+
+use crate::model_server::{Answer, ModelServer, calls, says, text_of};
+use crate::posse::Machine;
+
+/// The texts of a request's messages of one role, in their order.
+fn texts(request: &Value, role: &str) -> Vec<String> {
+    let messages = request["messages"].as_array().unwrap().iter();
+    messages.filter(|message| message["role"] == role).map(|m| text_of(&m["content"])).collect()
+}
+
+/// What any of the three agents does next: the main one calls two; each of those reads the file,
+/// waits until the other has, changes its line, and does it again if it is refused.
+fn next(request: &Value) -> Answer {
+    let (task, results) = (texts(request, "user").remove(0), texts(request, "tool"));
+    let own = ["one", "two"].into_iter().find(|line| task.contains(&format!("change line {line}")));
+    let Some(own) = own else {
+        if !results.is_empty() {
+            return says("Both are done.");
+        }
+        let asks = |line: &str| {
+            ("delegate_agent", json!({"agent": "worker", "task": format!("change line {line}")}))
+        };
+        return calls(&[asks("one"), asks("two")]);
+    };
+    let change = || {
+        let new = format!("{own} changed");
+        calls(&[("edit_file", json!({"path": "f", "oldString": own, "newString": new}))])
+    };
+    let meet =
+        format!("touch read-{own}; while [ ! -e read-one -o ! -e read-two ]; do sleep 0.02; done");
+    match (results.len(), results.last().map(String::as_str)) {
+        (0, _) => calls(&[("read_file", json!({"path": "f"}))]),
+        (1, _) => calls(&[("bash", json!({"command": meet}))]),
+        (2, _) => change(),
+        (_, Some(last)) if last.starts_with("updated f") => says(&results.join("\n")),
+        (_, Some(last)) if last.starts_with("EDT004") => {
+            calls(&[("read_file", json!({"path": "f"}))])
+        }
+        _ => change(),
+    }
+}
+
+#[test]
+fn who_comes_second_hears_who_was_first_and_reads_again() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(next)]);
+    let more = json!({
+        "agentMode": "multi-agent", "delegation": {"defaultInvocationDecision": "allow"},
+    });
+    let machine = Machine::configured(&server, &more, &json!({}));
+    machine.write("f", "one\nmiddle\ntwo\n");
+    let ended = machine.posse(&["run", "--yes", "--sandbox", "off", "-p", "change both lines"]);
+    ended.assert_code(0);
+    assert_eq!(machine.read("f"), "one changed\nmiddle\ntwo changed\n");
+    let requests = server.requests();
+    let said: Vec<String> = requests.iter().flat_map(|request| texts(request, "tool")).collect();
+    let refused: Vec<&String> = said.iter().filter(|text| text.starts_with("EDT004")).collect();
+    assert!(!refused.is_empty(), "{said:?}");
+    for text in refused {
+        assert!(text.starts_with("EDT004 f changed"), "{text}");
+        assert!(text.contains(": build/worker wrote it in c"), "{text}");
+        assert!(text.contains("read it again"), "{text}");
+    }
+}
+
+/// The main agent does not overwrite what another wrote for it without having read that.
+#[test]
+fn what_another_wrote_is_read_before_it_is_replaced() {
+    let server = ModelServer::start(vec![
+        calls(&[("delegate_agent", json!({"agent": "worker", "task": "make notes"}))]),
+        calls(&[("write_file", json!({"path": "notes", "content": "found\n"}))]),
+        says("made"),
+        calls(&[("write_file", json!({"path": "notes", "content": "mine\n"}))]),
+        calls(&[("read_file", json!({"path": "notes"}))]),
+        calls(&[("write_file", json!({"path": "notes", "content": "found and mine\n"}))]),
+        says("done"),
+    ]);
+    let more = json!({
+        "agentMode": "multi-agent", "delegation": {"defaultInvocationDecision": "allow"},
+    });
+    let machine = Machine::configured(&server, &more, &json!({}));
+    machine.posse(&["run", "--yes", "-p", "go"]).assert_code(0);
+    let results = server.tool_results();
+    let refused = &results[1];
+    assert!(
+        refused.starts_with("EDT004 you have not seen notes as it is: build/worker"),
+        "{refused}"
+    );
+    assert!(results[3].starts_with("updated notes"), "{results:?}");
+    assert_eq!(machine.read("notes"), "found and mine\n");
+}
