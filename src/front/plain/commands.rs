@@ -4,7 +4,7 @@ use crate::failure::nearest;
 use crate::talk::Selected;
 
 /// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 15] = [
+const COMMANDS: [(&str, &str, &str); 17] = [
     ("help", "", "this list"),
     ("status", "", "session, model, tokens"),
     ("model", "[NAME]", "another model of this provider; alone: which one it is"),
