@@ -48,7 +48,7 @@ async fn read(pieces: u32) -> Duration {
     let request = json!({"tools": [], "messages": [{"user": "go"}]});
     let exchange = json!({"request": request, "reply": {"sse": chunks}});
     let cassette = format!("{}\n{exchange}\n", json!({"cassette": 1, "model": "m"}));
-    let model = replay::from_text("bench", &cassette, Path::new("/w")).unwrap();
+    let model = replay::from_text("replay", "bench", &cassette, Path::new("/w")).unwrap();
     let tools: [ToolSpec; 0] = [];
     let request = Request {
         messages: vec![Arc::new(Message::User { content: vec![ContentPart::text("go")] })],

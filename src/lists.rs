@@ -190,7 +190,8 @@ pub fn skill(skill: &Skill, as_json: bool, out: &mut dyn Write) -> Result<Exit, 
         ];
         let own = skill.metadata().iter().map(|(name, value)| (name.as_str(), value.clone()));
         let rows = facts.into_iter().chain(own).filter(|(_, value)| !value.is_empty());
-        let text: String = rows.map(|(name, value)| format!("{name:<10} {value}\n")).collect();
+        let text =
+            rows.fold(String::new(), |text, (name, value)| text + &format!("{name:<10} {value}\n"));
         let tokens = skill.content().len().div_ceil(4);
         write!(out, "{text}tokens     about {tokens}\n\n{}", skill.content())
     };

@@ -190,6 +190,10 @@ fn event(number: u64, compacted: bool) -> Event {
             bytes_after: 100_000,
             turns_removed: 500,
             outputs_removed: 0,
+            tokens_before: None,
+            tokens_after: None,
+            cause: None,
+            summarised_by: None,
             history: (0..100)
                 .map(|_| Arc::new(Message::User { content: vec![ContentPart::text(text(1000))] }))
                 .collect(),

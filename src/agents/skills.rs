@@ -169,7 +169,7 @@ pub struct SkillPlaces {
 #[derive(Debug, Clone, Default)]
 pub struct Skills {
     /// By name.
-    skills: BTreeMap<String, Skill>,
+    known: BTreeMap<String, Skill>,
     refused: Vec<Failure>,
     remarks: Vec<Failure>,
     inert: Vec<String>,
@@ -199,7 +199,7 @@ impl Skills {
                 }
             }
         }
-        skills.skills.retain(|name, _| !places.disabled.contains(name));
+        skills.known.retain(|name, _| !places.disabled.contains(name));
         skills
     }
 
@@ -230,7 +230,7 @@ impl Skills {
             Ok(read) => read,
             Err(failure) => return self.refused.push(failure),
         };
-        if let Some(taken) = self.skills.get(&head.name) {
+        if let Some(taken) = self.known.get(&head.name) {
             // The same folder by another way is no second skill.
             if taken.folder != path {
                 let what = format!("skill \"{}\" is left out: the name is taken", head.name);
@@ -243,17 +243,17 @@ impl Skills {
         self.remarks.extend(remarks);
         let place = shown(&path);
         let skill = Skill { folder: path, place, from_project, out_of_reach, sealed, head };
-        self.skills.insert(skill.head.name.clone(), skill);
+        self.known.insert(skill.head.name.clone(), skill);
     }
 
     /// Whether there is none that could be used.
     pub fn is_empty(&self) -> bool {
-        self.skills.is_empty()
+        self.known.is_empty()
     }
 
     /// Every skill, by name.
     pub fn all(&self) -> impl Iterator<Item = &Skill> {
-        self.skills.values()
+        self.known.values()
     }
 
     /// What was refused, and why.
@@ -273,7 +273,7 @@ impl Skills {
 
     /// The skill of that name, or why there is none.
     pub fn find(&self, name: &str) -> Result<&Skill, Failure> {
-        if let Some(skill) = self.skills.get(name) {
+        if let Some(skill) = self.known.get(name) {
             return Ok(skill);
         }
         let what = format!("there is no skill \"{}\"", printable(name));
@@ -284,7 +284,7 @@ impl Skills {
                 .because("the project has one, and you do not trust it")
                 .fix("`posse trust add` shows what that means"));
         }
-        let names = || self.skills.keys().map(String::as_str);
+        let names = || self.known.keys().map(String::as_str);
         Err(failure.fix(match nearest(name, names()) {
             Some(meant) => format!("did you mean \"{meant}\"?"),
             None if self.is_empty() => "there are none here; docs/guide/skills.md".to_owned(),
@@ -386,7 +386,7 @@ fn skill_folders(
         let what = || format!("skill \"{}\" is left out", printable(&name));
         match path.canonicalize() {
             Ok(real) if within.is_none_or(|root| real.starts_with(root)) => {
-                found.push((name, real))
+                found.push((name, real));
             }
             Ok(_) => leave_out(what(), &path, "it leads out of the project"),
             Err(error) => leave_out(what(), &path, &error.to_string()),

@@ -22,6 +22,7 @@ pub use roles::RoleSettings;
 
 /// What counts after all layers.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "settings that have nothing to do with another")]
 pub struct Settings {
     /// `agentMode` is `multi-agent`: agents may call others.
     pub multi_agent: bool,

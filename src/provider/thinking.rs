@@ -208,7 +208,7 @@ mod tests {
             let (said, notice) = thoughts.say(Some(wanted), quirks);
             match expected {
                 Ok(expected) => {
-                    assert_eq!((said, notice), (expected, None), "{tongue:?} {wanted:?}")
+                    assert_eq!((said, notice), (expected, None), "{tongue:?} {wanted:?}");
                 }
                 Err(why) => {
                     let notice = notice.unwrap();

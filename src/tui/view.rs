@@ -185,11 +185,11 @@ impl View {
                 self.asides.push(message_id.clone());
             }
             Event::UserCall { call_id, .. } => self.own_call = Some(call_id.clone()),
-            Event::MessageQueued { message_id, kind, content } => {
-                if self.queue.iter().all(|waiting| waiting.id != *message_id) {
-                    let (id, text) = (message_id.clone(), shown(content));
-                    self.queue.push(Waiting { id, kind: *kind, text });
-                }
+            Event::MessageQueued { message_id, kind, content }
+                if self.queue.iter().all(|waiting| waiting.id != *message_id) =>
+            {
+                let (id, text) = (message_id.clone(), shown(content));
+                self.queue.push(Waiting { id, kind: *kind, text });
             }
             Event::MessageDelivered { message_id } | Event::MessageWithdrawn { message_id } => {
                 self.queue.retain(|waiting| waiting.id != *message_id);

@@ -235,6 +235,10 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
 }
 
 /// Puts a session together that is recorded in `kept`.
+#[expect(
+    clippy::too_many_lines,
+    reason = "all that a session is made of, one part after the other"
+)]
 pub(crate) fn assemble_in(
     kept: &Kept,
     setup: &Setup<'_>,

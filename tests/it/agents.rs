@@ -143,7 +143,11 @@ fn one_agent_calls_others_by_their_own_providers() {
     assert_eq!(events.last().unwrap()["turns"], 7);
     machine.verify();
 
-    let id = events[0]["sessionId"].as_str().unwrap();
+    assert_remembered(&machine, events[0]["sessionId"].as_str().unwrap());
+}
+
+/// What the two have reported is shown, and is part of an exported document.
+fn assert_remembered(machine: &Machine, id: &str) {
     let shown = machine.posse(&["sessions", "show", id, "--memory", "--json"]);
     shown.assert_code(0);
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap();

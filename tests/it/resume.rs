@@ -127,8 +127,8 @@ fn every_front_end_says_which_command_has_no_known_end() {
             assert!(shown.contains("Look before doing it again"), "{shown}");
         }
         let shown = machine.posse(&["sessions", "show", &id]);
-        let line = format!("nobody knows how `bash` ended: ");
-        assert!(shown.stdout.contains(&line), "{}", shown.stdout);
+        let line = "nobody knows how `bash` ended: ";
+        assert!(shown.stdout.contains(line), "{}", shown.stdout);
     });
 }
 

@@ -428,7 +428,7 @@ async fn reported_usage_moves_the_threshold() {
 }
 
 #[test]
-fn two_thousand_messages_are_no_work() {
+fn two_thousand_messages_fit_after_one_look() {
     let user = |text: String| Message::User { content: vec![ContentPart::text(text)] };
     let mut history = Vec::new();
     for nth in 0..500 {
@@ -453,13 +453,6 @@ fn two_thousand_messages_are_no_work() {
     }
     let mut goal = Goal::quarter(&history, 6, 3000);
     goal.tokens_max = 10_000;
-    let once = || {
-        let begin = std::time::Instant::now();
-        assert!(compact(&history, &goal).unwrap().tokens_after <= 10_000);
-        begin.elapsed()
-    };
-    let best = (0..5).map(|_| once()).min().unwrap();
-    println!("{} messages: {best:?}", history.len());
-    // 50 ms are promised of an optimised build, see `benches/compaction.rs`; this one is not.
-    assert!(best.as_millis() < 500, "{best:?}");
+    // How long it takes is measured by `benches/compaction.rs`.
+    assert!(compact(&history, &goal).unwrap().tokens_after <= 10_000);
 }

@@ -11,10 +11,13 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
 use posse_actors::delegation::{DELEGATE, Delegation, Deputy, Outcome};
-use posse_actors::event::{Announcement, Event, MessageKind};
+use posse_actors::event::{Announcement, Event, MessageKind, Scope};
 use posse_actors::governor::GovernorLimits;
+use posse_actors::permission_coordinator::Decision;
+use posse_actors::ports::{Action, Question, Situation, Verdict};
 use posse_actors::testing::{
-    Bench, GatedTool, Journaled, ScriptedModel, Stage, Step, WritingTool, flaw, types,
+    Bench, GatedTool, Journaled, PolicyFn, ScriptedModel, Stage, Step, WritingTool, flaw,
+    test_confinement, types,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -341,13 +344,22 @@ async fn a_caller_that_crashes_waits_again_for_those_that_work_for_it() {
     assert_eq!(count(&seen, "tool.started"), 2, "no call begins again");
 }
 
+fn asks_about_writing(action: &Action, _: &Situation<'_>) -> Verdict {
+    if action.tool != "write" {
+        return Verdict::Allow(test_confinement());
+    }
+    Verdict::Ask(Question {
+        reason: "it writes".to_owned(),
+        scopes: vec![Scope::Once],
+        grant: None,
+        yes_covers: true,
+        rule: None,
+        confinement: test_confinement(),
+    })
+}
+
 #[tokio::test]
 async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
-    use posse_actors::event::Scope;
-    use posse_actors::permission_coordinator::Decision;
-    use posse_actors::ports::{Action, Question, Situation, Verdict};
-    use posse_actors::testing::{PolicyFn, test_confinement};
-
     // Its main agent waits for it, or has ended.
     for (depth, waits) in (1..=6_usize).flat_map(|depth| [(depth, true), (depth, false)]) {
         let gate = Arc::new(Notify::new());
@@ -366,19 +378,7 @@ async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
         let mut bench = Bench::new(vec![Step::Call(vec![call("a1", more)]), Step::say("done")])
             .tool(WritingTool::new(journaled.clone()));
         bench.limits = quick();
-        bench.policy = Arc::new(PolicyFn(|action: &Action, _: &Situation<'_>| {
-            if action.tool != "write" {
-                return Verdict::Allow(test_confinement());
-            }
-            Verdict::Ask(Question {
-                reason: "it writes".to_owned(),
-                scopes: vec![Scope::Once],
-                grant: None,
-                yes_covers: true,
-                rule: None,
-                confinement: test_confinement(),
-            })
-        }));
+        bench.policy = Arc::new(PolicyFn(asks_about_writing));
         let limits = GovernorLimits { depth_max: 6, live_max: 6, ..GovernorLimits::default() };
         bench.delegation = Some(Delegation {
             main_calls: vec!["a1".to_owned()],

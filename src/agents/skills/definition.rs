@@ -107,11 +107,7 @@ pub(super) fn read(
         return Err(refuse("SKL002", 1, "there is nothing below its front matter"));
     }
     if parsed.body.lines().count() > BODY_LINES_MAX {
-        let what = format!(
-            "it has more than {BODY_LINES_MAX} lines: details belong into files of \
-                            their own"
-        );
-        remark("", &what);
+        remark("", &format!("it has more than {BODY_LINES_MAX} lines: move details to files"));
     }
     let head = Head {
         name,

@@ -1,6 +1,7 @@
 //! `skill`: activates a skill, or reads one of its files. It reads and does nothing else.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -157,10 +158,9 @@ fn read(skill: &Skill, path: &str, offset: usize) -> Result<String, ToolError> {
     let last = first - 1 + lines.len();
     let mut given = printable_lines(&lines.join("\n"));
     if last < total {
-        given.push_str(&format!(
-            "\n[lines {first} to {last} of {total}; offset {} goes on]",
-            last + 1
-        ));
+        let next = last + 1;
+        // Writing to a string cannot fail.
+        let _ = write!(given, "\n[lines {first} to {last} of {total}; offset {next} goes on]");
     }
     Ok(given)
 }

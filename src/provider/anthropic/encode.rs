@@ -88,11 +88,10 @@ impl Encoder {
                 write_json(body, &temperature);
             }
             let effort = match said {
-                Said::AsConfigured => self.quirks.effort.as_deref(),
                 Said::Level(level) if self.quirks.adaptive_thinking => {
                     Some(effort(level, &self.quirks.effort_names))
                 }
-                Said::Level(_) => self.quirks.effort.as_deref(),
+                Said::AsConfigured | Said::Level(_) => self.quirks.effort.as_deref(),
                 Said::Nothing => None,
             };
             if let Some(effort) = effort {

@@ -76,7 +76,8 @@ impl App {
             let label = format!("{}: {}", waiting.when(), in_one_line(&waiting.text));
             Entry { value: waiting.id.to_string(), label }
         };
-        let entries: Vec<Entry> = self.view.queue().iter().filter(own).map(entry).collect();
+        let entries: Vec<Entry> =
+            self.view.queue().iter().filter(|waiting| own(waiting)).map(entry).collect();
         if entries.is_empty() {
             self.view.note(Role::Dim, "(no message waits)");
             return;
@@ -98,13 +99,12 @@ impl App {
 
     /// Takes the last message that waits back into the prompt.
     pub(super) fn take_back(&mut self) -> Vec<Effect> {
-        match self.view.queue().iter().rev().find(own) {
-            Some(waiting) => vec![Effect::Withdraw { id: waiting.id.clone(), back: true }],
-            None => {
-                self.view.note(Role::Dim, "(no message waits)");
-                Vec::new()
-            }
-        }
+        let last = self.view.queue().iter().rev().find(|waiting| own(waiting));
+        let Some(waiting) = last else {
+            self.view.note(Role::Dim, "(no message waits)");
+            return Vec::new();
+        };
+        vec![Effect::Withdraw { id: waiting.id.clone(), back: true }]
     }
 
     pub(super) fn choose_theme(&mut self, name: Option<&str>) {
@@ -145,6 +145,6 @@ impl App {
 }
 
 /// What posse itself has to say is not the user's to take back.
-fn own(waiting: &&Waiting) -> bool {
+fn own(waiting: &Waiting) -> bool {
     waiting.kind != MessageKind::Notice
 }

@@ -60,7 +60,9 @@ mod tests {
 
     fn heard(pieces: &[&str]) -> Heard {
         let mut heard = Heard::default();
-        pieces.iter().for_each(|piece| heard.add(piece));
+        for piece in pieces {
+            heard.add(piece);
+        }
         heard
     }
 

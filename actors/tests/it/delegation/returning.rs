@@ -153,8 +153,8 @@ fn check_whole(prefix: &[StoredRecord], records: &[StoredRecord], runs: &Runs) {
     for one in after.delegated.iter().filter(|one| one.is_mains()) {
         let head =
             format!("agent {} ({}): {}", one.origin.agent, one.id(), one.ended.as_ref().unwrap());
-        let heard = texts.iter().filter(|text| text.contains(&head)).count();
-        assert_eq!(heard, 1, "{at}: {head}: {texts:#?}");
+        let times = texts.iter().filter(|text| text.contains(&head)).count();
+        assert_eq!(times, 1, "{at}: {head}: {texts:#?}");
     }
     check_pairs(records);
 }
