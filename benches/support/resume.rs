@@ -164,24 +164,28 @@ fn record(number: u64, origin: &Arc<Origin>, compacted: bool) -> Arc<StoredRecor
     })
 }
 
+fn started() -> Event {
+    Event::SessionStarted {
+        posse: "bench".to_owned(),
+        cwd: "/".to_owned(),
+        agent: "build".to_owned(),
+        provider: "local".to_owned(),
+        model: "m".to_owned(),
+        mode: "single-agent".to_owned(),
+        tier: "full".to_owned(),
+        instructions: String::new(),
+        budget: posse_actors::ledger::Budget::default(),
+        forked_from: None,
+    }
+}
+
 fn event(number: u64, compacted: bool) -> Event {
     let turn = number / TURN;
     let (call_id, name) = (CallId::new(format!("call-{turn}")), "read_file".to_owned());
     let text = |bytes: usize| "line of a \"file\"\tor so\n".repeat(bytes / 24);
     let nth = u32::try_from(turn).unwrap();
     match number % TURN {
-        _ if number == 1 => Event::SessionStarted {
-            posse: "bench".to_owned(),
-            cwd: "/".to_owned(),
-            agent: "build".to_owned(),
-            provider: "local".to_owned(),
-            model: "m".to_owned(),
-            mode: "single-agent".to_owned(),
-            tier: "full".to_owned(),
-            instructions: String::new(),
-            budget: posse_actors::ledger::Budget::default(),
-            forked_from: None,
-        },
+        _ if number == 1 => started(),
         _ if number == 2 => {
             Event::UserMessage { content: vec![ContentPart::text("go")], message_id: None }
         }

@@ -79,7 +79,7 @@ fn is_valid(history: &[Arc<Message>]) -> bool {
 fn text_at(history: &[Arc<Message>], at: usize) -> String {
     match &*history[at] {
         Message::User { content } | Message::Tool { content, .. } => text_of(content),
-        other => panic!("{other:?}"),
+        other @ (Message::System { .. } | Message::Assistant(_)) => panic!("{other:?}"),
     }
 }
 

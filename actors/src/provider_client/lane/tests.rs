@@ -231,7 +231,7 @@ impl World {
     fn retry(&mut self, lane: &mut Lane, key: Key, wait: u64, asked: Option<Duration>) {
         let not_before = self.now + Duration::from_millis(wait);
         let until = self.now + Duration::from_millis(wait * 37 % 100_000);
-        let last = (until > self.now && wait % 3 > 0)
+        let last = (until > self.now && !wait.is_multiple_of(3))
             .then(|| self.now + asked.unwrap_or(Duration::from_millis(100)));
         lane.wait(key, Waiting { not_before, until, last });
         self.waiting.insert(key, until);

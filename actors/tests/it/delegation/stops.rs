@@ -150,8 +150,7 @@ async fn a_question_of_a_stopped_child_is_withdrawn() {
     assert_eq!(tool, DELEGATE);
     assert!(detail.contains("provider: scout (scout-1, nowhere)"), "{detail}");
     assert!(detail.contains("<task>\nlook\n</task>"), "what is sent is shown: {detail}");
-    let yes =
-        posse_actors::permission_coordinator::Decision::Allow(posse_actors::event::Scope::Once);
+    let yes = Decision::Allow(Scope::Once);
     stage.session.answer(request_id.clone(), yes.clone()).await.unwrap();
     let second = soon("the second question", stage.until(asks)).await;
     let Event::PermissionRequested { request_id, .. } = second.event() else { panic!() };
