@@ -80,8 +80,6 @@ pub struct Replayed {
     /// The messages begin where a compaction left them, and not where the invocation began.
     #[serde(default)]
     pub compacted: bool,
-    /// Agents that worked for others, in the order in which they began. Not of one invocation.
-    pub delegated: Vec<Delegated>,
 }
 
 /// A command in the background that ended with its process.
