@@ -2,6 +2,8 @@
 //!
 //! `cargo bench --bench compaction`. Ends with 1 if a promised figure is missed.
 
+#![expect(clippy::print_stdout, reason = "a report")]
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

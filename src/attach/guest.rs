@@ -57,7 +57,12 @@ pub async fn join(place: &Place, joining: Joining) -> Result<Remote, Failure> {
     let (read, write) = stream.into_split();
     let mut lines =
         Incoming { read, lines: Lines::new(LINE_BYTES_MAX), chunk: Vec::new(), used: 0 };
-    let first = timeout(ANSWER_MAX, lines.next()).await.ok().flatten().unwrap_or_default();
+    // A connection that was taken just before the session ended, or goes on anew, is closed unanswered.
+    let first = match timeout(ANSWER_MAX, lines.next()).await {
+        Ok(Some(first)) => first,
+        Ok(None) => return Err(unreachable_at(&io::ErrorKind::UnexpectedEof.into())),
+        Err(_) => Vec::new(),
+    };
     let accepted = match serde_json::from_slice(&first) {
         Ok(Answer::Accepted { accepted, .. }) => accepted,
         Ok(Answer::Refused { code, message, .. }) => {

@@ -2,7 +2,11 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use posse_actors::event::{Announcement, Event, Fact};
+use tokio::sync::mpsc;
 
 use crate::attach::{self, Host, Joining, Place};
 use crate::cli::{self, AttachArgs};
@@ -12,7 +16,7 @@ use crate::front::joined::{self, Manner, Visit};
 use crate::journal::state::{Found, Within};
 use crate::journal::{self, SOCKET, SessionSummary, StateDir};
 use crate::project;
-use crate::talk::joining::{Invitation, Role};
+use crate::talk::joining::{Accepted, Heard, Invitation, Remote, Role};
 use crate::wiring::resuming::{is_there, pick};
 use crate::wiring::run::runtime;
 use crate::wiring::{colors, world};
@@ -51,7 +55,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
         let mut joining = Joining { role, after: args.after.unwrap_or_default(), last };
         let mut again = false;
         loop {
-            let remote = joined_soon(&found, &place, joining).await?;
+            let remote = joined_soon(&state, &found, &place, (joining, again)).await?;
             let visit = if args.lines {
                 joined::program(remote, args.drives).await
             } else {
@@ -71,15 +75,26 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     visited.map_err(one)
 }
 
-/// Joins as soon as the session can be joined, or says why it cannot.
+/// Joins as soon as the session can be joined, or says why it cannot. `again`: it ended a moment ago
+/// to go on, and nobody may own it in between.
 async fn joined_soon(
+    state: &StateDir,
     found: &Found,
     place: &Place,
-    joining: Joining,
-) -> Result<crate::talk::joining::Remote, Failure> {
+    (joining, again): (Joining, bool),
+) -> Result<Remote, Failure> {
     let start = Instant::now();
     loop {
         let Some(owner) = journal::owner(&found.dir) else {
+            if again {
+                if let Some(remote) = come_and_gone(state, found, joining)? {
+                    return Ok(remote);
+                }
+                if start.elapsed() < BEGINS_WITHIN {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            }
             let what = format!("session `{}` does not run", found.id);
             let fix = format!("`posse resume {}` goes on with it", found.id);
             return Err(Failure::new("ATT001", Exit::Session, what).fix(fix));
@@ -95,6 +110,35 @@ async fn joined_soon(
             other => return other,
         }
     }
+}
+
+/// A session that went on and has ended again before it could be joined: what is in its journal.
+fn come_and_gone(
+    state: &StateDir,
+    found: &Found,
+    joining: Joining,
+) -> Result<Option<Remote>, Failure> {
+    let (_, mut records) = journal::whole_session(state, &found.id)?;
+    records.retain(|record| record.record > joining.after);
+    let ended = records.last().filter(|last| matches!(last.event, Event::SessionEnded { .. }));
+    let Some(last) = ended else { return Ok(None) };
+    let accepted = Accepted {
+        session_id: last.session_id.clone(),
+        process: std::process::id(),
+        role: Role::Observer,
+        name: String::new(),
+        records: last.record,
+        after: joining.after,
+    };
+    let (out, heard) = mpsc::channel(records.len());
+    for (record, seq) in records.into_iter().zip(1..) {
+        let announcement = Announcement { seq, fact: Fact::Stored(Arc::new(record)) };
+        let line = serde_json::to_vec(&announcement).unwrap_or_default();
+        // There is room for each.
+        out.try_send(Heard::Event(line)).ok();
+    }
+    let (voice, _) = mpsc::channel(1);
+    Ok(Some(Remote { accepted, heard, voice }))
 }
 
 /// The session with this id; or the one that runs in `cwd`, or in its project. Of several somebody

@@ -69,14 +69,15 @@ fn standing(records: &[StoredRecord]) -> Vec<Change> {
         }
         let change = Change { path, before: text("before"), after };
         let takes_back = |last: &Change| {
-            last.path == change.path
-                && last.before.as_ref() == Some(&change.after)
+            last.before.as_ref() == Some(&change.after)
                 && change.before.as_ref() == Some(&last.after)
         };
-        if standing.last().is_some_and(takes_back) {
-            standing.pop();
-        } else {
-            standing.push(change);
+        // What was done to other files since is no matter.
+        match standing.iter().rposition(|last| last.path == change.path) {
+            Some(at) if takes_back(&standing[at]) => {
+                standing.remove(at);
+            }
+            _ => standing.push(change),
         }
     }
     standing
@@ -174,8 +175,8 @@ mod tests {
         assert_eq!(paths(&[one.clone(), two.clone()]), ["a", "b"]);
         assert_eq!(paths(&[one.clone(), back.clone()]), Vec::<String>::new());
         assert_eq!(paths(&[one.clone(), back.clone(), one.clone()]), ["a"]);
-        // In between something else was changed: it is a change like any other.
-        assert_eq!(paths(&[one, two, back]), ["a", "b", "a"]);
+        // In between another file was changed.
+        assert_eq!(paths(&[one, two, back]), ["b"]);
         let other = completed(json!({ "exitCode": 0 }));
         let same = completed(json!({ "path": "a", "verdict": "unchanged", "after": "x" }));
         assert_eq!(paths(&[other, same]), Vec::<String>::new());

@@ -309,7 +309,7 @@ fn says_what_is_wrong_with_odd_paths_and_patterns() {
     read_file {"path":"a/a/…"}
         ARG002 the path is longer than 4096 bytes
     READ_FILE {"path":"a.txt"}
-        Unknown tool: "READ_FILE". Available tools: bash, edit_file, glob, grep, list_dir, multi_edit, read_file, write_file
+        Unknown tool: "READ_FILE". Available tools: bash, edit_file, glob, grep, job_output, job_stop, list_dir, multi_edit, read_file, write_file
     read_file {"Path":"a.txt"}
         ARG001 path: required string is missing; unknown field "Path"; did you mean `path`?
     grep {"pattern":"(\\w{1000}){1000}"}

@@ -329,7 +329,7 @@ fn does_not_run_calls_that_make_no_sense() {
     ---
     ARG001 command: required string is missing
     ---
-    Unknown tool: "bsah". Available tools: bash, edit_file, glob, grep, list_dir, multi_edit, read_file, write_file
+    Unknown tool: "bsah". Available tools: bash, edit_file, glob, grep, job_output, job_stop, list_dir, multi_edit, read_file, write_file
     ---
     ARG001 path: required string is missing; content: required string is missing
     "#);

@@ -314,9 +314,7 @@ fn keeps_the_first_request_small() {
     let mut names: Vec<_> =
         tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
     names.sort_unstable();
-    let all =
-        ["bash", "edit_file", "glob", "grep", "list_dir", "multi_edit", "read_file", "write_file"];
-    assert_eq!(names, all);
+    assert_eq!(names, posse::tools::NAMES);
 }
 
 #[test]
