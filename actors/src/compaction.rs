@@ -21,7 +21,7 @@ use units::{Unit, units};
 pub(crate) use summary::{history_text, instruction as summary_instruction};
 
 /// What a shorter history should be like. Tokens are estimated ones, see
-/// [`tokens_of`](crate::context::tokens_of).
+/// [`tokens_of`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Goal {
     /// Tokens of all messages; less is removed where more would not be needed.
