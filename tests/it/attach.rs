@@ -491,6 +491,12 @@ fn a_session_that_is_not_kept_has_no_socket() {
 
 #[test]
 fn a_confined_command_reaches_neither_token_nor_socket() {
+    for (backend, tier) in [("namespaces", "full"), ("landlock", "reduced")] {
+        reaches_neither(backend, tier);
+    }
+}
+
+fn reaches_neither(backend: &str, tier: &str) {
     let probe = r#"
 for path in "$STATE/attach.token" "$DIR/attach.sock" "$DIR/session.jsonl"; do
   cat "$path" 2>/dev/null && echo "READ $path"
@@ -512,10 +518,13 @@ END
         says("Done."),
     ]);
     let machine = Machine::with(&server);
-    let mut run = machine.start(&["--yes", "wait"]);
+    let args = ["run", "--output-format", "stream-json", "--yes", "wait"];
+    let mut command = machine.command(&args);
+    command.env("POSSE_SANDBOX_BACKEND", backend);
+    let mut run = Running::start(command);
     let started = run.wait_for("tool.started");
     let enforced = run.wait_for("sandbox.enforced");
-    assert_ne!(enforced["tier"], "none", "{started} {enforced}");
+    assert_eq!(enforced["tier"], tier, "{started} {enforced}");
     socket(&machine);
     let token = token(&machine);
     let head = format!(
