@@ -267,12 +267,7 @@ impl Reader {
                 format!("{path} looks like a secret ({origin}); name a variable in apiKeyEnv");
             self.notices.push(Notice { code: "CFG015", text });
         }
-        let multi = match key.path {
-            "agentMode" | "mode" => value.as_str().is_some_and(|mode| mode.starts_with("multi")),
-            "multiAgent.enabled" => value == Value::Bool(true),
-            _ => false,
-        };
-        if !key.active || multi {
+        if !key.active {
             self.inactive.insert(path.clone());
         }
         // Guards of one file are not switched off by another. A project's are joined already.

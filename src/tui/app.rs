@@ -199,8 +199,18 @@ impl App {
     }
 
     fn key_of_question(&mut self, key: Key, action: Option<Action>, now: Duration) -> Vec<Effect> {
-        if matches!(action, Some(Action::Interrupt | Action::Cancel)) {
-            return self.act(Action::Cancel, now);
+        match action {
+            Some(Action::Cancel) => return self.act(Action::Cancel, now),
+            Some(Action::Interrupt) if self.busy => return self.stop(),
+            Some(Action::Interrupt) => {
+                if self.questions.is_of_an_agent() {
+                    let how = "(an agent in the background asks: n says no, /stop all stops it)";
+                    self.view.note(Role::Dim, how);
+                }
+                // A command of the user's own is what else may ask.
+                return vec![Effect::Interrupt];
+            }
+            _ => (),
         }
         match self.questions.key(key, now) {
             Answered::Decided(id, decision) => {
@@ -392,7 +402,7 @@ impl App {
     pub(super) fn over(&mut self) {
         self.busy = false;
         self.stopping = false;
-        self.questions.forget();
+        self.questions.forget_mains();
         self.frozen = None;
     }
 

@@ -97,9 +97,18 @@ impl Questions {
         }
     }
 
-    /// Forgets every question: the run that asked them is over.
-    pub(super) fn forget(&mut self) {
-        *self = Questions::default();
+    /// Forgets what the main agent asked: its run is over. Agents in the background go on asking.
+    pub(super) fn forget_mains(&mut self) {
+        let front = self.open.front().map(|open| open.id.clone());
+        self.open.retain(|open| open.agent.is_some());
+        if self.open.front().map(|open| &open.id) != front.as_ref() {
+            self.appear();
+        }
+    }
+
+    /// Whether the one in front is asked by an agent that works for another.
+    pub(super) fn is_of_an_agent(&self) -> bool {
+        self.open.front().is_some_and(|open| open.agent.is_some())
     }
 
     /// Another question is in front, and was not on the screen yet.
@@ -147,7 +156,10 @@ impl Questions {
         if !counts {
             return Answered::Passed;
         }
-        let Some(letter) = key.writes() else { return Answered::Passed };
+        let Some(letter) = key.writes() else {
+            self.disturbed(now);
+            return Answered::Passed;
+        };
         let confirming = std::mem::take(&mut self.confirming);
         let offers = |scope| scopes.contains(&scope);
         let scope = match letter.to_ascii_lowercase() {
@@ -160,7 +172,11 @@ impl Questions {
             's' if offers(Scope::Session) => Scope::Session,
             'p' if offers(Scope::Project) => Scope::Project,
             'a' | 'g' if offers(Scope::Global) => Scope::Global,
-            _ => return Answered::Taken,
+            // Whoever writes something else is not answering, whichever letter comes next.
+            _ => {
+                self.disturbed(now);
+                return Answered::Passed;
+            }
         };
         if !self.end_seen {
             return Answered::Taken;

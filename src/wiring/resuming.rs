@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::{Message, SessionId, text_of};
+use posse_actors::delegation::{DELEGATE, RESULT, STATUS};
 use posse_actors::event::Branch;
 use posse_actors::ledger::{Amount, Budget, dollars};
 use posse_actors::ports::{JournalError, Ports, Provider};
@@ -48,6 +49,7 @@ pub(crate) struct Resuming {
     replayed: Replayed,
     started: StartedWith,
     damage: Option<String>,
+    lost: bool,
     /// What to say before it begins.
     notes: Vec<String>,
     /// The part of its budget that nobody says otherwise now.
@@ -71,10 +73,16 @@ impl Resuming {
         let state = StateDir::new(Dirs::from_environment(environment)?.state);
         let found = find(resume, &state, &cwd, environment)?;
         let journal = if resume.fork { None } else { Some(take(&found)?) };
-        let (replayed, damage) = match &journal {
-            Some(journal) => folded(journal, &found)?,
-            None => journal::replayed(&found)?,
+        let (mut replayed, damage, lost) = if let Some(journal) = &journal {
+            folded(journal, &found)?
+        } else {
+            let (replayed, damage) = journal::replayed(&found)?;
+            let lost = damage.is_some();
+            (replayed, damage, lost)
         };
+        if lost {
+            replayed.doubt();
+        }
         let Some(started) = replayed.started.clone() else {
             let what = format!("session `{}` has nothing to go on with", found.id);
             let why = "it broke off before its first record was written";
@@ -87,7 +95,7 @@ impl Resuming {
         let mut args = args.clone();
         args.place.cwd = Some(dir);
         let budget = still_said(started.budget, &args, environment);
-        Ok(Some(Resuming { args, found, journal, replayed, started, damage, notes, budget }))
+        Ok(Some(Resuming { args, found, journal, replayed, started, damage, lost, notes, budget }))
     }
 
     /// Whether there is something to go on with that nobody needs to say anything for.
@@ -112,6 +120,7 @@ impl Resuming {
                 overrides.push((key, json!(name), FROM));
             }
         };
+        recorded("agentMode", args.agent_mode.is_some(), &started.mode);
         recorded("defaultAgent", args.agent.is_some(), &started.agent);
         recorded("defaultProvider", args.provider.is_some(), &started.provider);
         // A model belongs to its provider.
@@ -141,7 +150,8 @@ impl Resuming {
         model: Arc<dyn Provider>,
     ) -> Result<(Kept, Ports, SessionSettings), Vec<Failure>> {
         let one = |error: Failure| vec![error];
-        let Resuming { found, journal, replayed, started, damage, mut notes, budget, .. } = self;
+        let Resuming { found, journal, replayed, started, damage, lost, mut notes, budget, .. } =
+            self;
         let id = SessionId::new(found.id.clone());
         let (kept, branch) = if let Some(journal) = journal {
             (Kept::again(id, journal, found.dir.clone()), None)
@@ -158,7 +168,7 @@ impl Resuming {
         // A branch has not spent anything yet.
         let spent = if branch.is_some() { Amount::default() } else { replayed.accounts.spent() };
         notes.extend(kept_budget(budget, spent));
-        let resumption = Resumption { replayed, branch, changed, damage };
+        let resumption = Resumption { replayed, branch, changed, damage, lost };
         if !resumption.replayed.grants.is_empty()
             && resumption.grants(&settings.cwd, &settings.tier).is_empty()
         {
@@ -225,11 +235,14 @@ fn take(found: &Found) -> Result<FileJournal, Failure> {
     })
 }
 
-/// What its records come to, and what was damaged and moved aside. A journal that cannot be
+/// What its records come to, what was damaged and moved aside, and whether records were lost by it. A journal that cannot be
 /// continued is refused.
-fn folded(journal: &FileJournal, found: &Found) -> Result<(Replayed, Option<String>), Failure> {
+fn folded(
+    journal: &FileJournal,
+    found: &Found,
+) -> Result<(Replayed, Option<String>, bool), Failure> {
     let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
-    Ok((folded.replay.finish(), folded.repaired))
+    Ok((folded.replay.finish(), folded.repaired, folded.lost))
 }
 
 fn unusable(found: &Found, error: &JournalError) -> Failure {
@@ -305,7 +318,11 @@ fn changed(
         let less = |a: &[String], b: &[String]| {
             a.iter().filter(|name| !b.contains(name)).cloned().collect::<Vec<_>>().join(", ")
         };
-        let (new, gone) = (less(&now.tools, tools), less(tools, &now.tools));
+        let mut all = now.tools.clone();
+        if now.delegation.is_some() {
+            all.extend([DELEGATE, STATUS, RESULT].map(str::to_owned));
+        }
+        let (new, gone) = (less(&now.tools, tools), less(tools, &all));
         if !new.is_empty() {
             changed.push(format!("there are new tools: {new}"));
         }

@@ -391,11 +391,14 @@ fn something_else_that_is_said_stops_those_that_were_waited_for() {
     let machine = two_servers(&main, &others);
     let mut running = machine.start(&["-y", "--sandbox", "off", "look"]);
     others.wait_for_request();
+    // What was not heard of may not be recorded yet.
+    while running.wait_for("model.request")["agentPath"] != "build/audit" {}
     running.signal(Signal::SIGKILL);
     running.wait();
     let (ended, events) = resumed(&machine, &["never mind"]);
     ended.assert_code(0);
-    let end = events.iter().find(|event| event["type"] == "agent.delegation.ended").unwrap();
+    let end = events.iter().find(|event| event["type"] == "agent.delegation.ended");
+    let end = end.unwrap_or_else(|| panic!("{events:#?}"));
     assert_eq!(end["outcome"], "cancelled");
     assert_eq!(others.requests().len(), 1);
     let [result] = main.tool_results().try_into().unwrap();

@@ -334,6 +334,29 @@ fn goes_on_at_the_end_of_what_is_proved() {
 }
 
 /// Two sessions, the second one killed while the model thinks.
+#[test]
+fn what_ran_does_not_run_again_because_its_record_is_damaged() {
+    let deploys = calls(&[("bash", json!({"command": "echo deploy >> deployed.log"}))]);
+    for fork in [false, true] {
+        let server = ModelServer::start(vec![deploys.clone(), says("Done."), says("I looked.")]);
+        let machine = Machine::with(&server);
+        machine.posse(&["run", "-y", "--sandbox", "off", "deploy once"]).assert_code(0);
+        let journal = machine.session_dir().join("session.jsonl");
+        let text = fs::read_to_string(&journal).unwrap();
+        fs::write(&journal, text.replacen("\"tool.started\"", "\"tool.stortad\"", 1)).unwrap();
+        let mut args = vec!["resume", "--last", "-y", "--sandbox", "off"];
+        args.extend(fork.then_some("--fork"));
+        machine.posse(&args).assert_code(0);
+        assert_eq!(machine.read("deployed.log"), "deploy\n");
+        let requests = server.requests();
+        assert_eq!(requests.len(), 3);
+        let [result] = &contents(&requests[2], "tool")[..] else { panic!("{}", requests[2]) };
+        assert!(result.contains("It may have run. Look before"), "{result}");
+        let told = contents(&requests[2], "user").pop().unwrap();
+        assert!(told.contains("was damaged") && told.contains("Look at how"), "{told}");
+    }
+}
+
 fn two_sessions(machine: &Machine) {
     machine.posse(&["run", "write the docs"]).assert_code(0);
     let mut running = machine.start(&["fix the test"]);

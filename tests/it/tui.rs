@@ -264,6 +264,8 @@ fn follows_the_window_without_losing_or_repeating_what_was_said() {
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("say much");
     tmux.wait_for("(done: 1 reply");
+    // What is on its way to the terminal while it changes is folded by nobody knows whom.
+    tmux.wait_for("❯ a task");
     for (columns, rows) in [("60", "20"), ("120", "40"), ("40", "12"), ("100", "30")] {
         tmux.run(&["resize-window", "-t", "t", "-x", columns, "-y", rows]);
         let wide = columns.parse::<usize>().unwrap();

@@ -5,6 +5,7 @@
 //! in the order of the calls.
 
 mod delegated;
+mod doubt;
 mod history;
 mod own_call;
 mod seen;
@@ -28,6 +29,7 @@ use history::History;
 pub use own_call::OpenOwnCall;
 
 pub use delegated::Delegated;
+pub use doubt::LOST;
 
 /// What the model reads of a call that was asked for and never started.
 pub const NOT_RUN: &str = "This call was not run: the session broke off before it started.";

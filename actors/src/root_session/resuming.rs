@@ -10,8 +10,8 @@ use std::time::Duration;
 use ractor::{ActorRef, SpawnErr};
 
 use crate::agent_invocation::{Pending, Queued};
-use crate::conversation::{CallId, Message, text_of};
-use crate::event::{Branch, Event, GoesOnWith, Grant, Origin};
+use crate::conversation::{CallId, ContentPart, Message, text_of};
+use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin};
 use crate::ledger::Accounts;
 use crate::ports::ToolOutput;
 use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
@@ -22,6 +22,11 @@ use crate::root_session::{
 
 /// Why a question is withdrawn whose call does not run again.
 const BROKE_OFF: &str = "the session broke off";
+
+/// What the model is told where records are lost.
+const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal of this session was \
+    damaged. What followed here is lost: replies, calls and what they did. Look at how things are \
+    before you do something again.";
 
 /// What a session goes on from.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,6 +40,8 @@ pub struct Resumption {
     pub changed: Vec<String>,
     /// What is wrong with the journal, in one line.
     pub damage: Option<String>,
+    /// Records that followed those of `replayed` are lost: see [`Replayed::doubt`].
+    pub lost: bool,
 }
 
 impl Resumption {
@@ -90,6 +97,9 @@ impl RootSession {
         let replayed = &resumption.replayed;
         state.history.clone_from(&replayed.messages);
         state.queued = replayed.queued.iter().map(queued).collect();
+        if resumption.lost {
+            self.tell_of_lost_records(resumption.branch.is_some(), state);
+        }
         if resumption.branch.is_some() {
             self.tell_of_left_jobs(replayed, state);
         }
@@ -119,6 +129,17 @@ impl RootSession {
         if let Some(message) = resumption.damage.clone() {
             self.transcript.note(None, Event::Warning { message });
         }
+    }
+
+    /// The model reads what it is going on from. A branch records all that waits in it anyway.
+    fn tell_of_lost_records(&self, is_branch: bool, state: &mut State) {
+        let (id, kind) = (self.ports.ids.message(), MessageKind::Notice);
+        let content = vec![ContentPart::text(LOST_RECORDS)];
+        if !is_branch {
+            let (message_id, content) = (id.clone(), content.clone());
+            self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
+        }
+        state.queued.push(Queued { id, kind, content });
     }
 
     /// What the session has spent so far. A branch begins with nothing: its trunk has paid.

@@ -26,6 +26,8 @@ pub struct Folded {
     pub replay: Replay,
     /// What was damaged and moved aside, in one line for the user.
     pub repaired: Option<String>,
+    /// Whole records were among it, and not only a line that was never written to its end.
+    pub lost: bool,
     /// Records that were read.
     pub read: u64,
     /// The last record that a checkpoint spared, 0 without one.
@@ -66,6 +68,7 @@ impl Shared {
         if scanned.is_damaged() && scanned.walked.end.record == 1 && !turn.suspect {
             return Err(scanned.nothing_kept());
         }
+        let lost = matches!(scanned.walked.stop, Stop::Damaged(_));
         let found = self.settle(&mut turn, scanned)?;
         if fold.bytes >= self.checkpoint_bytes {
             // Only a cache: without room for it the next opening takes longer.
@@ -74,7 +77,7 @@ impl Shared {
         let Fold { replay, read, spared, .. } = fold;
         let repaired = found.repaired.clone();
         *lock(&self.known) = Some(found);
-        Ok(Folded { replay, repaired, read, spared })
+        Ok(Folded { replay, repaired, lost, read, spared })
     }
 
     /// Folds what comes after `checkpoint`. `None`: it does not fit after all.

@@ -324,6 +324,34 @@ fn no_key_within_the_silence_answers() {
 }
 
 #[test]
+fn who_begins_to_write_is_not_answering() {
+    let mut stage = asked();
+    stage.later(5000);
+    assert_eq!(stage.types("oh my, wait: yes"), []);
+    assert_eq!(stage.app.composer.shown(), "oh my, wait: yes", "what is written is kept");
+    stage.later(400);
+    assert_eq!(stage.types("y").len(), 1);
+}
+
+#[test]
+fn a_question_of_an_agent_in_the_background_outlives_the_run() {
+    let mut stage = Stage::at_work();
+    let child = origin("i2", Some("i1"), "build/worker");
+    stage.happens_in(&child, question("q1", "touch a"));
+    stage.app.over();
+    assert!(stage.screen(100, 30).contains("asked by build/worker"));
+    let escape = Key::plain(Code::Esc);
+    assert_eq!(stage.presses(escape), [Effect::Interrupt]);
+    assert_eq!(stage.presses(escape), [Effect::Interrupt], "and never leaves");
+    stage.later(400);
+    assert_eq!(stage.types("y").len(), 1);
+    // What the main agent asked nobody waits for.
+    let mut stage = asked();
+    stage.app.over();
+    assert!(!stage.screen(100, 30).contains("allow?"));
+}
+
+#[test]
 fn a_paste_never_answers() {
     let mut stage = asked();
     stage.later(1000);

@@ -1,0 +1,29 @@
+//! Records that were lost to damage: what they would have said of open calls is not known.
+
+use std::sync::Arc;
+
+use crate::conversation::{ContentPart, Message};
+use crate::record::Replayed;
+
+/// The result of a call of which nobody knows any more whether it ran.
+pub const LOST: &str = "Records of this session were lost to damage, and with them what became of \
+                        this call. It may have run. Look before you do it again.";
+
+impl Replayed {
+    /// The records that followed these are lost: every open call may have run, and none runs again.
+    pub fn doubt(&mut self) {
+        for open in &mut self.open_calls {
+            if open.started && open.effect {
+                continue;
+            }
+            (open.started, open.effect) = (true, true);
+            let Some(place) = self.messages.get_mut(open.message) else { continue };
+            *place = Arc::new(Message::Tool {
+                tool_call_id: open.call.id.clone(),
+                name: open.call.name.clone(),
+                content: vec![ContentPart::text(LOST)],
+                is_error: true,
+            });
+        }
+    }
+}
