@@ -40,6 +40,8 @@ pub fn show(
             return Err(unreadable(&found, &error));
         }
     };
+    // Of what is under way in this moment nobody knows the cost either.
+    accounts.settle();
     let written = if view.json {
         let mut value = accounts.json();
         value["sessionId"] = json!(found.id);

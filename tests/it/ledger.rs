@@ -1,8 +1,9 @@
 //! What a run has cost, as everybody is told, and the budget of a run.
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says, status, stream};
+use crate::model_server::{Answer, ModelServer, calls, says, status, stream, stream_bytes};
 use crate::posse::Machine;
 
 /// $1 for a million tokens read, $10 for a million written, in micro-USD.
@@ -327,4 +328,25 @@ fn a_budget_needs_a_price() {
     let ended = machine.posse(&["run", "--budget", "1", "look around"]);
     ended.assert_code(3);
     assert!(ended.stderr.contains("other/dear"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_was_killed_while_a_model_worked_has_an_unknown_cost() {
+    let server = ModelServer::start(vec![
+        listing(),
+        Answer::Hold(stream_bytes(b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n")),
+        says("Back."),
+    ]);
+    let machine = Machine::configured(&server, &json!({ "models": prices() }), &json!({}));
+    let mut run = machine.start(&["-y", "look"]);
+    run.wait_for("tool.completed");
+    run.wait_for("model.text.delta");
+    run.signal(Signal::SIGKILL);
+    run.wait();
+    let (text, json) = show(&machine, &[]);
+    assert_eq!((&json["total"]["requests"], &json["total"]["unpriced"]), (&json!(2), &json!(1)));
+    assert!(text.contains("at least"), "{text}");
+    machine.posse(&["resume", "--last", "-y"]).assert_code(0);
+    let (_, json) = show(&machine, &[]);
+    assert_eq!((&json["total"]["requests"], &json["total"]["unpriced"]), (&json!(3), &json!(1)));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::Usage;
+use crate::conversation::{InvocationId, Usage};
 use crate::event::{Event, Origin, StoredRecord};
 use crate::ledger::book::Amount;
 
@@ -131,6 +131,17 @@ pub struct Accounts {
     held: BTreeMap<u64, Amount>,
     /// Who was asked last.
     asked: Option<(String, String)>,
+    /// Invocations that wait for a reply: who was asked, and the path of the agent.
+    #[serde(default)]
+    waiting: BTreeMap<InvocationId, Waiting>,
+}
+
+/// A request of which there is no line yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Waiting {
+    provider: String,
+    model: String,
+    agent: String,
 }
 
 /// A map whose keys are no text, as a list: keys of JSON objects are text.
@@ -169,8 +180,18 @@ impl Accounts {
         match event {
             Event::ModelRequest { provider, model, .. } => {
                 self.asked = Some((provider.clone(), model.clone()));
+                if let Some(origin) = origin {
+                    let (provider, model) = (provider.clone(), model.clone());
+                    let agent = origin.agent_path.clone();
+                    let waiting = Waiting { provider, model, agent };
+                    self.waiting.insert(origin.invocation_id.clone(), waiting);
+                }
             }
+            Event::SessionResumed { .. } => self.settle(),
             Event::ModelUsage { usage, billing, .. } => {
+                if let Some(origin) = origin {
+                    self.waiting.remove(&origin.invocation_id);
+                }
                 self.add(origin, usage, billing.as_deref());
             }
             Event::BudgetReserved { request, nano_usd, tokens } => {
@@ -181,7 +202,29 @@ impl Accounts {
             Event::BudgetReleased { request } => {
                 self.held.remove(request);
             }
+            // It failed before a model worked on it, or has its line.
+            Event::InvocationCompleted { .. }
+            | Event::InvocationFailed { .. }
+            | Event::InvocationCancelled { .. } => {
+                if let Some(origin) = origin {
+                    self.waiting.remove(&origin.invocation_id);
+                }
+            }
             _ => (),
+        }
+    }
+
+    /// Counts requests whose process ended before their line was written: a model may have worked on
+    /// each, and nobody knows what that costs.
+    pub fn settle(&mut self) {
+        for Waiting { provider, model, agent } in std::mem::take(&mut self.waiting).into_values() {
+            let model = self.models.entry((provider, model)).or_default();
+            let agent = self.agents.entry(agent).or_default();
+            for account in [&mut self.total, model, agent] {
+                account.requests += 1;
+                account.unanswered += 1;
+                account.unpriced += 1;
+            }
         }
     }
 
@@ -275,6 +318,35 @@ mod tests {
             charged,
         };
         Event::ModelUsage { turn: 1, usage: usage(10), billing: Some(Box::new(billing)) }
+    }
+
+    #[test]
+    fn a_request_without_a_line_has_an_unknown_cost() {
+        let asks = |turn| Event::ModelRequest {
+            turn,
+            provider: "p".to_owned(),
+            model: "m".to_owned(),
+            messages: 1,
+        };
+        let resumed = Event::SessionResumed { records: 3, with: None, changed: Vec::new() };
+        let mut accounts = Accounts::default();
+        accounts.push(&record("build", asks(1)));
+        accounts.push(&record("build", line(1, "answered", Some(100), None)));
+        accounts.push(&record("build", asks(2)));
+        accounts.push(&record("other", asks(1)));
+        accounts.push(&record(
+            "other",
+            Event::InvocationCancelled { turns: 0, usage: Usage::default() },
+        ));
+        let of = |account: &Account| (account.requests, account.nano_usd, account.unpriced);
+        assert_eq!(of(&accounts.total), (1, 100, 0), "it may still get its line");
+        accounts.push(&record("build", resumed));
+        assert_eq!(of(&accounts.total), (2, 100, 1));
+        assert_eq!(of(&accounts.agents["build"]), (2, 100, 1));
+        assert!(!accounts.agents.contains_key("other"));
+        let before = accounts.clone();
+        accounts.settle();
+        assert_eq!(accounts, before, "each is counted once");
     }
 
     #[test]

@@ -145,7 +145,11 @@ impl RootSession {
     /// What the session has spent so far. A branch begins with nothing: its trunk has paid.
     pub(super) fn accounts(&self) -> Accounts {
         match &self.settings.resumption {
-            Some(resumption) if resumption.branch.is_none() => resumption.replayed.accounts.clone(),
+            Some(resumption) if resumption.branch.is_none() => {
+                let mut accounts = resumption.replayed.accounts.clone();
+                accounts.settle();
+                accounts
+            }
             _ => self.settings.accounts.clone(),
         }
     }
