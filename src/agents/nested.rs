@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    CallContext, Operation, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput,
+    CallContext, Operation, PortFuture, Prepared, Release, RunContext, Tool, ToolError, ToolOutput,
     ToolSpec, Toolbox,
 };
 use posse_actors::tool_call::PermittedCall;
@@ -62,6 +62,10 @@ impl Tool for Noticing {
     fn history_shortened(&self) {
         self.notes.seen.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.tool.history_shortened();
+    }
+
+    fn release(&self, what: &Release) -> PortFuture<()> {
+        self.tool.release(what)
     }
 
     fn prepare(

@@ -86,14 +86,13 @@ async fn joined_soon(
     let start = Instant::now();
     loop {
         let Some(owner) = journal::owner(&found.dir) else {
-            if again {
-                if let Some(remote) = come_and_gone(state, found, joining)? {
-                    return Ok(remote);
-                }
-                if start.elapsed() < BEGINS_WITHIN {
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
+            if again && start.elapsed() < BEGINS_WITHIN {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            // All of the journal is read for that, so once and last.
+            if again && let Some(remote) = come_and_gone(state, found, joining)? {
+                return Ok(remote);
             }
             let what = format!("session `{}` does not run", found.id);
             let fix = format!("`posse resume {}` goes on with it", found.id);

@@ -99,16 +99,20 @@ pub(crate) fn remarks(roster: &Roster) -> String {
             printable(&fix)
         );
     }
-    if !roster.inert().is_empty() {
-        let names = roster.inert().iter().take(8).map(|name| printable(name));
-        let names = names.collect::<Vec<_>>().join(", ");
-        let _: std::fmt::Result = writeln!(
-            text,
-            "TRU001: the project's agents are not used ({names}) until you trust this project, \
-             `posse trust add` shows what that means"
-        );
+    text + &untrusted("agents", roster.inert())
+}
+
+/// What is said of a project's `what` that nobody trusts: nothing, where there are none.
+pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
     }
-    text
+    let names: Vec<String> = names.iter().take(8).map(|name| printable(name)).collect();
+    format!(
+        "TRU001: the project's {what} are not used ({}) until you trust this project, `posse trust \
+         add` shows what that means\n",
+        names.join(", ")
+    )
 }
 
 /// Agents that may only read.

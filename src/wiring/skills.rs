@@ -1,7 +1,6 @@
 //! Which skills there are in a place, which of the project's the user believes, and what a prompt
 //! brings of them.
 
-use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,10 +16,8 @@ use crate::lists;
 use crate::project::{self, Identity};
 use crate::sealed::Vault;
 use crate::trust::Trust;
+use crate::wiring::deputies::untrusted;
 use crate::wiring::{Place, notices, place};
-
-/// Inert skills that are named in a line.
-const NAMED_MAX: usize = 8;
 
 /// Loads every skill that counts in `cwd`.
 pub(crate) fn load(
@@ -95,18 +92,7 @@ pub(crate) fn remarks(skills: &Skills) -> String {
     };
     let refused = skills.refused().iter().map(|failure| line(failure, "; left out"));
     let odd = skills.remarks().iter().map(|failure| line(failure, ""));
-    let mut text: String = refused.chain(odd).collect();
-    if !skills.inert().is_empty() {
-        let names = skills.inert().iter().take(NAMED_MAX).map(|path| printable(path));
-        let names = names.collect::<Vec<_>>().join(", ");
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = writeln!(
-            text,
-            "TRU001: the project's skills are not used ({names}) until you trust this project, \
-             `posse trust add` shows what that means"
-        );
-    }
-    text
+    refused.chain(odd).collect::<String>() + &untrusted("skills", skills.inert())
 }
 
 /// `posse skills`, and `posse skills show NAME`.
