@@ -297,17 +297,30 @@ impl RootSession {
             agent: kind.name.clone(),
             agent_path: format!("{}/{}", caller.agent_path, kind.name),
         });
+        let idle = self.idle((origin, caller), deputy, call_id, permit);
+        let child = Child { task: handoff.task, background, turns_max, ..idle };
+        (child, vec![ContentPart::text(handoff.text)])
+    }
+
+    /// An agent that has done nothing yet: itself, and who called it.
+    fn idle(
+        &self,
+        (origin, caller): (Arc<Origin>, Arc<Origin>),
+        kind: usize,
+        call_id: CallId,
+        permit: Permit,
+    ) -> Child {
         let limits = &self.settings.limits;
-        let child = Child {
+        Child {
             origin,
             caller,
-            kind: deputy,
+            kind,
             call_id,
-            task: handoff.task,
-            background,
+            task: String::new(),
+            background: false,
             expected: false,
             returned: false,
-            turns_max,
+            turns_max: None,
             permit,
             began: self.ports.clock.monotonic(),
             cost: (0, 0),
@@ -319,8 +332,7 @@ impl RootSession {
             restarts: RestartBudget::new(limits.restarts_max, limits.restart_window),
             stopping: None,
             ended: None,
-        };
-        (child, vec![ContentPart::text(handoff.text)])
+        }
     }
 
     /// Where the agent stands that is to go on; or why it cannot, in words.

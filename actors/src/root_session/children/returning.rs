@@ -15,7 +15,6 @@ use crate::governor::{Permit, Refused, Spent, Wish};
 use crate::ledger::tokens;
 use crate::mailbox::Beside;
 use crate::record::{Delegated, OpenCall, Replayed};
-use crate::restarts::RestartBudget;
 use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
 use crate::root_session::resuming::{LeftOpen, Unfinished};
 use crate::root_session::{Msg, RootSession, State};
@@ -231,31 +230,12 @@ impl RootSession {
     }
 
     fn child_of(&self, one: &Delegated, permit: Permit, state: &State) -> Child {
-        let limits = &self.settings.limits;
         let kind = state.children.kinds.iter().position(|kind| kind.name == one.origin.agent);
-        Child {
-            origin: Arc::clone(&one.origin),
-            caller: Arc::clone(&one.caller),
-            // Who is not there any more starts nothing.
-            kind: kind.unwrap_or(usize::MAX),
-            call_id: one.call_id.clone(),
-            task: one.task.clone(),
-            background: one.background,
-            expected: false,
-            returned: false,
-            turns_max: None,
-            permit,
-            began: self.ports.clock.monotonic(),
-            cost: (0, 0),
-            files: Vec::new(),
-            waiter: None,
-            actor: None,
-            absence: None,
-            rereading: None,
-            restarts: RestartBudget::new(limits.restarts_max, limits.restart_window),
-            stopping: None,
-            ended: None,
-        }
+        // Who is not there any more starts nothing.
+        let kind = kind.unwrap_or(usize::MAX);
+        let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
+        let idle = self.idle(whose, kind, one.call_id.clone(), permit);
+        Child { task: one.task.clone(), background: one.background, ..idle }
     }
 
     /// It is known how this one ended: so that it can be read, and go on.
