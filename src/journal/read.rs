@@ -29,7 +29,7 @@ pub(crate) fn records(
         Stop::End if is_held(&found.dir) => None,
         Stop::End => {
             let gone = emptied(&found.dir, &walked).map_err(ReadError::Journal)?;
-            gone.map(|problem| format!("{}, after record {after}", problem.what))
+            gone.map(|problem| problem.what)
         }
         // The line that a process writes, or wrote when it was killed.
         Stop::Torn => None,

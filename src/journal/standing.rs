@@ -144,7 +144,7 @@ impl SessionState {
         let what = problem.what.clone();
         match problem.kind.as_str() {
             "newer" => SessionState::Newer { what },
-            "empty" if problem.record == 1 => SessionState::Empty,
+            "empty" => SessionState::Empty,
             _ => SessionState::Damaged { what },
         }
     }

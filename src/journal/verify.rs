@@ -9,7 +9,6 @@ use crate::journal::lock::is_held;
 use crate::journal::scan::Damage;
 use crate::journal::segments::ACTIVE;
 use crate::journal::walk::{ReadError, Stop, Walked, beginning, walk};
-use crate::journal::writer::NEXT;
 
 /// How often progress is told.
 const PROGRESS_BYTES: u64 = 32 << 20;
@@ -100,16 +99,15 @@ pub(crate) fn verify_telling(
     })
 }
 
-/// What is wrong with a journal that ends where a file has nothing in it. No process leaves that
-/// but one that is killed in the moment when it makes the file.
+/// What is wrong with a journal without any record. No process leaves that but one that is killed in
+/// the moment when it makes the folder. An active file without records behind a closed segment is
+/// nothing unusual.
 pub(crate) fn emptied(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>> {
-    if walked.stop != Stop::End || walked.end.offset > 0 {
+    if walked.stop != Stop::End || walked.end.record > 1 {
         return Ok(None);
     }
     let what = match dir.join(ACTIVE).symlink_metadata() {
         Ok(_) => "the journal is empty",
-        // It is killed between two names.
-        Err(_) if dir.join(NEXT).exists() => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => "the journal is missing",
         Err(error) => return Err(error),
     };

@@ -75,7 +75,7 @@ impl Resuming {
         let mut notes = Vec::new();
         let found = find(resume, &state, &cwd, environment, &mut notes)?;
         let last = resume.which == Which::Last;
-        let opened = Opened::of(&found, resume.fork).map_err(|failure| match &*failure.code {
+        let opened = Opened::of(&found, resume.fork).map_err(|failure| match failure.code {
             "SES012" | "SES016" if last => instead(failure, &found, &state, &cwd),
             _ => failure,
         });

@@ -2,7 +2,7 @@
 //! newest" is one.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
@@ -53,7 +53,7 @@ fn machine_with(server: &ModelServer, used: &[u64]) -> (Machine, Vec<PathBuf>) {
     (machine, dirs)
 }
 
-fn id_of(dir: &PathBuf) -> String {
+fn id_of(dir: &Path) -> String {
     dir.file_name().unwrap().to_str().unwrap().to_owned()
 }
 

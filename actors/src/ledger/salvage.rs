@@ -59,7 +59,7 @@ impl Accounts {
     /// The lines that bring these accounts, which are those of the records that are proved, to what
     /// was spent at least. Under a budget a request without a line counts as much as was held for it.
     pub fn salvage(&self, unproved: &Unproved) -> Vec<Salvaged> {
-        let (requests, older) = self.found(&unproved.records);
+        let (requests, older) = found(&unproved.records);
         let worst = requests.values().filter_map(|request| request.held);
         let worst = worst.reduce(|a, b| Amount {
             nano_usd: a.nano_usd.max(b.nano_usd),
@@ -84,7 +84,7 @@ impl Accounts {
             charged: charged.map(|held| Charged { nano_usd: held.nano_usd, tokens: held.tokens }),
         };
         let mut salvaged = older;
-        let last = requests.last_key_value().map_or(self.last_request, |(number, _)| *number);
+        let highest = requests.last_key_value().map_or(self.last_request, |(number, _)| *number);
         // Numbers that nothing is said of: a line for each that could have been lost.
         let mut gaps = unproved.unreadable;
         let mut next = self.last_request + 1;
@@ -104,7 +104,7 @@ impl Accounts {
                 None => salvaged.push(line(origin, turn, usage, lost(number, held))),
             }
         }
-        let mut number = last.max(self.last_request);
+        let mut number = highest.max(self.last_request);
         if unproved.unreadable > 0 {
             number = number.saturating_add(1);
             salvaged.push(line(None, 0, Usage::default(), lost(number, None)));
@@ -114,37 +114,6 @@ impl Accounts {
             salvaged.extend(self.up_to(floor, &salvaged, lost(number, None)));
         }
         salvaged
-    }
-
-    /// Requests by number; and those of versions that gave them none.
-    fn found(&self, records: &[Doubted]) -> (BTreeMap<u64, Request>, Vec<Salvaged>) {
-        let mut requests: BTreeMap<u64, Request> = BTreeMap::new();
-        let mut older = Vec::new();
-        for Doubted { record, intact } in records {
-            let origin = record.origin.clone();
-            #[expect(clippy::wildcard_enum_match_arm, reason = "only requests matter")]
-            match &record.event {
-                Event::ModelUsage { turn, usage, billing: Some(billing) } => {
-                    let counted = if *intact { billing.counted } else { Counted::Doubtful };
-                    let request = requests.entry(billing.request).or_default();
-                    (request.origin, request.turn, request.usage) = (origin, *turn, *usage);
-                    request.billing = Some(Billing { counted, ..(**billing).clone() });
-                }
-                Event::ModelUsage { turn, usage, billing: None } => {
-                    older.push(line_without(origin, *turn, *usage));
-                }
-                Event::BudgetReserved { request, nano_usd, tokens } => {
-                    let found = requests.entry(*request).or_default();
-                    found.origin = found.origin.take().or(origin);
-                    found.held = Some(Amount { nano_usd: *nano_usd, tokens: *tokens });
-                }
-                Event::BudgetReleased { request } => {
-                    requests.entry(*request).or_default().over = true;
-                }
-                _ => (),
-            }
-        }
-        (requests, older)
     }
 
     /// What is missing to `floor` when `salvaged` is counted.
@@ -165,6 +134,37 @@ impl Accounts {
         let billing = Billing { cost_nano_usd, charged, ..line };
         Some(self::line(None, 0, Usage::default(), billing))
     }
+}
+
+/// Requests by number; and those of versions that gave them none.
+fn found(records: &[Doubted]) -> (BTreeMap<u64, Request>, Vec<Salvaged>) {
+    let mut requests: BTreeMap<u64, Request> = BTreeMap::new();
+    let mut older = Vec::new();
+    for Doubted { record, intact } in records {
+        let origin = record.origin.clone();
+        #[expect(clippy::wildcard_enum_match_arm, reason = "only requests matter")]
+        match &record.event {
+            Event::ModelUsage { turn, usage, billing: Some(billing) } => {
+                let counted = if *intact { billing.counted } else { Counted::Doubtful };
+                let request = requests.entry(billing.request).or_default();
+                (request.origin, request.turn, request.usage) = (origin, *turn, *usage);
+                request.billing = Some(Billing { counted, ..(**billing).clone() });
+            }
+            Event::ModelUsage { turn, usage, billing: None } => {
+                older.push(line_without(origin, *turn, *usage));
+            }
+            Event::BudgetReserved { request, nano_usd, tokens } => {
+                let found = requests.entry(*request).or_default();
+                found.origin = found.origin.take().or(origin);
+                found.held = Some(Amount { nano_usd: *nano_usd, tokens: *tokens });
+            }
+            Event::BudgetReleased { request } => {
+                requests.entry(*request).or_default().over = true;
+            }
+            _ => (),
+        }
+    }
+    (requests, older)
 }
 
 fn line(origin: Option<Arc<Origin>>, turn: u32, usage: Usage, billing: Billing) -> Salvaged {

@@ -39,10 +39,7 @@ impl SessionSummary {
         if !matches!(self.state, SessionState::Finished) {
             accounts.settle();
         }
-        if let Some(problem) = &problem
-            // Without any record there is nothing to be damaged.
-            && (walked.end.record > 1 || problem.kind != "empty")
-        {
+        if let Some(problem) = &problem {
             self.state = SessionState::of_problem(problem);
             for Salvaged { origin, event } in salvage::of_walk(dir, &walked, &accounts) {
                 accounts.follow(origin.as_deref(), &event);

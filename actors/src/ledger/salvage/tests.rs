@@ -1,3 +1,5 @@
+//! What is lost, and what is found of it.
+
 use proptest::prelude::*;
 
 use super::*;
