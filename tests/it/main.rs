@@ -54,6 +54,7 @@ mod journal_versions;
 // Stopping from outside.
 mod signals;
 mod skills;
+mod stored;
 // Every other way in which a run ends, or does not although its terminal is gone.
 mod endings;
 // Killed again and again, and resumed.
