@@ -81,6 +81,7 @@ impl Tui<'_> {
 
     /// Does something that may print. What it prints stands above our part.
     fn aside<T>(&mut self, work: impl FnOnce(&mut dyn World) -> T) -> T {
+        self.follow_size();
         let mut bytes = self.painter.withdraw();
         if self.terminal.apart {
             // What is printed stays on the other screen.
