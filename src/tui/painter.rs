@@ -10,6 +10,7 @@ use std::io::Write as _;
 use ratatui_core::buffer::{Buffer, Cell};
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
+use unicode_segmentation::UnicodeSegmentation;
 
 use crate::tui::text::{Row, width};
 
@@ -144,10 +145,7 @@ impl Painter {
         };
         for (nth, row) in frame.finished.iter().enumerate() {
             begin_row(nth, out);
-            for span in &row.spans {
-                out.styled(&span.content, row.style.patch(span.style));
-            }
-            out.set(Style::new());
+            out.row(row, usize::from(frame.live.area.width));
         }
         for y in 0..height {
             begin_row(frame.finished.len() + usize::from(y), out);
@@ -266,6 +264,29 @@ impl Out {
     fn styled(&mut self, text: &str, style: Style) {
         self.set(style);
         self.raw(text.as_bytes());
+    }
+
+    /// A row, as far as there are columns: one that is too long would be two.
+    fn row(&mut self, row: &Row, columns: usize) {
+        let mut left = columns;
+        for span in &row.spans {
+            let style = row.style.patch(span.style);
+            let wide = width(&span.content);
+            if wide <= left {
+                self.styled(&span.content, style);
+                left -= wide;
+                continue;
+            }
+            for grapheme in span.content.graphemes(true) {
+                let wide = width(grapheme);
+                if wide > left {
+                    return self.set(Style::new());
+                }
+                self.styled(grapheme, style);
+                left -= wide;
+            }
+        }
+        self.set(Style::new());
     }
 
     fn cells(&mut self, buffer: &Buffer, y: u16, from: usize, to: usize) {

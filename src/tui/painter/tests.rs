@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 use ratatui_core::text::Line;
-use unicode_segmentation::UnicodeSegmentation;
 
 use super::*;
 
@@ -351,6 +350,15 @@ fn a_cursor_behind_the_last_character_stays_with_it() {
     }
     painter.resized(4, true);
     assert_eq!(painter.rows_above(), 2);
+}
+
+#[test]
+fn a_finished_row_never_takes_two() {
+    let mut painter = Painter::new(true);
+    let mut screen = Screen::new(9, 10);
+    let rows = ["abcdefghijk".to_owned(), "abcdefgh日".to_owned(), "日日日日日".to_owned()];
+    screen.take(&painter.paint(&frame(&rows, &["❯".to_owned()], 9)));
+    assert_eq!(screen.shown(), ["abcdefghi", "abcdefgh", "日日日日", "❯"]);
 }
 
 #[test]
