@@ -269,6 +269,7 @@ impl Tui<'_> {
             Happened::Closed => {
                 self.current = None;
                 self.app.over();
+                self.app.view.forget_agents();
             }
         }
     }

@@ -49,6 +49,7 @@ impl Tui<'_> {
             }
             let reason = if goes_on { "switched" } else { "completed" };
             before.end(reason, Exit::Done, PATIENT_END).await;
+            self.app.view.forget_agents();
         }
         let started = Current::start(opened).await;
         self.enter(started);
