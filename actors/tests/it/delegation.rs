@@ -4,6 +4,7 @@
 mod limits;
 mod memory;
 mod returning;
+mod rooms;
 mod stops;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]
         turns_max: None,
         duration_max: None,
         depth_max: None,
+        isolated: false,
     }
 }
 
