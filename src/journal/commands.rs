@@ -3,6 +3,7 @@
 mod progress;
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use jiff::tz::TimeZone;
 use posse_actors::ledger::dollars;
@@ -314,12 +315,21 @@ fn write_session(
         Transcript::new(&mut *out, &view.zone, view.color).add(&record)
     })?;
     if !view.json {
+        let replayed = replay.finish();
         let verified = problem.as_ref().and_then(|_| verify_session(&found.dir, &found.id).ok());
         let stands = match verified.and_then(|verified| verified.problem) {
             Some(problem) => SessionState::of_problem(&problem).long(&view.zone),
-            None => standing(&found.dir, &replay.finish(), &view.zone),
+            None => standing(&found.dir, &replayed, &view.zone),
         };
         writeln!(out, "state: {}", printable(&stands)).map_err(ReadError::Out)?;
+        // Those that were taken over, or in which nothing was changed, are gone.
+        for one in &replayed.delegated {
+            let worktree = one.workplace.as_deref().filter(|cwd| Path::new(cwd).is_dir());
+            if let Some(cwd) = worktree {
+                let line = format!("worktree of {} ({}): {cwd}", one.origin.agent, one.id());
+                writeln!(out, "{}", printable(&line)).map_err(ReadError::Out)?;
+            }
+        }
     }
     Ok(problem)
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::{Message, SessionId, text_of};
-use posse_actors::delegation::{DELEGATE, RESULT, STATUS};
+use posse_actors::delegation::{DELEGATE, DIFF, MERGE, RESULT, STATUS};
 use posse_actors::event::Branch;
 use posse_actors::ledger::{Accounts, Amount, Budget, Salvaged, dollars};
 use posse_actors::ports::{JournalError, Ports, Provider};
@@ -26,8 +26,8 @@ use crate::failure::{Exit, Failure, printable};
 use crate::journal::state::Found;
 use crate::journal::{self, FileJournal, StateDir};
 use crate::project;
-use crate::wiring::model_price;
 use crate::wiring::run::{Assembled, Kept, Setup, assemble_in};
+use crate::wiring::{model_price, workplaces};
 
 pub(crate) use choosing::{of_project, row};
 pub(crate) use later::again;
@@ -154,6 +154,7 @@ impl Resuming {
         let Resuming { salvaged, mut notes, budget, .. } = self;
         let id = SessionId::new(found.id.clone());
         let (kept, branch) = if let Some(journal) = journal {
+            workplaces::tidy(&found.dir, &replayed.delegated);
             (Kept::again(id, journal, found.dir.clone()), None)
         } else {
             let kept = Kept::new(setup).map_err(one)?;
@@ -357,7 +358,7 @@ fn changed(
         };
         let mut all = now.tools.clone();
         if now.delegation.is_some() {
-            all.extend([DELEGATE, STATUS, RESULT].map(str::to_owned));
+            all.extend([DELEGATE, STATUS, RESULT, DIFF, MERGE].map(str::to_owned));
         }
         let (new, gone) = (less(&now.tools, tools), less(tools, &all));
         if !new.is_empty() {

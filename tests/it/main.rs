@@ -46,6 +46,10 @@ mod journal;
 mod resume;
 // Agents that change the same files.
 mod writers;
+// Agents that each have a copy of them.
+mod worktree;
+// Many agents from the first question to the last cent.
+mod whole_story;
 // Commands that go on in the background.
 mod jobs;
 // Who may open it, and journals of other versions.

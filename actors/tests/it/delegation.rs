@@ -5,6 +5,7 @@ mod faults;
 mod limits;
 mod memory;
 mod returning;
+mod rooms;
 mod stops;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]
         turns_max: None,
         duration_max: None,
         depth_max: None,
+        isolated: false,
     }
 }
 
