@@ -14,6 +14,7 @@ fn requested(id: &str, target: &str, task: &str) -> Event {
         provider: "anthropic".to_owned(),
         task: task.to_owned(),
         background: true,
+        workplace: None,
     }
 }
 
@@ -41,6 +42,7 @@ fn ended(id: &str, target: &str, outcome: Outcome) -> Event {
         turns: 3,
         usage: Usage::default(),
         cost_nano_usd: Some(20_000_000),
+        workplace: None,
     }
 }
 
