@@ -15,6 +15,7 @@ mod model_price;
 mod plain;
 mod provider;
 mod recalling;
+mod reports;
 mod resuming;
 mod roles;
 mod run;

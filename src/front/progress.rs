@@ -15,7 +15,10 @@ use crate::talk::context;
 use crate::talk::notices::{of_hook, switch, unknown};
 use crate::talk::outcome::clock_time;
 
-use lines::{DIFF_LINES_MAX, clipped, first_line, last_lines, of_job, rough, seconds};
+use lines::{
+    DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,
+    rough, seconds,
+};
 use live::{Live, Screen, fitting};
 
 /// Turns events into text for standard error.
@@ -41,6 +44,8 @@ pub(crate) struct Progress {
     asked: Vec<(QuestionId, CallId)>,
     /// Calls that a person allowed, having seen what they would do.
     seen: Vec<CallId>,
+    /// The call that the user made last.
+    own_call: Option<CallId>,
     /// The whole text of the last reply was shown live.
     pub(crate) shown_live: bool,
 }
@@ -58,6 +63,7 @@ impl Progress {
             name: None,
             asked: Vec::new(),
             seen: Vec::new(),
+            own_call: None,
             shown_live: false,
         }
     }
@@ -238,20 +244,18 @@ impl Progress {
             Event::ToolCompleted { call_id, content, metadata, duration_ms, .. } => {
                 let seen = self.seen.contains(call_id);
                 self.seen.retain(|call| call != call_id);
-                self.completed(content, metadata, *duration_ms, seen)
+                let own = self.own_call.as_ref() == Some(call_id);
+                let lines_max = if own { OWN_LINES_MAX } else { OUTPUT_LINES_MAX };
+                self.completed(content, metadata, (*duration_ms, lines_max), seen)
             }
-            Event::PermissionRequested { request_id, call_id, .. } => {
-                self.asked.push((request_id.clone(), call_id.clone()));
+            Event::UserCall { call_id, .. } => {
+                self.own_call = Some(call_id.clone());
                 String::new()
             }
-            Event::PermissionGranted { request_id, by, answered_by, .. } => {
-                self.decided(request_id, by == "user");
-                self.by_another("allowed", answered_by.as_ref())
-            }
-            Event::PermissionWithdrawn { request_id, .. } => {
-                self.decided(request_id, false);
-                String::new()
-            }
+            Event::PermissionRequested { .. }
+            | Event::PermissionGranted { .. }
+            | Event::PermissionWithdrawn { .. }
+            | Event::PermissionDenied { .. } => self.question(event),
             Event::ToolFailed { content, name, class, .. } => {
                 let line = first_line(content);
                 // What the model is told begins with the class as well.
@@ -262,11 +266,6 @@ impl Progress {
             Event::ToolOutcomeUnknown { name, content, begun, .. } => {
                 let call = unknown(name, begun.as_ref());
                 self.paint("31", &format!("  ✗ {call}\n    {}", first_line(content)))
-            }
-            Event::PermissionDenied { request_id, answered_by, .. } => {
-                self.decided(request_id, false);
-                let by = self.by_another("denied", answered_by.as_ref());
-                if by.is_empty() { self.notice(event) } else { by }
             }
             Event::InvocationRequested { target, provider, task, background, .. } => {
                 let beside = if *background { " in the background" } else { "" };
@@ -290,6 +289,29 @@ impl Progress {
         }
     }
 
+    fn question(&mut self, event: &Event) -> String {
+        match event {
+            Event::PermissionRequested { request_id, call_id, .. } => {
+                self.asked.push((request_id.clone(), call_id.clone()));
+                String::new()
+            }
+            Event::PermissionGranted { request_id, by, answered_by, .. } => {
+                self.decided(request_id, by == "user");
+                self.by_another("allowed", answered_by.as_ref())
+            }
+            Event::PermissionWithdrawn { request_id, .. } => {
+                self.decided(request_id, false);
+                String::new()
+            }
+            Event::PermissionDenied { request_id, answered_by, .. } => {
+                self.decided(request_id, false);
+                let by = self.by_another("denied", answered_by.as_ref());
+                if by.is_empty() { self.notice(event) } else { by }
+            }
+            _ => String::new(),
+        }
+    }
+
     /// Another front end answered a question.
     fn by_another(&self, what: &str, by: Option<&String>) -> String {
         match by.filter(|by| Some(*by) != self.name.as_ref()) {
@@ -310,7 +332,7 @@ impl Progress {
         &self,
         content: &[ContentPart],
         metadata: &Value,
-        duration_ms: u64,
+        (duration_ms, lines_max): (u64, usize),
         seen: bool,
     ) -> String {
         if metadata.get("exitCode").is_some() {
@@ -321,7 +343,9 @@ impl Progress {
             };
             let text = text_of(content);
             let mut lines = vec![self.paint("2", &format!("  {end}, {duration_ms} ms"))];
-            lines.extend(last_lines(&text).into_iter().map(|line| self.paint("2", &line)));
+            lines.extend(
+                last_lines(&text, lines_max).into_iter().map(|line| self.paint("2", &line)),
+            );
             return lines.join("\n");
         }
         match metadata["diff"].as_str().filter(|diff| !diff.is_empty() && !seen) {

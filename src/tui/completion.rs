@@ -1,7 +1,7 @@
 //! What could be meant by what is being written: commands behind a slash, files behind an `@`.
 //! Pure: what files there are is found out by somebody else.
 
-use crate::tui::commands::COMMANDS;
+use crate::talk::commands::COMMANDS;
 use crate::tui::text::{Row, clipped, harmless, row, span, width};
 use crate::tui::theme::{Role, Theme};
 
@@ -83,7 +83,7 @@ impl Completion {
         if known.is_empty() || known.iter().any(|entry| entry.name == prefix) {
             return None;
         }
-        let item = |entry: &&crate::tui::commands::Entry| Item {
+        let item = |entry: &&crate::talk::commands::Entry| Item {
             with: format!("/{}{}", entry.name, if entry.argument.is_empty() { "" } else { " " }),
             label: format!("/{} {}", entry.name, entry.argument).trim_end().to_owned(),
             what: entry.what,

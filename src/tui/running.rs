@@ -78,6 +78,8 @@ pub(super) struct Tui<'a> {
     drafts: Drafts,
     /// When what is being written is kept.
     draft_due: Option<Duration>,
+    /// How often something was looked up.
+    lookups: u64,
 }
 
 /// Runs until the user leaves.
@@ -122,6 +124,7 @@ pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<E
         reader,
         drafts,
         draft_due: None,
+        lookups: 0,
     };
     // Keys are taken from here on; what takes longer comes behind the first frame.
     if tui.app.past.is_none() {
@@ -234,7 +237,7 @@ impl Tui<'_> {
                 }
                 told = self.told.recv() => {
                     if let Some(told) = told {
-                        self.hear(told);
+                        self.hear(told).await;
                     }
                 }
                 happened = session::next(&mut self.current) => self.happened(happened),

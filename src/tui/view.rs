@@ -20,6 +20,7 @@ use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::skills;
 
 use crate::failure::{Failure, printable};
+use crate::talk::clipboard;
 use crate::tui::markdown::Stream;
 use crate::tui::text::{Row, harmless};
 use crate::tui::theme::Role;
@@ -32,10 +33,6 @@ use tree::Tree;
 
 /// Characters of thinking that are kept to be shown.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
-
-/// Bytes that can be copied: many terminals take 100,000 characters in one sequence, and a text
-/// becomes a third longer on its way.
-const COPY_BYTES_MAX: usize = 74_000;
 
 /// What is true for the moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -287,7 +284,7 @@ impl View {
         if !whole.trim().is_empty() {
             self.last_reply_bytes = whole.len();
             self.last_reply.clear();
-            if whole.len() <= COPY_BYTES_MAX {
+            if whole.len() <= clipboard::BYTES_MAX {
                 self.last_reply.push_str(whole);
             }
         }
@@ -384,7 +381,7 @@ impl View {
 
     /// The last whole reply. `Err`: how many bytes it has, if it is too long to be copied.
     pub(super) fn last_reply(&self) -> Result<&str, usize> {
-        if self.last_reply_bytes > COPY_BYTES_MAX {
+        if self.last_reply_bytes > clipboard::BYTES_MAX {
             return Err(self.last_reply_bytes);
         }
         Ok(&self.last_reply)

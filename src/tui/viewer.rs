@@ -66,6 +66,18 @@ impl Viewer {
         Viewer { pages: vec![page], at: 0, scroll: 0, size: (0, 0) }
     }
 
+    /// Of changes that were not seen here; the last one is open. `None`: there are none.
+    pub(super) fn of_diffs(diffs: Vec<String>) -> Option<Viewer> {
+        let page = |text: String| {
+            let file = text.lines().find_map(|line| line.strip_prefix("+++ "));
+            let title = file.map_or("a change", |file| file.strip_prefix("b/").unwrap_or(file));
+            Page { title: format!("change {title}"), text, is_diff: true }
+        };
+        let pages: Vec<Page> = diffs.into_iter().map(page).collect();
+        let at = pages.len().checked_sub(1)?;
+        Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
+    }
+
     /// Follows a key; `false`: it is closed.
     pub(super) fn key(&mut self, key: Key) -> bool {
         let page = self.size.1.saturating_sub(1).max(1);

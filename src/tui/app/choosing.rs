@@ -4,8 +4,8 @@ use posse_actors::conversation::MessageId;
 use posse_actors::event::MessageKind;
 
 use crate::talk::Selected;
+use crate::talk::commands::Command;
 use crate::tui::app::{App, Effect};
-use crate::tui::commands::Command;
 use crate::tui::input::Key;
 use crate::tui::selector::{Chosen, Entry, Selector, Subject, in_one_line};
 use crate::tui::theme::{Role, Theme};
@@ -83,6 +83,22 @@ impl App {
             return;
         }
         self.selector = Some(Selector::of(Subject::Queue, "messages that wait", entries));
+    }
+
+    /// `/queue`: opens them, or deletes the one of that number.
+    pub(super) fn queue(&mut self, which: Option<&str>) -> Vec<Effect> {
+        let Some(number) = which else {
+            self.open_queue();
+            return Vec::new();
+        };
+        let nth = number.parse::<usize>().ok().and_then(|nth| nth.checked_sub(1));
+        let waiting = nth.and_then(|nth| self.view.queue().iter().filter(|it| own(it)).nth(nth));
+        let Some(waiting) = waiting else {
+            let text = format!("No message {number} of yours waits; /queue lists them.");
+            self.view.note(Role::Warn, text);
+            return Vec::new();
+        };
+        vec![Effect::Withdraw { id: waiting.id.clone(), back: false }]
     }
 
     /// Opens stored sessions: their ids, and what is said of them.

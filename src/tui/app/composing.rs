@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use posse_actors::event::MessageKind;
 
+use crate::talk::commands::{Command, Typed, When, parse, unknown};
 use crate::tui::app::{App, Effect};
-use crate::tui::commands::{Typed, When, parse};
 use crate::tui::completion::{Completion, Wanted};
 use crate::tui::composer::may_be_image;
 use crate::tui::input::{Code, Key};
@@ -87,6 +87,12 @@ impl App {
     pub(super) fn submit(&mut self, kind: MessageKind) -> Vec<Effect> {
         let text = self.composer.take();
         let typed = parse(&text);
+        let ends = matches!(typed, Typed::Command(Command::Stop | Command::Exit, _));
+        if self.is_held() && !ends && typed != Typed::Blank {
+            self.view.note(Role::Dim, "(one moment: something is looked up; Esc gives it up)");
+            self.composer.set(&text);
+            return Vec::new();
+        }
         if matches!(typed, Typed::Text(_) | Typed::Shell(_)) {
             self.composer.remember(&text);
         }
@@ -103,11 +109,7 @@ impl App {
             }
             Typed::Command(command, _) => self.command(command),
             Typed::Unknown(name, meant) => {
-                let hint = match meant {
-                    Some(meant) => format!("There is no /{name}. Did you mean /{meant}?"),
-                    None => format!("There is no /{name}. /help lists what there is."),
-                };
-                self.view.note(Role::Warn, hint);
+                self.view.note(Role::Warn, unknown(&name, meant));
                 Vec::new()
             }
         }

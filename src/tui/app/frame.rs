@@ -179,7 +179,7 @@ impl App {
         if self.stopping {
             return row(theme, Role::Warn, clipped("stopping …", wide));
         }
-        self.status.row(wide, theme)
+        self.looking_row(wide, now).unwrap_or_else(|| self.status.row(wide, theme))
     }
 }
 

@@ -7,11 +7,10 @@ use posse_actors::agent_invocation::Ending;
 use crate::failure::{Failure, printable};
 use crate::talk::outcome::{Advised, judge, word};
 use crate::tui::app::App;
-use crate::tui::commands::Command;
 use crate::tui::running::session::Concluded;
 use crate::tui::theme::Role;
 use crate::tui::view::tool::lasted;
-use crate::tui::{Found, Options, Report};
+use crate::tui::{Found, Options};
 
 type Lines = Vec<(Role, String)>;
 
@@ -93,20 +92,6 @@ pub(super) fn conclude(app: &mut App, concluded: Concluded, yes: bool) {
     };
     let took = lasted(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
     app.view.note(Role::Dim, format!("({word}: {} {replies}{tokens} · {took})", outcome.turns));
-}
-
-/// What a command wants to know of the world.
-pub(super) fn report(command: Command) -> Option<(&'static str, Report)> {
-    Some(match command {
-        Command::Config => ("settings", Report::Config),
-        Command::Doctor => ("doctor", Report::Doctor),
-        Command::Tools => ("tools", Report::Tools),
-        Command::Skills => ("skills", Report::Skills),
-        Command::Permissions => ("permissions", Report::Permissions),
-        Command::Sandbox => ("sandbox", Report::Sandbox),
-        Command::Export(file) => ("export", Report::Export(file)),
-        _ => return None,
-    })
 }
 
 /// What is said when the terminal is the shell's again.

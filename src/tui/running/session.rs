@@ -15,8 +15,9 @@ use posse_actors::root_session::{
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
+use crate::talk::asked::Changes;
 use crate::talk::joining::Joinable;
-use crate::talk::{self, Opened, Sources, context};
+use crate::talk::{self, Opened, Ready, Sources};
 use crate::tui::app::App;
 
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
@@ -38,6 +39,36 @@ pub(super) enum Told {
     Attached(String, Result<(ContentPart, String), Failure>),
     /// Files that were looked for.
     Found(String, Vec<String>),
+    /// What somebody asked the session for, in words.
+    Answer(String),
+    /// What was looked up, and the number of that.
+    Looked(u64, Looked),
+}
+
+/// What was looked up on another thread.
+pub(super) enum Looked {
+    /// A text with that title.
+    Text(&'static str, Result<String, Vec<Failure>>),
+    /// Changes of files.
+    Changes(Changes),
+    /// Stored sessions.
+    Stored(Result<Vec<(String, String)>, Vec<Failure>>),
+    /// One of them, that can be taken up; with `true` as a branch of it.
+    Ready(Result<Ready, Vec<Failure>>, bool),
+    /// The call that takes a change back.
+    Undo(Result<UserCall, Vec<Failure>>),
+}
+
+impl std::fmt::Debug for Looked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Looked::Text(title, _) => title,
+            Looked::Changes(_) => "changes",
+            Looked::Stored(_) => "stored",
+            Looked::Ready(..) => "ready",
+            Looked::Undo(_) => "undo",
+        })
+    }
 }
 
 /// A task that is worked on.
@@ -201,28 +232,6 @@ impl Current {
             if let Err(error) = session.answer(id, decision).await {
                 tells.send(Told::Note(format!("({error})"))).await.ok();
             }
-        });
-    }
-
-    pub(super) fn context(&self, tells: &mpsc::Sender<Told>) {
-        let (session, tells) = (self.session.clone(), tells.clone());
-        tokio::spawn(async move {
-            let Some(used) = session.context().await else { return };
-            let text = format!("{}/compact makes the history shorter", context::table(&used));
-            tells.send(Told::Note(text)).await.ok();
-        });
-    }
-
-    pub(super) fn compact(&self, keep: Option<String>, tells: &mpsc::Sender<Told>) {
-        let (session, tells) = (self.session.clone(), tells.clone());
-        tokio::spawn(async move {
-            // What was removed is an event.
-            let text = match session.compact_keeping(keep).await {
-                Ok(Some(_)) => return,
-                Ok(None) => "(there is nothing to remove yet)".to_owned(),
-                Err(error) => format!("({error})"),
-            };
-            tells.send(Told::Note(text)).await.ok();
         });
     }
 
