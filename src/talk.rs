@@ -28,6 +28,11 @@ use posse_actors::root_session::{PromptError, Running, SessionHandle, SessionSet
 use crate::failure::Failure;
 use joining::Invitation;
 
+/// `1 turn`, `2 turns`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Task {

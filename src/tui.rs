@@ -34,17 +34,14 @@ use std::path::PathBuf;
 use posse_actors::conversation::ContentPart;
 
 use crate::failure::{Exit, Failure};
-use crate::talk::{Sessions, Task};
+use crate::talk::{Errand, Sessions, Task};
 
 pub use theme::Theme;
 
 /// What the terminal UI needs of the world beyond sessions.
 pub trait World: Sessions {
-    /// What was found on this machine, for somebody who has no model yet.
-    fn found(&self) -> Found;
-
-    /// Tokens that fit into a request to a model and its reply, if that is known.
-    fn window(&self, provider: &str, model: &str) -> Option<u64>;
+    /// What is on this machine, for somebody who has no model yet.
+    fn found(&self) -> Errand<Found>;
 
     /// What opens a text in the user's editor, and returns what became of it. It blocks.
     fn editor(&self) -> Editor;

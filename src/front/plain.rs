@@ -326,9 +326,10 @@ impl Plain<'_> {
     async fn status(&mut self) -> String {
         let history = self.current.session.history().await;
         let Totals { prompts, turns, usage } = &self.totals;
+        let replies = if *turns == 1 { "reply" } else { "replies" };
         let tokens = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
         format!(
-            "session   {}\n{}prompts   {prompts}, with {turns} replies\n\
+            "session   {}\n{}prompts   {prompts}, with {turns} {replies}\n\
              tokens    {} read, {} written\nhistory   {} messages, {} bytes\n",
             self.current.session.id(),
             self.selection(),

@@ -14,6 +14,7 @@ use crate::failure::{printable, printable_lines};
 use crate::talk::context;
 use crate::talk::notices::{of_hook, switch, unknown};
 use crate::talk::outcome::clock_time;
+use crate::talk::workers::labelled;
 
 use lines::{
     DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,
@@ -35,6 +36,8 @@ pub(crate) struct Progress {
     mid_line: bool,
     /// A line is there that the next one replaces.
     drawn: bool,
+    /// A question stands there, without its newline.
+    asks: bool,
     /// The reply that is being streamed, as far as it was shown.
     reply: Option<Live>,
     screen: Screen,
@@ -58,6 +61,7 @@ impl Progress {
             dry_run: false,
             mid_line: false,
             drawn: false,
+            asks: false,
             reply: None,
             screen: if live && color { live::screen } else { || None },
             name: None,
@@ -97,7 +101,8 @@ impl Progress {
         if text.is_empty() {
             return text;
         }
-        let path = self.dim(&format!("[{}] ", printable(&origin.agent_path)));
+        let who = labelled(&origin.agent_path, &origin.invocation_id);
+        let path = self.dim(&format!("[{}] ", printable(&who)));
         let mut shown = self.finish_line().to_owned();
         for line in text.lines() {
             shown.extend([path.as_str(), line, "\n"]);
@@ -200,7 +205,26 @@ impl Progress {
     }
 
     fn wiped(&mut self) -> &'static str {
-        if std::mem::take(&mut self.drawn) { "\r\u{1b}[K" } else { "" }
+        match (std::mem::take(&mut self.drawn), std::mem::take(&mut self.asks)) {
+            (true, _) => "\r\u{1b}[K",
+            (false, true) => "\n",
+            (false, false) => "",
+        }
+    }
+
+    /// A question was written that is answered on its own line: nothing else may stand there.
+    pub(crate) fn asked(&mut self, text: &str) {
+        self.asks = !text.ends_with('\n');
+    }
+
+    /// It was answered, and with that the line has ended. Whether a question stood there.
+    pub(crate) fn line_ended(&mut self) -> bool {
+        std::mem::take(&mut self.asks)
+    }
+
+    /// Whether a question stands there.
+    pub(crate) fn asks(&self) -> bool {
+        self.asks
     }
 
     /// What must follow before other text may start on a line of its own.
@@ -267,17 +291,8 @@ impl Progress {
                 let call = unknown(name, begun.as_ref());
                 self.paint("31", &format!("  ✗ {call}\n    {}", first_line(content)))
             }
-            Event::InvocationRequested { target, provider, task, background, .. } => {
-                let beside = if *background { " in the background" } else { "" };
-                let line = format!("▸ {target} via {provider}{beside}: {task}");
-                self.paint("36", &printable(&line))
-            }
-            Event::DelegationEnded { target, outcome, turns, cost_nano_usd, .. } => {
-                let cost = cost_nano_usd.filter(|cost| *cost > 0);
-                let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
-                let line = format!("◂ {target}: {outcome}, {turns} replies{cost}");
-                let color = if *outcome == Outcome::Done { "36" } else { "33" };
-                self.paint(color, &printable(&line))
+            Event::InvocationRequested { .. } | Event::DelegationEnded { .. } => {
+                self.of_agents(event)
             }
             // What a run left open is not asked again.
             Event::InvocationStarted { .. } => {
@@ -286,6 +301,42 @@ impl Progress {
                 String::new()
             }
             other => self.notice(other),
+        }
+    }
+
+    /// An agent begins to work for another, or has ended.
+    fn of_agents(&self, event: &Event) -> String {
+        match event {
+            Event::InvocationRequested {
+                child_invocation_id,
+                target,
+                provider,
+                task,
+                background,
+                ..
+            } => {
+                let beside = if *background { " in the background" } else { "" };
+                let who = labelled(target, child_invocation_id);
+                let line = format!("▸ {who} via {provider}{beside}: {task}");
+                self.paint("36", &printable(&line))
+            }
+            Event::DelegationEnded {
+                child_invocation_id,
+                target,
+                outcome,
+                turns,
+                cost_nano_usd,
+                ..
+            } => {
+                let cost = cost_nano_usd.filter(|cost| *cost > 0);
+                let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
+                let replies = if *turns == 1 { "reply" } else { "replies" };
+                let who = labelled(target, child_invocation_id);
+                let line = format!("◂ {who}: {outcome}, {turns} {replies}{cost}");
+                let color = if *outcome == Outcome::Done { "36" } else { "33" };
+                self.paint(color, &printable(&line))
+            }
+            _ => String::new(),
         }
     }
 

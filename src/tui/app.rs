@@ -10,6 +10,7 @@ mod words;
 
 use std::time::Duration;
 
+use posse_actors::context::ContextUse;
 use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::Decision;
@@ -125,6 +126,9 @@ impl App {
             self.status.model.clone_from(&self.view.model);
         }
         self.status.context = self.view.context;
+        if let Event::ContextUsed { used } = event {
+            self.measured(used);
+        }
         self.jobs.follow(event);
         self.status.jobs = self.jobs.count();
     }
@@ -365,6 +369,12 @@ impl App {
         self.jobs = Jobs::default();
         self.status.jobs = 0;
         self.status.context = None;
+    }
+
+    /// How full the context is was measured.
+    pub(super) fn measured(&mut self, used: &ContextUse) {
+        self.view.context = Some(used.total);
+        (self.status.context, self.status.limit) = (Some(used.total), Some(used.tokens_max));
     }
 
     /// The task that was worked on is over.

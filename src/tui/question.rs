@@ -11,6 +11,7 @@ use ratatui_core::text::{Line, Span};
 
 use crate::failure::printable;
 use crate::talk::silence::Silence;
+use crate::talk::workers::labelled;
 use crate::tui::diff;
 use crate::tui::input::{Code, Key};
 use crate::tui::text::{Row, break_rows, clipped, clipped_front, row, span, wrap};
@@ -44,6 +45,8 @@ pub(super) enum Answered {
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     open: VecDeque<Open>,
+    /// How many were decided since none was open.
+    decided: usize,
     /// Begins when the question in front is first on the screen.
     silence: Option<Silence>,
     /// Everywhere was chosen, and has to be chosen again.
@@ -76,7 +79,9 @@ impl Questions {
                         detail: detail.clone(),
                         reason: printable(reason),
                         cwd: printable(cwd),
-                        agent: child.map(|origin| printable(&origin.agent_path)),
+                        agent: child.map(|origin| {
+                            printable(&labelled(&origin.agent_path, &origin.invocation_id))
+                        }),
                         scopes: scopes.clone(),
                     });
                     if self.open.len() == 1 {
@@ -91,7 +96,9 @@ impl Questions {
             _ => return,
         };
         let in_front = self.open.front().is_some_and(|open| open.id == *decided);
+        let before = self.open.len();
         self.open.retain(|open| open.id != *decided);
+        self.count(before - self.open.len());
         if in_front {
             self.appear();
         }
@@ -101,6 +108,7 @@ impl Questions {
     pub(super) fn forget_mains(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.agent.is_some());
+        self.decided = 0;
         if self.open.front().map(|open| &open.id) != front.as_ref() {
             self.appear();
         }
@@ -109,6 +117,11 @@ impl Questions {
     /// Whether the one in front is asked by an agent that works for another.
     pub(super) fn is_of_an_agent(&self) -> bool {
         self.open.front().is_some_and(|open| open.agent.is_some())
+    }
+
+    /// So many more are decided.
+    fn count(&mut self, decided: usize) {
+        self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
     }
 
     /// Another question is in front, and was not on the screen yet.
@@ -165,6 +178,7 @@ impl Questions {
         let scope = match letter.to_ascii_lowercase() {
             'n' => {
                 self.open.pop_front();
+                self.count(1);
                 self.appear();
                 return Answered::Decided(id, Decision::Deny { reason: None });
             }
@@ -186,6 +200,7 @@ impl Questions {
             return Answered::Taken;
         }
         self.open.pop_front();
+        self.count(1);
         self.appear();
         Answered::Decided(id, Decision::Allow(scope))
     }
@@ -206,7 +221,8 @@ impl Questions {
         let Some(open) = self.open.front() else { return Vec::new() };
         let rule = span(theme, Role::Warn, "─".repeat(columns));
         let mut rows = vec![Line::from(rule)];
-        let position = if waiting > 1 { format!(" (1 of {waiting})") } else { String::new() };
+        let (nth, all) = (self.decided + 1, self.decided + waiting);
+        let position = if all > 1 { format!(" ({nth} of {all})") } else { String::new() };
         let title = [span(theme, Role::Strong, format!("{}{position}", open.summary))];
         let mark = [span(theme, Role::Warn, "? ")];
         rows.extend(wrap(&title, columns, &mark, &[Span::raw("  ")]).into_iter().take(3));
@@ -220,7 +236,7 @@ impl Questions {
                 rows.extend(
                     wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")])
                         .into_iter()
-                        .take(2),
+                        .take(8),
                 );
             }
         }

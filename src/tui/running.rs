@@ -158,8 +158,8 @@ impl Tui<'_> {
                 self.app.view.lines(lines);
             }
             Err(failures) => {
-                let found = self.world.found();
-                self.app.view.lines(asking::first_run(&failures, &found));
+                self.app.view.lines(asking::first_run(&failures));
+                self.look_around();
             }
         }
         self.restore_draft();
@@ -170,8 +170,8 @@ impl Tui<'_> {
     fn enter(&mut self, started: Result<Current, String>) {
         match started {
             Ok(current) => {
-                current
-                    .describe(&mut self.app, self.world.window(&current.provider, &current.model));
+                current.describe(&mut self.app);
+                current.measure(&self.tells);
                 self.current = Some(current);
             }
             Err(what) => {

@@ -20,7 +20,7 @@ use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::skills;
 
 use crate::failure::{Failure, printable};
-use crate::talk::clipboard;
+use crate::talk::{clipboard, queue};
 use crate::tui::markdown::Stream;
 use crate::tui::text::{Row, harmless};
 use crate::tui::theme::Role;
@@ -54,10 +54,12 @@ pub(super) struct Waiting {
 impl Waiting {
     /// When it is said, in words.
     pub(super) fn when(&self) -> &'static str {
-        match self.kind {
-            MessageKind::Steer | MessageKind::Notice | MessageKind::Aside => "at the next step",
-            MessageKind::FollowUp => "after the answer",
-        }
+        queue::when(self.kind)
+    }
+
+    /// What posse itself has to say is not the user's to take back.
+    pub(super) fn is_own(&self) -> bool {
+        self.kind != MessageKind::Notice
     }
 }
 
@@ -82,6 +84,8 @@ pub(super) struct View {
     queue: Vec<Waiting>,
     /// Messages about what the user did beside, that the model was not told of yet.
     asides: Vec<MessageId>,
+    /// Messages of posse itself to the model, that were not said yet.
+    notices: Vec<MessageId>,
     /// The call that the user made last.
     own_call: Option<CallId>,
     tree: Tree,
@@ -159,6 +163,11 @@ impl View {
             | Event::PermissionGranted { .. }
             | Event::PermissionWithdrawn { .. }
             | Event::PermissionDenied { .. } => self.follow_question(event),
+            Event::ContextCompacted { tokens_after, .. } => {
+                // What was counted before is not true any more.
+                self.context = *tokens_after;
+                self.notice(event);
+            }
             other => self.notice(other),
         }
     }
@@ -174,6 +183,13 @@ impl View {
                     if self.asides.len() < count {
                         return;
                     }
+                    if let Some(at) = self.notices.iter().position(|notice| notice == id) {
+                        self.notices.remove(at);
+                        self.end_text();
+                        let text = notices::brief(&shown(content));
+                        self.note(Role::Dim, format!("(posse told the model: {text})"));
+                        return;
+                    }
                 }
                 self.end_text();
                 self.blocks.push_back(Block::User(shown(content)));
@@ -185,7 +201,11 @@ impl View {
             Event::MessageQueued { message_id, kind, content }
                 if self.queue.iter().all(|waiting| waiting.id != *message_id) =>
             {
-                let (id, text) = (message_id.clone(), shown(content));
+                let (id, mut text) = (message_id.clone(), shown(content));
+                if *kind == MessageKind::Notice {
+                    self.notices.push(id.clone());
+                    text = notices::brief(&text);
+                }
                 self.queue.push(Waiting { id, kind: *kind, text });
             }
             Event::MessageDelivered { message_id } | Event::MessageWithdrawn { message_id } => {

@@ -2,22 +2,20 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use posse_actors::conversation::Prompt;
-use posse_actors::ports::Asking;
 use posse_actors::root_session::UserCall;
 
 use crate::cli::RunArgs;
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
-use crate::models::Catalog;
-use crate::provider::presets;
 use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected};
 use crate::tui::{self, Editor, Found, ImageReader, Options, Theme};
 use crate::wiring::plain::{self, Sessions};
-use crate::wiring::run::{Setup, runtime};
-use crate::wiring::{confinement, editing, provider, toolbox};
+use crate::wiring::run::runtime;
+use crate::wiring::{editing, finding, provider, toolbox};
 
 /// Opens the terminal UI, or line mode where there is nothing to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -134,30 +132,10 @@ impl talk::Sessions for World<'_> {
 }
 
 impl tui::World for World<'_> {
-    fn found(&self) -> Found {
-        let Sessions { environment, found, .. } = &self.sessions;
-        let mut facts = Vec::new();
-        for name in found.loaded.settings.providers.keys() {
-            facts.push((true, format!("provider {} is configured", printable(name))));
-        }
-        let keys = presets::all().iter().filter_map(|preset| preset.key_variable);
-        let set: Vec<&str> = keys.filter(|key| environment.get(key).is_some()).collect();
-        if set.is_empty() {
-            facts.push((false, "no key of a provider is in the environment".to_owned()));
-        }
-        facts.extend(set.into_iter().map(|key| (true, format!("{key} is set"))));
-        facts.extend(
-            local_servers().into_iter().map(|name| {
-                (true, format!("something listens where {name} does: /provider {name}"))
-            }),
-        );
-        facts.push(self.confinement());
-        Found { facts }
-    }
-
-    fn window(&self, provider: &str, model: &str) -> Option<u64> {
-        let settings = &self.sessions.found.loaded.settings;
-        Catalog::new(&settings.models).find(provider, model)?.facts.context_window
+    fn found(&self) -> Errand<Found> {
+        let (found, environment) =
+            (Arc::clone(&self.sessions.found), self.sessions.environment.clone());
+        Box::new(move || Ok(finding::found(&found, &environment)))
     }
 
     fn editor(&self) -> Editor {
@@ -187,53 +165,4 @@ impl tui::World for World<'_> {
         let Sessions { environment, found, .. } = &self.sessions;
         (shown(&found.cwd, environment.get("HOME")), found.cwd.clone())
     }
-}
-
-impl World<'_> {
-    /// What would confine commands here.
-    fn confinement(&self) -> (bool, String) {
-        let Sessions { environment, found, .. } = &self.sessions;
-        let setup = Setup {
-            cwd: &found.cwd,
-            add_dirs: &[],
-            dirs: &found.dirs,
-            settings: &found.loaded.settings,
-            environment,
-            asking: Asking::Human,
-            dry_run: false,
-            tape: None,
-            keep: false,
-        };
-        let sandbox = confinement::sandbox(&setup, vec![found.cwd.clone()], Vec::new());
-        match sandbox.map(|sandbox| sandbox.tier()) {
-            Ok("full") => (true, "commands run in a full sandbox".to_owned()),
-            Ok("reduced") => {
-                (true, "commands run in a reduced sandbox (/doctor says why)".to_owned())
-            }
-            Ok(_) => {
-                (false, "there is no sandbox here: commands run with all of your rights".to_owned())
-            }
-            Err(failure) => (false, printable(&failure.what)),
-        }
-    }
-}
-
-/// Presets whose usual port somebody listens on, as the kernel lists it: nobody is asked.
-fn local_servers() -> Vec<&'static str> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let table: String =
-        tables.iter().filter_map(|table| std::fs::read_to_string(table).ok()).collect();
-    let listens = |port: u16| {
-        table.lines().any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let (own, state) = (fields.next().unwrap_or_default(), fields.nth(1));
-            state == Some("0A") && own.ends_with(&format!(":{port:04X}"))
-        })
-    };
-    let port = |preset: &presets::Preset| {
-        let rest = preset.base_url?.strip_prefix("http://localhost:")?;
-        rest.split('/').next()?.parse().ok()
-    };
-    let local = presets::all().iter().filter(|preset| port(preset).is_some_and(listens));
-    local.map(|preset| preset.name).collect()
 }

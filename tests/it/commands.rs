@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use crate::model_server::{ModelServer, calls, says};
+use crate::plain::Terminal;
 use crate::posse::Machine;
 use crate::tui::Tmux;
 
@@ -101,7 +102,7 @@ fn line_mode_has_every_command() {
 
 #[test]
 fn the_terminal_ui_has_every_command() {
-    let (machine, _server) = machine();
+    let (machine, server) = machine();
     let tmux = Tmux::open(&machine, &["tui", "--yes", "--sandbox", "off"]);
     tmux.says("make it");
     tmux.wait_for("(done: ");
@@ -117,10 +118,11 @@ fn the_terminal_ui_has_every_command() {
         tmux.run(&["clear-history", "-t", "t"]);
         let before = tmux.all().matches(says).count();
         tmux.says(line);
-        let screen = tmux.wait_until(says, |_| {
+        tmux.wait_until(says, |_| {
             let all = tmux.all();
             viewer && all.contains("q closes") || !viewer && all.matches(says).count() > before
         });
+        let screen = tmux.screen();
         assert!(!screen.contains("There is no /"), "{name}: {screen}");
         if viewer {
             if name != "doctor" && name != "config" {
@@ -135,6 +137,47 @@ fn the_terminal_ui_has_every_command() {
         tmux.wait_for("❯ a task");
     }
     assert!(!machine.work("a.txt").exists(), "it was taken back");
+    // The model got what the skill says, and the task.
+    let asked = server.requests().pop().unwrap().to_string();
+    assert!(asked.contains("Do it so.") && asked.contains("now"), "{asked}");
     tmux.says("/exit");
     tmux.assert_ended(0);
+}
+
+#[test]
+fn a_list_of_sessions_has_titles_and_leaving_it_is_no_error() {
+    let (machine, _server) = machine();
+    machine.posse(&["run", "--yes", "the first task"]).assert_code(0);
+    // Nobody asks for anything in this one.
+    machine.posse_with_input(&["plain"], b"/status\n").assert_code(0);
+    machine.posse_with_input(&["plain"], b"/skill deploy to staging\n").assert_code(0);
+    let mut terminal = Terminal::run(&machine, &["resume"], "xterm");
+    let list = terminal.see("type to filter");
+    assert!(list.contains("/skill deploy to staging") && list.contains("the first task"), "{list}");
+    assert!(list.contains("2 of 2") && !list.contains("skill_content"), "{list}");
+    terminal.press("\u{1b}");
+    assert_eq!(terminal.end(), Some(0));
+    assert!(terminal.is_cooked());
+    let rest = terminal.rest();
+    assert!(!rest.contains("CLI012") && !rest.contains("error"), "{rest}");
+    // The same list in the terminal UI.
+    let ended = machine.posse_with_input(&["plain"], b"/resume\n");
+    assert!(ended.stderr.contains("  /skill deploy to staging\n"), "{}", ended.stderr);
+}
+
+#[test]
+fn line_mode_goes_on_with_a_stored_session() {
+    let (machine, server) = machine();
+    machine.posse(&["run", "--yes", "the first task"]).assert_code(0);
+    let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
+    let typed = format!("/resume {}\n!echo by hand\nand now?\n/resume no-such\n", &id[..12]);
+    let ended = machine.posse_with_input(&["plain", "--yes", "--sandbox", "off"], typed.as_bytes());
+    ended.assert_code(0);
+    assert!(ended.stderr.contains("goes on after"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("  │ by hand"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("there is no session `no-such`"), "{}", ended.stderr);
+    let asked = server.requests().pop().unwrap().to_string();
+    for part in ["the first task", "I ran this command myself", "by hand", "and now?"] {
+        assert!(asked.contains(part), "{part}: {asked}");
+    }
 }

@@ -184,6 +184,7 @@ impl Person {
     async fn show_question(&mut self, question: Option<String>) {
         if let Some(question) = question {
             self.say(&question).await;
+            self.shown.progress().asked(&question);
             if self.questions.wants_silence() {
                 self.terminal.hush();
             }
@@ -192,7 +193,10 @@ impl Person {
 
     async fn typed(&mut self, input: Input) -> Option<Visit> {
         let line = match input {
-            Input::Line(line) => line,
+            Input::Line(line) => {
+                self.shown.progress().line_ended();
+                line
+            }
             Input::End => return Some(Visit::Left(Exit::Done)),
             Input::Quiet => {
                 let keys = self.questions.quiet();

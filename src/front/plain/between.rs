@@ -13,16 +13,29 @@ impl Current {
 }
 
 impl Plain<'_> {
-    /// What happened since the last task, of which only agents and the ends of jobs are heard.
+    /// What happened since the last task: agents and the ends of jobs are heard, and the answer to
+    /// a task that another front end gave. Before the first task all of it is, as what the session
+    /// itself says at its beginning.
     pub(super) async fn catch_up(&mut self) {
         while let Some(announcement) = self.current.events.try_next() {
             let origin = announcement.origin();
             let is_below = origin.is_some_and(|origin| origin.parent_invocation_id.is_some());
             let event = announcement.event();
-            if is_below || matches!(event, Event::DelegationEnded { .. } | Event::JobEnded { .. }) {
+            let is_heard = match event {
+                Event::DelegationEnded { .. } | Event::JobEnded { .. } => true,
+                Event::TextDelta { .. } => false,
+                _ => is_below || self.totals.prompts == 0,
+            };
+            if is_heard {
                 self.follow(&announcement).await;
             } else {
                 self.current.keep_up(event);
+                self.note_work(&announcement);
+            }
+            if let Event::InvocationCompleted { .. } = event {
+                // Nothing of it was shown as it came.
+                self.progress.shown_live = false;
+                self.show_answer(&announcement).await;
             }
         }
     }

@@ -22,10 +22,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 impl Plain<'_> {
     /// Works on `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
-        // What the session itself says at its beginning is shown.
-        if self.totals.prompts > 0 {
-            self.catch_up().await;
-        }
+        self.catch_up().await;
         self.rule_shown = false;
         let said = match &task {
             Task::Prompt(prompt) => Some(text_of(&prompt.content)),
@@ -127,17 +124,21 @@ impl Plain<'_> {
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
             self.rule_shown |= by == "nobody";
         }
+        let asked = self.progress.asks();
         let text = self.progress.follow(announcement);
+        let disturbed = asked && !text.is_empty();
         self.stderr.write(text.into_bytes()).await;
         if self.interactive {
             let question = self.questions.follow_announced(announcement);
-            self.show_question(question).await;
+            let again = self.questions.again().filter(|_| disturbed);
+            self.show_question(question.or(again)).await;
         }
     }
 
     pub(super) async fn show_question(&mut self, question: Option<String>) {
         if let Some(question) = question {
             self.say(&question).await;
+            self.progress.asked(&question);
             if self.questions.wants_silence() {
                 self.terminal.hush();
             }
@@ -162,7 +163,10 @@ impl Plain<'_> {
 
     async fn typed(&mut self, input: Input) {
         let line = match input {
-            Input::Line(line) => line,
+            Input::Line(line) => {
+                self.progress.line_ended();
+                line
+            }
             Input::End => {
                 self.leave_when_done();
                 return self.say("(leaving when this is done; Ctrl+C stops it)\n").await;

@@ -100,3 +100,6 @@ impl App {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

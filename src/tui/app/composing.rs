@@ -53,7 +53,7 @@ impl App {
         action: Option<Action>,
         now: Duration,
     ) -> Option<Vec<Effect>> {
-        let completion = self.completion.as_mut()?;
+        let completion = self.completion.as_mut().filter(|completion| !completion.is_empty())?;
         let takes = key == Key::plain(Code::Tab)
             || action == Some(Action::Submit) && completion.is_chosen();
         match action {
@@ -107,13 +107,39 @@ impl App {
                 self.view.said(format!("! {command}"));
                 vec![Effect::Run(command)]
             }
-            Typed::Command(command, _) => self.command(command),
+            Typed::Command(command, _) => {
+                if is_echoed(&command) {
+                    self.view.said(text.trim().to_owned());
+                }
+                self.command(command)
+            }
             Typed::Unknown(name, meant) => {
+                self.view.said(text.trim().to_owned());
                 self.view.note(Role::Warn, unknown(&name, meant));
                 Vec::new()
             }
         }
     }
+}
+
+/// Whether what it says stands in the transcript, below the command: not on a screen of its own or
+/// in a list.
+fn is_echoed(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Select(_, None)
+            | Command::Resume(None)
+            | Command::Queue(None)
+            | Command::Diff
+            | Command::Config
+            | Command::Tools
+            | Command::Skills
+            | Command::Skill(..)
+            | Command::Doctor
+            | Command::Stop
+            | Command::StopAll
+            | Command::Exit
+    )
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ pub(super) fn introduction(app: &App, options: &Options) -> Lines {
     lines
 }
 
-/// What somebody sees who has no model yet.
-pub(super) fn first_run(failures: &[Failure], found: &Found) -> Lines {
+/// What somebody sees at once who has no model yet.
+pub(super) fn first_run(failures: &[Failure]) -> Lines {
     let mut lines = vec![
         (Role::Heading, format!("posse {}", env!("CARGO_PKG_VERSION"))),
         (Role::Text, String::new()),
@@ -43,7 +43,12 @@ pub(super) fn first_run(failures: &[Failure], found: &Found) -> Lines {
     for failure in failures {
         lines.extend(failure.to_string().lines().map(|line| (Role::Dim, format!("  {line}"))));
     }
-    lines.push((Role::Text, String::new()));
+    lines
+}
+
+/// What they see as soon as somebody has looked around.
+pub(super) fn found_here(found: &Found) -> Lines {
+    let mut lines = vec![(Role::Text, String::new())];
     lines.push((Role::Strong, "What was found here".to_owned()));
     lines.extend(found.facts.iter().map(|(good, text)| {
         let (role, mark) = if *good { (Role::Good, "✓") } else { (Role::Dim, "·") };
@@ -52,10 +57,10 @@ pub(super) fn first_run(failures: &[Failure], found: &Found) -> Lines {
     lines.push((Role::Text, String::new()));
     lines.push((Role::Strong, "Ways on".to_owned()));
     let ways = [
-        "p or /provider   choose a provider; a local server needs no key",
-        "/exit, then `export ANTHROPIC_API_KEY=…` (or that of another provider) and `posse`",
-        "/exit, then `posse demo`: everything on a recorded model, without key or network",
-        "/doctor          try what posse needs here",
+        "posse demo        everything on a recorded model, without a key or a network (/exit first)",
+        "p or /provider    choose a provider; a local server needs no key",
+        "export KEY=…      the key of a provider, such as ANTHROPIC_API_KEY, then `posse` again",
+        "/doctor           try what posse needs here",
     ];
     lines.extend(ways.map(|way| (Role::Text, format!("  {way}"))));
     lines

@@ -174,6 +174,12 @@ impl Tui<'_> {
         }
     }
 
+    /// What is on this machine, for somebody who has no model yet.
+    pub(super) fn look_around(&mut self) {
+        let errand = self.world.found();
+        self.look(LOOKING, async { Looked::Around(done(errand).await) });
+    }
+
     fn look_up(&mut self, id: &str, fork: bool) {
         let errand = self.world.look_up(id, fork);
         self.look(JOURNAL, async move { Looked::Ready(done(errand).await, fork) });
@@ -242,10 +248,12 @@ impl Tui<'_> {
         let failures = match looked {
             Looked::Changes(changes) => return self.app.show_changes(changes),
             Looked::Text(title, Ok(text)) => return self.app.answer(title, text),
+            Looked::Around(Ok(found)) => return self.app.view.lines(asking::found_here(&found)),
             Looked::Stored(Ok(stored)) => return self.app.choose_session(stored),
             Looked::Ready(Ok(ready), fork) => return self.take_up(ready, fork).await,
             Looked::Undo(Ok(wanted)) => return self.call(wanted),
             Looked::Text(_, Err(failures))
+            | Looked::Around(Err(failures))
             | Looked::Stored(Err(failures))
             | Looked::Ready(Err(failures), _)
             | Looked::Undo(Err(failures)) => failures,

@@ -185,6 +185,11 @@ impl Tui<'_> {
             Told::Attached(name, image) => self.attached(&name, image),
             Told::Found(query, names) => self.app.found(&query, &names),
             Told::Answer(text) => self.app.answer("", text),
+            Told::Measured(id, used) => {
+                if id.as_str() == self.app.session {
+                    self.app.measured(&used);
+                }
+            }
             // Whoever gave it up does not want it any more.
             Told::Looked(nth, looked) => {
                 if self.app.looked(nth) {

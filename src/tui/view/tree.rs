@@ -5,6 +5,7 @@ use std::time::Duration;
 use posse_actors::conversation::{InvocationId, QuestionId, Usage};
 use posse_actors::event::{Event, Origin};
 
+use crate::talk::workers::labelled;
 use crate::tui::text::{Row, clipped, harmless, row};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::view::tool::age;
@@ -42,7 +43,7 @@ impl Tree {
     ) -> Option<Block> {
         let at = self.nodes.iter().position(|node| node.id == origin.invocation_id);
         let at = at.unwrap_or_else(|| {
-            let path = harmless(&origin.agent_path);
+            let path = harmless(&labelled(&origin.agent_path, &origin.invocation_id));
             // Beside its siblings, below its parent.
             let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
             let under = |node: &Node| node.path.starts_with(parent);
