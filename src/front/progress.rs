@@ -281,7 +281,12 @@ impl Progress {
             | Event::PermissionWithdrawn { .. }
             | Event::PermissionDenied { .. } => self.question(event),
             Event::ToolFailed { content, name, class, .. } => {
-                let line = first_line(content);
+                let whole = text_of(content);
+                // A refusal's reason is worth its rows.
+                let line = match whole.lines().next() {
+                    Some(line) if class == "denied" => printable(line),
+                    _ => first_line(content),
+                };
                 // What the model is told begins with the class as well.
                 let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
                 let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));

@@ -242,7 +242,8 @@ impl Questions {
         }
         let place =
             format!("  in {} · {}", clipped_front(&open.cwd, columns / 2), confinement(tier));
-        rows.push(row(theme, Role::Dim, clipped(&place, columns)));
+        // What confines it is not cut off.
+        rows.extend(wrap(&[span(theme, Role::Dim, place)], columns, &[], &[Span::raw("  ")]));
         let keys = self.keys(open, columns, theme, now);
         let detail = detail_rows(&open.detail, columns, theme);
         // One row says what is left, if something is.

@@ -386,6 +386,8 @@ impl View {
         self.ended();
         (self.queue, self.parked, self.context) = (Vec::new(), None, None);
         self.usage = Usage::default();
+        self.outputs = Outputs::default();
+        (self.last_reply, self.last_reply_bytes) = (String::new(), 0);
         self.begun = false;
     }
 

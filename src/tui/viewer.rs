@@ -47,26 +47,13 @@ impl Viewer {
         Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
     }
 
-    /// Of every change, in one page. `None`: nothing was changed.
-    pub(super) fn of_changes(outputs: &Outputs) -> Option<Viewer> {
-        let pages: Vec<Page> = outputs
-            .iter()
-            .filter_map(|output| {
-                let text = output.diff.clone()?;
-                Some(Page { title: output.title.clone(), text, is_diff: true })
-            })
-            .collect();
-        let at = pages.len().checked_sub(1)?;
-        Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
-    }
-
     /// Of one text.
     pub(super) fn of_text(title: &str, text: String) -> Viewer {
         let page = Page { title: title.to_owned(), text, is_diff: false };
         Viewer { pages: vec![page], at: 0, scroll: 0, size: (0, 0) }
     }
 
-    /// Of changes that were not seen here; the last one is open. `None`: there are none.
+    /// Of changes, each on a page; the last one is open. `None`: there are none.
     pub(super) fn of_diffs(diffs: Vec<String>) -> Option<Viewer> {
         let page = |text: String| {
             let file = text.lines().find_map(|line| line.strip_prefix("+++ "));

@@ -17,13 +17,6 @@ impl App {
             Command::Help => self.view.lines(words::help()),
             Command::Keys => self.view.lines(words::keys()),
             Command::Status => self.view.lines(words::status(self)),
-            Command::Diff => {
-                // What was not seen here is in the journal.
-                let Some(viewer) = Viewer::of_changes(self.view.outputs()) else {
-                    return vec![Effect::Do(Command::Diff)];
-                };
-                self.viewer = Some(viewer);
-            }
             Command::Copy => return self.copy(),
             Command::Theme(name) => self.choose_theme(name.as_deref()),
             Command::Queue(which) => return self.queue(which.as_deref()),
@@ -49,6 +42,7 @@ impl App {
             | Command::Cost
             | Command::Permissions
             | Command::Sandbox
+            | Command::Diff
             | Command::Undo
             | Command::Export(_)
             | Command::Config
@@ -77,7 +71,7 @@ impl App {
         Vec::new()
     }
 
-    /// Shows changes that were not seen here.
+    /// Shows what was changed.
     pub(in crate::tui) fn show_changes(&mut self, changes: Changes) {
         if changes.diffs.is_empty() {
             self.view.note(Role::Dim, format!("({})", changes.text().trim_end()));

@@ -105,3 +105,30 @@ pub(super) fn farewell(session: &str) {
     let text = format!("session {id} · posse resume {id}\n");
     std::io::stderr().write_all(text.as_bytes()).ok();
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::failure::Exit;
+    use crate::tui::testing::Stage;
+
+    use super::*;
+
+    #[test]
+    fn who_has_no_model_sees_what_is_here_and_the_ways_on() {
+        let build = |stage: &mut Stage| {
+            let what = "no model provider is configured, and no key is in the environment";
+            let failure = Failure::new("CFG023", Exit::Configuration, what).fix("set one");
+            stage.app.view.lines(first_run(&[failure]));
+            stage.app.view.lines(found_here(&Found {
+                facts: vec![
+                    (true, "a login of the Codex program: /provider codex".to_owned()),
+                    (
+                        false,
+                        "there is no sandbox here: commands run with all of your rights".into(),
+                    ),
+                ],
+            }));
+        };
+        insta::assert_snapshot!(Stage::screens(build, Stage::new));
+    }
+}

@@ -185,7 +185,7 @@ impl Tui<'_> {
         self.look(JOURNAL, async move { Looked::Ready(done(errand).await, fork) });
     }
 
-    /// Changes that were not seen here.
+    /// What was changed in this conversation, whoever saw it.
     fn changes(&mut self) {
         let Some(current) = &self.current else {
             return self.app.view.note(Role::Warn, NOBODY);
