@@ -18,7 +18,7 @@ use crate::talk::workers::labelled;
 
 use lines::{
     DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,
-    rough, seconds,
+    of_worktree, rough, seconds,
 };
 use live::{Live, Screen, fitting};
 
@@ -331,13 +331,15 @@ impl Progress {
                 outcome,
                 turns,
                 cost_nano_usd,
+                workplace,
                 ..
             } => {
                 let cost = cost_nano_usd.filter(|cost| *cost > 0);
                 let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
                 let replies = if *turns == 1 { "reply" } else { "replies" };
                 let who = labelled(target, child_invocation_id);
-                let line = format!("◂ {who}: {outcome}, {turns} {replies}{cost}");
+                let left = workplace.as_ref().map(of_worktree).unwrap_or_default();
+                let line = format!("◂ {who}: {outcome}, {turns} {replies}{cost}{left}");
                 let color = if *outcome == Outcome::Done { "36" } else { "33" };
                 self.paint(color, &printable(&line))
             }

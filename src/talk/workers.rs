@@ -150,9 +150,12 @@ fn cut(text: &str) -> String {
 
 /// What tells two agents of the same name from one another: the count in its id.
 pub(crate) fn labelled(name: &str, id: &InvocationId) -> String {
-    let id = id.as_str();
-    let short = id.rsplit_once('-').map_or(id, |(_, nth)| nth);
-    format!("{name} #{short}")
+    format!("{name} #{}", short(id))
+}
+
+/// The count in an id.
+pub(crate) fn short(id: &InvocationId) -> &str {
+    id.as_str().rsplit_once('-').map_or(id.as_str(), |(_, nth)| nth)
 }
 
 #[cfg(test)]
@@ -170,6 +173,7 @@ mod tests {
             provider: "local".to_owned(),
             task: task.to_owned(),
             background,
+            workplace: None,
         }
     }
 
@@ -200,6 +204,7 @@ mod tests {
                 turns: 1,
                 usage: Usage::default(),
                 cost_nano_usd: None,
+                workplace: None,
             },
             None,
         );

@@ -1,9 +1,11 @@
 //! Agents that work for others: what they are given, what comes back, and what becomes of them when
 //! somebody stops, crashes or reaches a limit.
 
+mod faults;
 mod limits;
 mod memory;
 mod returning;
+mod rooms;
 mod stops;
 
 use std::sync::Arc;
@@ -37,6 +39,7 @@ fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]
         turns_max: None,
         duration_max: None,
         depth_max: None,
+        isolated: false,
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{CallId, InvocationId, MessageId, Usage};
 use crate::delegation::{Outcome, follow_files, notice_id};
 use crate::event::{Event, MessageKind, Origin, StoredRecord};
+use crate::ports::Remains;
 
 /// An agent that was started to work for another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,6 +58,12 @@ pub struct Delegated {
     pub announced: bool,
     /// Whether a message tells its caller so.
     pub noticed: bool,
+    /// Where it works, if that is a place of its own.
+    #[serde(default)]
+    pub workplace: Option<String>,
+    /// What was there of it at its end, as far as that is recorded.
+    #[serde(default)]
+    pub remains: Option<Remains>,
 }
 
 impl Delegated {
@@ -81,52 +88,17 @@ impl Delegated {
 /// Adds the next record to what is known of all of them, in the order in which they began.
 pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord) {
     match (&record.event, &record.origin) {
-        (
-            Event::InvocationRequested {
-                child_invocation_id,
-                target,
-                call_id,
-                provider,
-                task,
-                background,
-            },
-            Some(caller),
-        ) => {
-            let known = all.iter().position(|one| one.id() == child_invocation_id);
-            // One that goes on stands where its latest caller can be before it.
-            let known = known.map(|nth| all.remove(nth));
-            all.push(Delegated {
-                origin: Arc::new(Origin {
-                    invocation_id: child_invocation_id.clone(),
-                    parent_invocation_id: Some(caller.invocation_id.clone()),
-                    agent: target.clone(),
-                    agent_path: format!("{}/{target}", caller.agent_path),
-                }),
-                caller: Arc::clone(caller),
-                call_id: call_id.clone(),
-                provider: provider.clone(),
-                cwd: cwd.to_owned(),
-                task: task.clone(),
-                background: *background,
-                starts: known.as_ref().map_or(0, |known| known.starts) + 1,
-                briefed: false,
-                began: false,
-                files: known.as_ref().map(|known| known.files.clone()).unwrap_or_default(),
-                forgotten: false,
-                said: String::new(),
-                replies: known.as_ref().map_or(0, |known| known.replies),
-                turns: 0,
-                usage: Usage::default(),
-                nano_usd: known.as_ref().map_or(0, |known| known.nano_usd),
-                run_nano_usd: 0,
-                used: known.map(|known| known.used).unwrap_or_default(),
-                ended: None,
-                announced: false,
-                noticed: false,
-            });
+        (Event::InvocationRequested { .. }, Some(caller)) => {
+            requested(all, cwd, caller, &record.event);
         }
-        (Event::DelegationEnded { child_invocation_id, outcome, turns, usage, .. }, _) => {
+        (
+            Event::DelegationEnded {
+                child_invocation_id, outcome, turns, usage, workplace, ..
+            },
+            _,
+        ) => {
             if let Some(one) = find(all, child_invocation_id) {
+                one.remains.clone_from(workplace);
                 (one.ended, one.announced) = (Some(outcome.clone()), true);
                 (one.turns, one.usage) = (*turns, *usage);
                 one.replies = one.replies.max(*turns);
@@ -151,6 +123,55 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
         }
         _ => (),
     }
+}
+
+/// Adds one that is wanted. One that goes on stands where its latest caller can be before it.
+fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, event: &Event) {
+    let Event::InvocationRequested {
+        child_invocation_id,
+        target,
+        call_id,
+        provider,
+        task,
+        background,
+        workplace,
+    } = event
+    else {
+        return;
+    };
+    let known = all.iter().position(|one| one.id() == child_invocation_id);
+    let known = known.map(|nth| all.remove(nth));
+    all.push(Delegated {
+        origin: Arc::new(Origin {
+            invocation_id: child_invocation_id.clone(),
+            parent_invocation_id: Some(caller.invocation_id.clone()),
+            agent: target.clone(),
+            agent_path: format!("{}/{target}", caller.agent_path),
+        }),
+        caller: Arc::clone(caller),
+        call_id: call_id.clone(),
+        provider: provider.clone(),
+        cwd: cwd.to_owned(),
+        task: task.clone(),
+        background: *background,
+        starts: known.as_ref().map_or(0, |known| known.starts) + 1,
+        briefed: false,
+        began: false,
+        files: known.as_ref().map(|known| known.files.clone()).unwrap_or_default(),
+        forgotten: false,
+        said: String::new(),
+        replies: known.as_ref().map_or(0, |known| known.replies),
+        turns: 0,
+        usage: Usage::default(),
+        nano_usd: known.as_ref().map_or(0, |known| known.nano_usd),
+        run_nano_usd: 0,
+        used: known.map(|known| known.used).unwrap_or_default(),
+        ended: None,
+        announced: false,
+        noticed: false,
+        workplace: workplace.clone(),
+        remains: None,
+    });
 }
 
 fn find<'a>(all: &'a mut [Delegated], id: &InvocationId) -> Option<&'a mut Delegated> {
