@@ -20,7 +20,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    fn provider(&self) -> String {
+    /// The provider and the model, in words.
+    pub fn provider(&self) -> String {
         let profile = self.profile.as_deref().unwrap_or("the session's");
         match &self.model {
             Some(model) => format!("{profile}: {model}"),

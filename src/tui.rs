@@ -5,7 +5,6 @@
 //! `terminal` and `running` touch the world.
 
 mod app;
-mod commands;
 mod completion;
 mod composer;
 mod diff;
@@ -34,30 +33,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use posse_actors::conversation::ContentPart;
-use posse_actors::root_session::UserCall;
 
 use crate::failure::{Exit, Failure};
-use crate::talk::{Opened, Sessions, Task};
+use crate::talk::{Errand, Sessions, Task};
 
 pub use theme::Theme;
 
 /// What the terminal UI needs of the world beyond sessions.
 pub trait World: Sessions {
-    /// What was found on this machine, for somebody who has no model yet.
-    fn found(&self) -> Found;
-
-    /// Tokens that fit into a request to a model and its reply, if that is known.
-    fn window(&self, provider: &str, model: &str) -> Option<u64>;
-
-    /// Stored sessions that can go on here, the newest first: their ids, and what is said of them.
-    fn stored(&self) -> Result<Vec<(String, String)>, Vec<Failure>>;
-
-    /// Puts a stored session together: itself, or with `fork` a new one that branches off it. With
-    /// whether there is something to go on with that nobody needs to say anything for.
-    fn take_up(&mut self, id: &str, fork: bool) -> Result<(Opened, bool), Vec<Failure>>;
-
-    /// What takes back the last change of a file in the session of that id.
-    fn undo(&self, session: &str) -> Result<UserCall, Failure>;
+    /// What is on this machine, for somebody who has no model yet.
+    fn found(&self) -> Errand<Found>;
 
     /// What opens a text in the user's editor, and returns what became of it. It blocks.
     fn editor(&self) -> Editor;
@@ -68,9 +53,6 @@ pub trait World: Sessions {
 
     /// The working directory of the session that goes on: as it is shown, and itself.
     fn folder(&self) -> (String, PathBuf);
-
-    /// A text about something, for the session of that id.
-    fn report(&mut self, what: &Report, session: &str) -> Result<String, Vec<Failure>>;
 }
 
 /// Opens a text in an editor.
@@ -84,25 +66,6 @@ pub type ImageReader = Box<dyn FnOnce(&str) -> Result<(ContentPart, String), Fai
 pub struct Found {
     /// In words.
     pub facts: Vec<(bool, String)>,
-}
-
-/// Something to be told about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
-    /// Settings with their sources.
-    Config,
-    /// What works here.
-    Doctor,
-    /// Tools.
-    Tools,
-    /// Skills.
-    Skills,
-    /// How permissions are decided.
-    Permissions,
-    /// What confines commands.
-    Sandbox,
-    /// The conversation as a document, in a file of that name.
-    Export(Option<String>),
 }
 
 /// How the terminal UI behaves.

@@ -9,12 +9,14 @@ mod descriptors;
 mod editing;
 mod errands;
 mod fallback;
+mod finding;
 mod hooking;
 mod judging;
 mod model_price;
 mod plain;
 mod provider;
 mod recalling;
+mod reports;
 mod resuming;
 mod roles;
 mod run;
@@ -116,9 +118,12 @@ fn leave(exit: &CliExit) -> ExitCode {
     written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
 }
 
-/// Shows every failure, and ends as the first one says.
+/// Shows every failure, and ends as the first one says. What the user wanted is none.
 fn complain(failures: &[Failure]) -> ExitCode {
-    io::stderr().write_all(lines(failures).as_bytes()).ok();
+    let wanted = |failure: &Failure| matches!(failure.exit, Exit::Done | Exit::Interrupt);
+    if !failures.first().is_some_and(wanted) {
+        io::stderr().write_all(lines(failures).as_bytes()).ok();
+    }
     ExitCode::from(failures.first().map_or(Exit::Internal, |failure| failure.exit) as u8)
 }
 

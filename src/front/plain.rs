@@ -4,8 +4,8 @@
 //! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
 
 mod beside;
-pub(super) mod commands;
-mod jobs;
+mod between;
+mod commands;
 mod run;
 pub(super) mod terminal;
 
@@ -14,23 +14,22 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
-use posse_actors::conversation::{CallId, InvocationId, Prompt, Usage};
-use posse_actors::delegation::Memories;
+use posse_actors::conversation::{InvocationId, Usage};
 use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
-use crate::failure::{Exit, Failure, lines, printable, printable_lines};
+use crate::failure::{Exit, Failure, lines, printable};
 use crate::front::output::{Output, Target};
 use crate::front::progress::Progress;
 use crate::front::question::Questions;
-use crate::talk::context;
 use crate::talk::history::History;
+use crate::talk::jobs::Jobs;
 use crate::talk::joining::Joinable;
 use crate::talk::outcome::unwritten;
+use crate::talk::queue::Queue;
 use crate::talk::signals::Signals;
 use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task};
 
-use commands::{Typed, help, parse};
 use terminal::{Input, Terminal};
 
 /// What stands in front of a line that is typed.
@@ -59,6 +58,8 @@ pub struct Options {
     pub yes: bool,
     /// Whether tools only say what they would do.
     pub dry_run: bool,
+    /// Whether the terminal may have a clipboard.
+    pub clipboard: bool,
     /// Where typed lines are kept, if they are.
     pub history: Option<PathBuf>,
     /// What is done before anything is typed.
@@ -96,6 +97,8 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         leaving: None,
         last: Exit::Done,
         totals: Totals::default(),
+        clipboard: options.clipboard,
+        last_reply: String::new(),
     };
     plain.introduce(options.forgotten, options.dry_run).await;
     if let Some(task) = options.first {
@@ -133,6 +136,10 @@ struct Plain<'a> {
     /// How the last task ended.
     last: Exit,
     totals: Totals,
+    /// The terminal may have a clipboard.
+    clipboard: bool,
+    /// The last answer, to be copied.
+    last_reply: String,
 }
 
 /// The session that goes on.
@@ -149,8 +156,10 @@ struct Current {
     unanswered: u32,
     /// Of these, what `--yes` would not have covered.
     not_by_yes: u32,
-    /// Commands in the background, as far as was heard: their calls, in one line each.
-    jobs: Vec<(CallId, String)>,
+    /// Commands in the background.
+    jobs: Jobs,
+    /// Messages that wait.
+    queue: Queue,
 }
 
 #[derive(Debug, Default)]
@@ -181,7 +190,8 @@ impl Current {
             tier,
             unanswered: 0,
             not_by_yes: 0,
-            jobs: Vec::new(),
+            jobs: Jobs::default(),
+            queue: Queue::default(),
         })
     }
 
@@ -313,56 +323,13 @@ impl Plain<'_> {
         }
     }
 
-    async fn follow_line(&mut self, line: &str) {
-        match parse(line) {
-            Typed::Blank => (),
-            Typed::Text(text) => self.work(Task::Prompt(Prompt::text(text))).await,
-            Typed::Help => self.say(&help()).await,
-            Typed::Status => self.status().await,
-            Typed::Select(what, None) => self.show_names(what).await,
-            Typed::Select(what, Some(name)) => self.select(what, name).await,
-            Typed::Skill(name, task) => match self.sessions.skill(&name, &task) {
-                Ok(prompt) => self.work(Task::Prompt(prompt)).await,
-                Err(failures) => self.complain(&failures).await,
-            },
-            Typed::Skills => {
-                let text = self.sessions.skills();
-                self.say(&text).await;
-            }
-            Typed::Compact(keep) => self.compact(keep).await,
-            Typed::Context(json) => self.context(json).await,
-            Typed::Cost => self.cost().await,
-            Typed::Memory => self.memory().await,
-            Typed::Forget(agent) => self.forget(agent).await,
-            Typed::Jobs(which) => self.jobs(which).await,
-            Typed::Clear => self.clear().await,
-            Typed::Stop => self.say("Nothing runs.\n").await,
-            Typed::StopAll => {
-                self.current.session.interrupt_all();
-                self.say("(agents in the background are told to stop)\n").await;
-            }
-            Typed::Exit => {
-                self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
-            }
-            Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
-        }
-    }
-
-    async fn unknown(&mut self, name: &str, meant: Option<&str>) {
-        let name = printable(name);
-        let hint = match meant {
-            Some(meant) => format!("There is no /{name}. Did you mean /{meant}?\n"),
-            None => format!("There is no /{name}. /help lists what there is.\n"),
-        };
-        self.say(&hint).await;
-    }
-
-    async fn status(&mut self) {
+    async fn status(&mut self) -> String {
         let history = self.current.session.history().await;
         let Totals { prompts, turns, usage } = &self.totals;
+        let replies = if *turns == 1 { "reply" } else { "replies" };
         let tokens = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
-        let text = format!(
-            "session   {}\n{}prompts   {prompts}, with {turns} replies\n\
+        format!(
+            "session   {}\n{}prompts   {prompts}, with {turns} {replies}\n\
              tokens    {} read, {} written\nhistory   {} messages, {} bytes\n",
             self.current.session.id(),
             self.selection(),
@@ -370,43 +337,7 @@ impl Plain<'_> {
             tokens(usage.output_tokens),
             history.len(),
             bytes_of(&history),
-        );
-        self.say(&text).await;
-    }
-
-    pub(super) async fn cost(&mut self) {
-        let text = match self.current.session.accounts().await {
-            Some(accounts) if accounts.total.requests > 0 => accounts.table(printable),
-            _ => "No model was asked for anything yet.\n".to_owned(),
-        };
-        self.say(&text).await;
-    }
-
-    /// What agents have reported.
-    pub(super) async fn memory(&mut self) {
-        let memories = self.current.session.memories().await;
-        self.show_memories(&memories).await;
-    }
-
-    /// Forgets that, of one agent or of all.
-    pub(super) async fn forget(&mut self, agent: Option<String>) {
-        let left = self.current.session.forget(agent).await;
-        self.show_memories(&left).await;
-    }
-
-    async fn show_memories(&mut self, memories: &Memories) {
-        let mut text = String::new();
-        for memory in memories.all() {
-            let head = format!("{} ({})", memory.agent, memory.provider);
-            text.extend([printable(&head).as_str(), "\n"]);
-            for line in printable_lines(&memory.text()).lines() {
-                text.extend(["  ", line, "\n"]);
-            }
-        }
-        if text.is_empty() {
-            text.push_str("No agent has reported anything.\n");
-        }
-        self.say(&text).await;
+        )
     }
 
     async fn show_names(&mut self, what: Selected) {
@@ -452,6 +383,7 @@ impl Plain<'_> {
     async fn clear(&mut self) {
         if self.reopen(self.choice.clone(), false).await {
             self.totals = Totals::default();
+            self.last_reply.clear();
             let text = format!("session {}\n", self.current.session.id());
             self.say(&text).await;
         }
@@ -475,6 +407,11 @@ impl Plain<'_> {
         // First the end: both may write to the same journal.
         let reason = if goes_on { "switched" } else { "completed" };
         self.current.end(reason, Exit::Done, PATIENT_END).await;
+        self.enter(opened, choice).await
+    }
+
+    /// Goes on in `opened`, when the session before has ended.
+    async fn enter(&mut self, opened: Opened, choice: Choice) -> bool {
         match Current::start(opened).await {
             Ok(current) => {
                 self.current = current;
@@ -487,24 +424,6 @@ impl Plain<'_> {
                 false
             }
         }
-    }
-
-    async fn compact(&mut self, keep: Option<String>) {
-        let text = match self.current.session.compact_keeping(keep).await {
-            Ok(Some(compacted)) => context::made_shorter(&compacted),
-            Ok(None) => "There is nothing to remove yet.\n".to_owned(),
-            Err(error) => format!("{error}\n"),
-        };
-        self.say(&text).await;
-    }
-
-    pub(super) async fn context(&mut self, json: bool) {
-        let text = match self.current.session.context().await {
-            Some(used) if json => serde_json::to_string(&used).unwrap_or_default() + "\n",
-            Some(used) => context::table(&used),
-            None => "The session has ended.\n".to_owned(),
-        };
-        self.say(&text).await;
     }
 
     /// The last line that a person sees.

@@ -14,8 +14,12 @@ use crate::failure::{printable, printable_lines};
 use crate::talk::context;
 use crate::talk::notices::{of_hook, switch, unknown};
 use crate::talk::outcome::clock_time;
+use crate::talk::workers::labelled;
 
-use lines::{DIFF_LINES_MAX, clipped, first_line, last_lines, of_job, of_worktree, rough, seconds};
+use lines::{
+    DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,
+    of_worktree, rough, seconds,
+};
 use live::{Live, Screen, fitting};
 
 /// Turns events into text for standard error.
@@ -32,6 +36,8 @@ pub(crate) struct Progress {
     mid_line: bool,
     /// A line is there that the next one replaces.
     drawn: bool,
+    /// A question stands there, without its newline.
+    asks: bool,
     /// The reply that is being streamed, as far as it was shown.
     reply: Option<Live>,
     screen: Screen,
@@ -41,6 +47,8 @@ pub(crate) struct Progress {
     asked: Vec<(QuestionId, CallId)>,
     /// Calls that a person allowed, having seen what they would do.
     seen: Vec<CallId>,
+    /// The call that the user made last.
+    own_call: Option<CallId>,
     /// The whole text of the last reply was shown live.
     pub(crate) shown_live: bool,
 }
@@ -53,11 +61,13 @@ impl Progress {
             dry_run: false,
             mid_line: false,
             drawn: false,
+            asks: false,
             reply: None,
             screen: if live && color { live::screen } else { || None },
             name: None,
             asked: Vec::new(),
             seen: Vec::new(),
+            own_call: None,
             shown_live: false,
         }
     }
@@ -91,7 +101,8 @@ impl Progress {
         if text.is_empty() {
             return text;
         }
-        let path = self.dim(&format!("[{}] ", printable(&origin.agent_path)));
+        let who = labelled(&origin.agent_path, &origin.invocation_id);
+        let path = self.dim(&format!("[{}] ", printable(&who)));
         let mut shown = self.finish_line().to_owned();
         for line in text.lines() {
             shown.extend([path.as_str(), line, "\n"]);
@@ -194,7 +205,26 @@ impl Progress {
     }
 
     fn wiped(&mut self) -> &'static str {
-        if std::mem::take(&mut self.drawn) { "\r\u{1b}[K" } else { "" }
+        match (std::mem::take(&mut self.drawn), std::mem::take(&mut self.asks)) {
+            (true, _) => "\r\u{1b}[K",
+            (false, true) => "\n",
+            (false, false) => "",
+        }
+    }
+
+    /// A question was written that is answered on its own line: nothing else may stand there.
+    pub(crate) fn asked(&mut self, text: &str) {
+        self.asks = !text.ends_with('\n');
+    }
+
+    /// It was answered, and with that the line has ended. Whether a question stood there.
+    pub(crate) fn line_ended(&mut self) -> bool {
+        std::mem::take(&mut self.asks)
+    }
+
+    /// Whether a question stands there.
+    pub(crate) fn asks(&self) -> bool {
+        self.asks
     }
 
     /// What must follow before other text may start on a line of its own.
@@ -238,8 +268,87 @@ impl Progress {
             Event::ToolCompleted { call_id, content, metadata, duration_ms, .. } => {
                 let seen = self.seen.contains(call_id);
                 self.seen.retain(|call| call != call_id);
-                self.completed(content, metadata, *duration_ms, seen)
+                let own = self.own_call.as_ref() == Some(call_id);
+                let lines_max = if own { OWN_LINES_MAX } else { OUTPUT_LINES_MAX };
+                self.completed(content, metadata, (*duration_ms, lines_max), seen)
             }
+            Event::UserCall { call_id, .. } => {
+                self.own_call = Some(call_id.clone());
+                String::new()
+            }
+            Event::PermissionRequested { .. }
+            | Event::PermissionGranted { .. }
+            | Event::PermissionWithdrawn { .. }
+            | Event::PermissionDenied { .. } => self.question(event),
+            Event::ToolFailed { content, name, class, .. } => {
+                let whole = text_of(content);
+                // A refusal's reason is worth its rows.
+                let line = match whole.lines().next() {
+                    Some(line) if class == "denied" => printable(line),
+                    _ => first_line(content),
+                };
+                // What the model is told begins with the class as well.
+                let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
+                let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
+                self.paint("31", &text)
+            }
+            Event::ToolOutcomeUnknown { name, content, begun, .. } => {
+                let call = unknown(name, begun.as_ref());
+                self.paint("31", &format!("  ✗ {call}\n    {}", first_line(content)))
+            }
+            Event::InvocationRequested { .. } | Event::DelegationEnded { .. } => {
+                self.of_agents(event)
+            }
+            // What a run left open is not asked again.
+            Event::InvocationStarted { .. } => {
+                self.asked.clear();
+                self.seen.clear();
+                String::new()
+            }
+            other => self.notice(other),
+        }
+    }
+
+    /// An agent begins to work for another, or has ended.
+    fn of_agents(&self, event: &Event) -> String {
+        match event {
+            Event::InvocationRequested {
+                child_invocation_id,
+                target,
+                provider,
+                task,
+                background,
+                ..
+            } => {
+                let beside = if *background { " in the background" } else { "" };
+                let who = labelled(target, child_invocation_id);
+                let line = format!("▸ {who} via {provider}{beside}: {task}");
+                self.paint("36", &printable(&line))
+            }
+            Event::DelegationEnded {
+                child_invocation_id,
+                target,
+                outcome,
+                turns,
+                cost_nano_usd,
+                workplace,
+                ..
+            } => {
+                let cost = cost_nano_usd.filter(|cost| *cost > 0);
+                let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
+                let replies = if *turns == 1 { "reply" } else { "replies" };
+                let who = labelled(target, child_invocation_id);
+                let left = workplace.as_ref().map(of_worktree).unwrap_or_default();
+                let line = format!("◂ {who}: {outcome}, {turns} {replies}{cost}{left}");
+                let color = if *outcome == Outcome::Done { "36" } else { "33" };
+                self.paint(color, &printable(&line))
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn question(&mut self, event: &Event) -> String {
+        match event {
             Event::PermissionRequested { request_id, call_id, .. } => {
                 self.asked.push((request_id.clone(), call_id.clone()));
                 String::new()
@@ -252,42 +361,12 @@ impl Progress {
                 self.decided(request_id, false);
                 String::new()
             }
-            Event::ToolFailed { content, name, class, .. } => {
-                let line = first_line(content);
-                // What the model is told begins with the class as well.
-                let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
-                let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
-                self.paint("31", &text)
-            }
-            Event::ToolOutcomeUnknown { name, content, begun, .. } => {
-                let call = unknown(name, begun.as_ref());
-                self.paint("31", &format!("  ✗ {call}\n    {}", first_line(content)))
-            }
             Event::PermissionDenied { request_id, answered_by, .. } => {
                 self.decided(request_id, false);
                 let by = self.by_another("denied", answered_by.as_ref());
                 if by.is_empty() { self.notice(event) } else { by }
             }
-            Event::InvocationRequested { target, provider, task, background, .. } => {
-                let beside = if *background { " in the background" } else { "" };
-                let line = format!("▸ {target} via {provider}{beside}: {task}");
-                self.paint("36", &printable(&line))
-            }
-            Event::DelegationEnded { target, outcome, turns, cost_nano_usd, workplace, .. } => {
-                let cost = cost_nano_usd.filter(|cost| *cost > 0);
-                let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
-                let left = workplace.as_ref().map(of_worktree).unwrap_or_default();
-                let line = format!("◂ {target}: {outcome}, {turns} replies{cost}{left}");
-                let color = if *outcome == Outcome::Done { "36" } else { "33" };
-                self.paint(color, &printable(&line))
-            }
-            // What a run left open is not asked again.
-            Event::InvocationStarted { .. } => {
-                self.asked.clear();
-                self.seen.clear();
-                String::new()
-            }
-            other => self.notice(other),
+            _ => String::new(),
         }
     }
 
@@ -311,7 +390,7 @@ impl Progress {
         &self,
         content: &[ContentPart],
         metadata: &Value,
-        duration_ms: u64,
+        (duration_ms, lines_max): (u64, usize),
         seen: bool,
     ) -> String {
         if metadata.get("exitCode").is_some() {
@@ -322,7 +401,9 @@ impl Progress {
             };
             let text = text_of(content);
             let mut lines = vec![self.paint("2", &format!("  {end}, {duration_ms} ms"))];
-            lines.extend(last_lines(&text).into_iter().map(|line| self.paint("2", &line)));
+            lines.extend(
+                last_lines(&text, lines_max).into_iter().map(|line| self.paint("2", &line)),
+            );
             return lines.join("\n");
         }
         match metadata["diff"].as_str().filter(|diff| !diff.is_empty() && !seen) {

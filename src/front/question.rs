@@ -14,6 +14,7 @@ use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::permission_coordinator::Decision;
 
 use crate::failure::printable;
+use crate::talk::workers::labelled;
 
 pub(crate) use keyboard::can_ask;
 
@@ -59,6 +60,8 @@ impl Open {
 pub(crate) struct Questions {
     open: VecDeque<Open>,
     shown: bool,
+    /// How many were decided since none was open.
+    decided: usize,
     /// Nothing that is typed is an answer before the keyboard was silent.
     deaf: bool,
     /// Global was chosen, and has to be chosen again.
@@ -81,7 +84,8 @@ impl Questions {
             && matches!(*event, Event::PermissionRequested { .. })
             && let Event::PermissionRequested { summary, .. } = event.to_mut()
         {
-            *summary = format!("{}: {summary}", origin.agent_path.replace('/', " -> "));
+            let who = labelled(&origin.agent_path.replace('/', " -> "), &origin.invocation_id);
+            *summary = format!("{who}: {summary}");
         }
         let shown = self.follow(&event);
         if below.is_some()
@@ -114,7 +118,9 @@ impl Questions {
             _ => return None,
         };
         let front = self.open.front().is_some_and(|open| open.id == *known);
+        let before = self.open.len();
         self.open.retain(|open| open.id != *known);
+        self.count(before - self.open.len());
         if front {
             (self.shown, self.deaf, self.confirming) = (false, false, false);
         }
@@ -126,7 +132,19 @@ impl Questions {
             return None;
         }
         self.shown = true;
-        self.turn()
+        let text = self.turn()?;
+        let (nth, all) = (self.decided + 1, self.decided + self.open.len());
+        // Whoever answers one after the other wants to know how many there are.
+        Some(if all > 1 {
+            text.replacen("\n? ", &format!("\n? ({nth} of {all}) "), 1)
+        } else {
+            text
+        })
+    }
+
+    /// So many more are decided.
+    fn count(&mut self, decided: usize) {
+        self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
     }
 
     /// The next page of the question in front. What was typed or pasted before it was seen is no
@@ -138,6 +156,12 @@ impl Questions {
             keyboard.hush();
         }
         Some(text)
+    }
+
+    /// What may be answered, once more: something else was written behind it.
+    pub(crate) fn again(&self) -> Option<String> {
+        let open = self.open.front().filter(|_| self.shown && !self.deaf)?;
+        Some(open.keys())
     }
 
     /// Whether the keyboard should be silent now, where somebody else reads it.
@@ -209,7 +233,8 @@ impl Questions {
 
     /// The question in front is decided.
     fn over(&mut self) {
-        self.open.pop_front();
+        let decided = usize::from(self.open.pop_front().is_some());
+        self.count(decided);
         (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
@@ -217,6 +242,7 @@ impl Questions {
     pub(crate) fn forget(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.below);
+        self.decided = 0;
         if self.open.front().map(|open| &open.id) != front.as_ref() || self.open.is_empty() {
             (self.shown, self.deaf, self.confirming) = (false, false, false);
         }

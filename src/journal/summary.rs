@@ -10,8 +10,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use posse_actors::conversation::text_of;
+use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::{Event, StoredRecord};
+use posse_actors::skills;
 use serde::Serialize;
 
 use crate::journal::SOCKET;
@@ -245,9 +246,17 @@ impl SessionSummary {
                 self.model = Some(model);
             }
             Event::UserMessage { content, .. } if self.prompt.is_none() => {
-                self.prompt = Some(text_of(&content).chars().take(PROMPT_MAX).collect());
+                self.prompt = Some(title(&content).chars().take(PROMPT_MAX).collect());
             }
             _ => (),
         }
     }
+}
+/// What was asked for: of a skill its name, and not all that it says.
+fn title(content: &[ContentPart]) -> String {
+    let said: Vec<ContentPart> =
+        content.iter().filter(|part| !skills::is_skill(part)).cloned().collect();
+    let names = content.iter().filter_map(skills::name_of).map(|name| format!("/skill {name} "));
+    let text = names.collect::<String>() + text_of(&said).trim();
+    text.trim_end().to_owned()
 }

@@ -6,6 +6,8 @@ use posse_actors::compaction::Compacted;
 use posse_actors::context::ContextUse;
 use posse_actors::event::Event;
 
+use crate::talk::counted;
+
 /// What a request is made of, part by part.
 pub(crate) fn table(used: &ContextUse) -> String {
     let ContextUse { system, instructions, tools, messages, tool_results, total, .. } = *used;
@@ -33,7 +35,8 @@ pub(crate) fn table(used: &ContextUse) -> String {
         None => writeln!(text, "the model's window is not known"),
     };
     if used.compactions > 0 {
-        let _ = writeln!(text, "compacted {} times since it was opened", used.compactions);
+        let times = counted(used.compactions.into(), "time");
+        let _ = writeln!(text, "compacted {times} since it was opened");
     }
     text
 }
@@ -42,9 +45,13 @@ pub(crate) fn table(used: &ContextUse) -> String {
 pub(crate) fn made_shorter(compacted: &Compacted) -> String {
     let Compacted { tokens_before, tokens_after, turns_removed, outputs_removed, .. } = compacted;
     format!(
-        "about {tokens_before} tokens became {tokens_after}: {turns_removed} turns and \
-         {outputs_removed} outputs removed; the journal keeps them\n"
+        "about {tokens_before} tokens became {tokens_after}: {} removed; the journal keeps them\n",
+        removed(*turns_removed, *outputs_removed)
     )
+}
+
+fn removed(turns: usize, outputs: usize) -> String {
+    format!("{} and {}", counted(turns as u64, "turn"), counted(outputs as u64, "output"))
 }
 
 /// What became smaller, in one line.
@@ -74,8 +81,8 @@ pub(crate) fn compacted(event: &Event) -> Option<String> {
     };
     let by = summarised_by.as_deref().map(|model| format!(", summarised by {model}"));
     Some(format!(
-        "the history became shorter{why}: {sizes}, {turns_removed} turns and {outputs_removed} \
-         outputs removed{}; the journal keeps them",
+        "the history became shorter{why}: {sizes}, {} removed{}; the journal keeps them",
+        removed(*turns_removed, *outputs_removed),
         by.unwrap_or_default()
     ))
 }
@@ -119,6 +126,9 @@ mod tests {
             "outputsRemoved":0,"history":[]}"#;
         let event: Event = serde_json::from_str(json).unwrap();
         let text = compacted(&event).unwrap();
-        assert!(text.starts_with("the history became shorter: 9 → 3 bytes, 1 turns"), "{text}");
+        assert!(
+            text.starts_with("the history became shorter: 9 → 3 bytes, 1 turn and 0"),
+            "{text}"
+        );
     }
 }

@@ -2,19 +2,23 @@
 //! the time is passed in.
 
 mod choosing;
+mod commanding;
 mod composing;
 mod frame;
+mod looking;
 mod words;
 
 use std::time::Duration;
 
+use posse_actors::context::ContextUse;
 use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::Decision;
 
 use crate::failure::Exit;
+use crate::talk::commands::Command;
+use crate::talk::jobs::Jobs;
 use crate::talk::{Selected, Sources};
-use crate::tui::commands::Command;
 use crate::tui::completion::Completion;
 use crate::tui::composer::{Composer, Outcome, may_be_image};
 use crate::tui::input::{Code, Input, Key};
@@ -106,6 +110,10 @@ pub(super) struct App {
     pub(super) pace: usize,
     /// What is above a question, so that it does not move.
     frozen: Option<frame::Frozen>,
+    /// What was asked for and is looked up on another thread.
+    looking: Vec<looking::Looking>,
+    /// Commands in the background.
+    pub(super) jobs: Jobs,
 }
 
 impl App {
@@ -118,12 +126,11 @@ impl App {
             self.status.model.clone_from(&self.view.model);
         }
         self.status.context = self.view.context;
-        match event {
-            Event::JobStarted { .. } => self.status.jobs += 1,
-            // One that was lost may have been started by an earlier process.
-            Event::JobEnded { .. } => self.status.jobs = self.status.jobs.saturating_sub(1),
-            _ => (),
+        if let Event::ContextUsed { used } = event {
+            self.measured(used);
         }
+        self.jobs.follow(event);
+        self.status.jobs = self.jobs.count();
     }
 
     /// Follows what was typed.
@@ -190,7 +197,7 @@ impl App {
         }
         let shortcut = key.writes().filter(|c| SHORTCUTS.iter().any(|(known, _)| known == c));
         if let Some(letter) =
-            shortcut.filter(|_| self.composer.is_empty() && !self.busy && pending.is_none())
+            shortcut.filter(|_| self.composer.is_empty() && self.is_idle() && pending.is_none())
         {
             self.pending = Some((letter, now));
         }
@@ -249,7 +256,10 @@ impl App {
                 Vec::new()
             }
             Action::Interrupt if self.busy => self.stop(),
-            Action::Interrupt => Vec::new(),
+            Action::Interrupt => {
+                self.give_up();
+                Vec::new()
+            }
             Action::Cancel => self.cancel(now),
             Action::Leave if self.composer.is_empty() => {
                 if self.busy {
@@ -307,63 +317,18 @@ impl App {
         if self.busy {
             return self.stop();
         }
-        if !self.composer.is_empty() {
+        if self.give_up() {
+            self.cancelled = None;
+        } else if !self.composer.is_empty() {
             self.composer.take();
             self.cancelled = None;
         }
         Vec::new()
     }
 
-    fn command(&mut self, command: Command) -> Vec<Effect> {
-        match command {
-            Command::Help => self.view.lines(words::help()),
-            Command::Keys => self.view.lines(words::keys()),
-            Command::Status => self.view.lines(words::status(self)),
-            Command::Cost => self.view.lines(words::cost(&self.view.usage, self.status.cost)),
-            Command::Diff => {
-                self.viewer = Viewer::of_changes(self.view.outputs());
-                if self.viewer.is_none() {
-                    self.view.note(Role::Dim, "(no file was changed in this conversation)");
-                }
-            }
-            Command::Copy => {
-                let said = match self.view.last_reply() {
-                    Ok("") => "(there is no answer yet)".to_owned(),
-                    Ok(reply) => {
-                        let reply = reply.to_owned();
-                        self.view.note(Role::Dim, "(copied, if the terminal allows it)");
-                        return vec![Effect::Copy(reply)];
-                    }
-                    Err(bytes) => format!(
-                        "(not copied: the answer has {bytes} bytes, more than terminals take; \
-                         /export writes it to a file)"
-                    ),
-                };
-                self.view.note(Role::Dim, said);
-            }
-            Command::Theme(name) => self.choose_theme(name.as_deref()),
-            Command::Queue => self.open_queue(),
-            Command::StopAll => {
-                self.stopping = self.busy;
-                return vec![Effect::InterruptAll];
-            }
-            Command::Stop if self.busy => return self.stop(),
-            Command::Stop => self.view.note(Role::Dim, "(nothing runs)"),
-            Command::Exit => return vec![Effect::Leave(Exit::Done)],
-            Command::Select(what, None) => return vec![Effect::Choose(what, None)],
-            Command::Select(what, Some(name)) => return vec![Effect::Select(what, name)],
-            other => return vec![Effect::Do(other)],
-        }
-        Vec::new()
-    }
-
-    /// Opens the viewer on a text.
-    pub(super) fn look_at(&mut self, title: &str, text: String) {
-        self.viewer = Some(Viewer::of_text(title, text));
-    }
-
     /// What is due because time has passed.
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
+        self.give_up_when_overdue(now);
         let due = self.pending.filter(|(_, at)| now.saturating_sub(*at) >= SHORTCUT);
         let Some((letter, _)) = due else { return Vec::new() };
         self.pending = None;
@@ -391,11 +356,25 @@ impl App {
             .cancelled
             .map(|at| (at + AGAIN).saturating_sub(now))
             .filter(|left| !left.is_zero());
-        [shortcut, deaf, moves, hint]
+        [shortcut, deaf, moves, hint, self.looking_changes(now)]
             .into_iter()
             .flatten()
             .min()
             .map(|left| left.max(Duration::from_millis(1)))
+    }
+
+    /// Forgets what was, as another conversation begins.
+    pub(super) fn begin(&mut self) {
+        self.view.begin();
+        self.jobs = Jobs::default();
+        self.status.jobs = 0;
+        self.status.context = None;
+    }
+
+    /// How full the context is was measured.
+    pub(super) fn measured(&mut self, used: &ContextUse) {
+        self.view.context = Some(used.total);
+        (self.status.context, self.status.limit) = (Some(used.total), Some(used.tokens_max));
     }
 
     /// The task that was worked on is over.

@@ -1,7 +1,7 @@
 //! What could be meant by what is being written: commands behind a slash, files behind an `@`.
 //! Pure: what files there are is found out by somebody else.
 
-use crate::tui::commands::COMMANDS;
+use crate::talk::commands::COMMANDS;
 use crate::tui::text::{Row, clipped, harmless, row, span, width};
 use crate::tui::theme::{Role, Theme};
 
@@ -83,7 +83,7 @@ impl Completion {
         if known.is_empty() || known.iter().any(|entry| entry.name == prefix) {
             return None;
         }
-        let item = |entry: &&crate::tui::commands::Entry| Item {
+        let item = |entry: &&crate::talk::commands::Entry| Item {
             with: format!("/{}{}", entry.name, if entry.argument.is_empty() { "" } else { " " }),
             label: format!("/{} {}", entry.name, entry.argument).trim_end().to_owned(),
             what: entry.what,
@@ -106,7 +106,14 @@ impl Completion {
         };
         let items: Vec<Item> = names.iter().map(item).collect();
         let wanted = Wanted::File { query: query.to_owned(), suffix: suffix.to_owned() };
-        (!items.is_empty()).then_some(Completion { wanted, items, chosen: None })
+        // That there is none is worth saying only where one was meant.
+        let shown = !items.is_empty() || !query.is_empty();
+        shown.then_some(Completion { wanted, items, chosen: None })
+    }
+
+    /// Whether nothing of that kind is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
     }
 
     /// Goes one up or down.
@@ -138,6 +145,11 @@ impl Completion {
 
     /// The rows of it.
     pub(super) fn rows(&self, columns: usize, rows_max: usize, theme: Theme) -> Vec<Row> {
+        if let (true, Wanted::File { query, .. }) = (self.is_empty(), &self.wanted) {
+            let query = harmless(query);
+            let text = format!("  no file here is called \"{query}\": it is said as it is");
+            return vec![row(theme, Role::Dim, clipped(&text, columns))];
+        }
         let shown = SHOWN_MAX.min(rows_max);
         let at = self.chosen.unwrap_or_default();
         let from = (at + 1).saturating_sub(shown);
@@ -228,6 +240,11 @@ mod tests {
         found.go(true);
         found.go(true);
         assert_eq!(found.text(), "@src/:3-9");
-        assert_eq!(Completion::of_files("a", "", &[]), None);
+        assert_eq!(Completion::of_files("", "", &[]), None);
+        let none = Completion::of_files("nosuch", ":1-3", &[]).unwrap();
+        assert!(none.is_empty());
+        let rows = none.rows(80, 5, Theme::Plain);
+        let text: String = rows[0].spans.iter().map(|span| span.content.as_ref()).collect();
+        assert!(rows.len() == 1 && text.contains("no file here is called \"nosuch\""), "{text}");
     }
 }

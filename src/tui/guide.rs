@@ -1,6 +1,6 @@
 //! Holds the guide to the tables that the program uses.
 
-use crate::tui::commands::COMMANDS;
+use crate::talk::commands::COMMANDS;
 use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
 
 /// The tables by the marks that stand before them.

@@ -10,6 +10,7 @@ use posse_actors::permission_coordinator::Decision;
 use ratatui_core::text::{Line, Span};
 
 use crate::talk::silence::Silence;
+use crate::talk::workers::labelled;
 use crate::tui::diff;
 use crate::tui::input::{Code, Key};
 use crate::tui::text::{Row, break_rows, clipped, clipped_front, row, span, spelled_out, wrap};
@@ -43,6 +44,8 @@ pub(super) enum Answered {
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     open: VecDeque<Open>,
+    /// How many were decided since none was open.
+    decided: usize,
     /// Begins when the question in front is first on the screen.
     silence: Option<Silence>,
     /// Everywhere was chosen, and has to be chosen again.
@@ -75,7 +78,9 @@ impl Questions {
                         detail: detail.clone(),
                         reason: spelled_out(reason),
                         cwd: spelled_out(cwd),
-                        agent: child.map(|origin| spelled_out(&origin.agent_path)),
+                        agent: child.map(|origin| {
+                            spelled_out(&labelled(&origin.agent_path, &origin.invocation_id))
+                        }),
                         scopes: scopes.clone(),
                     });
                     if self.open.len() == 1 {
@@ -90,7 +95,9 @@ impl Questions {
             _ => return,
         };
         let in_front = self.open.front().is_some_and(|open| open.id == *decided);
+        let before = self.open.len();
         self.open.retain(|open| open.id != *decided);
+        self.count(before - self.open.len());
         if in_front {
             self.appear();
         }
@@ -100,6 +107,7 @@ impl Questions {
     pub(super) fn forget_mains(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.agent.is_some());
+        self.decided = 0;
         if self.open.front().map(|open| &open.id) != front.as_ref() {
             self.appear();
         }
@@ -108,6 +116,11 @@ impl Questions {
     /// Whether the one in front is asked by an agent that works for another.
     pub(super) fn is_of_an_agent(&self) -> bool {
         self.open.front().is_some_and(|open| open.agent.is_some())
+    }
+
+    /// So many more are decided.
+    fn count(&mut self, decided: usize) {
+        self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
     }
 
     /// Another question is in front, and was not on the screen yet.
@@ -164,6 +177,7 @@ impl Questions {
         let scope = match letter.to_ascii_lowercase() {
             'n' => {
                 self.open.pop_front();
+                self.count(1);
                 self.appear();
                 return Answered::Decided(id, Decision::Deny { reason: None });
             }
@@ -185,6 +199,7 @@ impl Questions {
             return Answered::Taken;
         }
         self.open.pop_front();
+        self.count(1);
         self.appear();
         Answered::Decided(id, Decision::Allow(scope))
     }
@@ -205,7 +220,8 @@ impl Questions {
         let Some(open) = self.open.front() else { return Vec::new() };
         let rule = span(theme, Role::Warn, "─".repeat(columns));
         let mut rows = vec![Line::from(rule)];
-        let position = if waiting > 1 { format!(" (1 of {waiting})") } else { String::new() };
+        let (nth, all) = (self.decided + 1, self.decided + waiting);
+        let position = if all > 1 { format!(" ({nth} of {all})") } else { String::new() };
         let title = [span(theme, Role::Strong, format!("{}{position}", open.summary))];
         let mark = [span(theme, Role::Warn, "? ")];
         rows.extend(wrap(&title, columns, &mark, &[Span::raw("  ")]).into_iter().take(3));
@@ -219,13 +235,14 @@ impl Questions {
                 rows.extend(
                     wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")])
                         .into_iter()
-                        .take(2),
+                        .take(8),
                 );
             }
         }
         let place =
             format!("  in {} · {}", clipped_front(&open.cwd, columns / 2), confinement(tier));
-        rows.push(row(theme, Role::Dim, clipped(&place, columns)));
+        // What confines it is not cut off.
+        rows.extend(wrap(&[span(theme, Role::Dim, place)], columns, &[], &[Span::raw("  ")]));
         let keys = self.keys(open, columns, theme, now);
         let detail = detail_rows(&open.detail, columns, theme);
         // One row says what is left, if something is.

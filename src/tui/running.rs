@@ -80,6 +80,8 @@ pub(super) struct Tui<'a> {
     drafts: Drafts,
     /// When what is being written is kept.
     draft_due: Option<Duration>,
+    /// How often something was looked up.
+    lookups: u64,
 }
 
 /// Runs until the user leaves.
@@ -124,6 +126,7 @@ pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<E
         reader,
         drafts,
         draft_due: None,
+        lookups: 0,
     };
     // Keys are taken from here on; what takes longer comes behind the first frame.
     if tui.app.past.is_none() {
@@ -158,8 +161,8 @@ impl Tui<'_> {
                 self.app.view.lines(lines);
             }
             Err(failures) => {
-                let found = self.world.found();
-                self.app.view.lines(asking::first_run(&failures, &found));
+                self.app.view.lines(asking::first_run(&failures));
+                self.look_around();
             }
         }
         self.restore_draft();
@@ -170,8 +173,8 @@ impl Tui<'_> {
     fn enter(&mut self, started: Result<Current, String>) {
         match started {
             Ok(current) => {
-                current
-                    .describe(&mut self.app, self.world.window(&current.provider, &current.model));
+                current.describe(&mut self.app);
+                current.measure(&self.tells);
                 self.current = Some(current);
             }
             Err(what) => {
@@ -236,7 +239,7 @@ impl Tui<'_> {
                 }
                 told = self.told.recv() => {
                     if let Some(told) = told {
-                        self.hear(told);
+                        self.hear(told).await;
                     }
                 }
                 happened = session::next(&mut self.current) => self.happened(happened),

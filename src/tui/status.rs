@@ -20,8 +20,8 @@ pub(super) struct Status {
     pub(super) tier: String,
     /// Tokens in the last request and reply, and how many fit.
     pub(super) context: Option<u64>,
-    /// Tokens that fit, if that is known.
-    pub(super) window: Option<u64>,
+    /// Tokens that there may be.
+    pub(super) limit: Option<u64>,
     /// US dollars, if they are known.
     pub(super) cost: Option<f64>,
     /// Commands that run in the background.
@@ -34,13 +34,42 @@ pub(super) struct Status {
 pub(super) fn short(tokens: u64) -> String {
     match tokens {
         0..1000 => tokens.to_string(),
+        1000..100_000 if tokens % 1000 / 100 == 0 => format!("{}k", tokens / 1000),
         1000..100_000 => format!("{}.{}k", tokens / 1000, tokens % 1000 / 100),
         100_000..1_000_000 => format!("{}k", tokens / 1000),
         _ => format!("{}.{}M", tokens / 1_000_000, tokens % 1_000_000 / 100_000),
     }
 }
 
+/// How much the fullness of the context matters.
+const CONTEXT: u8 = 2;
+
+/// How much the folder does: it was said at the start.
+const FOLDER: u8 = 5;
+
+/// From this share on, in percent, it is something to know.
+const NEARLY_FULL: u64 = 80;
+
+/// How full the context is, in words.
+struct Fullness {
+    role: Role,
+    whole: String,
+    share: String,
+}
+
 impl Status {
+    fn fullness(&self) -> Option<Fullness> {
+        let used = self.context?;
+        let Some(limit) = self.limit.filter(|limit| *limit > 0) else {
+            let whole = format!("{} tokens", short(used));
+            return Some(Fullness { role: Role::Dim, whole, share: String::new() });
+        };
+        let percent = used.saturating_mul(100) / limit;
+        let role = if percent >= NEARLY_FULL { Role::Warn } else { Role::Dim };
+        let share = format!("{percent}%");
+        Some(Fullness { role, whole: format!("{}/{} {share}", short(used), short(limit)), share })
+    }
+
     /// The row: what does not fit is left out, the least important first.
     pub(super) fn row(&self, columns: usize, theme: Theme) -> Row {
         let who = if self.model.is_empty() {
@@ -48,13 +77,7 @@ impl Status {
         } else {
             format!("{} via {}", self.model, self.provider)
         };
-        let context = match (self.context, self.window) {
-            (Some(used), Some(window)) if window > 0 => {
-                Some(format!("{}% of {}", used.saturating_mul(100) / window, short(window)))
-            }
-            (Some(used), _) => Some(format!("{} tokens", short(used))),
-            (None, _) => None,
-        };
+        let context = self.fullness();
         let tier = match self.tier.as_str() {
             "full" => Some((Role::Dim, "sandbox")),
             "reduced" => Some((Role::Warn, "sandbox reduced")),
@@ -70,14 +93,23 @@ impl Status {
         );
         let jobs = if self.jobs == 1 { "job" } else { "jobs" };
         parts.extend((self.jobs > 0).then(|| (1, Role::Accent, format!("{} {jobs}", self.jobs))));
-        parts.extend(context.map(|context| (2, Role::Dim, context)));
+        parts.extend(context.as_ref().map(|full| (CONTEXT, full.role, full.whole.clone())));
         parts.extend(self.cost.map(|cost| (3, Role::Dim, format!("${cost:.2}"))));
-        parts.push((5, Role::Dim, clipped_front(&self.cwd, 30)));
+        parts.push((FOLDER, Role::Dim, clipped_front(&self.cwd, 30)));
         let taken = |parts: &[(u8, Role, String)]| -> usize {
             parts.iter().map(|(.., text)| width(text) + 3).sum::<usize>().saturating_sub(3)
         };
         while taken(&parts) > columns && parts.len() > 1 {
             let least = parts.iter().map(|(rank, ..)| *rank).max().unwrap_or_default();
+            // Of how full the context is, the share alone says most.
+            let whole = context.as_ref().filter(|full| least < FOLDER && !full.share.is_empty());
+            let long = whole.and_then(|full| {
+                Some((parts.iter().position(|(.., text)| *text == full.whole)?, &full.share))
+            });
+            if let Some((at, share)) = long {
+                parts[at].2.clone_from(share);
+                continue;
+            }
             let at = parts.iter().rposition(|(rank, ..)| *rank == least).unwrap_or_default();
             parts.remove(at);
         }
@@ -109,7 +141,7 @@ mod tests {
             cwd: "~/src/a/project/of/mine".into(),
             tier: "none".into(),
             context: Some(24_500),
-            window: Some(200_000),
+            limit: Some(48_000),
             cost: Some(0.314),
             jobs: 0,
             manner: None,
@@ -120,8 +152,14 @@ mod tests {
 
     #[test]
     fn counts_are_short() {
-        let table =
-            [(7, "7"), (1234, "1.2k"), (99_999, "99.9k"), (123_456, "123k"), (1_250_000, "1.2M")];
+        let table = [
+            (7, "7"),
+            (48_000, "48k"),
+            (1234, "1.2k"),
+            (99_999, "99.9k"),
+            (123_456, "123k"),
+            (1_250_000, "1.2M"),
+        ];
         for (tokens, text) in table {
             assert_eq!(short(tokens), text);
         }

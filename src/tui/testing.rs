@@ -45,7 +45,7 @@ impl Stage {
         app.status.agent = "build".to_owned();
         app.status.cwd = "~/src/shop".to_owned();
         app.status.tier = "full".to_owned();
-        app.status.window = Some(200_000);
+        app.status.limit = Some(48_000);
         Stage { app, now: ms(1000), finished: Vec::new() }
     }
 

@@ -20,6 +20,7 @@ use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::skills;
 
 use crate::failure::{Failure, printable};
+use crate::talk::{clipboard, queue};
 use crate::tui::markdown::Stream;
 use crate::tui::text::{Row, harmless};
 use crate::tui::theme::Role;
@@ -32,10 +33,6 @@ use tree::Tree;
 
 /// Characters of thinking that are kept to be shown.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
-
-/// Bytes that can be copied: many terminals take 100,000 characters in one sequence, and a text
-/// becomes a third longer on its way.
-const COPY_BYTES_MAX: usize = 74_000;
 
 /// What is true for the moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,10 +54,12 @@ pub(super) struct Waiting {
 impl Waiting {
     /// When it is said, in words.
     pub(super) fn when(&self) -> &'static str {
-        match self.kind {
-            MessageKind::Steer | MessageKind::Notice | MessageKind::Aside => "at the next step",
-            MessageKind::FollowUp => "after the answer",
-        }
+        queue::when(self.kind)
+    }
+
+    /// What posse itself has to say is not the user's to take back.
+    pub(super) fn is_own(&self) -> bool {
+        self.kind != MessageKind::Notice
     }
 }
 
@@ -85,6 +84,8 @@ pub(super) struct View {
     queue: Vec<Waiting>,
     /// Messages about what the user did beside, that the model was not told of yet.
     asides: Vec<MessageId>,
+    /// Messages of posse itself to the model, that were not said yet.
+    notices: Vec<MessageId>,
     /// The call that the user made last.
     own_call: Option<CallId>,
     tree: Tree,
@@ -161,6 +162,11 @@ impl View {
             | Event::PermissionGranted { .. }
             | Event::PermissionWithdrawn { .. }
             | Event::PermissionDenied { .. } => self.follow_question(event),
+            Event::ContextCompacted { tokens_after, .. } => {
+                // What was counted before is not true any more.
+                self.context = *tokens_after;
+                self.notice(event);
+            }
             other => self.notice(other),
         }
     }
@@ -176,6 +182,13 @@ impl View {
                     if self.asides.len() < count {
                         return;
                     }
+                    if let Some(at) = self.notices.iter().position(|notice| notice == id) {
+                        self.notices.remove(at);
+                        self.end_text();
+                        let text = notices::brief(&shown(content));
+                        self.note(Role::Dim, format!("(posse told the model: {text})"));
+                        return;
+                    }
                 }
                 self.end_text();
                 self.blocks.push_back(Block::User(shown(content)));
@@ -187,7 +200,11 @@ impl View {
             Event::MessageQueued { message_id, kind, content }
                 if self.queue.iter().all(|waiting| waiting.id != *message_id) =>
             {
-                let (id, text) = (message_id.clone(), shown(content));
+                let (id, mut text) = (message_id.clone(), shown(content));
+                if *kind == MessageKind::Notice {
+                    self.notices.push(id.clone());
+                    text = notices::brief(&text);
+                }
                 self.queue.push(Waiting { id, kind: *kind, text });
             }
             Event::MessageDelivered { message_id } | Event::MessageWithdrawn { message_id } => {
@@ -286,7 +303,7 @@ impl View {
         if !whole.trim().is_empty() {
             self.last_reply_bytes = whole.len();
             self.last_reply.clear();
-            if whole.len() <= COPY_BYTES_MAX {
+            if whole.len() <= clipboard::BYTES_MAX {
                 self.last_reply.push_str(whole);
             }
         }
@@ -368,6 +385,8 @@ impl View {
         self.forget_agents();
         (self.queue, self.parked, self.context) = (Vec::new(), None, None);
         self.usage = Usage::default();
+        self.outputs = Outputs::default();
+        (self.last_reply, self.last_reply_bytes) = (String::new(), 0);
         self.begun = false;
     }
 
@@ -388,7 +407,7 @@ impl View {
 
     /// The last whole reply. `Err`: how many bytes it has, if it is too long to be copied.
     pub(super) fn last_reply(&self) -> Result<&str, usize> {
-        if self.last_reply_bytes > COPY_BYTES_MAX {
+        if self.last_reply_bytes > clipboard::BYTES_MAX {
             return Err(self.last_reply_bytes);
         }
         Ok(&self.last_reply)

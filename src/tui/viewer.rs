@@ -47,23 +47,22 @@ impl Viewer {
         Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
     }
 
-    /// Of every change, in one page. `None`: nothing was changed.
-    pub(super) fn of_changes(outputs: &Outputs) -> Option<Viewer> {
-        let pages: Vec<Page> = outputs
-            .iter()
-            .filter_map(|output| {
-                let text = output.diff.clone()?;
-                Some(Page { title: output.title.clone(), text, is_diff: true })
-            })
-            .collect();
-        let at = pages.len().checked_sub(1)?;
-        Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
-    }
-
     /// Of one text.
     pub(super) fn of_text(title: &str, text: String) -> Viewer {
         let page = Page { title: title.to_owned(), text, is_diff: false };
         Viewer { pages: vec![page], at: 0, scroll: 0, size: (0, 0) }
+    }
+
+    /// Of changes, each on a page; the last one is open. `None`: there are none.
+    pub(super) fn of_diffs(diffs: Vec<String>) -> Option<Viewer> {
+        let page = |text: String| {
+            let file = text.lines().find_map(|line| line.strip_prefix("+++ "));
+            let title = file.map_or("a change", |file| file.strip_prefix("b/").unwrap_or(file));
+            Page { title: format!("change {title}"), text, is_diff: true }
+        };
+        let pages: Vec<Page> = diffs.into_iter().map(page).collect();
+        let at = pages.len().checked_sub(1)?;
+        Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
     }
 
     /// Follows a key; `false`: it is closed.

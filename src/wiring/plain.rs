@@ -6,26 +6,28 @@ use std::sync::Arc;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::ports::Asking;
+use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
 
 use crate::cli::{PromptArg, Resume, RunArgs, Which};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, Origin};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, printable};
+use crate::front::picker::Row;
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::journal::{SessionSummary, StateDir};
-use crate::lists;
 use crate::provider::presets;
 use crate::talk::joining::Invitation;
-use crate::talk::{self, Choice, Opened, Selected, Sources, Task};
+use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected, Sources, Task};
 use crate::tools;
 use crate::wiring::confinement::unenforced;
-use crate::wiring::resuming::{Resuming, of_project};
+use crate::wiring::reports::Source;
+use crate::wiring::resuming::{Resuming, of_project, row};
 use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log, tape};
 use crate::wiring::{
     Place, authority, colors, deputies, descriptors, model_price, notices, place, provider, skills,
-    toolbox,
+    toolbox, undoing,
 };
 
 /// Runs line mode until the user leaves.
@@ -40,6 +42,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         forgotten: args.no_transcript,
         yes: args.yes,
         dry_run: args.dry_run,
+        clipboard: interactive && environment.get("TERM").is_some_and(|term| term != "dumb"),
         history: sessions.history(),
         first,
     };
@@ -92,7 +95,7 @@ pub(super) struct Sessions<'a> {
     /// Somebody is there and sees what happens, whoever answers questions.
     interactive: bool,
     /// What counts for the session that goes on.
-    pub(super) found: Place,
+    pub(super) found: Arc<Place>,
     /// What was given on the command line, and what the resumed session was.
     flags: Vec<(&'static str, Value, &'static str)>,
     /// The stored session that goes on first.
@@ -162,7 +165,7 @@ impl talk::Sessions for Sessions<'_> {
             Some(kept) => kept.invitation(&found.dirs),
             None => Invitation::none(),
         };
-        self.found = found;
+        self.found = Arc::new(found);
         self.profile = info.profile;
         Ok(Opened { ports, settings: session, sources, invitation })
     }
@@ -179,7 +182,7 @@ impl talk::Sessions for Sessions<'_> {
     }
 
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>> {
-        let Place { cwd, dirs, loaded } = &self.found;
+        let Place { cwd, dirs, loaded } = &*self.found;
         let skills = skills::load(cwd, dirs, &loaded.settings, self.environment);
         let task = if task.is_empty() {
             format!("Do what the skill {name} says.")
@@ -189,19 +192,82 @@ impl talk::Sessions for Sessions<'_> {
         skills::bringing(Prompt::text(task), &[name.to_owned()], &skills)
     }
 
-    fn skills(&self) -> String {
-        let Place { cwd, dirs, loaded } = &self.found;
-        let skills = skills::load(cwd, dirs, &loaded.settings, self.environment);
-        let mut out = skills::remarks(&skills).into_bytes();
-        lists::skills(&skills, false, &mut out).ok();
-        String::from_utf8_lossy(&out).into_owned()
+    fn report(&self, what: Report, session: &str) -> Errand<String> {
+        let source = Source {
+            found: Arc::clone(&self.found),
+            environment: self.environment.clone(),
+            asking: self.asking,
+            dry_run: self.args.dry_run,
+        };
+        let session = session.to_owned();
+        Box::new(move || source.report(&what, &session))
+    }
+
+    fn stored(&self) -> Errand<Vec<(String, String)>> {
+        let found = Arc::clone(&self.found);
+        Box::new(move || {
+            let stored = stored(&found).map_err(|failure| vec![failure])?;
+            let line = |session| {
+                let Row { id, age, state, spent, prompt } = row(session);
+                let parts = [age, state, spent, prompt].into_iter().filter(|part| !part.is_empty());
+                (id, printable(&parts.collect::<Vec<_>>().join("  ")))
+            };
+            Ok(stored.iter().filter(|session| session.prompt.is_some()).map(line).collect())
+        })
+    }
+
+    fn look_up(&self, id: &str, fork: bool) -> Errand<Ready> {
+        let (found, id) = (Arc::clone(&self.found), id.to_owned());
+        let (mut args, environment) = (self.args.clone(), self.environment.clone());
+        Box::new(move || {
+            let one = |failure: Failure| vec![failure];
+            let stored = stored(&found).map_err(one)?;
+            let meant = stored.iter().find(|session| session.id == id);
+            let mut meant =
+                meant.into_iter().chain(stored.iter().filter(|s| s.id.starts_with(&id)));
+            let Some(session) = meant.next() else {
+                let what = format!("there is no session `{id}` of this folder or its project");
+                return Err(one(Failure::new("SES014", Exit::Session, what)
+                    .fix("`posse sessions list --all` shows every session")));
+            };
+            let which = Which::Id(session.id.clone());
+            args.resume = Some(Resume { which, fork, headless: false });
+            args.place.cwd = session.cwd.as_ref().map(PathBuf::from).or(args.place.cwd);
+            let resuming = Resuming::of(&args, &environment).map_err(one)?;
+            Ok(Ready(Box::new(resuming)))
+        })
+    }
+
+    fn take_up(&mut self, ready: Ready) -> Result<(Opened, bool), Vec<Failure>> {
+        let Some(resuming) = ready.0.downcast().ok().and_then(|it| *it) else {
+            let what = "what was looked up is no session";
+            return Err(vec![Failure::new("INT003", Exit::Internal, what)]);
+        };
+        let resuming: Resuming = resuming;
+        let unfinished = resuming.is_unfinished();
+        let flags = std::mem::replace(&mut self.flags, resuming.overrides());
+        let args = std::mem::replace(&mut self.args, resuming.args.clone());
+        self.resuming = Some(resuming);
+        let opened = talk::Sessions::open(self, &Choice::default(), false);
+        if opened.is_err() {
+            (self.flags, self.args, self.resuming) = (flags, args, None);
+        }
+        opened.map(|opened| (opened, unfinished))
+    }
+
+    fn undo(&self, session: &str) -> Errand<UserCall> {
+        let (found, session) = (Arc::clone(&self.found), session.to_owned());
+        Box::new(move || {
+            let state = StateDir::new(found.dirs.state.clone());
+            undoing::undo(&state, &session, &found.cwd).map_err(|failure| vec![failure])
+        })
     }
 
     fn names(&self, what: Selected) -> Vec<String> {
         let settings = &self.found.loaded.settings;
         match what {
             Selected::Agent => {
-                let Place { cwd, dirs, loaded } = &self.found;
+                let Place { cwd, dirs, loaded } = &*self.found;
                 let tools = tools::NAMES.map(str::to_owned);
                 let roster = deputies::roster(cwd, dirs, &loaded.settings, &tools);
                 roster.primaries().map(|agent| agent.name.clone()).collect()
@@ -255,48 +321,13 @@ impl<'a> Sessions<'a> {
             environment,
             asking,
             interactive,
-            found,
+            found: Arc::new(found),
             flags,
             resuming,
             profile,
             kept,
         };
         Ok((sessions, first))
-    }
-
-    /// Stored sessions that can go on here.
-    pub(super) fn stored(&self) -> Result<Vec<SessionSummary>, Failure> {
-        of_project(&StateDir::new(self.found.dirs.state.clone()), &self.found.cwd)
-    }
-
-    /// Puts a stored session of this folder or its project together: itself, or a new one that
-    /// branches off it. Whether there is something to go on with that nobody needs to say anything
-    /// for. If it fails, nothing has changed.
-    pub(super) fn take_up(&mut self, id: &str, fork: bool) -> Result<(Opened, bool), Vec<Failure>> {
-        let one = |error: Failure| vec![error];
-        let stored = self.stored().map_err(one)?;
-        let meant = stored.iter().find(|session| session.id == id);
-        let mut meant = meant.into_iter().chain(stored.iter().filter(|s| s.id.starts_with(id)));
-        let Some(session) = meant.next() else {
-            let what = format!("there is no session `{id}` of this folder or its project");
-            return Err(one(Failure::new("SES014", Exit::Session, what)
-                .fix("`posse sessions list --all` shows every session")));
-        };
-        let mut args = self.args.clone();
-        let which = Which::Id(session.id.clone());
-        args.resume = Some(Resume { which, fork, headless: false });
-        args.place.cwd = session.cwd.as_ref().map(PathBuf::from).or(args.place.cwd);
-        let resuming = Resuming::of(&args, self.environment).map_err(one)?;
-        let Some(resuming) = resuming else { return Err(Vec::new()) };
-        let unfinished = resuming.is_unfinished();
-        let flags = std::mem::replace(&mut self.flags, resuming.overrides());
-        let args = std::mem::replace(&mut self.args, resuming.args.clone());
-        self.resuming = Some(resuming);
-        let opened = talk::Sessions::open(self, &Choice::default(), false);
-        if opened.is_err() {
-            (self.flags, self.args, self.resuming) = (flags, args, None);
-        }
-        opened.map(|opened| (opened, unfinished))
     }
 
     /// Where what is being written is kept, if it is.
@@ -324,6 +355,11 @@ impl<'a> Sessions<'a> {
         }
         overrides
     }
+}
+
+/// Stored sessions that can go on in a folder.
+fn stored(found: &Place) -> Result<Vec<SessionSummary>, Failure> {
+    of_project(&StateDir::new(found.dirs.state.clone()), &found.cwd)
 }
 
 /// Where provider, model and agent come from, in words.

@@ -2,29 +2,20 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use jiff::tz::TimeZone;
 use posse_actors::conversation::Prompt;
-use posse_actors::ports::Asking;
 use posse_actors::root_session::UserCall;
 
 use crate::cli::RunArgs;
-use crate::config::{self, Environment};
-use crate::doctor::{self, Examined, Streams};
+use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
-use crate::front::picker::Row;
 use crate::front::prompt::Images;
-use crate::journal::StateDir;
-use crate::journal::export::{self, ExportFormat};
-use crate::lists;
-use crate::models::Catalog;
-use crate::provider::presets;
-use crate::talk::{self, Choice, Opened, Selected};
-use crate::tui::{self, Editor, Found, ImageReader, Options, Report, Theme};
+use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected};
+use crate::tui::{self, Editor, Found, ImageReader, Options, Theme};
 use crate::wiring::plain::{self, Sessions};
-use crate::wiring::resuming::row;
-use crate::wiring::run::{Setup, runtime};
-use crate::wiring::{Place, authority, confinement, editing, errands, provider, toolbox, undoing};
+use crate::wiring::run::runtime;
+use crate::wiring::{editing, finding, provider, toolbox};
 
 /// Opens the terminal UI, or line mode where there is nothing to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -115,58 +106,36 @@ impl talk::Sessions for World<'_> {
         self.sessions.skill(name, task)
     }
 
-    fn skills(&self) -> String {
-        self.sessions.skills()
-    }
-
     fn names(&self, what: Selected) -> Vec<String> {
         self.sessions.names(what)
+    }
+
+    fn report(&self, what: Report, session: &str) -> Errand<String> {
+        self.sessions.report(what, session)
+    }
+
+    fn stored(&self) -> Errand<Vec<(String, String)>> {
+        self.sessions.stored()
+    }
+
+    fn look_up(&self, id: &str, fork: bool) -> Errand<Ready> {
+        self.sessions.look_up(id, fork)
+    }
+
+    fn take_up(&mut self, ready: Ready) -> Result<(Opened, bool), Vec<Failure>> {
+        self.sessions.take_up(ready)
+    }
+
+    fn undo(&self, session: &str) -> Errand<UserCall> {
+        self.sessions.undo(session)
     }
 }
 
 impl tui::World for World<'_> {
-    fn found(&self) -> Found {
-        let Sessions { environment, found, .. } = &self.sessions;
-        let mut facts = Vec::new();
-        for name in found.loaded.settings.providers.keys() {
-            facts.push((true, format!("provider {} is configured", printable(name))));
-        }
-        let keys = presets::all().iter().filter_map(|preset| preset.key_variable);
-        let set: Vec<&str> = keys.filter(|key| environment.get(key).is_some()).collect();
-        if set.is_empty() {
-            facts.push((false, "no key of a provider is in the environment".to_owned()));
-        }
-        facts.extend(set.into_iter().map(|key| (true, format!("{key} is set"))));
-        facts.extend(
-            local_servers().into_iter().map(|name| {
-                (true, format!("something listens where {name} does: /provider {name}"))
-            }),
-        );
-        facts.push(self.confinement());
-        Found { facts }
-    }
-
-    fn window(&self, provider: &str, model: &str) -> Option<u64> {
-        let settings = &self.sessions.found.loaded.settings;
-        Catalog::new(&settings.models).find(provider, model)?.facts.context_window
-    }
-
-    fn stored(&self) -> Result<Vec<(String, String)>, Vec<Failure>> {
-        let line = |session| {
-            let Row { id, age, state, spent, prompt } = row(session);
-            (id, printable(&[age, state, spent, prompt].join("  ")))
-        };
-        let stored = self.sessions.stored().map_err(|failure| vec![failure])?;
-        Ok(stored.iter().map(line).collect())
-    }
-
-    fn take_up(&mut self, id: &str, fork: bool) -> Result<(Opened, bool), Vec<Failure>> {
-        self.sessions.take_up(id, fork)
-    }
-
-    fn undo(&self, session: &str) -> Result<UserCall, Failure> {
-        let Place { cwd, dirs, .. } = &self.sessions.found;
-        undoing::undo(&StateDir::new(dirs.state.clone()), session, cwd)
+    fn found(&self) -> Errand<Found> {
+        let (found, environment) =
+            (Arc::clone(&self.sessions.found), self.sessions.environment.clone());
+        Box::new(move || Ok(finding::found(&found, &environment)))
     }
 
     fn editor(&self) -> Editor {
@@ -196,113 +165,4 @@ impl tui::World for World<'_> {
         let Sessions { environment, found, .. } = &self.sessions;
         (shown(&found.cwd, environment.get("HOME")), found.cwd.clone())
     }
-
-    fn report(&mut self, what: &Report, session: &str) -> Result<String, Vec<Failure>> {
-        let Sessions { environment, found, .. } = &self.sessions;
-        let one = |failure: Failure| vec![failure];
-        let mut out: Vec<u8> = Vec::new();
-        match what {
-            Report::Config => {
-                let layers = &found.loaded.layers;
-                return Ok(config::show(layers, found.loaded.project.as_ref(), true, false));
-            }
-            Report::Doctor | Report::Sandbox => {
-                let examined = Examined {
-                    environment,
-                    cwd: &found.cwd,
-                    dirs: Ok(&found.dirs),
-                    loaded: Ok(&found.loaded),
-                    streams: Streams::of_process(true),
-                };
-                // It tries commands, and has a runtime of its own for that.
-                let look = || doctor::run(&examined, false, false, false, &mut out).map(drop);
-                let looked = std::thread::scope(|scope| scope.spawn(look).join());
-                looked.unwrap_or(Ok(())).map_err(one)?;
-                let text = String::from_utf8_lossy(&out).into_owned();
-                return Ok(match what {
-                    Report::Sandbox => section(&text, "sandbox"),
-                    _ => text,
-                });
-            }
-            Report::Tools => {
-                let toolbox = errands::toolbox(&found.cwd, found.dirs.clone()).map_err(one)?;
-                let roster = errands::roster(found, &toolbox);
-                lists::tools(&toolbox, roster.all(), false, &mut out).map_err(one)?;
-            }
-            Report::Skills => return Ok(talk::Sessions::skills(self)),
-            Report::Permissions => {
-                authority::grants_in(&found.cwd, &found.dirs, &found.loaded.settings, &mut out)
-                    .map_err(one)?;
-            }
-            Report::Export(file) => {
-                let state = StateDir::new(found.dirs.state.clone());
-                let name = file.clone().unwrap_or_else(|| format!("{session}.md"));
-                let path = found.cwd.join(&name);
-                let html = path.extension().is_some_and(|end| end == "html" || end == "htm");
-                let format = if html { ExportFormat::Html } else { ExportFormat::Markdown };
-                let zone = TimeZone::system();
-                export::export(&state, session, format, Some(&path), &zone, &mut out)
-                    .map_err(one)?;
-                return Ok(format!("written to {}", printable(&path.display().to_string())));
-            }
-        }
-        Ok(String::from_utf8_lossy(&out).into_owned())
-    }
-}
-
-impl World<'_> {
-    /// What would confine commands here.
-    fn confinement(&self) -> (bool, String) {
-        let Sessions { environment, found, .. } = &self.sessions;
-        let setup = Setup {
-            cwd: &found.cwd,
-            add_dirs: &[],
-            dirs: &found.dirs,
-            settings: &found.loaded.settings,
-            environment,
-            asking: Asking::Human,
-            dry_run: false,
-            tape: None,
-            keep: false,
-        };
-        let sandbox = confinement::sandbox(&setup, vec![found.cwd.clone()], Vec::new());
-        match sandbox.map(|sandbox| sandbox.tier()) {
-            Ok("full") => (true, "commands run in a full sandbox".to_owned()),
-            Ok("reduced") => {
-                (true, "commands run in a reduced sandbox (/doctor says why)".to_owned())
-            }
-            Ok(_) => {
-                (false, "there is no sandbox here: commands run with all of your rights".to_owned())
-            }
-            Err(failure) => (false, printable(&failure.what)),
-        }
-    }
-}
-
-/// Presets whose usual port somebody listens on, as the kernel lists it: nobody is asked.
-fn local_servers() -> Vec<&'static str> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let table: String =
-        tables.iter().filter_map(|table| std::fs::read_to_string(table).ok()).collect();
-    let listens = |port: u16| {
-        table.lines().any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let (own, state) = (fields.next().unwrap_or_default(), fields.nth(1));
-            state == Some("0A") && own.ends_with(&format!(":{port:04X}"))
-        })
-    };
-    let port = |preset: &presets::Preset| {
-        let rest = preset.base_url?.strip_prefix("http://localhost:")?;
-        rest.split('/').next()?.parse().ok()
-    };
-    let local = presets::all().iter().filter(|preset| port(preset).is_some_and(listens));
-    local.map(|preset| preset.name).collect()
-}
-
-/// The lines below a heading of a report.
-fn section(text: &str, heading: &str) -> String {
-    let lines = text.lines().skip_while(|line| !line.starts_with(heading));
-    let within = |(at, line): &(usize, &str)| *at == 0 || line.starts_with(' ');
-    let lines = lines.enumerate().take_while(within).map(|(_, line)| line);
-    lines.collect::<Vec<_>>().join("\n")
 }

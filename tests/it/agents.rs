@@ -177,13 +177,20 @@ fn a_person_sees_who_does_what() {
     let ended = machine.posse(&["run", "-y", "--multi-agent", "find it"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "Then not.\n");
+    // Behind each name stands what tells it from others of that name.
+    let shown: String =
+        ended.stderr.split(" #").enumerate().fold(String::new(), |text, (nth, part)| {
+            let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+            text + if nth == 0 { part } else { rest }
+        });
     for line in [
         "▸ explore via local: Find it",
         "[build/explore]   ✗ read_file",
         "◂ explore: done, 2 replies",
     ] {
-        assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
+        assert!(shown.contains(line), "{line}: {}", ended.stderr);
     }
+    assert!(ended.stderr.contains("▸ explore #"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("It is not there."), "{}", ended.stderr);
 }
 
@@ -421,12 +428,13 @@ fn line_mode_follows_and_asks_for_agents_in_the_background_while_nothing_runs() 
     terminal.see("allow? [y] once");
     terminal.press("y\r");
     // The main agent ends at about the time at which the other asks; nobody answers before that.
-    terminal.see("build -> audit: ");
+    terminal.see("build -> audit #");
     terminal.see("allow? [y] once");
     eventually("the main agent has ended", || main.requests().len() == 2);
     assert!(!machine.work("made.txt").exists());
     terminal.press("y\r");
-    terminal.see("◂ audit: done, 2 replies");
+    terminal.see("◂ audit #");
+    terminal.see(": done, 2 replies");
     assert_eq!(machine.read("made.txt"), "so\n");
     terminal.see("> ");
     terminal.press("go on\r");

@@ -706,3 +706,45 @@ fn line_mode_is_joined_while_nobody_types_and_follows_what_is_asked_elsewhere() 
     let reasons: Vec<_> = ends.map(|event| event["reason"].clone()).collect();
     assert_eq!(reasons, ["switched", "completed"]);
 }
+
+#[test]
+fn nothing_is_written_behind_a_question_of_line_mode() {
+    let server = ModelServer::start(vec![runs("touch one"), says("Done.")]);
+    let machine = Machine::with(&server);
+    let mut owner = Terminal::run(&machine, &["plain"], "xterm");
+    owner.see("> ");
+    owner.press("make it\r");
+    owner.see("[N] no: ");
+    let joined = Client::join(&machine);
+    let between = owner.see("joined this session");
+    assert!(between.starts_with("\r\n"), "{between:?}");
+    // What may be answered stands there again, and counts.
+    owner.see("[N] no: ");
+    owner.press("y\r");
+    owner.see("(done: 2 replies");
+    assert!(machine.work("one").exists());
+    joined.close();
+    owner.see("> ");
+    owner.press("\u{4}");
+    assert_eq!(owner.end(), Some(0));
+}
+
+#[test]
+fn the_answer_to_a_task_of_another_front_end_is_shown_whatever_is_typed_next() {
+    let server = ModelServer::start(vec![says("Mine."), says("Theirs."), says("Mine again.")]);
+    let machine = Machine::with(&server);
+    let mut owner = Terminal::run(&machine, &["plain"], "xterm");
+    owner.see("> ");
+    owner.press("mine\r");
+    owner.see("(done: 1 reply");
+    let mut joined = Client::join(&machine);
+    joined.send(&json!({"type": "message", "content": "theirs"}));
+    owner.see("another front end has given a task");
+    while joined.wait_for("agent.invocation.completed")["result"] != "Theirs." {}
+    owner.press("and mine\r");
+    owner.see("Theirs.");
+    owner.see("Mine again.");
+    owner.see("> ");
+    owner.press("\u{4}");
+    assert_eq!(owner.end(), Some(0));
+}

@@ -75,6 +75,7 @@ mod demo;
 mod driving;
 // Front ends that join a session of another process.
 mod attach;
+mod commands;
 mod plain;
 mod tui;
 

@@ -147,6 +147,11 @@ impl Terminal {
         }
     }
 
+    /// Everything that was shown after what was looked at.
+    pub(crate) fn rest(&self) -> &str {
+        &self.shown[self.looked..]
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }

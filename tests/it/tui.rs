@@ -28,14 +28,14 @@ const STUCK: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_millis(450);
 
 /// A terminal with the program in it. It ends with the test.
-struct Tmux {
+pub(crate) struct Tmux {
     socket: PathBuf,
     dir: PathBuf,
 }
 
 impl Tmux {
     /// A terminal of 100 columns and 30 rows.
-    fn open(machine: &Machine, args: &[&str]) -> Tmux {
+    pub(crate) fn open(machine: &Machine, args: &[&str]) -> Tmux {
         Tmux::with(machine, args, "TERM=tmux-256color TMUX=1")
     }
 
@@ -66,7 +66,7 @@ impl Tmux {
         tmux
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         let mut command = Command::new("tmux");
         command.arg("-f").arg("/dev/null").arg("-S").arg(&self.socket).args(args);
         command.env_remove("TMUX").env("LC_ALL", "C.UTF-8");
@@ -76,25 +76,25 @@ impl Tmux {
     }
 
     /// Everything that is on the screen.
-    fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         let output = self.run(&["capture-pane", "-p", "-t", "t"]);
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
     /// The same with what has scrolled away.
-    fn all(&self) -> String {
+    pub(crate) fn all(&self) -> String {
         let output = self.run(&["capture-pane", "-p", "-J", "-S", "-", "-t", "t"]);
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
     /// Returns the screen as soon as `what` is on it.
     #[track_caller]
-    fn wait_for(&self, what: &str) -> String {
+    pub(crate) fn wait_for(&self, what: &str) -> String {
         self.wait_until(what, |screen| screen.contains(what))
     }
 
     #[track_caller]
-    fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
         let started = Instant::now();
         loop {
             let screen = self.screen();
@@ -106,16 +106,16 @@ impl Tmux {
         }
     }
 
-    fn types(&self, text: &str) {
+    pub(crate) fn types(&self, text: &str) {
         self.run(&["send-keys", "-t", "t", "-l", text]);
     }
 
-    fn presses(&self, key: &str) {
+    pub(crate) fn presses(&self, key: &str) {
         self.run(&["send-keys", "-t", "t", key]);
     }
 
     /// Says this, as soon as the prompt is there.
-    fn says(&self, text: &str) {
+    pub(crate) fn says(&self, text: &str) {
         self.wait_for("❯");
         self.types(text);
         self.wait_for(text.lines().last().unwrap());
@@ -129,7 +129,7 @@ impl Tmux {
 
     /// Fails unless the program ended with `code` and the terminal is as it was.
     #[track_caller]
-    fn assert_ended(&self, code: i32) {
+    pub(crate) fn assert_ended(&self, code: i32) {
         let screen = self.wait_for("\nover");
         assert!(screen.contains(&format!("ended with {code}")), "{screen}");
         let read = |name| fs::read_to_string(self.dir.join(name)).unwrap();
@@ -356,7 +356,7 @@ fn commands_say_what_they_know() {
     tmux.wait_for("(done: ");
     let looks = [
         ("/status", "built in"),
-        ("/cost", "money"),
+        ("/cost", "local/scripted-1"),
         ("/context", "/compact makes"),
         ("/permissions", ""),
         ("/sandbox", "sandbox"),

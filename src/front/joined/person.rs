@@ -14,9 +14,9 @@ use crate::failure::{Exit, printable};
 use crate::front::joined::shown::Shown;
 use crate::front::joined::{GONE, Visit, end_of};
 use crate::front::output::{Output, Target};
-use crate::front::plain::commands::{Typed, parse};
 use crate::front::plain::terminal::{Input, Terminal};
 use crate::front::question::{Answered, Questions};
+use crate::talk::commands::{Command, Typed, parse};
 use crate::talk::history::History;
 use crate::talk::instruction::{Instruction, line_of};
 use crate::talk::joining::{Heard, Remote, Role, announcement};
@@ -235,6 +235,7 @@ impl Person {
     async fn show_question(&mut self, question: Option<String>) {
         if let Some(question) = question {
             self.say(&question).await;
+            self.shown.progress().asked(&question);
             if self.questions.wants_silence() {
                 self.terminal.hush();
             }
@@ -243,7 +244,10 @@ impl Person {
 
     async fn typed(&mut self, input: Input) -> Option<Visit> {
         let line = match input {
-            Input::Line(line) => line,
+            Input::Line(line) => {
+                self.shown.progress().line_ended();
+                line
+            }
             Input::End => return Some(Visit::Left(Exit::Done)),
             Input::Quiet => {
                 let keys = self.questions.quiet();
@@ -253,7 +257,7 @@ impl Person {
             Input::Interrupted | Input::Stopped => return None,
         };
         let typed = parse(&line);
-        if matches!(&typed, Typed::Exit)
+        if matches!(&typed, Typed::Command(Command::Exit, _))
             || matches!(&typed, Typed::Unknown(name, _) if name == "detach")
         {
             return Some(Visit::Left(Exit::Done));
@@ -265,8 +269,12 @@ impl Person {
             return None;
         }
         match &typed {
-            Typed::Stop => self.send(&Instruction::Interrupt { all: false }, Asked::Stop).await,
-            Typed::StopAll => self.send(&Instruction::Interrupt { all: true }, Asked::Stop).await,
+            Typed::Command(Command::Stop, _) => {
+                self.send(&Instruction::Interrupt { all: false }, Asked::Stop).await;
+            }
+            Typed::Command(Command::StopAll, _) => {
+                self.send(&Instruction::Interrupt { all: true }, Asked::Stop).await;
+            }
             _ => match self.questions.decide(&line) {
                 Some(answered) => self.answered(answered).await,
                 None => self.command(typed).await,
@@ -280,20 +288,15 @@ impl Person {
             Typed::Text(text) => {
                 self.send(&Instruction::Steer(vec![ContentPart::text(text)]), Asked::Say).await;
             }
-            Typed::Help => self.say(HELP).await,
-            Typed::Compact(keep) => self.send(&Instruction::Compact(keep), Asked::Say).await,
-            Typed::Context(_) => self.send(&Instruction::Context, Asked::Say).await,
-            Typed::Blank | Typed::Stop | Typed::StopAll | Typed::Exit => (),
-            Typed::Status
-            | Typed::Select(..)
-            | Typed::Skill(..)
-            | Typed::Skills
-            | Typed::Cost
-            | Typed::Jobs(_)
-            | Typed::Memory
-            | Typed::Forget(_)
-            | Typed::Clear
-            | Typed::Unknown(..) => {
+            Typed::Command(Command::Help | Command::Keys, _) => self.say(HELP).await,
+            Typed::Command(Command::Compact(keep), _) => {
+                self.send(&Instruction::Compact(keep), Asked::Say).await;
+            }
+            Typed::Command(Command::Context(_), _) => {
+                self.send(&Instruction::Context, Asked::Say).await;
+            }
+            Typed::Blank => (),
+            Typed::Shell(_) | Typed::Command(..) | Typed::Unknown(..) => {
                 self.say("(that can only be done where the session runs; /help)\n").await;
             }
         }

@@ -51,7 +51,7 @@ impl Plain<'_> {
     }
 
     /// The answer to a task that was given elsewhere.
-    async fn show_answer(&mut self, announcement: &Announcement) {
+    pub(super) async fn show_answer(&mut self, announcement: &Announcement) {
         let is_root = announcement.origin().is_some_and(|from| from.parent_invocation_id.is_none());
         if let Event::InvocationCompleted { result, .. } = announcement.event()
             && is_root
@@ -86,6 +86,7 @@ impl Plain<'_> {
                 },
                 input = self.terminal.next() => match input {
                     Input::Line(line) => {
+                        self.progress.line_ended();
                         self.interrupted = None;
                         match self.questions.decide(&line) {
                             Some(answered) => self.answered(answered).await,

@@ -1,129 +1,287 @@
-//! What a line typed in line mode means. Pure.
+//! Commands of line mode: those of every front end, in words on standard error. What cannot be done
+//! without control of the screen says so, with the way on.
 
-use crate::failure::nearest;
-use crate::talk::Selected;
+use posse_actors::root_session::UserCall;
 
-/// Each command with its arguments and what it does.
-const COMMANDS: [(&str, &str, &str); 18] = [
-    ("help", "", "this list"),
-    ("status", "", "session, model, tokens"),
-    ("model", "[NAME]", "another model of this provider; alone: which one it is"),
-    ("provider", "[NAME]", "another provider, with its own model"),
-    ("agent", "[NAME]", "another agent"),
-    ("skill", "NAME [TASK]", "a task to be done as a skill says"),
-    ("skills", "", "the skills there are"),
-    ("cost", "", "what requests have cost so far"),
-    ("memory", "", "what agents have reported, as the next of their names are told"),
-    ("forget", "[NAME]", "forget that, of one agent or of all"),
-    ("jobs", "[stop ID]", "commands that run in the background; stop: ends one"),
-    ("compact", "[WHAT]", "make the history shorter; WHAT is to be kept in it"),
-    ("context", "[--json]", "what a request is made of, in tokens"),
-    ("clear", "", "a new conversation"),
-    ("stop", "[all]", "stop what runs (also Ctrl+C); all: agents in the background, too"),
-    ("exit", "", "leave (also Ctrl+D on an empty line)"),
-    ("quit", "", "the same"),
-    ("new", "", "the same as /clear"),
-];
+use crate::failure::Exit;
+use crate::front::plain::{PATIENT_END, Plain};
+use crate::talk::commands::{COMMANDS, Command, Typed, When, parse, unknown};
+use crate::talk::{Choice, Errand, Report, Task, asked, clipboard};
 
-/// A line, understood.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Typed {
-    /// Nothing.
-    Blank,
-    /// Something for the model.
-    Text(String),
-    /// `/help`.
-    Help,
-    /// `/status`.
-    Status,
-    /// `/model`, `/provider` or `/agent`, with a name or to look.
-    Select(Selected, Option<String>),
-    /// `/skill`: its name, and the task.
-    Skill(String, String),
-    /// `/skills`.
-    Skills,
-    /// `/compact`, with what is to be kept.
-    Compact(Option<String>),
-    /// `/context`, perhaps as JSON.
-    Context(bool),
-    /// What requests have cost.
-    Cost,
-    /// `/memory`.
-    Memory,
-    /// `/forget`, of one agent or of all.
-    Forget(Option<String>),
-    /// `/jobs`, or `/jobs stop ID`.
-    Jobs(Option<String>),
-    /// `/clear`.
-    Clear,
-    /// `/stop`.
-    Stop,
-    /// `/stop all`.
-    StopAll,
-    /// `/exit`.
-    Exit,
-    /// No command has that name; perhaps this one was meant.
-    Unknown(String, Option<&'static str>),
-}
-
-/// Understands a line, or several that were pasted.
-pub(crate) fn parse(line: &str) -> Typed {
-    let trimmed = line.trim();
-    if trimmed.is_empty() {
-        return Typed::Blank;
-    }
-    let Some((name, argument)) = command(trimmed) else { return Typed::Text(line.to_owned()) };
-    let argument = Some(argument).filter(|text| !text.is_empty() && *text != "?");
-    let select = |selected| Typed::Select(selected, argument.map(str::to_owned));
-    match name {
-        "help" | "?" => Typed::Help,
-        "status" => Typed::Status,
-        "model" => select(Selected::Model),
-        "provider" => select(Selected::Provider),
-        "agent" => select(Selected::Agent),
-        "skill" => match argument {
-            Some(argument) => {
-                let (name, task) =
-                    argument.split_once(char::is_whitespace).unwrap_or((argument, ""));
-                Typed::Skill(name.to_owned(), task.trim().to_owned())
-            }
-            None => Typed::Skills,
-        },
-        "skills" => Typed::Skills,
-        "compact" => Typed::Compact(argument.map(str::to_owned)),
-        "context" => Typed::Context(argument == Some("--json")),
-        "cost" => Typed::Cost,
-        "memory" => Typed::Memory,
-        "forget" => Typed::Forget(argument.map(str::to_owned)),
-        "jobs" => Typed::Jobs(argument.and_then(|rest| {
-            let id = rest.strip_prefix("stop ").unwrap_or(rest);
-            Some(id.trim()).filter(|id| *id != "stop").map(str::to_owned)
-        })),
-        "clear" | "new" => Typed::Clear,
-        "stop" if argument == Some("all") => Typed::StopAll,
-        "stop" => Typed::Stop,
-        "exit" | "quit" => Typed::Exit,
-        name => Typed::Unknown(name.to_owned(), nearest(name, COMMANDS.map(|(name, ..)| name))),
-    }
-}
-
-/// A command is one word after a slash, on one line: `/usr/bin is broken` is something to say.
-fn command(line: &str) -> Option<(&str, &str)> {
-    let rest = line.strip_prefix('/')?;
-    let (name, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    let is_name = name == "?" || !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase());
-    (is_name && !line.contains('\n')).then_some((name, argument.trim()))
-}
+/// What `/keys` shows.
+const KEYS: &str = "  Enter           send; a backslash at the end of a line continues it\n\
+    \x20 Up, Down        what was typed before; Ctrl+R looks for it\n\
+    \x20 Ctrl+C          stop what runs; twice within two seconds: leave\n\
+    \x20 Ctrl+D          leave, on an empty line\n\
+    \x20 Pasted lines stay together. Other keys are those of your shell's line editor.\n";
 
 /// What `/help` shows.
-pub(crate) fn help() -> String {
-    let line = |(name, argument, what)| format!("  {:<17} {what}\n", format!("/{name} {argument}"));
-    let mut text = COMMANDS.map(line).concat();
+fn help() -> String {
+    let line = |entry: &crate::talk::commands::Entry| {
+        let name = format!("/{} {}", entry.name, entry.argument);
+        format!("  {name:<18} {}\n", entry.what)
+    };
+    let mut text: String = COMMANDS.iter().map(line).collect();
     text.push_str(
-        "  Everything else is a task. While one is worked on, it is said to the model at its next \
-         step.\n  A backslash at the end of a line continues it; pasted lines stay together.\n",
+        "  !COMMAND           run a command yourself, under the same rules; the model is told of it\n  \
+         Everything else is a task. While one is worked on, it is said to the model at its next \
+         step.\n",
     );
     text
+}
+
+impl Plain<'_> {
+    /// Follows a line that was typed while nothing runs.
+    pub(super) async fn follow_line(&mut self, line: &str) {
+        match parse(line) {
+            Typed::Blank => (),
+            Typed::Text(text) => {
+                let prompt = posse_actors::conversation::Prompt::text(text);
+                self.work(Task::Prompt(prompt)).await;
+            }
+            Typed::Shell(command) => self.call(asked::own_call(&command)).await,
+            Typed::Command(Command::Exit, _) => {
+                self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
+            }
+            Typed::Command(command, _) => {
+                self.catch_up().await;
+                if let Some(command) = self.answer(command).await {
+                    self.change(command).await;
+                }
+            }
+            Typed::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
+        }
+    }
+
+    /// Follows a command that was typed while a task is worked on, and that is no end of it.
+    pub(super) async fn command_meanwhile(&mut self, command: Command, when: When) {
+        let left = match when {
+            When::Always => self.answer(command).await,
+            When::Idle => Some(command),
+        };
+        if left.is_some() {
+            self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
+        }
+    }
+
+    /// Does what can be done at any time. What has to wait until nothing runs is given back.
+    async fn answer(&mut self, command: Command) -> Option<Command> {
+        let session = self.current.session.clone();
+        let text = match command {
+            Command::Help => help(),
+            Command::Keys => KEYS.to_owned(),
+            Command::Status => self.status().await,
+            Command::Context(json) => asked::context(&session, json).await,
+            Command::Cost => asked::cost(&session).await,
+            Command::Memory => asked::memory(&session).await,
+            Command::Forget(agent) => asked::forget(&session, agent).await,
+            Command::Jobs(which) => self.current.jobs.asked(which.as_deref(), &session),
+            Command::Queue(which) => self.queue(which).await,
+            Command::Diff => asked::changes(&session).await.text(),
+            Command::Agents => {
+                let agents = self.report(Report::Agents).await?;
+                format!("{agents}\n{}", asked::workers(&session).await)
+            }
+            Command::Permissions => {
+                let kept = self.report(Report::Permissions).await?;
+                kept + &asked::session_grants(&session).await
+            }
+            Command::Config => self.report(Report::Config).await?,
+            Command::Tools => self.report(Report::Tools).await?,
+            Command::Skills => self.report(Report::Skills).await?,
+            Command::Sandbox => self.report(Report::Sandbox).await?,
+            Command::Doctor => self.report(Report::Doctor).await?,
+            Command::Copy => return self.copy().await,
+            Command::Theme(_) => "Line mode has no themes: NO_COLOR=1 in the environment turns \
+                                  colours off, and `ui.theme` is for `posse tui`.\n"
+                .to_owned(),
+            Command::Stop => "Nothing runs.\n".to_owned(),
+            Command::StopAll => {
+                session.interrupt_all();
+                "(agents in the background are told to stop)\n".to_owned()
+            }
+            command @ (Command::New
+            | Command::Resume(_)
+            | Command::Fork
+            | Command::Select(..)
+            | Command::Compact(_)
+            | Command::Undo
+            | Command::Export(_)
+            | Command::Skill(..)
+            | Command::Exit) => return Some(command),
+        };
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        self.say(&format!("{text}{end}")).await;
+        None
+    }
+
+    /// Does what changes which session goes on, or what it works on.
+    async fn change(&mut self, command: Command) {
+        match command {
+            Command::New => self.clear().await,
+            Command::Resume(None) => self.show_stored().await,
+            Command::Resume(Some(id)) => self.take_up(&id, false).await,
+            Command::Fork => {
+                let id = self.current.session.id().to_string();
+                self.take_up(&id, true).await;
+            }
+            Command::Select(what, None) => self.show_names(what).await,
+            Command::Select(what, Some(name)) => self.select(what, name).await,
+            Command::Compact(keep) => {
+                let (Ok(text) | Err(text)) = asked::compact(&self.current.session, keep).await;
+                self.say(&text).await;
+            }
+            Command::Undo => {
+                let errand = self.sessions.undo(self.current.session.id().as_str());
+                if let Some(wanted) = self.errand(errand).await {
+                    self.call(wanted).await;
+                }
+            }
+            Command::Export(file) => {
+                if let Some(text) = self.report(Report::Export(file)).await {
+                    self.say(&(text + "\n")).await;
+                }
+            }
+            Command::Skill(name, task) => match self.sessions.skill(&name, &task) {
+                Ok(prompt) => self.work(Task::Prompt(prompt)).await,
+                Err(failures) => self.complain(&failures).await,
+            },
+            // Done at any time, or by whoever reads lines.
+            Command::Help
+            | Command::Keys
+            | Command::Status
+            | Command::Agents
+            | Command::Context(_)
+            | Command::Cost
+            | Command::Permissions
+            | Command::Sandbox
+            | Command::Diff
+            | Command::Copy
+            | Command::Config
+            | Command::Tools
+            | Command::Skills
+            | Command::Jobs(_)
+            | Command::Memory
+            | Command::Forget(_)
+            | Command::Theme(_)
+            | Command::Doctor
+            | Command::Queue(_)
+            | Command::Stop
+            | Command::StopAll
+            | Command::Exit => (),
+        }
+    }
+
+    /// Runs a tool for the user.
+    async fn call(&mut self, wanted: UserCall) {
+        self.catch_up().await;
+        match self.current.session.call(wanted).await {
+            Ok(running) => self.accompany(running).await,
+            Err(error) => self.say(&format!("{error}\n")).await,
+        }
+    }
+
+    async fn report(&mut self, what: Report) -> Option<String> {
+        let errand = self.sessions.report(what, self.current.session.id().as_str());
+        self.errand(errand).await
+    }
+
+    /// Has something done on another thread. `None`: it failed, or the user gave it up; either was
+    /// said.
+    async fn errand<T: Send + 'static>(&mut self, errand: Errand<T>) -> Option<T> {
+        let done = tokio::task::spawn_blocking(errand);
+        tokio::select! {
+            biased;
+            signal = self.signals.next() => {
+                if signal == Exit::Interrupt {
+                    self.current.session.interrupt();
+                    self.say("\n(given up)\n").await;
+                } else {
+                    self.leaving = Some(signal);
+                }
+                None
+            }
+            done = done => match done {
+                Ok(Ok(value)) => Some(value),
+                Ok(Err(failures)) => {
+                    self.complain(&failures).await;
+                    None
+                }
+                Err(error) => {
+                    self.say(&format!("! it ended in the middle: {error}\n")).await;
+                    None
+                }
+            },
+        }
+    }
+
+    async fn queue(&mut self, which: Option<String>) -> String {
+        let Some(number) = which else { return self.current.queue.table() };
+        let Some(id) = self.current.queue.own(&number).cloned() else {
+            return format!(
+                "No message {} of yours waits; /queue lists them.\n",
+                crate::failure::printable(&number)
+            );
+        };
+        match self.current.session.withdraw(id).await {
+            Some(_) => "(deleted)\n".to_owned(),
+            None => "(too late: it was said already)\n".to_owned(),
+        }
+    }
+
+    async fn copy(&mut self) -> Option<Command> {
+        let bytes = self.last_reply.len();
+        let text = match bytes {
+            0 => "(there is no answer yet)\n".to_owned(),
+            _ if !self.clipboard => {
+                "(only a terminal has a clipboard; /export FILE writes the conversation)\n"
+                    .to_owned()
+            }
+            bytes if bytes > clipboard::BYTES_MAX => format!("({})\n", clipboard::too_long(bytes)),
+            _ => {
+                let sequence = clipboard::sequence(&self.last_reply);
+                self.stderr.write(sequence).await;
+                "(copied, if the terminal allows it)\n".to_owned()
+            }
+        };
+        self.say(&text).await;
+        None
+    }
+
+    async fn show_stored(&mut self) {
+        let Some(stored) = self.errand(self.sessions.stored()).await else { return };
+        let own = self.current.session.id().to_string();
+        let mut text = String::new();
+        for (id, what) in stored.iter().filter(|(id, _)| *id != own) {
+            text.extend([id, "  ", what, "\n"]);
+        }
+        text.push_str(if text.is_empty() {
+            "There is no other conversation here.\n"
+        } else {
+            "/resume ID goes on with one; the beginning of an id is enough.\n"
+        });
+        self.say(&text).await;
+    }
+
+    /// Goes on in a stored session, or in one that branches off it.
+    async fn take_up(&mut self, id: &str, fork: bool) {
+        let Some(ready) = self.errand(self.sessions.look_up(id, fork)).await else { return };
+        let (opened, unfinished) = match self.sessions.take_up(ready) {
+            Ok(opened) => opened,
+            Err(failures) => return self.complain(&failures).await,
+        };
+        self.current.end("completed", Exit::Done, PATIENT_END).await;
+        self.enter(opened, Choice::default()).await;
+        if self.leaving.is_some() {
+            return;
+        }
+        self.last_reply.clear();
+        let text = format!("session {}\n{}", self.current.session.id(), self.selection());
+        self.say(&text).await;
+        if unfinished {
+            self.work(Task::GoOn).await;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -131,48 +289,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_commands_from_things_to_say() {
-        let text = |text: &str| Typed::Text(text.to_owned());
-        let select = |what, name: Option<&str>| Typed::Select(what, name.map(str::to_owned));
-        let table = [
-            ("", Typed::Blank),
-            ("  \n", Typed::Blank),
-            ("fix it", text("fix it")),
-            ("/help", Typed::Help),
-            ("/?", Typed::Help),
-            (" /exit ", Typed::Exit),
-            ("/quit", Typed::Exit),
-            ("/model gpt-9 ", select(Selected::Model, Some("gpt-9"))),
-            ("/forget explore", Typed::Forget(Some("explore".to_owned()))),
-            ("/model", select(Selected::Model, None)),
-            ("/jobs", Typed::Jobs(None)),
-            ("/jobs stop c1-2", Typed::Jobs(Some("c1-2".to_owned()))),
-            ("/provider ?", select(Selected::Provider, None)),
-            ("/agent plan", select(Selected::Agent, Some("plan"))),
-            ("/skill deploy  to staging ", Typed::Skill("deploy".into(), "to staging".into())),
-            ("/skill deploy", Typed::Skill("deploy".into(), String::new())),
-            ("/skill", Typed::Skills),
-            ("/compact", Typed::Compact(None)),
-            ("/compact the port", Typed::Compact(Some("the port".to_owned()))),
-            ("/context", Typed::Context(false)),
-            ("/context --json", Typed::Context(true)),
-            ("/compat", Typed::Unknown("compat".to_owned(), Some("compact"))),
-            ("/zzzzzz", Typed::Unknown("zzzzzz".to_owned(), None)),
-            ("/usr/bin is broken", text("/usr/bin is broken")),
-            ("/etc/hosts", text("/etc/hosts")),
-            ("/", text("/")),
-            ("/exit\nmore", text("/exit\nmore")),
-        ];
-        for (line, meant) in table {
-            assert_eq!(parse(line), meant, "{line:?}");
-        }
-    }
-
-    #[test]
     fn help_names_every_command() {
-        for (name, ..) in COMMANDS {
-            assert!(help().contains(&format!("/{name} ")), "{name}");
-            assert!(!matches!(parse(&format!("/{name}")), Typed::Unknown(..)), "{name}");
+        for entry in COMMANDS {
+            assert!(help().contains(&format!("/{} ", entry.name)), "{}", entry.name);
         }
     }
 }

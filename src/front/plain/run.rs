@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, InvocationId, text_of};
 use posse_actors::event::{Announcement, Event, MessageKind};
-use posse_actors::root_session::{DeliverError, PromptError, TurnOutcome};
+use posse_actors::root_session::{DeliverError, PromptError, Running, TurnOutcome};
 
 use crate::failure::Exit;
 use crate::front::plain::Plain;
-use crate::front::plain::commands::{Typed, help, parse};
 use crate::front::plain::terminal::Input;
 use crate::front::question::Answered;
 use crate::talk::Task;
+use crate::talk::commands::{Command, Typed, parse, unknown};
 use crate::talk::outcome::{Advised, judge, word};
 
 /// How long the last events of a run are awaited.
@@ -21,10 +22,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 impl Plain<'_> {
     /// Works on `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
-        // What the session itself says at its beginning is shown.
-        if self.totals.prompts > 0 {
-            self.catch_up().await;
-        }
+        self.catch_up().await;
         self.rule_shown = false;
         let said = match &task {
             Task::Prompt(prompt) => Some(text_of(&prompt.content)),
@@ -39,6 +37,11 @@ impl Plain<'_> {
                 return self.say(&format!("{error}\n/clear begins anew.\n")).await;
             }
         };
+        self.accompany(running).await;
+    }
+
+    /// Shows what runs, to its end.
+    pub(super) async fn accompany(&mut self, running: Running) {
         let started = Instant::now();
         let invocation = running.invocation().clone();
         let mut outcome = std::pin::pin!(running.outcome());
@@ -116,22 +119,26 @@ impl Plain<'_> {
 
     pub(super) async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
-        self.current.follow_jobs(event);
+        self.current.keep_up(event);
         self.note_work(announcement);
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
             self.rule_shown |= by == "nobody";
         }
+        let asked = self.progress.asks();
         let text = self.progress.follow(announcement);
+        let disturbed = asked && !text.is_empty();
         self.stderr.write(text.into_bytes()).await;
         if self.interactive {
             let question = self.questions.follow_announced(announcement);
-            self.show_question(question).await;
+            let again = self.questions.again().filter(|_| disturbed);
+            self.show_question(question.or(again)).await;
         }
     }
 
     pub(super) async fn show_question(&mut self, question: Option<String>) {
         if let Some(question) = question {
             self.say(&question).await;
+            self.progress.asked(&question);
             if self.questions.wants_silence() {
                 self.terminal.hush();
             }
@@ -156,7 +163,10 @@ impl Plain<'_> {
 
     async fn typed(&mut self, input: Input) {
         let line = match input {
-            Input::Line(line) => line,
+            Input::Line(line) => {
+                self.progress.line_ended();
+                line
+            }
             Input::End => {
                 self.leave_when_done();
                 return self.say("(leaving when this is done; Ctrl+C stops it)\n").await;
@@ -169,9 +179,9 @@ impl Plain<'_> {
         };
         let typed = parse(&line);
         match typed {
-            Typed::Stop => return self.stop().await,
-            Typed::StopAll => return self.current.session.interrupt_all(),
-            Typed::Exit => {
+            Typed::Command(Command::Stop, _) => return self.stop().await,
+            Typed::Command(Command::StopAll, _) => return self.current.session.interrupt_all(),
+            Typed::Command(Command::Exit, _) => {
                 self.leave_when_done();
                 return self.current.session.interrupt();
             }
@@ -181,26 +191,13 @@ impl Plain<'_> {
             return self.answered(answered).await;
         }
         match typed {
-            Typed::Blank | Typed::Stop | Typed::StopAll | Typed::Exit => (),
-            Typed::Help => self.say(&help()).await,
-            Typed::Unknown(name, meant) => self.unknown(&name, meant).await,
-            Typed::Cost => self.cost().await,
-            Typed::Memory => self.memory().await,
-            Typed::Forget(agent) => self.forget(agent).await,
-            Typed::Jobs(which) => self.list_jobs(which).await,
-            Typed::Context(json) => self.context(json).await,
+            Typed::Blank => (),
             Typed::Text(text) => self.steer(text).await,
-            Typed::Skills => {
-                let text = self.sessions.skills();
-                self.say(&text).await;
-            }
-            Typed::Status
-            | Typed::Select(..)
-            | Typed::Compact(_)
-            | Typed::Skill(..)
-            | Typed::Clear => {
+            Typed::Shell(_) => {
                 self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
             }
+            Typed::Command(command, when) => self.command_meanwhile(command, when).await,
+            Typed::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
         }
     }
 
@@ -239,10 +236,12 @@ impl Plain<'_> {
             outcome.not_by_yes = outcome.not_by_yes.saturating_sub(before);
             outcome
         });
+        let is_own = outcome.as_ref().is_some_and(is_own_call);
         let advised = Advised { yes: self.yes, rule: self.rule_shown };
         let verdict = judge(outcome.as_ref(), None, advised);
         self.last = verdict.exit;
-        if let Some(result) = &verdict.result {
+        if let Some(result) = verdict.result.as_ref().filter(|_| !is_own) {
+            self.last_reply.clone_from(result);
             let seen = self.progress.shown_live && self.stdout.is_terminal();
             let line = self.progress.finish_line();
             self.stderr.write(line.into()).await;
@@ -258,6 +257,8 @@ impl Plain<'_> {
             self.complain(std::slice::from_ref(failure)).await;
         }
         match outcome {
+            // What the user ran says itself how it ended.
+            Some(_) if is_own => (),
             Some(outcome) => self.count(&outcome, started.elapsed()).await,
             None => self.leaving = Some(verdict.exit),
         }
@@ -290,8 +291,17 @@ impl Plain<'_> {
     }
 }
 
-/// Whether an invocation says nothing more after this.
+/// Whether it was no task, but a call of the user's own.
+fn is_own_call(outcome: &TurnOutcome) -> bool {
+    outcome.turns == 0 && outcome.ending == Ending::Answered(String::new())
+}
+
+/// Whether an invocation, or a call of the user's own, says nothing more after this.
 fn is_last(announcement: &Announcement, invocation: &InvocationId) -> bool {
+    // What is queued last tells the model what the user ran.
+    if let Event::MessageQueued { kind: MessageKind::Aside, .. } = announcement.event() {
+        return true;
+    }
     let ours = announcement.origin().is_some_and(|origin| origin.invocation_id == *invocation);
     let last = matches!(
         announcement.event(),

@@ -10,7 +10,10 @@ use crate::failure::printable;
 const RESULT_CHARS_MAX: usize = 160;
 
 /// Lines of a command's output that are shown, the last ones.
-const OUTPUT_LINES_MAX: usize = 5;
+pub(super) const OUTPUT_LINES_MAX: usize = 5;
+
+/// The same of one that the user ran: whoever runs it wants to see it.
+pub(super) const OWN_LINES_MAX: usize = 60;
 
 /// Lines of a diff that are shown, the first ones.
 pub(super) const DIFF_LINES_MAX: usize = 12;
@@ -24,12 +27,12 @@ pub(super) fn first_line(content: &[ContentPart]) -> String {
 }
 
 /// The last lines that a command printed, without the tool's own remarks below them.
-pub(super) fn last_lines(text: &str) -> Vec<String> {
+pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
         lines.pop();
     }
-    let hidden = lines.len().saturating_sub(OUTPUT_LINES_MAX);
+    let hidden = lines.len().saturating_sub(count_max);
     let shown = lines[hidden..].iter().map(|line| format!("  │ {}", clipped(line)));
     let more = (hidden > 0).then(|| format!("  │ … {hidden} lines above"));
     more.into_iter().chain(shown).collect()

@@ -1,11 +1,10 @@
 //! Lists to choose from, and what comes of it.
 
 use posse_actors::conversation::MessageId;
-use posse_actors::event::MessageKind;
 
 use crate::talk::Selected;
+use crate::talk::commands::Command;
 use crate::tui::app::{App, Effect};
-use crate::tui::commands::Command;
 use crate::tui::input::Key;
 use crate::tui::selector::{Chosen, Entry, Selector, Subject, in_one_line};
 use crate::tui::theme::{Role, Theme};
@@ -29,7 +28,10 @@ impl App {
                 let subject = selector.subject;
                 self.selector = None;
                 match subject {
-                    Subject::Name(what) => vec![Effect::Select(what, value)],
+                    Subject::Name(what) => {
+                        self.view.said(format!("/{} {value}", what.word()));
+                        vec![Effect::Select(what, value)]
+                    }
                     Subject::History => {
                         self.composer.set(&value);
                         Vec::new()
@@ -37,7 +39,10 @@ impl App {
                     Subject::Queue => {
                         vec![Effect::Withdraw { id: MessageId::new(value), back: true }]
                     }
-                    Subject::Sessions => vec![Effect::Do(Command::Resume(Some(value)))],
+                    Subject::Sessions => {
+                        self.view.said(format!("/resume {value}"));
+                        vec![Effect::Do(Command::Resume(Some(value)))]
+                    }
                 }
             }
             Chosen::Deleted(value) => {
@@ -77,12 +82,29 @@ impl App {
             Entry { value: waiting.id.to_string(), label }
         };
         let entries: Vec<Entry> =
-            self.view.queue().iter().filter(|waiting| own(waiting)).map(entry).collect();
+            self.view.queue().iter().filter(|waiting| waiting.is_own()).map(entry).collect();
         if entries.is_empty() {
             self.view.note(Role::Dim, "(no message waits)");
             return;
         }
         self.selector = Some(Selector::of(Subject::Queue, "messages that wait", entries));
+    }
+
+    /// `/queue`: opens them, or deletes the one of that number.
+    pub(super) fn queue(&mut self, which: Option<&str>) -> Vec<Effect> {
+        let Some(number) = which else {
+            self.open_queue();
+            return Vec::new();
+        };
+        let nth = number.parse::<usize>().ok().and_then(|nth| nth.checked_sub(1));
+        let waiting =
+            nth.and_then(|nth| self.view.queue().iter().filter(|it| it.is_own()).nth(nth));
+        let Some(waiting) = waiting else {
+            let text = format!("No message {number} of yours waits; /queue lists them.");
+            self.view.note(Role::Warn, text);
+            return Vec::new();
+        };
+        vec![Effect::Withdraw { id: waiting.id.clone(), back: false }]
     }
 
     /// Opens stored sessions: their ids, and what is said of them.
@@ -99,7 +121,7 @@ impl App {
 
     /// Takes the last message that waits back into the prompt.
     pub(super) fn take_back(&mut self) -> Vec<Effect> {
-        let last = self.view.queue().iter().rev().find(|waiting| own(waiting));
+        let last = self.view.queue().iter().rev().find(|waiting| waiting.is_own());
         let Some(waiting) = last else {
             self.view.note(Role::Dim, "(no message waits)");
             return Vec::new();
@@ -142,9 +164,4 @@ impl App {
         selector.opened_by = opened_by;
         self.selector = Some(selector);
     }
-}
-
-/// What posse itself has to say is not the user's to take back.
-fn own(waiting: &Waiting) -> bool {
-    waiting.kind != MessageKind::Notice
 }

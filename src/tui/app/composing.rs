@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use posse_actors::event::MessageKind;
 
+use crate::talk::commands::{Command, Typed, When, parse, unknown};
 use crate::tui::app::{App, Effect};
-use crate::tui::commands::{Typed, When, parse};
 use crate::tui::completion::{Completion, Wanted};
 use crate::tui::composer::may_be_image;
 use crate::tui::input::{Code, Key};
@@ -53,7 +53,7 @@ impl App {
         action: Option<Action>,
         now: Duration,
     ) -> Option<Vec<Effect>> {
-        let completion = self.completion.as_mut()?;
+        let completion = self.completion.as_mut().filter(|completion| !completion.is_empty())?;
         let takes = key == Key::plain(Code::Tab)
             || action == Some(Action::Submit) && completion.is_chosen();
         match action {
@@ -87,6 +87,12 @@ impl App {
     pub(super) fn submit(&mut self, kind: MessageKind) -> Vec<Effect> {
         let text = self.composer.take();
         let typed = parse(&text);
+        let ends = matches!(typed, Typed::Command(Command::Stop | Command::Exit, _));
+        if self.is_held() && !ends && typed != Typed::Blank {
+            self.view.note(Role::Dim, "(one moment: something is looked up; Esc gives it up)");
+            self.composer.set(&text);
+            return Vec::new();
+        }
         if matches!(typed, Typed::Text(_) | Typed::Shell(_)) {
             self.composer.remember(&text);
         }
@@ -101,17 +107,39 @@ impl App {
                 self.view.said(format!("! {command}"));
                 vec![Effect::Run(command)]
             }
-            Typed::Command(command, _) => self.command(command),
+            Typed::Command(command, _) => {
+                if is_echoed(&command) {
+                    self.view.said(text.trim().to_owned());
+                }
+                self.command(command)
+            }
             Typed::Unknown(name, meant) => {
-                let hint = match meant {
-                    Some(meant) => format!("There is no /{name}. Did you mean /{meant}?"),
-                    None => format!("There is no /{name}. /help lists what there is."),
-                };
-                self.view.note(Role::Warn, hint);
+                self.view.said(text.trim().to_owned());
+                self.view.note(Role::Warn, unknown(&name, meant));
                 Vec::new()
             }
         }
     }
+}
+
+/// Whether what it says stands in the transcript, below the command: not on a screen of its own or
+/// in a list.
+fn is_echoed(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Select(_, None)
+            | Command::Resume(None)
+            | Command::Queue(None)
+            | Command::Diff
+            | Command::Config
+            | Command::Tools
+            | Command::Skills
+            | Command::Skill(..)
+            | Command::Doctor
+            | Command::Stop
+            | Command::StopAll
+            | Command::Exit
+    )
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::tui::past::Past;
 use crate::tui::terminal::PACE_MIN;
 use crate::tui::text::{Row, clipped, harmless, row, span};
 use crate::tui::theme::Role;
+use crate::tui::view::Waiting;
 
 /// Messages that wait and are shown.
 const QUEUE_SHOWN_MAX: usize = 3;
@@ -110,7 +111,7 @@ impl App {
         if left > 0 {
             extra.push(row(self.theme, Role::Dim, format!("⤷ and {left} more")));
         }
-        if !self.view.queue().is_empty() {
+        if self.view.queue().iter().any(Waiting::is_own) {
             let text = clipped("  Alt+Up takes the last one back, /queue shows all", wide);
             extra.push(row(self.theme, Role::Dim, text));
         }
@@ -179,7 +180,7 @@ impl App {
         if self.stopping {
             return row(theme, Role::Warn, clipped("stopping …", wide));
         }
-        self.status.row(wide, theme)
+        self.looking_row(wide, now).unwrap_or_else(|| self.status.row(wide, theme))
     }
 }
 

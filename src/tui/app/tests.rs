@@ -433,7 +433,7 @@ fn an_answer_elsewhere_closes_the_question() {
 #[test]
 fn commands_that_need_nothing_else() {
     let mut stage = Stage::new();
-    for command in ["/status", "/cost", "/diff", "/theme", "/theme light", "/theme pink"] {
+    for command in ["/status", "/theme", "/theme light", "/theme pink"] {
         assert_eq!(stage.types(&format!("{command}\n")), [], "{command}");
     }
     insta::assert_snapshot!(stage.screen(100, 30));

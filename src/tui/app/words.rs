@@ -1,9 +1,7 @@
 //! What commands say that need nothing but what is shown.
 
-use posse_actors::conversation::Usage;
-
+use crate::talk::commands::COMMANDS;
 use crate::tui::app::App;
-use crate::tui::commands::COMMANDS;
 use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
 use crate::tui::status::Status;
 use crate::tui::theme::Role;
@@ -55,22 +53,4 @@ pub(super) fn status(app: &App) -> Lines {
         ("sandbox", tier.to_owned()),
     ];
     rows.into_iter().map(|(name, value)| (Role::Text, format!("{name:<10} {value}"))).collect()
-}
-
-pub(super) fn cost(usage: &Usage, cost: Option<f64>) -> Lines {
-    let tokens = |count: Option<u64>| count.map_or("unknown".to_owned(), |count| count.to_string());
-    let mut lines = vec![
-        (Role::Text, format!("read     {} tokens", tokens(usage.input_tokens))),
-        (Role::Text, format!("written  {} tokens", tokens(usage.output_tokens))),
-    ];
-    lines.extend(
-        usage
-            .cached_input_tokens
-            .map(|cached| (Role::Dim, format!("  {cached} of the read ones from a cache"))),
-    );
-    let money = cost.map_or("unknown: no price is known of this model".to_owned(), |cost| {
-        format!("${cost:.4}")
-    });
-    lines.push((Role::Text, format!("money    {money}")));
-    lines
 }

@@ -7,11 +7,10 @@ use posse_actors::agent_invocation::Ending;
 use crate::failure::{Failure, printable};
 use crate::talk::outcome::{Advised, judge, word};
 use crate::tui::app::App;
-use crate::tui::commands::Command;
 use crate::tui::running::session::Concluded;
 use crate::tui::theme::Role;
 use crate::tui::view::tool::lasted;
-use crate::tui::{Found, Options, Report};
+use crate::tui::{Found, Options};
 
 type Lines = Vec<(Role, String)>;
 
@@ -34,8 +33,8 @@ pub(super) fn introduction(app: &App, options: &Options) -> Lines {
     lines
 }
 
-/// What somebody sees who has no model yet.
-pub(super) fn first_run(failures: &[Failure], found: &Found) -> Lines {
+/// What somebody sees at once who has no model yet.
+pub(super) fn first_run(failures: &[Failure]) -> Lines {
     let mut lines = vec![
         (Role::Heading, format!("posse {}", env!("CARGO_PKG_VERSION"))),
         (Role::Text, String::new()),
@@ -44,7 +43,12 @@ pub(super) fn first_run(failures: &[Failure], found: &Found) -> Lines {
     for failure in failures {
         lines.extend(failure.to_string().lines().map(|line| (Role::Dim, format!("  {line}"))));
     }
-    lines.push((Role::Text, String::new()));
+    lines
+}
+
+/// What they see as soon as somebody has looked around.
+pub(super) fn found_here(found: &Found) -> Lines {
+    let mut lines = vec![(Role::Text, String::new())];
     lines.push((Role::Strong, "What was found here".to_owned()));
     lines.extend(found.facts.iter().map(|(good, text)| {
         let (role, mark) = if *good { (Role::Good, "✓") } else { (Role::Dim, "·") };
@@ -53,10 +57,10 @@ pub(super) fn first_run(failures: &[Failure], found: &Found) -> Lines {
     lines.push((Role::Text, String::new()));
     lines.push((Role::Strong, "Ways on".to_owned()));
     let ways = [
-        "p or /provider   choose a provider; a local server needs no key",
-        "/exit, then `export ANTHROPIC_API_KEY=…` (or that of another provider) and `posse`",
-        "/exit, then `posse demo`: everything on a recorded model, without key or network",
-        "/doctor          try what posse needs here",
+        "posse demo        everything on a recorded model, without a key or a network (/exit first)",
+        "p or /provider    choose a provider; a local server needs no key",
+        "export KEY=…      the key of a provider, such as ANTHROPIC_API_KEY, then `posse` again",
+        "/doctor           try what posse needs here",
     ];
     lines.extend(ways.map(|way| (Role::Text, format!("  {way}"))));
     lines
@@ -95,23 +99,36 @@ pub(super) fn conclude(app: &mut App, concluded: Concluded, yes: bool) {
     app.view.note(Role::Dim, format!("({word}: {} {replies}{tokens} · {took})", outcome.turns));
 }
 
-/// What a command wants to know of the world.
-pub(super) fn report(command: Command) -> Option<(&'static str, Report)> {
-    Some(match command {
-        Command::Config => ("settings", Report::Config),
-        Command::Doctor => ("doctor", Report::Doctor),
-        Command::Tools => ("tools", Report::Tools),
-        Command::Skills => ("skills", Report::Skills),
-        Command::Permissions => ("permissions", Report::Permissions),
-        Command::Sandbox => ("sandbox", Report::Sandbox),
-        Command::Export(file) => ("export", Report::Export(file)),
-        _ => return None,
-    })
-}
-
 /// What is said when the terminal is the shell's again.
 pub(super) fn farewell(session: &str) {
     let id = printable(session);
     let text = format!("session {id} · posse resume {id}\n");
     std::io::stderr().write_all(text.as_bytes()).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::failure::Exit;
+    use crate::tui::testing::Stage;
+
+    use super::*;
+
+    #[test]
+    fn who_has_no_model_sees_what_is_here_and_the_ways_on() {
+        let build = |stage: &mut Stage| {
+            let what = "no model provider is configured, and no key is in the environment";
+            let failure = Failure::new("CFG023", Exit::Configuration, what).fix("set one");
+            stage.app.view.lines(first_run(&[failure]));
+            stage.app.view.lines(found_here(&Found {
+                facts: vec![
+                    (true, "a login of the Codex program: /provider codex".to_owned()),
+                    (
+                        false,
+                        "there is no sandbox here: commands run with all of your rights".into(),
+                    ),
+                ],
+            }));
+        };
+        insta::assert_snapshot!(Stage::screens(build, Stage::new));
+    }
 }

@@ -1,6 +1,5 @@
 //! What keys wished for, done.
 
-use base64::Engine as _;
 use posse_actors::conversation::{ContentPart, Prompt, text_of};
 use posse_actors::event::MessageKind;
 use posse_actors::root_session::UserCall;
@@ -8,13 +7,15 @@ use posse_actors::root_session::UserCall;
 use crate::failure::Failure;
 use crate::talk::Task;
 use crate::talk::files::Finder;
+use crate::talk::{asked, clipboard};
 use crate::tui::app::Effect;
 use crate::tui::running::Tui;
 use crate::tui::running::session::Told;
 use crate::tui::theme::Role;
 
 /// Without a session.
-const NOBODY: &str = "Nobody is there to answer yet: /provider chooses one, /exit leaves.";
+pub(super) const NOBODY: &str =
+    "Nobody is there to answer yet: /provider chooses one, /exit leaves.";
 
 impl Tui<'_> {
     pub(super) async fn perform(&mut self, effects: Vec<Effect>) {
@@ -53,9 +54,7 @@ impl Tui<'_> {
                 Effect::Select(what, name) => self.select(what, name).await,
                 Effect::Do(command) => self.execute(command).await,
                 Effect::Copy(text) => {
-                    let text = base64::engine::general_purpose::STANDARD.encode(text);
-                    let bytes = format!("\x1b]52;c;{text}\x07").into_bytes();
-                    self.terminal.write(bytes);
+                    self.terminal.write(clipboard::sequence(&text));
                 }
                 Effect::Redraw => self.distrust(),
                 Effect::Suspend => self.suspend().await,
@@ -82,14 +81,7 @@ impl Tui<'_> {
     /// Runs a command of the user's own.
     fn run_own(&mut self, command: &str) {
         self.history.add(&format!("!{command}"));
-        self.call(UserCall {
-            tool: "bash".to_owned(),
-            arguments: serde_json::json!({ "command": command }).to_string(),
-            said: format!(
-                "I ran this command myself, beside our conversation:\n\n```\n{command}\n```\n\n\
-                 What came of it:"
-            ),
-        });
+        self.call(asked::own_call(command));
     }
 
     /// Runs a tool for the user.
@@ -178,7 +170,7 @@ impl Tui<'_> {
         }
     }
 
-    pub(super) fn hear(&mut self, told: Told) {
+    pub(super) async fn hear(&mut self, told: Told) {
         self.dirty = true;
         match told {
             Told::Runs(running) => {
@@ -194,6 +186,18 @@ impl Tui<'_> {
             Told::Back(content) => self.bring_back(&content),
             Told::Attached(name, image) => self.attached(&name, image),
             Told::Found(query, names) => self.app.found(&query, &names),
+            Told::Answer(text) => self.app.answer("", text),
+            Told::Measured(id, used) => {
+                if id.as_str() == self.app.session {
+                    self.app.measured(&used);
+                }
+            }
+            // Whoever gave it up does not want it any more.
+            Told::Looked(nth, looked) => {
+                if self.app.looked(nth) {
+                    self.looked(looked).await;
+                }
+            }
             // It ended a moment ago: this is the next task.
             Told::Unsaid(content) => {
                 self.unsaid.push_back(content);

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::conversation::{ContentPart, InvocationId, MessageId, QuestionId};
+use posse_actors::context::ContextUse;
+use posse_actors::conversation::{ContentPart, InvocationId, MessageId, QuestionId, SessionId};
 use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
 use posse_actors::ledger::{Accounts, usd};
 use posse_actors::permission_coordinator::Decision;
@@ -15,8 +16,10 @@ use posse_actors::root_session::{
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
+use crate::talk::asked::Changes;
 use crate::talk::joining::Joinable;
-use crate::talk::{self, Opened, Sources, context};
+use crate::talk::{self, Opened, Ready, Sources};
+use crate::tui::Found;
 use crate::tui::app::App;
 
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
@@ -38,6 +41,41 @@ pub(super) enum Told {
     Attached(String, Result<(ContentPart, String), Failure>),
     /// Files that were looked for.
     Found(String, Vec<String>),
+    /// How full the context of that session is.
+    Measured(SessionId, ContextUse),
+    /// What somebody asked the session for, in words.
+    Answer(String),
+    /// What was looked up, and the number of that.
+    Looked(u64, Looked),
+}
+
+/// What was looked up on another thread.
+pub(super) enum Looked {
+    /// A text with that title.
+    Text(&'static str, Result<String, Vec<Failure>>),
+    /// What is on this machine.
+    Around(Result<Found, Vec<Failure>>),
+    /// Changes of files.
+    Changes(Changes),
+    /// Stored sessions.
+    Stored(Result<Vec<(String, String)>, Vec<Failure>>),
+    /// One of them, that can be taken up; with `true` as a branch of it.
+    Ready(Result<Ready, Vec<Failure>>, bool),
+    /// The call that takes a change back.
+    Undo(Result<UserCall, Vec<Failure>>),
+}
+
+impl std::fmt::Debug for Looked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Looked::Text(title, _) => title,
+            Looked::Around(_) => "around",
+            Looked::Changes(_) => "changes",
+            Looked::Stored(_) => "stored",
+            Looked::Ready(..) => "ready",
+            Looked::Undo(_) => "undo",
+        })
+    }
 }
 
 /// A task that is worked on.
@@ -71,6 +109,10 @@ pub(super) struct Current {
     agent: String,
     tier: String,
     accounts: Accounts,
+    /// Tokens that a request may have.
+    context_max: u64,
+    /// Something was said already.
+    goes_on: bool,
     task: Option<Task>,
     /// Questions so far that nobody could be asked.
     unanswered: u32,
@@ -88,6 +130,9 @@ impl Current {
             Some(resumed) => resumed.replayed.accounts.clone(),
             None => settings.accounts.clone(),
         };
+        let window = settings.context.windows.as_ref().and_then(|windows| windows(&info));
+        let context_max = settings.limits.context_main.tokens_max(window);
+        let goes_on = settings.resumption.is_some() || !settings.history.is_empty();
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
         let joinable = invitation.open(&session);
@@ -103,6 +148,8 @@ impl Current {
             agent,
             tier,
             accounts,
+            context_max,
+            goes_on,
             task: None,
             unanswered: 0,
             not_by_yes: 0,
@@ -110,16 +157,27 @@ impl Current {
     }
 
     /// Tells what is shown all the time.
-    pub(super) fn describe(&self, app: &mut App, window: Option<u64>) {
+    pub(super) fn describe(&self, app: &mut App) {
         app.session = self.session.id().to_string();
         app.sources = self.sources.clone();
         app.status.provider.clone_from(&self.provider);
         app.status.model.clone_from(&self.model);
         app.status.agent.clone_from(&self.agent);
         app.status.tier.clone_from(&self.tier);
-        app.status.window = window;
+        app.status.limit = Some(self.context_max);
         app.view.provider.clone_from(&self.provider);
         app.view.model.clone_from(&self.model);
+    }
+
+    /// Asks how full the context is, where something was said before anybody looked.
+    pub(super) fn measure(&self, tells: &mpsc::Sender<Told>) {
+        if self.goes_on {
+            let (session, tells) = (self.session.clone(), tells.clone());
+            tokio::spawn(async move {
+                let Some(used) = session.context().await else { return };
+                tells.send(Told::Measured(session.id().clone(), used)).await.ok();
+            });
+        }
     }
 
     /// What is known of the cost so far, in dollars.
@@ -201,28 +259,6 @@ impl Current {
             if let Err(error) = session.answer(id, decision).await {
                 tells.send(Told::Note(format!("({error})"))).await.ok();
             }
-        });
-    }
-
-    pub(super) fn context(&self, tells: &mpsc::Sender<Told>) {
-        let (session, tells) = (self.session.clone(), tells.clone());
-        tokio::spawn(async move {
-            let Some(used) = session.context().await else { return };
-            let text = format!("{}/compact makes the history shorter", context::table(&used));
-            tells.send(Told::Note(text)).await.ok();
-        });
-    }
-
-    pub(super) fn compact(&self, keep: Option<String>, tells: &mpsc::Sender<Told>) {
-        let (session, tells) = (self.session.clone(), tells.clone());
-        tokio::spawn(async move {
-            // What was removed is an event.
-            let text = match session.compact_keeping(keep).await {
-                Ok(Some(_)) => return,
-                Ok(None) => "(there is nothing to remove yet)".to_owned(),
-                Err(error) => format!("({error})"),
-            };
-            tells.send(Told::Note(text)).await.ok();
         });
     }
 

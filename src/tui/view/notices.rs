@@ -7,6 +7,21 @@ use crate::talk::notices::{of_hook, switch};
 use crate::talk::outcome::clock_time;
 use crate::tui::theme::Role;
 
+/// What begins every message of posse itself to the model.
+const FROM_POSSE: &str = "(from posse, not from the user) ";
+
+/// Characters of such a message that are shown.
+const TOLD_CHARS_MAX: usize = 240;
+
+/// What posse itself tells the model, for whoever reads along.
+pub(super) fn brief(text: &str) -> String {
+    let text = text.strip_prefix(FROM_POSSE).unwrap_or(text);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let cut: String = text.chars().take(TOLD_CHARS_MAX).collect();
+    let more = if cut.len() < text.len() { " …" } else { "" };
+    cut + more
+}
+
 /// The line for an event, if it has one.
 pub(super) fn of(event: &Event) -> Option<(Role, String)> {
     let text = match event {

@@ -9,6 +9,7 @@ use posse_actors::event::{Event, Origin};
 use posse_actors::ledger::usd;
 
 use crate::talk::outcome::clock_time;
+use crate::talk::workers;
 use crate::tui::status::short;
 use crate::tui::text::{Row, clipped, harmless, row, width};
 use crate::tui::theme::{Role, Theme};
@@ -171,9 +172,7 @@ impl Node {
 
     /// What tells it from another one of its name and task.
     fn tag(&self) -> String {
-        let id = harmless(&self.id.to_string());
-        let from = id.char_indices().rev().nth(3).map_or(0, |(at, _)| at);
-        id[from..].to_owned()
+        harmless(workers::short(&self.id))
     }
 
     fn state(&self, now: Duration) -> (Role, &'static str, String) {

@@ -13,6 +13,7 @@ use crate::journal::commands;
 use crate::journal::state::{Found, Within};
 use crate::journal::{self, SessionState, SessionSummary, StateDir};
 use crate::project;
+use crate::talk::counted;
 use crate::wiring::run::runtime;
 use crate::wiring::world::now_ms;
 
@@ -34,7 +35,9 @@ pub(super) fn find(
         Which::Id(id) => state.find(Within::Everywhere, id),
         Which::Last => newest(state, cwd, notes),
         Which::Unsaid => {
-            let sessions = of_project(state, cwd)?;
+            let mut sessions = of_project(state, cwd)?;
+            // There is nothing to go on with where nobody asked for anything.
+            sessions.retain(|session| session.prompt.is_some());
             if sessions.is_empty() {
                 return Err(none_here());
             }
@@ -133,7 +136,8 @@ pub(crate) fn pick(
     let left = |exit: Exit| Failure::new("CLI012", exit, "no session was chosen");
     match picked {
         Ok(Picked::Row(nth)) => Ok(nth),
-        Ok(Picked::Nothing) => Err(left(Exit::Usage)),
+        // Whoever closes the list has done what they wanted.
+        Ok(Picked::Nothing) => Err(left(Exit::Done)),
         Ok(Picked::Signal(exit)) => Err(left(exit)),
         Err(error) => Err(left(Exit::Usage).because(error.to_string())),
     }
@@ -153,7 +157,7 @@ pub(crate) fn row(session: &SessionSummary) -> Row {
 
 /// What it took, in a few characters.
 fn spent(session: &SessionSummary) -> String {
-    let turns = session.turns.map(|turns| format!("{turns} turns"));
+    let turns = session.turns.map(|turns| counted(turns.into(), "turn"));
     let cost = session.cost_nano_usd.map(posse_actors::ledger::dollars);
     turns.into_iter().chain(cost).collect::<Vec<_>>().join(" ")
 }

@@ -3,8 +3,8 @@
 use posse_actors::conversation::{CallId, ContentPart, MessageId};
 use posse_actors::event::{Event, MessageKind};
 
+use crate::talk::commands::COMMANDS;
 use crate::tui::app::Effect;
-use crate::tui::commands::COMMANDS;
 use crate::tui::input::{Code, Key};
 use crate::tui::testing::{Stage, command_ended};
 

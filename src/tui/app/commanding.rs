@@ -1,0 +1,99 @@
+//! Commands, as far as what is shown answers them; the others are for whoever holds the session.
+
+use crate::failure::Exit;
+use crate::talk::asked::Changes;
+use crate::talk::clipboard;
+use crate::talk::commands::Command;
+use crate::tui::app::{App, Effect, words};
+use crate::tui::theme::Role;
+use crate::tui::viewer::Viewer;
+
+/// Lines of an answer that stand in the transcript; what is longer is for the viewer.
+const LINES_MAX: usize = 40;
+
+impl App {
+    pub(super) fn command(&mut self, command: Command) -> Vec<Effect> {
+        match command {
+            Command::Help => self.view.lines(words::help()),
+            Command::Keys => self.view.lines(words::keys()),
+            Command::Status => self.view.lines(words::status(self)),
+            Command::Copy => return self.copy(),
+            Command::Theme(name) => self.choose_theme(name.as_deref()),
+            Command::Queue(which) => return self.queue(which.as_deref()),
+            Command::StopAll => {
+                self.stopping = self.busy;
+                return vec![Effect::InterruptAll];
+            }
+            Command::Stop if self.busy => return self.stop(),
+            Command::Stop => {
+                if !self.give_up() {
+                    self.view.note(Role::Dim, "(nothing runs)");
+                }
+            }
+            Command::Exit => return vec![Effect::Leave(Exit::Done)],
+            Command::Select(what, None) => return vec![Effect::Choose(what, None)],
+            Command::Select(what, Some(name)) => return vec![Effect::Select(what, name)],
+            command @ (Command::New
+            | Command::Resume(_)
+            | Command::Fork
+            | Command::Agents
+            | Command::Compact(_)
+            | Command::Context(_)
+            | Command::Cost
+            | Command::Permissions
+            | Command::Sandbox
+            | Command::Diff
+            | Command::Undo
+            | Command::Export(_)
+            | Command::Config
+            | Command::Tools
+            | Command::Skills
+            | Command::Skill(..)
+            | Command::Jobs(_)
+            | Command::Memory
+            | Command::Forget(_)
+            | Command::Doctor) => return vec![Effect::Do(command)],
+        }
+        Vec::new()
+    }
+
+    fn copy(&mut self) -> Vec<Effect> {
+        let said = match self.view.last_reply() {
+            Ok("") => "(there is no answer yet)".to_owned(),
+            Ok(reply) => {
+                let reply = reply.to_owned();
+                self.view.note(Role::Dim, "(copied, if the terminal allows it)");
+                return vec![Effect::Copy(reply)];
+            }
+            Err(bytes) => format!("({})", clipboard::too_long(bytes)),
+        };
+        self.view.note(Role::Dim, said);
+        Vec::new()
+    }
+
+    /// Shows what was changed.
+    pub(in crate::tui) fn show_changes(&mut self, changes: Changes) {
+        if changes.diffs.is_empty() {
+            self.view.note(Role::Dim, format!("({})", changes.text().trim_end()));
+            return;
+        }
+        if !changes.remark.is_empty() {
+            self.view.note(Role::Dim, changes.remark);
+        }
+        self.viewer = Viewer::of_diffs(changes.diffs);
+    }
+
+    /// Shows what somebody asked for: in the transcript, or where it can be scrolled.
+    pub(in crate::tui) fn answer(&mut self, title: &str, text: String) {
+        // A list that has to be found in again is scrolled, however short it is here.
+        let is_list = ["settings", "doctor", "tools", "skills"].contains(&title);
+        if is_list || text.lines().count() > LINES_MAX {
+            self.viewer = Some(Viewer::of_text(title, text));
+        } else {
+            self.view.note(Role::Text, text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! What front ends are told about, in words: settings, tools, agents, permissions, the sandbox, a
+//! document of the conversation. Everything here works from values of its own, so that it can be
+//! done on any thread, and prints nothing.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use posse_actors::ports::Asking;
+use serde_json::Value;
+
+use crate::agents::Cost;
+use crate::config::{self, Environment};
+use crate::doctor::{self, Examined, Streams};
+use crate::failure::{Failure, printable};
+use crate::journal::StateDir;
+use crate::journal::export::{self, ExportFormat};
+use crate::lists;
+use crate::talk::Report;
+use crate::talk::table::table;
+use crate::wiring::{Place, authority, errands, roles, skills};
+
+/// Characters of a value in a rule that are shown.
+const RULE_CHARS_MAX: usize = 120;
+
+/// What reports are made from.
+pub(super) struct Source {
+    pub(super) found: Arc<Place>,
+    pub(super) environment: Environment,
+    /// Who answers questions.
+    pub(super) asking: Asking,
+    /// Tools only say what they would do.
+    pub(super) dry_run: bool,
+}
+
+impl Source {
+    /// A text about something, for the session of that id.
+    pub(super) fn report(&self, what: &Report, session: &str) -> Result<String, Vec<Failure>> {
+        let Place { cwd, dirs, loaded } = &*self.found;
+        let one = |failure: Failure| vec![failure];
+        let mut out: Vec<u8> = Vec::new();
+        match what {
+            Report::Config => {
+                return Ok(config::show(&loaded.layers, loaded.project.as_ref(), true, false));
+            }
+            Report::Doctor => return self.examined().map_err(one),
+            Report::Sandbox => {
+                return self.examined().map(|text| section(&text, "sandbox")).map_err(one);
+            }
+            Report::Tools => {
+                let toolbox = errands::toolbox(cwd, dirs.clone()).map_err(one)?;
+                let roster = errands::roster(&self.found, &toolbox);
+                lists::tools(&toolbox, roster.all(), false, &mut out).map_err(one)?;
+            }
+            Report::Skills => {
+                let skills = skills::load(cwd, dirs, &loaded.settings, &self.environment);
+                out = skills::remarks(&skills).into_bytes();
+                lists::skills(&skills, false, &mut out).map_err(one)?;
+            }
+            Report::Agents => return self.agents().map_err(one),
+            Report::Permissions => return self.permissions().map_err(one),
+            Report::Export(file) => {
+                return self.document(session, file.as_deref()).map_err(one);
+            }
+        }
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    fn examined(&self) -> Result<String, Failure> {
+        let Place { cwd, dirs, loaded } = &*self.found;
+        let examined = Examined {
+            environment: &self.environment,
+            cwd,
+            dirs: Ok(dirs),
+            loaded: Ok(loaded),
+            streams: Streams::of_process(true),
+        };
+        let mut out: Vec<u8> = Vec::new();
+        // It tries commands, and has a runtime of its own for that.
+        let look = || doctor::run(&examined, false, false, false, &mut out).map(drop);
+        std::thread::scope(|scope| scope.spawn(look).join()).unwrap_or(Ok(()))?;
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    fn agents(&self) -> Result<String, Failure> {
+        let Place { cwd, dirs, loaded } = &*self.found;
+        let settings = &loaded.settings;
+        let toolbox = errands::toolbox(cwd, dirs.clone())?;
+        let roster = errands::roster(&self.found, &toolbox);
+        let mut rows = vec![["AGENT", "SOURCE", "MODE", "PROVIDER", "COST"].map(str::to_owned)];
+        rows.extend(roster.all().iter().map(|agent| {
+            let star = if agent.name == settings.default_agent { " (default)" } else { "" };
+            let cell = |text: &str| printable(text);
+            [
+                cell(&format!("{}{star}", agent.name)),
+                cell(agent.source.word()),
+                agent.mode.name().to_owned(),
+                cell(&roles::serving(agent, settings).provider()),
+                agent.catalog.cost.map_or("-", Cost::name).to_owned(),
+            ]
+        }));
+        Ok(table(&rows))
+    }
+
+    /// How it is decided what may be done here, by whom that was said, and what is kept.
+    fn permissions(&self) -> Result<String, Failure> {
+        let Place { cwd, dirs, loaded } = &*self.found;
+        let (settings, layers) = (&loaded.settings, &loaded.layers);
+        let from = |key: &str| {
+            let origin = layers.get(key).map(|leaf| leaf.origin.to_string());
+            printable(&origin.unwrap_or_else(|| "built in".to_owned()))
+        };
+        let asks = match (self.dry_run, self.asking) {
+            (true, _) => "dry run: nothing is written or run",
+            (false, Asking::Yes) => "--yes: questions are answered with yes; protected paths never",
+            (false, Asking::Human) => "you are asked about what no rule decides",
+            (false, Asking::Nobody) => "nobody can be asked: what would be asked is denied",
+        };
+        let mut text = format!("questions  {asks}\n");
+        for (name, key, value) in [
+            ("sandbox", "sandbox.mode", &settings.sandbox.mode),
+            ("network", "sandbox.network", &settings.sandbox.network),
+        ] {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{name:<10} {} ({})", printable(value), from(key));
+        }
+        text.push_str(
+            "built in   reading in the folder is allowed, changes and commands are asked about\n\n",
+        );
+        text.push_str("rules, a deny before all others\n");
+        let rules = &settings.permissions;
+        let own = rules.len().saturating_sub(settings.project_rules);
+        let user = settings.permissions_from.as_deref().unwrap_or("configuration");
+        for (nth, rule) in rules.iter().enumerate() {
+            let by = if nth < own { user } else { "the project, which you trust" };
+            let _ = writeln!(text, "  {} ({})", described(rule), printable(by));
+        }
+        if rules.is_empty() {
+            text.push_str("  none; `permissions` of your configuration has them\n");
+        }
+        text.push_str("\nallowed beyond this session\n");
+        let mut out: Vec<u8> = Vec::new();
+        authority::grants_in(cwd, dirs, settings, &mut out)?;
+        let kept = String::from_utf8_lossy(&out).into_owned();
+        for line in kept.lines() {
+            let _ = writeln!(text, "  {line}");
+        }
+        text.push_str(
+            "  `posse grants revoke ID` takes one back, `posse grants clear` all of them\n\n",
+        );
+        Ok(text)
+    }
+
+    fn document(&self, session: &str, file: Option<&str>) -> Result<String, Failure> {
+        let Place { cwd, dirs, .. } = &*self.found;
+        let state = StateDir::new(dirs.state.clone());
+        let name = file.map_or_else(|| format!("{session}.md"), str::to_owned);
+        let path = cwd.join(&name);
+        let html = Path::new(&name).extension().is_some_and(|end| end == "html" || end == "htm");
+        let format = if html { ExportFormat::Html } else { ExportFormat::Markdown };
+        export::export(&state, session, format, Some(&path), &TimeZone::system(), &mut Vec::new())?;
+        Ok(format!("written to {}", printable(&path.display().to_string())))
+    }
+}
+
+/// A rule in one line: what it says, of which tool, about what, and why.
+fn described(rule: &Value) -> String {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let decision = text(&rule["decision"]).unwrap_or_else(|| "?".to_owned());
+    let tool = text(&rule["tool"]).unwrap_or_else(|| "?".to_owned());
+    let matching = &rule["match"];
+    let about = [("commandPrefix", "begins with"), ("pathGlob", "of")]
+        .into_iter()
+        .filter_map(|(key, word)| Some(format!(" {word} `{}`", text(&matching[key])?)));
+    let reason = text(&rule["reason"]).map(|reason| format!(": {reason}")).unwrap_or_default();
+    let line = format!("{decision:<5} {tool}{}{reason}", about.collect::<String>());
+    let cut: String = line.chars().take(RULE_CHARS_MAX).collect();
+    let more = if cut.len() < line.len() { " …" } else { "" };
+    printable(&(cut + more))
+}
+
+/// The lines below a heading of a report.
+fn section(text: &str, heading: &str) -> String {
+    let lines = text.lines().skip_while(|line| !line.starts_with(heading));
+    let within = |(at, line): &(usize, &str)| *at == 0 || line.starts_with(' ');
+    let lines = lines.enumerate().take_while(within).map(|(_, line)| line);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_reads_like_a_sentence_and_draws_nothing() {
+        let table = [
+            (
+                json!({"tool": "bash", "match": {"commandPrefix": "cargo test"}, "decision": "allow"}),
+                "allow bash begins with `cargo test`",
+            ),
+            (
+                json!({"tool": "Edit(src/**)", "decision": "ask", "reason": "look\u{1b}[2J first"}),
+                "ask   Edit(src/**): look\\u{1b}[2J first",
+            ),
+            (
+                json!({"tool": "*", "match": {"pathGlob": "*.pem"}, "decision": "deny"}),
+                "deny  * of `*.pem`",
+            ),
+        ];
+        for (rule, line) in table {
+            assert_eq!(described(&rule), line);
+        }
+        let long = json!({"tool": "x".repeat(500), "decision": "deny"});
+        assert!(described(&long).chars().count() <= RULE_CHARS_MAX + 2);
+    }
+
+    #[test]
+    fn a_section_ends_where_the_next_begins() {
+        let text = "one\n  a\nsandbox  full\n  b\n  c\nthree\n  d";
+        assert_eq!(section(text, "sandbox"), "sandbox  full\n  b\n  c");
+    }
+}
