@@ -114,7 +114,8 @@ class Machine:
             os.makedirs(f"{self.dir}/{name}")
         provider = {"type": "openai-compatible", "baseURL": f"http://127.0.0.1:{port}/v1", "model": "m", "auth": "none"}
         with open(f"{self.dir}/posse/config/config.json", "w") as file:
-            json.dump({"defaultProvider": "local", "providers": {"local": provider}}, file)
+            json.dump({"defaultProvider": "local", "providers": {"local": provider},
+                       "delegation": {"maxConcurrent": 8}}, file)
         self.env = {"PATH": os.environ["PATH"], "HOME": f"{self.dir}/home", "POSSE_HOME": f"{self.dir}/posse",
                     "TMPDIR": f"{self.dir}/tmp", "TERM": "xterm-256color"}
 
