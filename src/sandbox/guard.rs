@@ -21,9 +21,12 @@ const SURVEYS_MAX: usize = 3;
 /// reach; commands share them.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
-    known: Mutex<HashMap<(Vec<PathBuf>, Vec<PathBuf>), Arc<Protection>>>,
+    known: Mutex<HashMap<Reach, Arc<Protection>>>,
     bounds: Bounds,
 }
+
+/// Roots, and those among them that are out of reach.
+type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
 /// What one command may do besides, because a person said so when they were asked about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
