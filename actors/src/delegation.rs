@@ -4,12 +4,13 @@
 //! Here are data and pure functions, and tools that pass wishes on. Who is started, stopped and
 //! recorded is the business of [`root_session`](crate::root_session) alone.
 
+mod deeds;
 mod handoff;
 mod memory;
 mod outcome;
 mod tools;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -22,13 +23,15 @@ use crate::ledger::Price;
 use crate::mailbox::Report;
 use crate::ports::{Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox};
 
+pub(crate) use deeds::CANCELLED;
+pub use deeds::{Change, Deeds};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
 pub(crate) use memory::{Forget, Learnt, files_of, follow_files};
 pub use memory::{Memories, Memory, Report as Remembered};
 pub(crate) use outcome::Ended;
 pub use outcome::Outcome;
-pub(crate) use tools::{reattach, register};
+pub(crate) use tools::{left, reattach, register, waiting_for};
 
 /// The tool that starts an agent.
 pub const DELEGATE: &str = "delegate_agent";
@@ -91,6 +94,9 @@ pub(crate) enum Request {
     Start(Box<Start>, Report<Result<Started, NotStarted>>),
     /// Wait again for the agent that works for this call of that one. Nothing, if there is none.
     Attach(CallId, Arc<Origin>, Report<Option<Started>>),
+    /// Nobody waits any more for the agent that works for this call of that one. What became of it,
+    /// if it was started.
+    Left(CallId, Arc<Origin>, Report<Option<Leaving>>),
     /// What is known of those below this one; of all if it is the main agent.
     Look(Arc<Origin>, Report<Vec<Seen>>),
 }
@@ -105,6 +111,10 @@ pub(crate) struct Start {
     pub(crate) turns_max: Option<u32>,
     /// One that has ended and goes on where it was.
     pub(crate) resume: Option<InvocationId>,
+    /// How whoever wants it hears that it has to wait for a place.
+    pub(crate) queued: Option<oneshot::Sender<u32>>,
+    /// Gone when nobody wants it any more.
+    pub(crate) wanted: Weak<()>,
 }
 
 /// Why an agent was not started.
@@ -124,12 +134,20 @@ pub(crate) struct Started {
     pub(crate) ended: oneshot::Receiver<Arc<Ended>>,
 }
 
+/// An agent whose caller does not wait for it any more.
+pub(crate) enum Leaving {
+    /// It has ended.
+    Ended(Arc<Ended>),
+    /// It is still at work, and goes with its caller.
+    AtWork(InvocationId, String),
+}
+
 /// What is known of an agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) id: InvocationId,
     pub(crate) path: String,
-    /// `running`, `stopping`, `restarting`, or how it ended.
+    /// `waiting for a place`, `running`, `stopping`, `restarting`, or how it ended.
     pub(crate) state: String,
     pub(crate) task: String,
     /// How long it has been at work, or was.

@@ -26,7 +26,7 @@ use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, 
 use crate::compaction::Compacted;
 use crate::context::{ContextUse, Meter};
 use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
-use crate::delegation::{Desk, Forget, Memories};
+use crate::delegation::{Deeds, Desk, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::{Order, Purse, Till, usd};
@@ -200,6 +200,8 @@ struct Resumed {
     queued: Vec<Queued>,
     turns: u32,
     usage: Usage,
+    /// What it did, where somebody works for another one.
+    deeds: Deeds,
 }
 
 /// The main invocation.
@@ -426,6 +428,7 @@ impl RootSession {
             queued: resumed.queued,
             turns: resumed.turns,
             usage: resumed.usage,
+            deeds: resumed.deeds,
             time_left: self.settings.limits.duration_max.map(left),
             tokens_max: None,
             fitter: self.fitter(state),
@@ -445,7 +448,7 @@ impl RootSession {
         state: &mut State,
     ) {
         // A crash is told by supervision too; that one restarts it.
-        let Ok(Outcome { ending, history, queued, turns, usage }) = outcome else { return };
+        let Ok(Outcome { ending, history, queued, turns, usage, .. }) = outcome else { return };
         let Some(main) = state.main.take_if(|main| main.origin.invocation_id == *id) else {
             return;
         };
@@ -562,7 +565,9 @@ impl State {
 
     /// Whether the model has something to say without being told anything new.
     fn awaits_model(&self) -> bool {
-        let asks = |queued: &Queued| queued.kind != MessageKind::Aside;
+        // What ended meanwhile wakes nobody.
+        let asks =
+            |queued: &Queued| matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp);
         self.queued.iter().any(asks) || self.history.last().is_some_and(|last| awaits_answer(last))
     }
 }

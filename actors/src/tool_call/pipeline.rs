@@ -334,6 +334,7 @@ impl Pipeline {
         let transcript = &self.services.transcript;
         if !effect {
             transcript.note(Some(&self.origin), intent);
+            self.progress.intended.set(()).ok();
             return Ok(());
         }
         // What follows from an effect must be recorded too: it does not begin without room.
@@ -346,6 +347,7 @@ impl Pipeline {
             output: ToolOutput::error(format!("Not started: {unrecorded}")),
         })?;
         let started_ms = self.services.clock.wall_ms();
+        self.progress.intended.set(()).ok();
         self.progress.begun.set(Begun { summary, started_ms }).ok();
         Ok(())
     }

@@ -5,6 +5,7 @@ mod limits;
 mod memory;
 mod returning;
 mod stops;
+mod words;
 
 use std::sync::Arc;
 
