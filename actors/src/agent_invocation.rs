@@ -35,7 +35,7 @@ pub(crate) use agent_loop::Queued;
 pub(crate) use asking::requested_event;
 pub(crate) use calls::lost_output;
 pub(crate) use ending::{ended_event, hooked};
-pub(crate) use fitting::{Fitter, compacted_event};
+pub(crate) use fitting::{Fitter, Summary, compacted_event, without_summary};
 pub(crate) use walking::{Contact, Contacts};
 
 use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};

@@ -10,6 +10,7 @@ mod memory;
 mod outcome;
 mod tools;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -171,6 +172,15 @@ pub(crate) struct Desk {
     request: Mutex<Arc<str>>,
     /// What agents have reported.
     memories: Mutex<Memories>,
+    /// Those that are at work and that nobody waits for.
+    beside: Mutex<BTreeMap<InvocationId, Beside>>,
+}
+
+/// An agent in the background.
+pub(crate) struct Beside {
+    pub(crate) caller: Arc<Origin>,
+    pub(crate) agent: String,
+    pub(crate) task: String,
 }
 
 impl Desk {
@@ -182,6 +192,7 @@ impl Desk {
             line: OnceLock::new(),
             request: Mutex::new("".into()),
             memories: Mutex::default(),
+            beside: Mutex::default(),
         }
     }
 
@@ -215,6 +226,28 @@ impl Desk {
 
     pub(crate) fn user_asked(&self, text: &str) {
         *self.request() = text.into();
+    }
+
+    /// Those that are at work and that nobody waits for.
+    pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, Beside>> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of them that work for `origin`, a line each.
+    pub(crate) fn beside(&self, origin: &Origin) -> Vec<String> {
+        // A main agent is another invocation with each prompt.
+        let theirs = |one: &Beside| match &origin.parent_invocation_id {
+            None => one.caller.parent_invocation_id.is_none(),
+            Some(_) => one.caller.invocation_id == origin.invocation_id,
+        };
+        let all = self.in_background();
+        let line = |(id, Beside { agent, task, .. }): (&InvocationId, &Beside)| {
+            format!(
+                "agent {agent} ({id}) works on: {task}. Its answer comes as a message; {RESULT} \
+                 {{\"id\": \"{id}\"}} reads it"
+            )
+        };
+        all.iter().filter(|(_, one)| theirs(one)).map(line).collect()
     }
 
     /// What agents have reported.

@@ -49,6 +49,7 @@ pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 use admission::{Admitting, Opening, Task};
 use children::{ChildMsg, Children, Reach};
 use clients::Clients;
+use compacting::Compacting;
 use messages::Withdrawal;
 use own_call::OwnCall;
 use resuming::Unfinished;
@@ -78,6 +79,8 @@ enum Msg {
     History(RpcReplyPort<Vec<Arc<Message>>>),
     /// With what is to be kept, in the user's words.
     Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    /// What a model made of what goes.
+    Summarised(Result<Result<String, String>, JoinError>),
     /// To whoever asks, or to every observer.
     Context(Option<RpcReplyPort<ContextUse>>),
     /// Something about what requests cost.
@@ -111,6 +114,7 @@ impl Msg {
             Msg::Release(_) => "Release",
             Msg::History(_) => "History",
             Msg::Compact(..) => "Compact",
+            Msg::Summarised(_) => "Summarised",
             Msg::Context(_) => "Context",
             Msg::Ledger(_) => "Ledger",
             Msg::Memories(..) => "Memories",
@@ -144,6 +148,8 @@ struct State {
     contacts: Contacts,
     /// How whoever summarises is reached, if somebody does.
     summariser: Option<Contacts>,
+    /// The history is being made shorter.
+    compacting: Option<Compacting>,
     /// How large the history is.
     meter: Meter,
     invocation_budget: RestartBudget,
@@ -248,6 +254,7 @@ impl Actor for RootSession {
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
             contacts: clients.contacts(&self.ports),
             summariser: clients.of_role(self.settings.context.compact.as_ref()),
+            compacting: None,
             meter: Meter::default(),
             children: self.children(&me, &clients),
             clients,
@@ -309,7 +316,8 @@ impl Actor for RootSession {
             }
             Msg::Notice(origin, content) => self.notified(&me, &origin, content, state),
             Msg::Release(what) => self.let_go(&what),
-            Msg::Compact(keep, reply) => answer(reply, self.compact(keep, state)),
+            Msg::Compact(keep, reply) => self.compact(&me, keep, reply, state),
+            Msg::Summarised(summary) => self.summarised(summary, state),
             Msg::Context(Some(reply)) => answer(reply, self.context(state)),
             Msg::Context(None) => self.announce_context(state),
             Msg::Ledger(order) => state.till.take(order),
@@ -486,6 +494,7 @@ impl RootSession {
             return;
         }
         state.ending = Some((ending, vec![done]));
+        self.give_up_summary(state);
         // Whoever wants to leave does not wait for a disk without room.
         self.outbox.hurry();
         state.writer.tell(|| transcript_writer::Msg::Wake);
@@ -557,7 +566,7 @@ impl State {
         if let Some(cause) = &self.parked {
             return Err(PromptError::Parked(cause.clone()));
         }
-        if self.main.is_some() || self.own_call.is_some() {
+        if self.main.is_some() || self.own_call.is_some() || self.compacting.is_some() {
             return Err(PromptError::Busy);
         }
         Ok(())

@@ -4,6 +4,7 @@
 mod aftermath;
 pub mod arguments;
 mod asked;
+mod beside;
 mod pipeline;
 mod review;
 

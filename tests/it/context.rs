@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -146,4 +147,104 @@ fn a_role_writes_the_summary() {
     let asked = helper.requests().first().unwrap()["messages"].to_string();
     assert!(asked.contains("USER: prompt 0"), "{asked}");
     machine.verify();
+}
+
+/// Counts the files that the model below asks for again.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// A model that wants the next file again, by the id that its context names, and knows nothing else.
+fn wants_by_id(request: &Value) -> Answer {
+    let nth = ASKED.fetch_add(1, Ordering::SeqCst);
+    let context: Vec<String> =
+        request["messages"].as_array().unwrap().iter().map(Value::to_string).collect();
+    let context = context.join("\n");
+    match id_of(&context, &format!("f{nth}.txt")) {
+        Some(id) => calls(&[("read_file", json!({"path": format!("output:{id}")}))]),
+        None => says(&format!("no id of f{nth}.txt")),
+    }
+}
+
+/// Facts in what tools returned, rules in what the user said: after five compactions a model that
+/// reads nothing but its context has every rule in it, and gets to every fact.
+#[test]
+fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
+    const FILES: usize = 20;
+    let rules = [
+        "Always answer in French.",
+        "Never touch Cargo.lock.",
+        "From now on every commit is signed.",
+        "You must run the tests before you say that it works.",
+        "Don't use unwrap in library code.",
+    ];
+    let mut answers = Vec::new();
+    for prompt in 0..rules.len() {
+        let files = (0..FILES / rules.len()).map(|nth| prompt * FILES / rules.len() + nth);
+        answers.extend(
+            files.map(|nth| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))])),
+        );
+        answers.push(says("Read."));
+    }
+    answers.extend((0..FILES).map(|_| Answer::By(wants_by_id)));
+    answers.push(says("Now I know."));
+    let server = ModelServer::start(answers);
+    let mut settings = small();
+    settings["context"]["main"]["summaryTargetTokens"] = json!(1500);
+    settings["maxTurns"] = json!(100);
+    let machine = Machine::configured(&server, &settings, &json!({}));
+    put_files(&machine, FILES);
+    let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
+    let mut command = machine.command(&formats);
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let mut stdin = running.take_stdin();
+    for rule in rules.iter().chain([&"Tell me the numbers."]) {
+        writeln!(stdin, "{}", json!({"type": "message", "content": rule})).unwrap();
+        running.wait_for("agent.invocation.completed");
+    }
+    drop(stdin);
+    running.end().assert_code(0);
+    let requests = server.requests();
+    assert_eq!(requests.len(), FILES + rules.len() + FILES + 1);
+    let lengths: Vec<usize> =
+        requests.iter().map(|request| request["messages"].to_string().len()).collect();
+    let smaller = lengths.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert!(smaller >= 5, "{lengths:?}");
+    let last = requests.last().unwrap()["messages"].to_string();
+    for rule in rules {
+        assert!(last.contains(rule), "{rule}: {last}");
+    }
+    // Of each: what the model got to see right after it had asked for it by id.
+    for nth in 0..FILES {
+        let request = &requests[FILES + rules.len() + nth + 1];
+        let shown = request["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
+        assert!(shown.contains(&secret_of(nth)), "{nth}: {shown}");
+    }
+    machine.verify();
+}
+
+#[test]
+fn a_command_in_the_background_is_known_when_the_turn_that_began_it_is_gone() {
+    let chatter = |nth: usize| says(&format!("{nth} {}", "so it goes ".repeat(400)));
+    let start = calls(&[("bash", json!({"command": "sleep 600", "background": true}))]);
+    let answers = [start].into_iter().chain((0..8).map(chatter)).collect();
+    let server = ModelServer::start(answers);
+    let machine = Machine::configured(&server, &small(), &json!({}));
+    let formats = ["run", "-y", "--input-format", "stream-json", "--output-format", "stream-json"];
+    let mut command = machine.command(&formats);
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let mut stdin = running.take_stdin();
+    for nth in 0..8 {
+        let message = json!({"type": "message", "content": format!("prompt {nth}")});
+        writeln!(stdin, "{message}").unwrap();
+        running.wait_for("agent.invocation.completed");
+    }
+    drop(stdin);
+    running.end().assert_code(0);
+    let last = server.requests().last().unwrap()["messages"].to_string();
+    assert!(last.contains("Earlier parts of this conversation"), "{last}");
+    assert!(!last.contains("tool_calls"), "the call itself is gone: {last}");
+    let line = last.split("Goes on beside this: background job ").nth(1);
+    let line = line.unwrap_or_else(|| panic!("no job: {last}"));
+    assert!(line.contains("(run sleep 600 in the background) runs; job_output"), "{line}");
 }

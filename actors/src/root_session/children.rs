@@ -19,11 +19,11 @@ use tokio::sync::oneshot;
 
 use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
-use crate::delegation::{Deeds, Ended, Request, Seen, Start, depth_of};
+use crate::delegation::{Beside, Deeds, Ended, Request, Seen, Start, depth_of};
 use crate::event::{Event, Origin};
 use crate::governor::{Frees, Governor, Left, Permit, Refused, Wish};
 use crate::ledger::Budget;
-use crate::mailbox::{Absence, Beside, Handled, Presence, Report};
+use crate::mailbox::{self, Absence, Handled, Presence, Report};
 use crate::record::Delegated;
 use crate::restarts::RestartBudget;
 use crate::root_session::clients::Clients;
@@ -104,7 +104,7 @@ struct Child {
     /// `None` while it is rebuilt from the journal.
     actor: Option<ActorRef<agent_invocation::Msg>>,
     absence: Option<Absence>,
-    rereading: Option<Beside>,
+    rereading: Option<mailbox::Beside>,
     restarts: RestartBudget,
     /// How it was told to end.
     stopping: Option<Ending>,
@@ -124,6 +124,13 @@ impl Child {
             (None, 0) => None,
             (here, carried) => Some(here.unwrap_or_default().saturating_add(carried)),
         }
+    }
+
+    /// What others are told of it if nobody waits for it.
+    fn beside(&self) -> Option<Beside> {
+        let Child { caller, origin, task, .. } = self;
+        let (caller, agent) = (Arc::clone(caller), origin.agent.clone());
+        self.background.then(|| Beside { caller, agent, task: task.clone() })
     }
 
     fn is_live(&self) -> bool {
@@ -201,7 +208,7 @@ impl RootSession {
         let Some(desk) = &self.desk else { return Children::default() };
         let session = me.clone();
         desk.open(move |request| {
-            crate::mailbox::tell(&session, Msg::Children(ChildMsg::Asked(request)));
+            mailbox::tell(&session, Msg::Children(ChildMsg::Asked(request)));
         });
         Children {
             governor: Some(Governor::new(desk.delegation.limits.clone())),
@@ -361,6 +368,13 @@ impl RootSession {
         SessionLeft {
             tokens: left(tokens, gone.tokens, 1),
             micro_usd: left(nano_usd, gone.nano_usd, NANO_IN_MICRO),
+        }
+    }
+
+    /// Whoever cannot read any more how it began is told of it as long as it works.
+    fn known_beside(&self, child: &Child) {
+        if let (Some(desk), Some(beside)) = (&self.desk, child.beside()) {
+            desk.in_background().insert(child.id().clone(), beside);
         }
     }
 

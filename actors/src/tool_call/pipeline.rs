@@ -294,7 +294,11 @@ impl Pipeline {
         let id = before.clone().unwrap_or_else(|| self.services.ids.question());
         let asker = Asker::new(id.clone(), self.services.permissions.clone());
         if before.is_some() {
-            let shown = Shown { origin: Arc::clone(&self.origin), asker: asker.watch() };
+            let shown = Shown {
+                origin: Arc::clone(&self.origin),
+                summary: action.summary.clone(),
+                asker: asker.watch(),
+            };
             self.services.book.show(id.clone(), shown);
         }
         let ask = |reply| {

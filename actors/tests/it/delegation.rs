@@ -1,6 +1,7 @@
 //! Agents that work for others: what they are given, what comes back, and what becomes of them when
 //! somebody stops, crashes or reaches a limit.
 
+mod contexts;
 mod limits;
 mod memory;
 mod returning;

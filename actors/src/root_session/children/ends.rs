@@ -81,6 +81,9 @@ impl RootSession {
         let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
         let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
         state.till.give_share(id, None);
+        if let Some(desk) = &self.desk {
+            desk.in_background().remove(id);
+        }
         let Some(child) = state.children.find(id) else { return };
         let (outcome, said) = Outcome::of(ending, turns);
         let agent = child.origin.agent.clone();

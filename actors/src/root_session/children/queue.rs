@@ -137,6 +137,7 @@ impl RootSession {
             let messages = vec![Message::User { content }.into()];
             self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;
         }
+        self.known_beside(&child);
         let background = child.background;
         let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
         state.children.all.insert(nth, child);

@@ -230,6 +230,7 @@ impl RootSession {
         child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
         state.till.give_share(one.id(), permit.micro_usd.map(nano));
         child.expected = !one.background;
+        self.known_beside(&child);
         state.children.insert(child);
     }
 
