@@ -4,6 +4,7 @@
 //! slow work.
 
 mod agent_loop;
+mod aside;
 mod asking;
 mod calls;
 mod chain;
@@ -32,6 +33,7 @@ use crate::transcript_writer::{Transcript, Unrecorded};
 
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
+pub(crate) use aside::Aside;
 pub(crate) use asking::requested_event;
 pub(crate) use calls::lost_output;
 pub(crate) use ending::{ended_event, hooked};

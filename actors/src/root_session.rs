@@ -14,6 +14,7 @@ mod own_call;
 mod resuming;
 mod settings;
 mod supervised;
+mod titling;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,7 @@ use messages::Withdrawal;
 use own_call::OwnCall;
 use resuming::Unfinished;
 use supervised::Supervised;
+use titling::Title;
 
 type Admission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 
@@ -81,6 +83,10 @@ enum Msg {
     Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
     /// What a model made of what goes.
     Summarised(Result<Result<String, String>, JoinError>),
+    /// What a model calls the session.
+    Titled(Result<Result<String, String>, JoinError>),
+    /// It has not done so in time.
+    Untitled,
     /// To whoever asks, or to every observer.
     Context(Option<RpcReplyPort<ContextUse>>),
     /// Something about what requests cost.
@@ -115,6 +121,8 @@ impl Msg {
             Msg::History(_) => "History",
             Msg::Compact(..) => "Compact",
             Msg::Summarised(_) => "Summarised",
+            Msg::Titled(_) => "Titled",
+            Msg::Untitled => "Untitled",
             Msg::Context(_) => "Context",
             Msg::Ledger(_) => "Ledger",
             Msg::Memories(..) => "Memories",
@@ -148,6 +156,7 @@ struct State {
     contacts: Contacts,
     /// How whoever summarises is reached, if somebody does.
     summariser: Option<Contacts>,
+    title: Title,
     /// The history is being made shorter.
     compacting: Option<Compacting>,
     /// How large the history is.
@@ -243,8 +252,9 @@ impl Actor for RootSession {
         };
         let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
-        let role = self.settings.context.compact.as_ref();
-        let own = own.chain(role.map(|role| (&role.provider, role.price.clone())));
+        let context = &self.settings.context;
+        let roles = context.compact.iter().chain(&context.title);
+        let own = own.chain(roles.map(|role| (&role.provider, role.price.clone())));
         let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Ledger(order));
@@ -255,6 +265,7 @@ impl Actor for RootSession {
             contacts: clients.contacts(&self.ports),
             summariser: clients.of_role(self.settings.context.compact.as_ref()),
             compacting: None,
+            title: self.title(&clients),
             meter: Meter::default(),
             children: self.children(&me, &clients),
             clients,
@@ -318,6 +329,8 @@ impl Actor for RootSession {
             Msg::Release(what) => self.let_go(&what),
             Msg::Compact(keep, reply) => self.compact(&me, keep, reply, state),
             Msg::Summarised(summary) => self.summarised(summary, state),
+            Msg::Titled(said) => self.titled(&me, said, state),
+            Msg::Untitled => self.untitled(&me, state),
             Msg::Context(Some(reply)) => answer(reply, self.context(state)),
             Msg::Context(None) => self.announce_context(state),
             Msg::Ledger(order) => state.till.take(order),
@@ -482,6 +495,7 @@ impl RootSession {
         state.turns += main.uncounted(turns);
         let unanswered = self.services.book.unanswered();
         let not_by_yes = self.services.book.not_by_yes();
+        self.name_session(me, &main.origin, &ending, state);
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
         if state.ending.is_some() && !state.children.any_live() {
             self.close(me, state);
@@ -507,6 +521,12 @@ impl RootSession {
 
     /// Writes the last record. The writer is the last to stop.
     fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
+        let Some(reason) = state.ending.as_ref().map(|(ending, _)| ending.reason.clone()) else {
+            return;
+        };
+        if self.awaits_title(me, &reason, state) {
+            return;
+        }
         let Some((ending, _)) = &state.ending else { return };
         let spent = &state.till.accounts().total;
         let event = Event::SessionEnded {

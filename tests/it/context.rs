@@ -248,3 +248,31 @@ fn a_command_in_the_background_is_known_when_the_turn_that_began_it_is_gone() {
     let line = line.unwrap_or_else(|| panic!("no job: {last}"));
     assert!(line.contains("(run sleep 600 in the background) runs; job_output"), "{line}");
 }
+
+#[test]
+fn a_role_names_the_session_and_lists_show_it() {
+    let server = ModelServer::start(vec![says("Done.")]);
+    let namer = ModelServer::start(vec![says("Mend\u{1b}[31m the login")]);
+    let provider = |url: String, model: &str| json!({"type": "openai-compatible", "baseURL": url, "model": model, "auth": "none"});
+    let settings = json!({
+        "roles": {"title": {"profile": "namer"}},
+        "providers": {
+            "namer": provider(namer.base_url(), "small-1"),
+            "local": provider(server.base_url(), "scripted-1"),
+        },
+    });
+    let machine = Machine::configured(&server, &settings, &json!({}));
+    machine.posse(&["run", "please look why nobody can log in"]).assert_code(0);
+    assert_eq!((server.requests().len(), namer.requests().len()), (1, 1));
+    let listed = machine.posse(&["sessions", "list"]);
+    assert!(listed.stdout.contains("Mend[31m the login"), "{}", listed.stdout);
+    assert!(!listed.stdout.contains("please look"), "{}", listed.stdout);
+    let rows: Value =
+        serde_json::from_str(&machine.posse(&["sessions", "list", "--json"]).stdout).unwrap();
+    assert_eq!(rows[0]["title"], "Mend[31m the login");
+    assert_eq!(rows[0]["prompt"], "please look why nobody can log in");
+    let id = rows[0]["id"].as_str().unwrap();
+    let cost = machine.posse(&["sessions", "show", id, "--cost", "--json"]).stdout;
+    assert!(cost.contains("build/title") && cost.contains("small-1"), "{cost}");
+    machine.verify();
+}

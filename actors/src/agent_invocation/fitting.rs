@@ -10,16 +10,15 @@ use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::Input;
-use crate::agent_invocation::walking::{Contacts, Inquiry};
+use crate::agent_invocation::aside::Aside;
+use crate::agent_invocation::walking::Contacts;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::compaction::{Compacted, Goal, compact, history_text, size_of, summary_instruction};
 use crate::context::{ContextBudget, ContextSettings, Meter, Reading, bytes_in};
-use crate::conversation::{ContentPart, InvocationId, Message};
+use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Origin};
-use crate::ledger::Gauge;
 use crate::mailbox::{Beside, beside, panic_text};
-use crate::ports::{Request, Thinking};
-use crate::provider_client::{self, Draft};
+use crate::provider_client;
 use crate::tool_call::Services;
 
 /// Compacting goes for this part of what the threshold leaves for the history, so that it is not
@@ -34,9 +33,6 @@ const WORTH: u64 = 10;
 
 /// How a request ends that the provider refused for its size.
 const CONTEXT_FULL: &str = "provider.context_full";
-
-/// Bytes of a summary by a model.
-const SUMMARY_BYTES_MAX: usize = 64 << 10;
 
 /// Requests that one summary may need.
 const CHUNKS_MAX: usize = 8;
@@ -236,13 +232,9 @@ pub(crate) fn without_summary(why: &str) -> String {
 
 /// One summary, asked of a model in as many pieces as it takes.
 pub(crate) struct Summary {
-    contacts: Contacts,
-    services: Arc<Services>,
-    origin: Arc<Origin>,
-    tokens_max: u64,
+    aside: Aside,
     chunk_bytes: usize,
     keep: Option<String>,
-    thinking: Option<Thinking>,
 }
 
 impl Summary {
@@ -255,26 +247,18 @@ impl Summary {
         goal: &Goal,
     ) -> Summary {
         let window = summariser.info().and_then(|info| settings.window(&info));
+        let bounds = (goal.summary_tokens, settings.compact_thinking);
         Summary {
-            contacts: summariser.clone(),
-            services: Arc::clone(services),
-            origin: Arc::new(Origin {
-                invocation_id: services.ids.invocation(),
-                parent_invocation_id: Some(above.invocation_id.clone()),
-                agent: "compact".to_owned(),
-                agent_path: format!("{}/compact", above.agent_path),
-            }),
-            tokens_max: goal.summary_tokens,
+            aside: Aside::new(services, summariser, above, "compact", bounds),
             // A quarter is for its own words and for what the estimate is off by.
             chunk_bytes: bytes_in(window.unwrap_or(SUMMARISER_WINDOW) / 2),
             keep: goal.keep.clone(),
-            thinking: settings.compact_thinking,
         }
     }
 
     /// Under whose name the model is asked.
     pub(crate) fn id(&self) -> InvocationId {
-        self.origin.invocation_id.clone()
+        self.aside.id()
     }
 
     /// Each piece is read with the summary of those before it.
@@ -289,44 +273,10 @@ impl Summary {
                 format!("The summary of what came before:\n{summary}\n\n")
             };
             let text = format!("{earlier}The part to summarise:\n{chunk}");
-            summary = self.ask(turn, text).await?;
+            let system = summary_instruction(self.keep.as_deref());
+            summary = self.aside.ask(turn, system, text).await?;
         }
         Ok(summary)
-    }
-
-    async fn ask(&self, turn: u32, text: String) -> Result<String, String> {
-        let content = summary_instruction(self.keep.as_deref());
-        let request = Request {
-            messages: vec![
-                Arc::new(Message::System { content }),
-                Arc::new(Message::User { content: vec![ContentPart::text(text)] }),
-            ],
-            tools: Arc::new([]),
-            stream: false,
-            tokens_max: Some(self.tokens_max),
-            temperature: None,
-            thinking: self.thinking,
-        };
-        let inquiry = Inquiry {
-            services: Arc::clone(&self.services),
-            origin: Arc::clone(&self.origin),
-            request,
-            turn,
-            draft: Draft::default(),
-            gauge: Gauge::default(),
-        };
-        match self.contacts.clone().ask_once(inquiry).await {
-            Err(ending) => Err(cause_of(&ending)),
-            Ok(answered) => {
-                let said = answered.completion.message.content.clone().unwrap_or_default();
-                answered.receipt.file();
-                let said = said.trim();
-                if said.is_empty() {
-                    return Err("it said nothing".to_owned());
-                }
-                Ok(said[..said.floor_char_boundary(SUMMARY_BYTES_MAX)].to_owned())
-            }
-        }
     }
 }
 
@@ -432,21 +382,12 @@ fn too_large(ending: Ending, reading: &Reading, tried: bool) -> Ending {
     Ending::Failed { class, cause }
 }
 
-fn cause_of(ending: &Ending) -> String {
-    match ending {
-        Ending::Failed { cause, .. } | Ending::Parked { cause, .. } => cause.clone(),
-        Ending::OverBudget(_) => "the budget is used up".to_owned(),
-        Ending::Limited { limit, .. } => format!("the limit {limit} was reached"),
-        Ending::Answered(_) | Ending::Interrupted => "it was stopped".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::conversation::{AssistantMessage, CallId, ToolCall};
+    use crate::conversation::{AssistantMessage, CallId, ContentPart, ToolCall};
 
     /// One turn: a call whose output has about so many bytes, and perhaps an answer and a prompt.
     fn turn(history: &mut Vec<Arc<Message>>, nth: usize, bytes: usize, prompts: bool) {

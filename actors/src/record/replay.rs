@@ -87,6 +87,9 @@ pub struct Replayed {
     /// What the calls of the invocation did. Of one invocation only.
     #[serde(default)]
     pub deeds: Deeds,
+    /// What it is about, in a few words, if a model has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// The messages begin where a compaction left them, and not where the invocation began.
     #[serde(default)]
     pub compacted: bool,
@@ -429,6 +432,7 @@ impl Replay {
                 });
                 self.replayed.ended = None;
             }
+            Event::SessionTitled { title } => self.replayed.title = Some(title.clone()),
             Event::SessionEnded { reason, .. } => self.replayed.ended = Some(reason.clone()),
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
