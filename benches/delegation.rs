@@ -138,6 +138,7 @@ impl Stage {
             turns_max: None,
             duration_max: None,
             depth_max: None,
+            isolated: false,
         };
         let delegation = Delegation {
             main_calls: vec!["scout".to_owned()],

@@ -73,6 +73,8 @@ pub struct Agent {
     pub catalog: CatalogEntry,
     /// Its own bounds.
     pub limits: Limits,
+    /// Whether it works in a worktree of its own, whoever calls it.
+    pub isolated: bool,
     prompt: String,
 }
 
@@ -319,6 +321,7 @@ pub fn built_in() -> Vec<Agent> {
         delegation: Delegation::default(),
         catalog: CatalogEntry::default(),
         limits: Limits::default(),
+        isolated: false,
         prompt: prompt.to_owned(),
     };
     let looking = |agent: Agent| Agent {

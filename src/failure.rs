@@ -190,11 +190,13 @@ fn typos_between(a: &[char], b: &[char]) -> usize {
 }
 
 /// Characters that reorder or hide what a person reads: bidirectional controls, zero-width
-/// characters, and the tag block.
+/// characters, letters that are blank, and the blocks of tags and of further variations.
 fn is_invisible(c: char) -> bool {
     matches!(c,
-        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}'
-        | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e01ef}')
 }
 
 #[cfg(test)]

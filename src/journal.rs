@@ -17,6 +17,7 @@ mod lock;
 mod memory;
 mod read;
 mod remains;
+mod salvage;
 mod scan;
 mod segments;
 mod standing;

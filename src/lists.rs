@@ -242,6 +242,7 @@ fn agent_json(agent: &Agent, default: &str, serving: &Serving) -> Value {
         "category": agent.catalog.category,
         "callable": agent.delegation.callable,
         "canDelegate": agent.delegation.can_delegate,
+        "isolation": if agent.isolated { "worktree" } else { "none" },
         "default": agent.name == default,
         "readOnly": agent.read_only,
         "tools": tools,

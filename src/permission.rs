@@ -8,6 +8,7 @@ mod agents;
 mod check;
 mod commands;
 mod places;
+mod relocated;
 mod rules;
 mod shell;
 
@@ -30,6 +31,7 @@ use shell::{COMMAND_CHARS_MAX, Judged};
 pub use crate::protected::is_protected;
 pub use agents::AgentPolicy;
 pub use check::{Checked, Need, command_grant};
+pub use relocated::Relocated;
 
 /// What is wrong with the user's rules, each on its own.
 pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
@@ -41,18 +43,21 @@ const HOME_UNKNOWN: &str = "/home/user";
 const COMMANDS: &str = "commands are asked about";
 /// Tools that only look, at other agents and at skills, too; or that change nothing but what was
 /// permitted: a job is the asker's own.
-const READ_TOOLS: [&str; 9] = [
+const READ_TOOLS: [&str; 10] = [
     "read_file",
     "grep",
     "glob",
     "list_dir",
+    "agent_diff",
     "agent_status",
     "agent_result",
     "skill",
     "job_output",
     "job_stop",
 ];
-const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
+const WRITE_TOOLS: [&str; 4] = ["write_file", "edit_file", "multi_edit", MERGE];
+/// Takes over what another agent has changed: an edit of all these files.
+const MERGE: &str = "agent_merge";
 
 /// What the policy is made of.
 #[derive(Debug, Clone, Default)]
@@ -90,6 +95,8 @@ pub struct PolicySettings {
     /// Whether secret files of the workspace can be read by commands, as where single files cannot
     /// be hidden.
     pub secrets_in_reach: bool,
+    /// Where the agent works that this is for, if that is a copy of the workspace.
+    pub relocated: Option<Relocated>,
 }
 
 /// What commands are confined to.
@@ -162,6 +169,7 @@ pub struct RulePolicy {
     home: String,
     sandbox_off_given: bool,
     secrets_in_reach: bool,
+    relocated: Option<Relocated>,
 }
 
 /// An action and what its parts were recognised as.
@@ -193,12 +201,22 @@ impl RulePolicy {
             home: settings.home.unwrap_or_else(|| HOME_UNKNOWN.to_owned()),
             sandbox_off_given: settings.sandbox_off_given,
             secrets_in_reach: settings.secrets_in_reach,
+            relocated: settings.relocated,
         })
     }
 }
 
 impl Policy for RulePolicy {
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
+        match &self.relocated {
+            None => self.judge_here(action, situation),
+            Some(relocated) => relocated.judge(self, action, situation),
+        }
+    }
+}
+
+impl RulePolicy {
+    fn judge_here(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
         let scripts = action
             .operations
             .iter()

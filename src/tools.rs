@@ -12,6 +12,9 @@ pub mod bash;
 pub mod glob;
 pub mod grep;
 
+pub mod agent_diff;
+pub mod agent_merge;
+
 pub mod budget;
 pub mod jobs;
 pub mod listing;
@@ -19,6 +22,7 @@ pub mod reads;
 pub mod recall;
 pub mod spill;
 pub mod workspace;
+pub mod worktree;
 
 mod atomic;
 mod change;

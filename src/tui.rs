@@ -31,6 +31,7 @@ mod guide;
 mod testing;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::root_session::UserCall;
@@ -130,8 +131,8 @@ pub struct Options {
     pub drafts: Option<PathBuf>,
     /// What is done before anything is typed.
     pub first: Option<Task>,
-    /// Whether the terminal breaks lines anew when it becomes narrower.
-    pub reflows: bool,
+    /// Whether and when the terminal breaks lines anew.
+    pub folds: Folds,
     /// Names of the table of keys with other keys for them, separated by white space.
     pub keys: Vec<(String, String)>,
 }
@@ -156,12 +157,38 @@ pub fn usable(variable: impl Fn(&str) -> Option<String>) -> Result<(), &'static 
     if speaks { Ok(()) } else { Err("the locale is not UTF-8") }
 }
 
-/// Whether a terminal breaks lines anew when it becomes narrower: most do.
-pub fn reflows(variable: impl Fn(&str) -> Option<String>) -> bool {
+/// Whether a terminal breaks lines anew when it becomes narrower, and how soon we hear of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Folds {
+    /// What does not fit is cut.
+    Never,
+    /// Whoever runs in it is told at once.
+    #[default]
+    Told,
+    /// Whoever runs in it is told of a second change a quarter of a second after the first (tmux,
+    /// `server_client_check_pane_resize`).
+    ToldLate,
+}
+
+impl Folds {
+    /// How long a size has to stay before it is the one that the terminal has.
+    pub(crate) fn rest(self) -> Duration {
+        Duration::from_millis(match self {
+            Folds::Never => 0,
+            Folds::Told => 60,
+            Folds::ToldLate => 300,
+        })
+    }
+}
+
+/// How a terminal breaks lines anew: most do.
+pub fn folds(variable: impl Fn(&str) -> Option<String>) -> Folds {
     let term = variable("TERM").unwrap_or_default();
-    let tmux = variable("TMUX").is_some();
-    let stiff = term == "linux" || term.starts_with("screen") && !tmux;
-    tmux || !(stiff || variable("XTERM_VERSION").is_some())
+    if variable("TMUX").is_some() {
+        return Folds::ToldLate;
+    }
+    let stiff = term == "linux" || term.starts_with("screen");
+    if stiff || variable("XTERM_VERSION").is_some() { Folds::Never } else { Folds::Told }
 }
 
 /// Talks until the user leaves.

@@ -23,6 +23,7 @@ mod toolbox;
 mod trusting;
 mod tui;
 mod undoing;
+mod workplaces;
 mod world;
 
 use std::ffi::OsString;

@@ -22,7 +22,9 @@ use crate::event::Origin;
 use crate::governor::{GovernorLimits, Refused};
 use crate::ledger::Price;
 use crate::mailbox::Report;
-use crate::ports::{Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox};
+use crate::ports::{
+    Ids, Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox, Workplace, Workplaces,
+};
 
 pub(crate) use deeds::CANCELLED;
 pub use deeds::{Change, Deeds};
@@ -40,6 +42,10 @@ pub const DELEGATE: &str = "delegate_agent";
 pub const STATUS: &str = "agent_status";
 /// The tool that reads what an agent answered.
 pub const RESULT: &str = "agent_result";
+/// The tool that shows what an agent has changed in a worktree of its own.
+pub const DIFF: &str = "agent_diff";
+/// The tool that takes it over.
+pub const MERGE: &str = "agent_merge";
 
 /// Agents of a session that work for others.
 #[derive(Debug, Clone, Default)]
@@ -56,6 +62,8 @@ pub struct Delegation {
     pub turns_max: u32,
     /// Whether an agent is given what those of its name have reported before.
     pub remembers: bool,
+    /// Makes places of their own for agents; none where there can be none.
+    pub workplaces: Option<Arc<dyn Workplaces>>,
 }
 
 /// An agent that works for others.
@@ -81,6 +89,8 @@ pub struct Deputy {
     pub duration_max: Option<Duration>,
     /// How deep it may delegate further, if it says so.
     pub depth_max: Option<u32>,
+    /// Whether it works in a place of its own, whoever calls it.
+    pub isolated: bool,
 }
 
 impl std::fmt::Debug for Deputy {
@@ -116,6 +126,8 @@ pub(crate) struct Start {
     pub(crate) queued: Option<oneshot::Sender<u32>>,
     /// Gone when nobody wants it any more.
     pub(crate) wanted: Weak<()>,
+    /// The place that was made for it, and the id that it has there.
+    pub(crate) workplace: Option<(InvocationId, Workplace)>,
 }
 
 /// Why an agent was not started.
@@ -167,6 +179,8 @@ pub(crate) struct Desk {
     pub(crate) info: ProviderInfo,
     /// Where the work is done.
     pub(crate) cwd: String,
+    /// Names those that get a place before they begin.
+    ids: Arc<dyn Ids>,
     line: OnceLock<Line>,
     /// What the user asked for last.
     request: Mutex<Arc<str>>,
@@ -184,11 +198,17 @@ pub(crate) struct Beside {
 }
 
 impl Desk {
-    pub(crate) fn new(delegation: Delegation, info: ProviderInfo, cwd: String) -> Desk {
+    pub(crate) fn new(
+        delegation: Delegation,
+        info: ProviderInfo,
+        cwd: String,
+        ids: Arc<dyn Ids>,
+    ) -> Desk {
         Desk {
             delegation,
             info,
             cwd,
+            ids,
             line: OnceLock::new(),
             request: Mutex::new("".into()),
             memories: Mutex::default(),
@@ -278,7 +298,7 @@ impl Desk {
         }
         let spec = |name: &str| toolbox.get(name).map(|tool| tool.spec().clone());
         let mut specs: Vec<ToolSpec> =
-            [STATUS, RESULT, DELEGATE].into_iter().filter_map(spec).collect();
+            [STATUS, RESULT, DIFF, MERGE, DELEGATE].into_iter().filter_map(spec).collect();
         for spec in specs.iter_mut().filter(|spec| spec.name == DELEGATE) {
             spec.parameters["properties"]["agent"]["enum"] = json!(calls);
         }

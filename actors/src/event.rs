@@ -20,7 +20,7 @@ use crate::conversation::{
 };
 use crate::delegation::Outcome;
 use crate::ledger::{Billing, Budget};
-use crate::ports::HookEvent;
+use crate::ports::{HookEvent, Remains};
 
 pub use begun::Begun;
 pub use envelope::{Announcement, Fact, StoredRecord};
@@ -220,6 +220,9 @@ pub enum Event {
         task: String,
         /// Whether nobody waits for the answer.
         background: bool,
+        /// Where it works, if that is a place of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workplace: Option<String>,
     },
     /// An agent that worked for another has ended: what its caller is told.
     #[serde(rename = "agent.delegation.ended")]
@@ -238,6 +241,9 @@ pub enum Event {
         /// What is known of its cost, in billionths of a dollar.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_nano_usd: Option<u64>,
+        /// What it left in a place of its own, if it had one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workplace: Option<Remains>,
     },
     /// What agents have reported is not handed on any more.
     #[serde(rename = "agent.memory.forgotten")]

@@ -11,6 +11,7 @@ mod meter;
 mod price;
 mod purse;
 mod report;
+mod salvage;
 mod stranger;
 mod till;
 
@@ -19,6 +20,7 @@ pub use accounts::{Account, Accounts, Billing, Counted};
 pub use book::{Amount, Answer, Budget, Ledger, Need, Refused};
 pub use price::{Price, Rates, Tariff, dollars, usd};
 pub use report::aligned;
+pub use salvage::{Doubted, LOST_REPLY, Salvaged, Unproved};
 
 pub(crate) use estimate::Gauge;
 pub(crate) use meter::{Answered, Meter, MeterArgs};

@@ -32,7 +32,6 @@ const GONE: &str = "the call that asked is gone";
 /// What every incarnation of the coordinator is started with.
 #[derive(Clone)]
 pub(crate) struct Args {
-    pub(crate) policy: Arc<dyn Policy>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) book: GrantBook,
@@ -40,23 +39,30 @@ pub(crate) struct Args {
     pub(crate) line: Line<Msg>,
     pub(crate) asking: Asking,
     pub(crate) tier: String,
-    /// The working directory.
-    pub(crate) cwd: String,
     pub(crate) questions_max: usize,
     pub(crate) fail: FailPoints,
 }
 
 /// A call that wants to know.
-#[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) id: QuestionId,
     pub(crate) call_id: CallId,
     pub(crate) origin: Arc<Origin>,
     pub(crate) action: Action,
     pub(crate) question: Question,
+    /// Who judges it, and where it is done: an agent may work elsewhere than the session.
+    pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) cwd: String,
     /// Gone when nobody waits for the answer any more.
     pub(crate) asker: Weak<()>,
     pub(crate) reply: Report<Answer>,
+}
+
+impl Ask {
+    /// All that an answer is bound to.
+    fn binding(&self) -> Binding {
+        Binding::of(&self.call_id, &self.action.digest, &self.cwd, &self.origin)
+    }
 }
 
 /// Held by a call while it asks. However the call dies, its question is withdrawn.
@@ -243,7 +249,7 @@ impl PermissionCoordinator {
         let widest =
             if ask.question.grant.is_some() { self.args.book.widest() } else { Scope::Once };
         ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
-        self.args.transcript.note(Some(&ask.origin), self.requested(&ask));
+        self.args.transcript.note(Some(&ask.origin), requested(&ask));
         let shown = Shown {
             origin: Arc::clone(&ask.origin),
             summary: ask.action.summary.clone(),
@@ -253,10 +259,10 @@ impl PermissionCoordinator {
         match self.args.asking {
             Asking::Yes if ask.question.yes_covers => {
                 self.args.book.end(&ask.id, Ended::Answered(None));
-                let event = self.granted(&ask, "--yes", None, Scope::Once, None);
+                let event = granted(&ask, "--yes", None, Scope::Once, None);
                 // Nothing is done before its intent is on the disk, and this with it.
                 self.args.transcript.note(Some(&ask.origin), event);
-                let binding = self.binding(&ask);
+                let binding = ask.binding();
                 ask.reply.send(Answer::Allowed(binding));
             }
             Asking::Human if state.open.len() < self.args.questions_max => {
@@ -287,8 +293,8 @@ impl PermissionCoordinator {
             Decision::Allow(scope) => {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
                 let grant = grant.map(|grant| Grant { scope, ..grant });
-                let event = self.granted(&ask, "user", by, scope, grant.clone());
-                let allowed = Answer::Allowed(self.binding(&ask));
+                let event = granted(&ask, "user", by, scope, grant.clone());
+                let allowed = Answer::Allowed(ask.binding());
                 self.settle(ask, event, allowed, grant, told, state);
             }
             Decision::Deny { reason } => {
@@ -419,7 +425,7 @@ impl PermissionCoordinator {
             uptime: self.args.clock.monotonic(),
             tier: &self.args.tier,
         };
-        (!grants.is_empty()).then(|| self.args.policy.judge(&ask.action, &situation))
+        (!grants.is_empty()).then(|| ask.policy.judge(&ask.action, &situation))
     }
 
     fn withdraw(&self, id: &QuestionId, state: &mut State) {
@@ -434,42 +440,37 @@ impl PermissionCoordinator {
         let event = Event::PermissionWithdrawn { request_id, reason };
         self.args.transcript.note(Some(origin), event);
     }
+}
 
-    fn binding(&self, ask: &Ask) -> Binding {
-        Binding::of(&ask.call_id, &ask.action.digest, &self.args.cwd, &ask.origin)
+fn requested(ask: &Ask) -> Event {
+    Event::PermissionRequested {
+        request_id: ask.id.clone(),
+        call_id: ask.call_id.clone(),
+        tool: ask.action.tool.clone(),
+        summary: ask.action.summary.clone(),
+        detail: ask.action.detail.clone(),
+        reason: ask.question.reason.clone(),
+        scopes: ask.question.scopes.clone(),
+        digest: ask.action.digest.clone(),
+        cwd: ask.cwd.clone(),
+        binding: ask.binding().as_str().to_owned(),
     }
+}
 
-    fn requested(&self, ask: &Ask) -> Event {
-        Event::PermissionRequested {
-            request_id: ask.id.clone(),
-            call_id: ask.call_id.clone(),
-            tool: ask.action.tool.clone(),
-            summary: ask.action.summary.clone(),
-            detail: ask.action.detail.clone(),
-            reason: ask.question.reason.clone(),
-            scopes: ask.question.scopes.clone(),
-            digest: ask.action.digest.clone(),
-            cwd: self.args.cwd.clone(),
-            binding: self.binding(ask).as_str().to_owned(),
-        }
-    }
-
-    fn granted(
-        &self,
-        ask: &Ask,
-        by: &str,
-        answered_by: Option<String>,
-        scope: Scope,
-        grant: Option<Grant>,
-    ) -> Event {
-        Event::PermissionGranted {
-            request_id: ask.id.clone(),
-            by: by.to_owned(),
-            scope,
-            grant,
-            binding: self.binding(ask).as_str().to_owned(),
-            answered_by,
-        }
+fn granted(
+    ask: &Ask,
+    by: &str,
+    answered_by: Option<String>,
+    scope: Scope,
+    grant: Option<Grant>,
+) -> Event {
+    Event::PermissionGranted {
+        request_id: ask.id.clone(),
+        by: by.to_owned(),
+        scope,
+        grant,
+        binding: ask.binding().as_str().to_owned(),
+        answered_by,
     }
 }
 

@@ -9,6 +9,7 @@ mod journal;
 mod policy;
 mod provider;
 mod tool;
+mod workplace;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub use tool::{
     Action, After, Aftermath, CallContext, Operation, OutputDelta, Prepared, Release, RunContext,
     SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
+pub use workplace::{FileLeft, Remains, WorkLeft, Workplace, Workplaces};
 
 /// What a boxed source of an error must be.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -109,6 +109,7 @@ impl<'a> Reader<'a> {
                 "description",
                 "displayName",
                 "hidden",
+                "isolation",
                 "limits",
                 "mode",
                 "name",
@@ -151,6 +152,8 @@ impl<'a> Reader<'a> {
             delegation: self.delegation(&top, mode),
             catalog: self.catalog(&top),
             limits: self.limits(&top),
+            isolated: self.choice(&top, "isolation", ["none", "worktree"], |word| word)
+                == Some("worktree"),
             prompt: self.prompt(&top),
         };
         self.no_wider_than_the_user(&agent);

@@ -116,6 +116,8 @@ struct Front {
     unknown: Vec<UnknownEnd>,
     /// What the session has cost, once that is known.
     spent: Option<Spent>,
+    /// Worktrees of agents that were there when these had ended.
+    worktrees: Vec<String>,
 }
 
 /// What a session has cost.
@@ -212,6 +214,7 @@ impl Front {
             denials: Vec::new(),
             unknown: Vec::new(),
             spent: None,
+            worktrees: Vec::new(),
         }
     }
 
@@ -251,6 +254,9 @@ impl Front {
             }
             Event::ToolOutcomeUnknown { name, begun, .. } => {
                 self.unknown.push(UnknownEnd { tool: name.clone(), begun: begun.clone() });
+            }
+            Event::DelegationEnded { workplace: Some(remains), .. } if remains.kept => {
+                self.worktrees.push(remains.cwd.clone());
             }
             Event::SessionEnded { usage, cost_usd, cost_nano_usd, unpriced_requests, .. } => {
                 self.spent = Some(Spent {

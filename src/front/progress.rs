@@ -15,7 +15,7 @@ use crate::talk::context;
 use crate::talk::notices::{of_hook, switch, unknown};
 use crate::talk::outcome::clock_time;
 
-use lines::{DIFF_LINES_MAX, clipped, first_line, last_lines, of_job, rough, seconds};
+use lines::{DIFF_LINES_MAX, clipped, first_line, last_lines, of_job, of_worktree, rough, seconds};
 use live::{Live, Screen, fitting};
 
 /// Turns events into text for standard error.
@@ -273,10 +273,11 @@ impl Progress {
                 let line = format!("▸ {target} via {provider}{beside}: {task}");
                 self.paint("36", &printable(&line))
             }
-            Event::DelegationEnded { target, outcome, turns, cost_nano_usd, .. } => {
+            Event::DelegationEnded { target, outcome, turns, cost_nano_usd, workplace, .. } => {
                 let cost = cost_nano_usd.filter(|cost| *cost > 0);
                 let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
-                let line = format!("◂ {target}: {outcome}, {turns} replies{cost}");
+                let left = workplace.as_ref().map(of_worktree).unwrap_or_default();
+                let line = format!("◂ {target}: {outcome}, {turns} replies{cost}{left}");
                 let color = if *outcome == Outcome::Done { "36" } else { "33" };
                 self.paint(color, &printable(&line))
             }

@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::fcntl::OFlag;
+use posse_actors::ledger::Accounts;
 use posse_actors::record::{RecordId, Replay};
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +72,20 @@ impl Checkpoint {
         }
         let line: Line<serde::de::IgnoredAny, Replay> = serde_json::from_slice(&bytes).ok()?;
         Some(Checkpoint { place, recent_ids: ids, replay: line.state })
+    }
+
+    /// What the session in `dir` had spent where its checkpoint stands, and the record after that,
+    /// also if the journal does not reach it any more.
+    pub(crate) fn beside(dir: &Path) -> Option<(u64, Accounts)> {
+        let mut bytes = Vec::new();
+        let limit = BYTES_MAX as u64 + 1;
+        open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+        let (body, claimed) = format::split(&bytes)?;
+        let line: Line<serde::de::IgnoredAny, Replay> = serde_json::from_slice(&bytes).ok()?;
+        let fits = line.v == VERSION
+            && line.fold == Replay::VERSION
+            && Chain::parse(&line.chain)?.next(body) == claimed;
+        fits.then(|| (line.record, line.state.accounts().clone()))
     }
 
     /// Writes a checkpoint into `dir`, in place of the one before. Not synced: one that a power

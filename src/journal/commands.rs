@@ -3,6 +3,7 @@
 mod progress;
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use jiff::tz::TimeZone;
 use posse_actors::ledger::dollars;
@@ -14,7 +15,7 @@ use crate::journal::read;
 use crate::journal::remains::{Remains, way_out};
 use crate::journal::scan::parse;
 use crate::journal::segments::ACTIVE;
-use crate::journal::standing::standing;
+use crate::journal::standing::{SessionState, standing};
 use crate::journal::state::{Found, StateDir, Within};
 use crate::journal::summary::SessionSummary;
 use crate::journal::transcript::{Transcript, counted, local};
@@ -38,7 +39,7 @@ pub struct View {
     pub zone: TimeZone,
 }
 
-/// Lists sessions, newest first.
+/// Lists sessions, those that were used last first.
 pub fn list(
     state: &StateDir,
     within: Within<'_>,
@@ -240,7 +241,13 @@ fn write_checked(checked: &Checked, color: bool, out: &mut dyn Write) -> io::Res
         Ok(verified) => (verified.is_sound(), verified_text(verified)),
         Err(error) => (false, printable(error)),
     };
-    let word = if good { "sound" } else { "damaged" };
+    let problem = checked.verified.as_ref().ok().and_then(|verified| verified.problem.as_ref());
+    let newer = problem.is_some_and(|problem| problem.kind == "newer");
+    let word = match (good, newer) {
+        (true, _) => "sound",
+        (false, true) => "newer version",
+        (false, false) => "damaged",
+    };
     let word = match (color, good) {
         (false, _) => word.to_owned(),
         (true, true) => format!("\x1b[32m{word}\x1b[0m"),
@@ -268,6 +275,9 @@ fn verified_text(verified: &Verified) -> String {
         let (what, file) = (printable(&problem.what), printable(&problem.file));
         text.extend(["; then ", &what]);
         text += &[", where record ", &problem.record.to_string(), " belongs"].concat();
+        if problem.kind == "empty" {
+            text.extend([", in ", &file]);
+        }
         if problem.line > 0 {
             text += &[
                 ", ",
@@ -305,8 +315,21 @@ fn write_session(
         Transcript::new(&mut *out, &view.zone, view.color).add(&record)
     })?;
     if !view.json {
-        let stands = standing(&found.dir, &replay.finish(), &view.zone);
+        let replayed = replay.finish();
+        let verified = problem.as_ref().and_then(|_| verify_session(&found.dir, &found.id).ok());
+        let stands = match verified.and_then(|verified| verified.problem) {
+            Some(problem) => SessionState::of_problem(&problem).long(&view.zone),
+            None => standing(&found.dir, &replayed, &view.zone),
+        };
         writeln!(out, "state: {}", printable(&stands)).map_err(ReadError::Out)?;
+        // Those that were taken over, or in which nothing was changed, are gone.
+        for one in &replayed.delegated {
+            let worktree = one.workplace.as_deref().filter(|cwd| Path::new(cwd).is_dir());
+            if let Some(cwd) = worktree {
+                let line = format!("worktree of {} ({}): {cwd}", one.origin.agent, one.id());
+                writeln!(out, "{}", printable(&line)).map_err(ReadError::Out)?;
+            }
+        }
     }
     Ok(problem)
 }

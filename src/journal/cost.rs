@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{Accounts, Counted, aligned, dollars};
+use posse_actors::ledger::{Accounts, Counted, Salvaged, aligned, dollars};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::commands::{View, damaged, ended, unreadable};
 use crate::journal::read;
+use crate::journal::salvage;
 use crate::journal::scan::parse;
 use crate::journal::state::{StateDir, Within};
 use crate::journal::walk::ReadError;
@@ -42,6 +43,11 @@ pub fn show(
     };
     // Of what is under way in this moment nobody knows the cost either.
     accounts.settle();
+    if problem.is_some() {
+        for Salvaged { origin, event } in salvage::of(&found, &accounts) {
+            accounts.follow(origin.as_deref(), &event);
+        }
+    }
     let written = if view.json {
         let mut value = accounts.json();
         value["sessionId"] = json!(found.id);
@@ -56,7 +62,7 @@ pub fn show(
         None => ended(written, out, Exit::Done),
         Some(problem) => {
             Err(damaged(&found, problem)
-                .because("what is above is all that the journal still proves"))
+                .because("what is above is the least: some records are lost"))
         }
     }
 }

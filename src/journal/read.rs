@@ -8,8 +8,10 @@ use posse_actors::record::{Replay, Replayed};
 use crate::failure::Failure;
 use crate::journal::commands::{damaged, unreadable};
 use crate::journal::format::Head;
+use crate::journal::lock::is_held;
 use crate::journal::scan::parse;
 use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::verify::emptied;
 use crate::journal::walk::{ReadError, Stop, beginning, walk};
 
 /// Bytes of journal that are read into memory at once.
@@ -24,8 +26,13 @@ pub(crate) fn records(
     let walked = walk(&found.dir, beginning(&found.id), &mut |line, head, _| each(line, head))?;
     let (after, at) = (walked.end.record - 1, walked.end.offset);
     Ok(match walked.stop {
+        Stop::End if is_held(&found.dir) => None,
+        Stop::End => {
+            let gone = emptied(&found.dir, &walked).map_err(ReadError::Journal)?;
+            gone.map(|problem| problem.what)
+        }
         // The line that a process writes, or wrote when it was killed.
-        Stop::End | Stop::Torn => None,
+        Stop::Torn => None,
         Stop::Newer(version) => {
             Some(format!("a later version of posse wrote the rest (format {version})"))
         }

@@ -69,6 +69,10 @@ pub(crate) fn way_out(found: &Found, problem: &Problem) -> String {
             "put {file} back where it was; without it nothing can be proved, and `posse resume` \
              refuses the session and changes nothing"
         ),
+        ("empty", 1) => format!(
+            "put {file} back if you have a copy of it; if it never had a record, or there is no \
+             copy, `posse sessions rm {id}` removes the session: there is nothing to go on with"
+        ),
         (_, 1) => format!(
             "no record of it can be proved, so `posse resume` refuses it and changes nothing; read \
              what is left with `less {file}`, and begin a new session with `posse run`; \
@@ -117,6 +121,7 @@ mod tests {
         assert!(way("hash", 1).contains("`posse sessions rm ID`"));
         assert!(way("missing", 1).starts_with("put "), "{}", way("missing", 1));
         assert!(way("zeros", 8).starts_with("`posse resume ID` goes on after record 7"));
+        assert!(way("empty", 1).contains("session.jsonl back if you have a copy"));
         assert!(way("newer", 8).contains("version of posse"));
     }
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::journal::lock;
 use crate::journal::segments::{ACTIVE, closed_name};
 use crate::journal::transcript::{counted, local};
+use crate::journal::verify::Problem;
 
 /// When the journal in `dir` was last written to, as far as the file system says.
 pub fn last_change(dir: &Path) -> Option<SystemTime> {
@@ -47,13 +48,16 @@ pub enum SessionState {
         /// What is asked about.
         question: String,
     },
-    /// It waits for a better time; nobody works on it.
+    /// It waits for a better time.
     Parked {
         /// What happened.
         cause: String,
         /// When it is worth trying again, in milliseconds since 1970, if that is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         next_try_ms: Option<u64>,
+        /// The process that waits for that, if one does.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
     },
     /// Its process was gone before it ended: it can be resumed.
     Killed {
@@ -75,7 +79,12 @@ pub enum SessionState {
     },
     /// It has no record.
     Empty,
-    /// Its journal cannot be read.
+    /// A later version of posse wrote the rest of its journal.
+    Newer {
+        /// What that is, in words.
+        what: String,
+    },
+    /// Its journal cannot be read, or not to its end.
     Damaged {
         /// Why.
         what: String,
@@ -98,6 +107,11 @@ impl SessionState {
             SessionState::Killed { question: Some(question) } => {
                 SessionState::Waiting { owner, question }
             }
+            SessionState::Parked { cause, next_try_ms, .. } => {
+                SessionState::Parked { cause, next_try_ms, owner: Some(owner) }
+            }
+            // Nobody works on what cannot be read; whoever owns it will notice.
+            damaged @ (SessionState::Damaged { .. } | SessionState::Newer { .. }) => damaged,
             _ => SessionState::Running { owner },
         }
     }
@@ -120,28 +134,41 @@ impl SessionState {
             SessionState::Failed { reason } if reason == "failed" => "failed".to_owned(),
             SessionState::Failed { reason } => format!("failed: {reason}"),
             SessionState::Empty => "empty".to_owned(),
+            SessionState::Newer { .. } => "newer version".to_owned(),
             SessionState::Damaged { .. } => "damaged".to_owned(),
         }
     }
 
+    /// That of a journal which ends before its end.
+    pub(crate) fn of_problem(problem: &Problem) -> SessionState {
+        let what = problem.what.clone();
+        match problem.kind.as_str() {
+            "newer" => SessionState::Newer { what },
+            "empty" => SessionState::Empty,
+            _ => SessionState::Damaged { what },
+        }
+    }
+
     /// In words, with what is known.
-    fn long(&self, zone: &TimeZone) -> String {
+    pub(crate) fn long(&self, zone: &TimeZone) -> String {
         match self {
             SessionState::Running { owner } => format!("running ({owner})"),
             SessionState::Waiting { owner, question } => {
                 format!("waiting for an answer ({owner}): {question}")
             }
-            SessionState::Parked { cause, next_try_ms } => {
+            SessionState::Parked { cause, next_try_ms, owner } => {
                 let until = next_try_ms.and_then(|at| local(at, zone));
                 let until = until.map_or_else(
                     || "its user looks".to_owned(),
                     |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
                 );
-                format!("parked until {until}: {cause}")
+                let owner = owner.as_ref().map_or_else(String::new, |owner| format!(" ({owner})"));
+                format!("parked until {until}{owner}: {cause}")
             }
             SessionState::Killed { question: Some(question) } => {
                 format!("killed while it waited for an answer, can be resumed: {question}")
             }
+            SessionState::Newer { what } => format!("newer version: {what}"),
             SessionState::Damaged { what } => format!("damaged: {what}"),
             other => other.short(zone),
         }
@@ -177,7 +204,7 @@ pub(crate) fn standing(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> Stri
 fn of_replayed(replayed: &Replayed) -> SessionState {
     if let Some(parked) = &replayed.parked {
         let (cause, next_try_ms) = (parked.cause.clone(), parked.next_try_ms);
-        return SessionState::Parked { cause, next_try_ms };
+        return SessionState::Parked { cause, next_try_ms, owner: None };
     }
     let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
     match &replayed.ended {
@@ -230,7 +257,8 @@ impl Backwards {
             }
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
-                self.parked.decide(Some(SessionState::Parked { cause, next_try_ms }));
+                let parked = SessionState::Parked { cause, next_try_ms, owner: None };
+                self.parked.decide(Some(parked));
             }
             Event::UserMessage { .. } | Event::InvocationStarted { .. } => {
                 self.ended.decide(None);

@@ -14,7 +14,8 @@ use posse_actors::conversation::SessionId;
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure};
-use crate::journal::summary::SessionSummary;
+use crate::journal::standing::last_change;
+use crate::journal::summary::{ROOM_BYTES, SessionSummary};
 
 /// Characters of the readable part of a project's slug.
 const NAME_MAX: usize = 40;
@@ -103,7 +104,7 @@ impl StateDir {
         self.project_dir(directory).join("sessions").join(id.as_str())
     }
 
-    /// The sessions there are, newest first. Only names are read.
+    /// The sessions there are, those that began last first. Only names are read.
     pub fn sessions(&self, within: Within<'_>) -> Result<Vec<Found>, Failure> {
         let projects = match within {
             Within::Project(directory) => vec![project_slug(directory)],
@@ -120,9 +121,20 @@ impl StateDir {
         Ok(found)
     }
 
-    /// The sessions there are, with what their first and last lines say, newest first.
+    /// The same, those that were used last first: the one order wherever sessions are listed,
+    /// offered, or meant by "the newest".
+    pub fn by_use(&self, within: Within<'_>) -> Result<Vec<Found>, Failure> {
+        let mut found = self.sessions(within)?;
+        found.sort_by_cached_key(|found| std::cmp::Reverse(last_change(&found.dir)));
+        Ok(found)
+    }
+
+    /// The sessions there are, with what can be said of each in a list, those that were used last
+    /// first.
     pub fn summaries(&self, within: Within<'_>) -> Result<Vec<SessionSummary>, Failure> {
-        Ok(self.sessions(within)?.into_iter().map(SessionSummary::of).collect())
+        let mut room = ROOM_BYTES;
+        let of = |found| SessionSummary::within(found, &mut room);
+        Ok(self.by_use(within)?.into_iter().map(of).collect())
     }
 
     /// The session whose id is `text` or begins with it.

@@ -1,6 +1,9 @@
-//! What a list of sessions shows of one: read from its first and its last lines, never more.
+//! What a list of sessions shows of one: read from its first and its last lines, and, where it is not
+//! too large, from all of them, so that a list says what `verify` would.
 //!
 //! A damaged journal never breaks a list; the line says what can be said.
+
+mod proving;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -27,6 +30,12 @@ const PROMPT_MAX: usize = 400;
 
 /// Entries of a session's folder that are added up; what is beyond is not worth waiting for.
 const ENTRIES_MAX: usize = 10_000;
+
+/// Bytes of journals that are read whole for one list.
+pub(crate) const ROOM_BYTES: u64 = 256 << 20;
+
+/// Bytes of one journal that are read whole.
+const WHOLE_BYTES_MAX: u64 = 8 << 20;
 
 /// How deep a session's folder is looked into.
 const DEPTH_MAX: usize = 4;
@@ -69,7 +78,8 @@ pub struct SessionSummary {
     /// Replies of the main agent, if it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// What is known of its cost, in billionths of a dollar; known where it has ended.
+    /// What is known of its cost, in billionths of a dollar. Of a large journal: as its last end
+    /// says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_nano_usd: Option<u64>,
     /// Requests whose cost is not known.
@@ -101,6 +111,11 @@ impl SessionSummary {
 
     /// Reads what can be read of `found`.
     pub(crate) fn of(found: Found) -> SessionSummary {
+        SessionSummary::within(found, &mut { ROOM_BYTES })
+    }
+
+    /// The same, reading whole no more than `room` bytes, which become fewer.
+    pub(crate) fn within(found: Found, room: &mut u64) -> SessionSummary {
         let dir = found.dir;
         let mut summary = SessionSummary {
             id: found.id,
@@ -123,6 +138,10 @@ impl SessionSummary {
         };
         if let Err(error) = summary.read(&dir) {
             summary.state = SessionState::Damaged { what: error.to_string() };
+        }
+        if summary.bytes <= WHOLE_BYTES_MAX.min(*room) {
+            *room -= summary.bytes;
+            summary.prove(&dir);
         }
         if let Some(owner) = held_by(&dir) {
             summary.state = summary.state.owned(owner);

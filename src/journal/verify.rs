@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::journal::lock::is_held;
 use crate::journal::scan::Damage;
+use crate::journal::segments::ACTIVE;
 use crate::journal::walk::{ReadError, Stop, Walked, beginning, walk};
 
 /// How often progress is told.
@@ -43,7 +44,7 @@ pub struct Problem {
     /// The record that belongs there.
     pub record: u64,
     /// What is wrong, in one word: `torn`, `newer`, `hash`, `no_record`, `zeros`,
-    /// `carriage_return`, `repeated`, `gap`, `too_long` or `missing`.
+    /// `carriage_return`, `repeated`, `gap`, `too_long`, `missing` or `empty`.
     pub kind: String,
     /// What is wrong.
     pub what: String,
@@ -85,7 +86,9 @@ pub(crate) fn verify_telling(
         Ok(walked) => walked,
         Err(ReadError::Out(error) | ReadError::Journal(error)) => return Err(error),
     };
-    let problem = Problem::of(&walked);
+    // One that has just begun has written nothing so far.
+    let gone = if running { None } else { emptied(dir, &walked)? };
+    let problem = Problem::of(&walked).or(gone);
     Ok(Verified {
         records: walked.end.record - 1,
         bytes: walked.bytes,
@@ -96,8 +99,32 @@ pub(crate) fn verify_telling(
     })
 }
 
+/// What is wrong with a journal without any record. No process leaves that but one that is killed in
+/// the moment when it makes the folder. An active file without records behind a closed segment is
+/// nothing unusual.
+pub(crate) fn emptied(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>> {
+    if walked.stop != Stop::End || walked.end.record > 1 {
+        return Ok(None);
+    }
+    let what = match dir.join(ACTIVE).symlink_metadata() {
+        Ok(_) => "the journal is empty",
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "the journal is missing",
+        Err(error) => return Err(error),
+    };
+    Ok(Some(Problem {
+        file: ACTIVE.to_owned(),
+        line: 0,
+        offset: 0,
+        record: walked.end.record,
+        kind: "empty".to_owned(),
+        what: what.to_owned(),
+        torn_tail: false,
+    }))
+}
+
 impl Problem {
-    fn of(walked: &Walked) -> Option<Problem> {
+    /// Why a walk ended before the end.
+    pub(crate) fn of(walked: &Walked) -> Option<Problem> {
         let (what, kind) = match &walked.stop {
             Stop::End => return None,
             Stop::Torn => ("torn tail: the last line is incomplete".to_owned(), "torn"),

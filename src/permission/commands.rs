@@ -12,7 +12,7 @@ use crate::permission::shell::sensitive::may_be_sensitive;
 use crate::permission::shell::word::active;
 use crate::permission::shell::wrappers::wrapper_named;
 use crate::permission::shell::{Judged, judge, quoted, split};
-use crate::permission::{Case, RulePolicy, SandboxMode};
+use crate::permission::{Case, Relocated, RulePolicy, SandboxMode};
 use crate::secrets::is_secret;
 
 /// What a grant for a command is called.
@@ -130,7 +130,13 @@ impl RulePolicy {
     /// Looks at a command from all sides.
     pub(crate) fn judged(&self, command: &str, cwd: &str) -> Judged {
         let place = Place { cwd: Some(cwd), home: &self.home };
-        judge(command, Ground { place, roots: &self.roots, closed: &self.own_dirs })
+        match &self.relocated {
+            None => judge(command, Ground { place, roots: &self.roots, closed: &self.own_dirs }),
+            // The copy lies among our own things, and has none of them in it.
+            Some(Relocated { copy, .. }) => {
+                judge(command, Ground { place, roots: std::slice::from_ref(copy), closed: &[] })
+            }
+        }
     }
 
     /// Whether anything but an answer can allow commands here.

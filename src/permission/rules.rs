@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::failure::{Exit, Failure};
 use crate::permission::commands::begins;
 use crate::permission::shell::{self, Judged};
+use crate::permission::{MERGE, WRITE_TOOLS};
 
 pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;
@@ -99,7 +100,7 @@ const TOOLS: [(&str, &[&str]); 7] = [
     ("Bash", &["bash"]),
     ("Read", &["read_file"]),
     ("Write", &["write_file"]),
-    ("Edit", &["edit_file", "multi_edit"]),
+    ("Edit", &["edit_file", "multi_edit", MERGE]),
     ("Grep", &["grep"]),
     ("Glob", &["glob"]),
     ("LS", &["list_dir"]),
@@ -276,7 +277,11 @@ impl Rule {
     }
 
     fn is_for(&self, tool: &str) -> bool {
-        self.tools.iter().any(|name| name == "*" || name == tool)
+        // Who may not write a file cannot have it written by a merge either.
+        let by_any_way = tool == MERGE && self.decision != Decision::Allow;
+        self.tools.iter().any(|name| {
+            name == "*" || name == tool || (by_any_way && WRITE_TOOLS.contains(&name.as_str()))
+        })
     }
 
     fn matches(&self, (path, relative): (&str, &str)) -> bool {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use posse_actors::conversation::{CallId, Prompt, Usage};
 use posse_actors::event::Event;
 use posse_actors::ledger::Billing;
+use posse_actors::ledger::LOST_REPLY;
 use posse_actors::ports::{Abilities, Completion, ProviderError};
 
 use crate::replaying::recording::Message;
@@ -134,6 +135,8 @@ impl Listener {
             Event::ModelPartial { text, cause, .. } => {
                 self.text = Some((text.clone(), cause.clone()));
             }
+            // What it was for is lost.
+            Event::ModelUsage { billing: Some(billing), .. } if billing.outcome == LOST_REPLY => {}
             Event::ModelUsage { usage, billing, .. } => {
                 self.counted(*usage, billing.as_deref(), turns);
             }

@@ -6,6 +6,7 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, MessageId, QuestionId, StopReason, Usage,
 };
 use posse_actors::event::{Event, StoredRecord};
+use posse_actors::ledger::LOST_REPLY;
 use serde::Serialize;
 
 use crate::replaying::asking::{self, Asked};
@@ -187,6 +188,8 @@ impl Fold {
     /// What became of attempts and questions.
     fn tried(&mut self, event: &Event) {
         match event {
+            // What it was for is lost.
+            Event::ModelUsage { billing: Some(billing), .. } if billing.outcome == LOST_REPLY => {}
             Event::ModelUsage { usage, billing, .. } => {
                 let outcome = billing.as_deref().map(|billing| billing.outcome.as_str());
                 let seen = billing.as_deref().and_then(|billing| billing.claimed).unwrap_or(*usage);

@@ -83,11 +83,12 @@ fn lay(command: &mut std::process::Command, plan: &Plan) {
     let is_covered =
         |path: &Path| plan.masked.iter().chain(&plan.hidden).any(|folder| path.starts_with(folder));
     let is_writable = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
+    let is_shown = |path: &Path| plan.visible.iter().any(|root| path.starts_with(root));
     let is_masked = |path: &Path| plan.masked.iter().any(|folder| path.starts_with(folder));
     let mut layers: BTreeMap<PathBuf, Layer> = BTreeMap::new();
     for path in &plan.hidden {
         // What is not there hides itself, and is not to be made.
-        if is_writable(path) || !is_masked(path) {
+        if is_writable(path) || is_shown(path) || !is_masked(path) {
             layers.insert(path.clone(), Layer::Nothing);
         }
     }

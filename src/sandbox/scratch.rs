@@ -88,7 +88,7 @@ impl Drop for Scratch {
         }
         let folder = std::mem::take(&mut self.folder);
         let remove = move || {
-            if let Err(error) = fs::remove_dir_all(&folder) {
+            if let Err(error) = remove(&folder) {
                 tracing::debug!(%error, "a temporary folder stays");
             }
         };
@@ -98,9 +98,89 @@ impl Drop for Scratch {
     }
 }
 
+/// Removes what is at `path`, which is no more than a link if somebody put one there.
+fn remove(path: &Path) -> io::Result<()> {
+    if fs::remove_dir_all(path).is_ok() {
+        return Ok(());
+    }
+    // A folder that its owner may not enter is still its owner's to open.
+    open_up(path);
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
+}
+
+/// Lets the user into all folders below `path`. Follows no links.
+fn open_up(path: &Path) {
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        if fs::symlink_metadata(&folder).is_ok_and(|found| found.is_dir()) {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).ok();
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            folders.extend(entries.map(|entry| entry.path()));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn removing_one_removes_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let outside = place.path().join("outside");
+        let parent = place.path().join("temporary");
+        fs::create_dir_all(&parent).unwrap();
+        fs::create_dir(&outside).unwrap();
+        let kept = outside.join("kept");
+        let scratch = |fill: &dyn Fn(&Path)| {
+            fs::write(&kept, "kept").unwrap();
+            let scratch = Scratch::new(&parent, &Spare::default()).unwrap();
+            let path = scratch.path().to_owned();
+            fill(&path);
+            drop(scratch);
+            // What was left behind is removed by a thread of its own.
+            let begin = std::time::Instant::now();
+            while fs::symlink_metadata(&path).is_ok() {
+                assert!(begin.elapsed() < std::time::Duration::from_secs(20), "it stays");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");
+        };
+        let link = |to: &Path, at: &Path| std::os::unix::fs::symlink(to, at);
+        scratch(&|path| {
+            link(&outside, &path.join("folder")).unwrap();
+            link(&kept, &path.join("file")).unwrap();
+            link(Path::new("/"), &path.join("root")).unwrap();
+            link(Path::new(".."), &path.join("up")).unwrap();
+        });
+        // The folder itself became a link to another one, or a file.
+        scratch(&|path| {
+            fs::remove_dir(path).unwrap();
+            link(&outside, path).unwrap();
+        });
+        scratch(&|path| {
+            fs::remove_dir(path).unwrap();
+            fs::write(path, "a file").unwrap();
+        });
+        // Names that are no text, folders that nobody may enter, and many below one another.
+        scratch(&|path| {
+            use std::os::unix::ffi::OsStrExt;
+            let odd = path.join(std::ffi::OsStr::from_bytes(b"\xff\n*"));
+            fs::create_dir_all(odd.join("a").join("b".repeat(200))).unwrap();
+            fs::set_permissions(&odd, fs::Permissions::from_mode(0o0)).unwrap();
+        });
+        scratch(&|path| {
+            let mut deep = path.to_owned();
+            for _ in 0..300 {
+                deep.push("deep");
+            }
+            fs::create_dir_all(&deep).unwrap();
+        });
+    }
 
     #[test]
     fn is_used_again_only_if_it_is_as_it_was_made() {

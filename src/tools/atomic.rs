@@ -43,6 +43,26 @@ pub(crate) fn replace(
     }
 }
 
+/// Removes the file `name` from `folder`.
+pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    unlinkat(folder, name, UnlinkatFlags::NoRemoveDir)?;
+    match fsync(folder) {
+        Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Lets whoever may read the file `name` in `folder` run it, or nobody.
+pub(crate) fn run(folder: &OwnedFd, name: &OsStr, may: bool) -> io::Result<()> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = openat(folder, name, flags, Mode::empty())?;
+    let mode = Entry::of(&file)?.mode & 0o777;
+    let mode = if may { mode | ((mode & 0o444) >> 2) } else { mode & !0o111 };
+    #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "9 bits")]
+    let mode = Mode::from_bits_truncate(mode as nix::libc::mode_t);
+    Ok(fchmod(&file, mode)?)
+}
+
 /// Keeps `bytes` in the folder `blobs` under their `hash`, if they are not there already.
 pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()> {
     let path = blobs.join(hash);

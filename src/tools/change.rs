@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use posse_actors::ports::{Action, CallContext, ToolError, ToolOutput};
+use posse_actors::ports::{Action, CallContext, Operation, ToolError, ToolOutput};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -77,6 +77,11 @@ impl Target {
         }
     }
 
+    /// Whether it may be run.
+    pub(crate) fn may_run(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| before.entry.mode & 0o100 != 0)
+    }
+
     /// Its contents; empty if there is no file.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.before.as_ref().map_or(&[], |before| &before.bytes)
@@ -115,6 +120,10 @@ pub(crate) struct Change {
     notes: Vec<String>,
     /// Whether a text was replaced that was only nearly the wanted one.
     fuzzy: bool,
+    /// Whether the file goes.
+    removes: bool,
+    /// Whether it may be run from then on, if that is to be said.
+    exec: Option<bool>,
 }
 
 impl Change {
@@ -125,7 +134,25 @@ impl Change {
         if target.before.as_ref().is_some_and(|before| before.entry.links > 1) {
             notes.push("it had other names (hard links), which keep the old content".to_owned());
         }
-        Change { target, after, diff, notes, fuzzy: false }
+        Change { target, after, diff, notes, fuzzy: false, removes: false, exec: None }
+    }
+
+    /// The file goes.
+    pub(crate) fn removal(target: Target) -> Change {
+        Change { removes: true, ..Change::new(target, Vec::new(), Vec::new()) }
+    }
+
+    /// The file may be run from then on, or not any more.
+    pub(crate) fn with_exec(self, exec: Option<bool>) -> Change {
+        Change { exec, ..self }
+    }
+
+    pub(crate) fn diff(&self) -> &Diff {
+        &self.diff
+    }
+
+    pub(crate) fn write(&self) -> Operation {
+        self.target.place.write()
     }
 
     pub(crate) fn with_fuzzy(self, fuzzy: bool) -> Change {
@@ -145,7 +172,7 @@ impl Change {
     }
 
     /// Names exactly this change of exactly this file.
-    fn digest(&self, tool: &str) -> String {
+    pub(crate) fn digest(&self, tool: &str) -> String {
         let place = self.target.place.absolute().as_os_str().as_encoded_bytes();
         let inode = |entry: &Entry| [entry.dev.to_le_bytes(), entry.ino.to_le_bytes()].concat();
         let before = self.target.before.as_ref();
@@ -158,6 +185,12 @@ impl Change {
             &before.map(|before| inode(&before.entry)).unwrap_or_default(),
             before.map_or("", |before| &before.hash).as_bytes(),
             &self.after,
+            match (self.removes, self.exec) {
+                (false, None) => b"",
+                (true, _) => b"removed",
+                (false, Some(true)) => b"+x",
+                (false, Some(false)) => b"-x",
+            },
         ] {
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);
@@ -173,7 +206,17 @@ impl Change {
         }
     }
 
-    fn try_apply(
+    /// Refuses if the file is not any more what the change was made for.
+    pub(crate) fn check(&self, env: &ToolEnvironment) -> Result<(), ToolError> {
+        match self.target.place.open_parent(false) {
+            Ok((parent, name)) => self.require_unchanged(env, &parent, Path::new(&name)),
+            // Its folder will be made.
+            Err(error) if error.code == "FIL001" && self.target.before.is_none() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn try_apply(
         &self,
         env: &ToolEnvironment,
         call: &CallContext,
@@ -185,7 +228,8 @@ impl Change {
         }
         let verdict = match &self.target.before {
             None => "created",
-            Some(before) if before.bytes == self.after => "unchanged",
+            Some(_) if self.removes => "removed",
+            Some(before) if before.bytes == self.after && !self.changes_exec() => "unchanged",
             Some(_) => "updated",
         };
         // Somebody who works beside may want to change the same file at this moment.
@@ -198,11 +242,17 @@ impl Change {
                 atomic::keep_blob(&env.session_dir.join("blobs"), &before.hash, &before.bytes)
                     .map_err(|error| failed("the before-image", &error))?;
             }
-            atomic::replace(&parent, &name, &self.after, before.map(|before| &before.entry))
-                .map_err(|error| match error.kind() {
-                    io::ErrorKind::AlreadyExists => stale(place, "it is there by now"),
-                    _ => failed(&place.shown(), &error),
-                })?;
+            let done = if self.removes {
+                atomic::remove(&parent, &name)
+            } else {
+                let before = before.map(|before| &before.entry);
+                atomic::replace(&parent, &name, &self.after, before)
+                    .and_then(|()| self.exec.map_or(Ok(()), |may| atomic::run(&parent, &name, may)))
+            };
+            done.map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => stale(place, "it is there by now"),
+                _ => failed(&place.shown(), &error),
+            })?;
         }
         env.reads.wrote(call, place.absolute(), text::sha256(&self.after));
         Ok(self.report(verdict, self.sentence(verdict)))
@@ -240,6 +290,13 @@ impl Change {
         }
     }
 
+    fn changes_exec(&self) -> bool {
+        let before = self.target.before.as_ref();
+        before.is_some_and(|before| {
+            self.exec.is_some_and(|exec| exec != (before.entry.mode & 0o100 != 0))
+        })
+    }
+
     fn sentence(&self, verdict: &str) -> String {
         let shown = self.target.place.shown();
         let Diff { added, removed, .. } = self.diff;
@@ -247,6 +304,7 @@ impl Change {
         let mut text = match verdict {
             "created" => format!("created {shown} ({}, {bytes})", count(added, "line")),
             "unchanged" => format!("{shown} is unchanged: it has exactly this content already"),
+            "removed" => format!("removed {shown} ({})", count(removed, "line")),
             _ => format!("updated {shown} (+{added} -{removed}, {bytes})"),
         };
         for note in &self.notes {
@@ -265,7 +323,7 @@ impl Change {
             "removed": self.diff.removed,
             "diff": self.diff.text,
             "before": self.target.before.as_ref().map(|before| &before.hash),
-            "after": text::sha256(&self.after),
+            "after": (!self.removes).then(|| text::sha256(&self.after)),
             "notes": self.notes,
         });
         if self.fuzzy {

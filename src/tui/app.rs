@@ -384,9 +384,9 @@ impl App {
     pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
         let shortcut = self.pending.map(|(_, at)| (at + SHORTCUT).saturating_sub(now));
         let deaf = self.questions.deaf_for(now);
-        // What turns does so eight times a second; behind a question nothing moves.
-        let moves = (self.view.moves() && !self.questions.is_open() && self.viewer.is_none())
-            .then(|| Duration::from_millis(125));
+        // Behind a question nothing moves.
+        let seen = !self.questions.is_open() && self.viewer.is_none();
+        let moves = self.view.pulse().filter(|_| seen);
         let hint = self
             .cancelled
             .map(|at| (at + AGAIN).saturating_sub(now))

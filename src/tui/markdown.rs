@@ -8,7 +8,7 @@ use ratatui_core::style::Style;
 use ratatui_core::text::{Line, Span};
 
 use crate::tui::highlight::Highlighter;
-use crate::tui::text::{Row, harmless, row, span, width, wrap};
+use crate::tui::text::{Row, clipped, harmless, row, span, width, wrap};
 use crate::tui::theme::{Role, Theme};
 
 pub(super) use stream::{Piece, Stream};
@@ -22,7 +22,8 @@ pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Row
         Piece::Code { language, highlighter, lines, begins } => {
             let mut rows = Vec::new();
             if *begins && !language.is_empty() {
-                rows.push(row(theme, Role::Dim, format!("  {}", harmless(language))));
+                let text = clipped(&format!("  {}", harmless(language)), columns);
+                rows.push(row(theme, Role::Dim, text));
             }
             let mut highlighter = highlighter.clone();
             rows.extend(code_rows(lines, &mut highlighter, columns, theme));
@@ -179,9 +180,9 @@ impl Writer {
                 self.link = Some((dest_url.to_string(), self.spans.len()));
                 self.roles.push(Role::Link);
             }
-            Tag::Table(_) => {
+            Tag::Table(alignments) => {
                 self.open_block();
-                self.table = Some(Table::default());
+                self.table = Some(Table::new(alignments));
             }
             Tag::TableRow => self.table.iter_mut().for_each(Table::begin_row),
             Tag::TableHead => self.table.iter_mut().for_each(Table::begin_head),

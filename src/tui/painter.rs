@@ -10,8 +10,9 @@ use std::io::Write as _;
 use ratatui_core::buffer::{Buffer, Cell};
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
+use unicode_segmentation::UnicodeSegmentation;
 
-use crate::tui::text::{Row, row_width, width};
+use crate::tui::text::{Row, width};
 
 /// Erases everything from here on, the cursor being at the left. What is erased from the very
 /// first cell on, some terminals keep in their scrollback.
@@ -31,13 +32,18 @@ pub(super) struct Frame {
 /// Knows what the terminal shows of our part.
 #[derive(Debug)]
 pub(super) struct Painter {
+    /// What was drawn last.
     shown: Option<Buffer>,
-    /// Rows from the beginning of our part to the cursor.
+    /// It may look otherwise by now.
+    stale: bool,
+    /// Rows from the beginning of our part to the cursor, as they were drawn.
     above: u16,
     /// Columns from the left to the cursor.
     column: u16,
     /// Whether the terminal breaks lines anew when it becomes narrower.
     reflows: bool,
+    /// The columns it has since, if they are known for sure.
+    folded_at: Option<u16>,
 }
 
 const BEGIN: &[u8] = b"\x1b[?2026h\x1b[?25l";
@@ -46,14 +52,14 @@ const END: &[u8] = b"\x1b[?2026l";
 impl Painter {
     /// The cursor is at the left of a row of its own.
     pub(super) fn new(reflows: bool) -> Painter {
-        Painter { shown: None, above: 0, column: 0, reflows }
+        Painter { shown: None, stale: true, above: 0, column: 0, reflows, folded_at: None }
     }
 
     /// Bytes that make the terminal show `frame`; none if it does already.
     pub(super) fn paint(&mut self, frame: &Frame) -> Vec<u8> {
         let mut out = Out { bytes: Vec::new(), style: Style::new() };
         let same = self.shown.as_ref().is_some_and(|shown| shown.area == frame.live.area);
-        if same && frame.finished.is_empty() {
+        if same && !self.stale && frame.finished.is_empty() {
             self.change(frame, &mut out);
         } else {
             self.draw(frame, &mut out);
@@ -66,31 +72,24 @@ impl Painter {
                 out.raw(b"\x1b[?25h");
             }
         }
-        self.shown = Some(frame.live.clone());
+        (self.shown, self.stale) = (Some(frame.live.clone()), false);
         if out.bytes.is_empty() {
             return out.bytes;
         }
         [BEGIN, &out.bytes, END].concat()
     }
 
-    /// The terminal has another width now, and may have broken our rows anew.
-    pub(super) fn resized(&mut self, columns: u16) {
-        let Some(shown) = self.shown.take() else { return };
-        if !self.reflows || columns == 0 {
-            return;
-        }
-        let rows_of = |row: u16| {
-            let wide = u16::try_from(used(&shown, row)).unwrap_or(u16::MAX);
-            wide.div_ceil(columns).max(1)
-        };
-        let above = (0..self.above).map(rows_of).fold(0_u16, u16::saturating_add);
-        self.above = above.saturating_add(self.column / columns);
-        self.column %= columns;
+    /// The terminal has another width now, and may have broken our rows anew. Unless it is `sure`
+    /// that this is the width it still has, only rows that are ours at any width are drawn over:
+    /// what was folded may be seen twice, and nothing that was finished is lost.
+    pub(super) fn resized(&mut self, columns: u16, sure: bool) {
+        self.stale = true;
+        self.folded_at = Some(columns).filter(|columns| sure && self.reflows && *columns > 0);
     }
 
     /// Everything of our part is drawn with the next frame.
     pub(super) fn distrust(&mut self) {
-        self.shown = None;
+        self.stale = true;
     }
 
     /// Bytes that remove our part, and leave the cursor where it began.
@@ -103,40 +102,55 @@ impl Painter {
         out.bytes
     }
 
-    fn begin(&mut self, out: &mut Out) {
-        out.raw(b"\r");
-        if self.above > 0 {
-            out.number(b'A', self.above);
-        }
-        (self.above, self.column) = (0, 0);
+    /// Rows from the beginning of our part to the cursor, as the terminal shows them now.
+    fn rows_above(&self) -> u16 {
+        let (Some(columns), Some(shown)) = (self.folded_at, &self.shown) else { return self.above };
+        let above = (0..self.above).map(|row| folded(shown, row, usize::MAX, columns));
+        // Behind the last character the cursor stays with it.
+        let own = folded(shown, self.above, usize::from(self.column) + 1, columns) - 1;
+        above.fold(own, u16::saturating_add)
     }
 
+    fn begin(&mut self, out: &mut Out) {
+        let above = self.rows_above();
+        out.raw(b"\r");
+        if above > 0 {
+            out.number(b'A', above);
+        }
+        (self.above, self.column, self.folded_at) = (0, 0, None);
+    }
+
+    /// Draws all of it. What stood in a row is erased before it is drawn, from its beginning: a
+    /// terminal that is told to erase the end of a row may remember how long it was, and fold it.
     fn draw(&mut self, frame: &Frame, out: &mut Out) {
         self.begin(out);
-        if self.shown.is_none() {
+        let mut old = self.shown.take().map_or(0, |shown| usize::from(shown.area.height));
+        if std::mem::take(&mut self.stale) {
             // A row that the terminal has broken in two would be joined again with what is written
             // into its second half.
-            out.raw(b"\x1b[J");
-        }
-        let columns = usize::from(frame.live.area.width);
-        for row in &frame.finished {
-            for span in &row.spans {
-                out.styled(&span.content, row.style.patch(span.style));
-            }
-            out.end_row(row_width(row) < columns);
-            out.raw(b"\r\n");
+            out.raw(ERASE);
+            old = 0;
         }
         let height = frame.live.area.height;
-        for y in 0..height {
-            if y > 0 {
+        let total = frame.finished.len() + usize::from(height);
+        let begin_row = |nth: usize, out: &mut Out| {
+            if nth > 0 {
                 out.raw(b"\r\n");
             }
-            let end = used(&frame.live, y);
-            out.cells(&frame.live, y, 0, end);
-            out.end_row(end < columns);
+            if nth + 1 == total && old > total {
+                out.raw(ERASE);
+            } else if nth < old {
+                out.raw(b"\x1b[K");
+            }
+        };
+        for (nth, row) in frame.finished.iter().enumerate() {
+            begin_row(nth, out);
+            out.row(row, usize::from(frame.live.area.width));
         }
-        // What we had below is not there any more.
-        out.raw(b"\x1b[J");
+        for y in 0..height {
+            begin_row(frame.finished.len() + usize::from(y), out);
+            out.cells(&frame.live, y, 0, used(&frame.live, y));
+        }
         self.above = height.saturating_sub(1);
         let last = used(&frame.live, self.above);
         self.column = u16::try_from(last).unwrap_or(u16::MAX).min(frame.live.area.width);
@@ -152,18 +166,20 @@ impl Painter {
                     && is_continued(&shown, x, y) == is_continued(&frame.live, x, y)
             };
             let Some(first) = (0..new.max(old)).find(|x| !same(*x)) else { continue };
+            if new < old {
+                // As long as it is, and not longer, also for whoever folds it.
+                self.go(0, y, out);
+                out.raw(b"\x1b[K");
+                out.cells(&frame.live, y, 0, new);
+                self.column = u16::MAX;
+                continue;
+            }
             // A wide character is drawn from its beginning.
             let first = (0..=first).rev().find(|x| !is_continued(&frame.live, *x, y)).unwrap_or(0);
             let last = (first..new).rev().find(|x| !same(*x)).map_or(first, |last| last + 1);
             let last = (last..new).find(|x| !is_continued(&frame.live, *x, y)).unwrap_or(new);
             self.go(u16::try_from(first).unwrap_or(u16::MAX), y, out);
             out.cells(&frame.live, y, first, last.max(first));
-            if new < old {
-                if last < new {
-                    self.go(u16::try_from(new).unwrap_or(u16::MAX), y, out);
-                }
-                out.end_row(new < usize::from(frame.live.area.width));
-            }
             self.column = u16::MAX;
         }
     }
@@ -215,6 +231,21 @@ fn used(buffer: &Buffer, y: u16) -> usize {
     })
 }
 
+/// Rows that the first `upto` columns of a row take on a terminal of so many columns.
+fn folded(buffer: &Buffer, y: u16, upto: usize, columns: u16) -> u16 {
+    let (end, room) = (used(buffer, y).min(upto), usize::from(columns));
+    let (mut rows, mut taken, mut x) = (1_u16, 0, 0);
+    while x < end {
+        let wide = cell(buffer, x, y).map_or(1, |cell| width(cell.symbol()).max(1));
+        if taken + wide > room && taken > 0 {
+            (rows, taken) = (rows.saturating_add(1), 0);
+        }
+        taken += wide;
+        x += wide;
+    }
+    rows
+}
+
 struct Out {
     bytes: Vec<u8>,
     style: Style,
@@ -235,6 +266,29 @@ impl Out {
         self.raw(text.as_bytes());
     }
 
+    /// A row, as far as there are columns: one that is too long would be two.
+    fn row(&mut self, row: &Row, columns: usize) {
+        let mut left = columns;
+        for span in &row.spans {
+            let style = row.style.patch(span.style);
+            let wide = width(&span.content);
+            if wide <= left {
+                self.styled(&span.content, style);
+                left -= wide;
+                continue;
+            }
+            for grapheme in span.content.graphemes(true) {
+                let wide = width(grapheme);
+                if wide > left {
+                    return self.set(Style::new());
+                }
+                self.styled(grapheme, style);
+                left -= wide;
+            }
+        }
+        self.set(Style::new());
+    }
+
     fn cells(&mut self, buffer: &Buffer, y: u16, from: usize, to: usize) {
         let mut x = from;
         while x < to {
@@ -245,14 +299,6 @@ impl Out {
             x += width(cell.symbol()).max(1);
         }
         self.set(Style::new());
-    }
-
-    /// Removes what stands behind. In the last column the cursor stands on what was written last.
-    fn end_row(&mut self, has_room: bool) {
-        self.set(Style::new());
-        if has_room {
-            self.raw(b"\x1b[K");
-        }
     }
 
     fn set(&mut self, style: Style) {

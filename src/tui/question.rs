@@ -9,11 +9,10 @@ use posse_actors::event::{Event, Origin, Scope};
 use posse_actors::permission_coordinator::Decision;
 use ratatui_core::text::{Line, Span};
 
-use crate::failure::printable;
 use crate::talk::silence::Silence;
 use crate::tui::diff;
 use crate::tui::input::{Code, Key};
-use crate::tui::text::{Row, break_rows, clipped, clipped_front, row, span, wrap};
+use crate::tui::text::{Row, break_rows, clipped, clipped_front, row, span, spelled_out, wrap};
 use crate::tui::theme::{Role, Theme};
 
 /// A question as it was asked.
@@ -72,11 +71,11 @@ impl Questions {
                     let child = origin.filter(|origin| origin.parent_invocation_id.is_some());
                     self.open.push_back(Open {
                         id: request_id.clone(),
-                        summary: printable(summary),
+                        summary: spelled_out(summary),
                         detail: detail.clone(),
-                        reason: printable(reason),
-                        cwd: printable(cwd),
-                        agent: child.map(|origin| printable(&origin.agent_path)),
+                        reason: spelled_out(reason),
+                        cwd: spelled_out(cwd),
+                        agent: child.map(|origin| spelled_out(&origin.agent_path)),
                         scopes: scopes.clone(),
                     });
                     if self.open.len() == 1 {
@@ -305,7 +304,7 @@ fn detail_rows(detail: &str, columns: usize, theme: Theme) -> Vec<Row> {
     detail
         .split_terminator('\n')
         .flat_map(|line| {
-            let text = trailing(&printable(line).replace('\t', "\\t"));
+            let text = trailing(&spelled_out(line).replace('\t', "\\t"));
             break_rows(&text, columns, &bar, &below, theme)
         })
         .collect()
@@ -319,7 +318,7 @@ fn trailing(line: &str) -> String {
 
 fn visible(text: &str) -> String {
     let lines: Vec<String> =
-        text.split('\n').map(|line| trailing(&printable(line).replace('\t', "    "))).collect();
+        text.split('\n').map(|line| trailing(&spelled_out(line).replace('\t', "    "))).collect();
     lines.join("\n")
 }
 

@@ -9,6 +9,7 @@ mod errands;
 mod leaving;
 mod performing;
 mod session;
+mod sizing;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,9 +30,10 @@ use crate::tui::painter::Painter;
 use crate::tui::past::Past;
 use crate::tui::terminal::{self, Reader, Terminal};
 use crate::tui::theme::Role;
-use crate::tui::{Options, World};
+use crate::tui::{Folds, Options, World};
 
 use session::{Current, Happened, Told};
+use sizing::Sizing;
 
 /// How long what was written may be lost by a crash.
 const DRAFT: Duration = Duration::from_secs(1);
@@ -56,7 +58,7 @@ pub(super) struct Tui<'a> {
     app: App,
     terminal: Terminal,
     painter: Painter,
-    size: (u16, u16),
+    sizing: Sizing,
     started: Instant,
     drawn: Option<Duration>,
     dirty: bool,
@@ -104,8 +106,8 @@ pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<E
         world,
         app,
         terminal,
-        painter: Painter::new(options.reflows),
-        size: terminal::size(),
+        painter: Painter::new(options.folds != Folds::Never),
+        sizing: Sizing::new(terminal::size(), options.folds.rest()),
         started: Instant::now(),
         drawn: None,
         dirty: true,
@@ -143,6 +145,7 @@ impl Tui<'_> {
     /// Opens the first session. Without one there is a screen all the same.
     async fn begin(&mut self) {
         // What is said meanwhile would be said into the middle of our part.
+        self.follow_size();
         let nothing = self.painter.withdraw();
         self.terminal.write(nothing);
         self.terminal.freed().await;
@@ -221,12 +224,8 @@ impl Tui<'_> {
                     None => self.leaving = Some(Exit::HangUp),
                 },
                 () = received(&mut resized) => {
-                    let size = terminal::size();
-                    if size != self.size {
-                        self.painter.resized(size.0);
-                        self.size = size;
-                        self.dirty = true;
-                    }
+                    self.sizing.look(terminal::size(), self.now());
+                    self.dirty = true;
                 }
                 () = received(&mut continued) => {
                     self.terminal.retake();
@@ -270,6 +269,7 @@ impl Tui<'_> {
             Happened::Closed => {
                 self.current = None;
                 self.app.over();
+                self.app.view.forget_agents();
             }
         }
     }
@@ -278,7 +278,8 @@ impl Tui<'_> {
     fn next_wait(&self) -> Option<Duration> {
         let now = self.now();
         let frame = (self.dirty && self.terminal.is_free()).then(|| {
-            self.drawn.map_or(Duration::ZERO, |drawn| (drawn + FRAME).saturating_sub(now))
+            let next = self.drawn.map_or(Duration::ZERO, |drawn| drawn + FRAME).saturating_sub(now);
+            next.max(self.unsettled(now).unwrap_or_default())
         });
         let last = self.current.as_ref().and_then(|current| current.waits_until(LAST_EVENTS, now));
         let draft = self.draft_due.map(|due| due.saturating_sub(now));
@@ -289,13 +290,36 @@ impl Tui<'_> {
         let now = self.now();
         let due = self.drawn.is_none_or(|drawn| now.saturating_sub(drawn) >= FRAME);
         if self.dirty && due && self.terminal.is_free() {
-            self.draw();
+            // The signal that tells of another size may be on its way.
+            self.sizing.look(terminal::size(), now);
+            if self.unsettled(now).is_none() {
+                self.draw();
+            }
+        }
+    }
+
+    /// How long the size of the terminal is waited for. On a screen of its own nothing is folded.
+    fn unsettled(&self, now: Duration) -> Option<Duration> {
+        self.sizing.left(now).filter(|_| !self.terminal.apart)
+    }
+
+    /// From here on it is drawn for the size that the terminal has.
+    fn follow_size(&mut self) {
+        let now = self.now();
+        self.sizing.look(terminal::size(), now);
+        if let Some(sure) = self.sizing.adopt(now) {
+            let columns = self.sizing.size().0;
+            self.painter.resized(columns, sure);
+            if let Some(beneath) = &mut self.beneath {
+                beneath.resized(columns, true);
+            }
         }
     }
 
     fn draw(&mut self) {
+        self.follow_size();
         let now = self.now();
-        let (columns, rows) = self.size;
+        let (columns, rows) = self.sizing.size();
         let shown = self.app.frame(columns, rows, now);
         // Only what waits is worth a larger frame.
         self.app.pace = if shown.more { self.terminal.pace(self.app.pace) } else { 0 };
@@ -312,7 +336,7 @@ impl Tui<'_> {
     /// Between our part of the screen and a screen of its own.
     fn switch(&mut self, apart: bool) -> Vec<u8> {
         let bytes = self.terminal.set_apart(apart);
-        let other = Painter::new(self.options.reflows);
+        let other = Painter::new(self.options.folds != Folds::Never);
         if apart {
             self.beneath = Some(std::mem::replace(&mut self.painter, other));
         } else if let Some(beneath) = self.beneath.take() {

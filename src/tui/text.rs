@@ -3,8 +3,9 @@
 use ratatui_core::style::Style;
 use ratatui_core::text::{Line, Span};
 use unicode_segmentation::UnicodeSegmentation;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::failure::printable;
 use crate::tui::theme::{Role, Theme};
 
 /// A row of the screen, ready to be drawn.
@@ -23,9 +24,28 @@ pub(super) fn row(theme: Theme, role: Role, text: impl Into<String>) -> Row {
     Line::from(span(theme, role, text))
 }
 
-/// Columns that `text` takes.
+/// Columns that `text` takes, drawn character by character: terminals join none.
 pub(super) fn width(text: &str) -> usize {
-    text.width()
+    if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return text.len();
+    }
+    text.graphemes(true).map(UnicodeWidthStr::width).sum()
+}
+
+/// `text` in what is drawn as one. What alone is wider than `columns` comes character by character:
+/// some scripts join any number of them.
+fn parts(text: &str, columns: usize) -> impl Iterator<Item = &str> {
+    text.graphemes(true).flat_map(move |grapheme| {
+        let count = if width(grapheme) > columns { grapheme.chars().count() } else { 1 };
+        let mut rest = grapheme;
+        (0..count).map(move |nth| {
+            let first = rest.chars().next().map_or(0, char::len_utf8);
+            let end = if nth + 1 == count { rest.len() } else { first };
+            let (part, after) = rest.split_at(end);
+            rest = after;
+            part
+        })
+    })
 }
 
 /// Columns that a row takes.
@@ -33,8 +53,13 @@ pub(super) fn row_width(row: &Row) -> usize {
     row.spans.iter().map(|span| width(&span.content)).sum()
 }
 
+/// Marks that are kept on one character: with more of them one could draw over other rows.
+const MARKS_MAX: usize = 4;
+
 /// `text` without what draws on a terminal or reorders what is read: sequences of terminals are
 /// left out, other control characters and direction overrides are written out. Newlines stay.
+/// Pictures that are put together from several characters are taken apart, as every terminal has
+/// its own idea of how wide they are.
 ///
 /// Of a line that draws over itself, what stood there last is left.
 pub(super) fn harmless(text: &str) -> String {
@@ -51,17 +76,28 @@ pub(super) fn harmless(text: &str) -> String {
 }
 
 fn harmless_line(line: &str, safe: &mut String) {
-    let mut rest = line;
+    if line.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return safe.push_str(line);
+    }
+    let (mut rest, mut marks) = (line, 0);
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
+        let is_mark = c.width() == Some(0);
+        marks = if is_mark { marks + 1 } else { 0 };
         rest = match c {
             '\u{1b}' => after_sequence(after),
             '\t' => {
                 safe.push_str(TAB);
                 after
             }
-            // Joins pictures to one, which terminals measure each in its own way.
-            '\u{200b}' | '\u{200d}' | '\u{2060}' | '\u{feff}' => after,
+            c if joins(c) => after,
+            // The two halves of a flag.
+            '\u{1f1e6}'..='\u{1f1ff}' => {
+                let nth = u32::from(c) - 0x1f1e6 + u32::from('A');
+                safe.extend(char::from_u32(nth));
+                after
+            }
+            _ if is_mark && marks > MARKS_MAX => after,
             c if c.is_control() || reorders(c) => {
                 safe.extend(c.escape_default());
                 after
@@ -94,11 +130,35 @@ fn after_sequence(rest: &str) -> &str {
     end.map_or("", |end| &after[end..])
 }
 
+/// Characters that make one picture of others, or choose how one is drawn, and are nothing alone.
+fn joins(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+        | '\u{1f3fb}'..='\u{1f3ff}')
+}
+
 /// Characters that change the order or the presence of what is read.
 fn reorders(c: char) -> bool {
     matches!(c,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2061}'..='\u{2069}'
-        | '\u{e0000}'..='\u{e007f}')
+        '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2061}'..='\u{2069}' | '\u{3164}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e01ef}')
+}
+
+/// `text` with everything written out that is not seen, or is taken for a space and is none.
+/// [`printable`] has done the rest.
+pub(super) fn spelled_out(text: &str) -> String {
+    let mut seen = String::with_capacity(text.len());
+    for c in printable(text).chars() {
+        let blank = c != ' ' && c != '\t' && c.is_whitespace() || c == '\u{2800}';
+        if blank || joins(c) || reorders(c) {
+            seen.extend(c.escape_unicode());
+        } else {
+            seen.push(c);
+        }
+    }
+    seen
 }
 
 /// The beginning of `text` in at most `columns`, with a mark where it was cut.
@@ -169,7 +229,8 @@ pub(super) fn break_rows(
     let mut rows = vec![Line::from(first.to_vec())];
     let mut piece = String::new();
     let mut taken = row_width(&rows[0]);
-    for grapheme in line.graphemes(true) {
+    let own = rest.iter().map(|span| width(&span.content)).sum();
+    for grapheme in parts(line, room.saturating_sub(own)) {
         if taken + width(grapheme) > room && !piece.is_empty() {
             if let Some(last) = rows.last_mut() {
                 last.push_span(span(theme, Role::Text, std::mem::take(&mut piece)));
@@ -258,12 +319,14 @@ impl<'a> Wrapper<'a> {
         if self.taken + columns_of(&word) <= self.columns {
             return self.write(&word);
         }
+        let own: usize = self.rest.iter().map(|span| width(&span.content)).sum();
+        let room = self.columns.saturating_sub(own);
         for (text, style) in word {
-            for grapheme in text.graphemes(true) {
-                if self.taken + width(grapheme) > self.columns && !self.fresh {
+            for part in parts(&text, room) {
+                if self.taken + width(part) > self.columns && !self.fresh {
                     self.next_row();
                 }
-                self.write(&[(grapheme.to_owned(), style)]);
+                self.write(&[(part.to_owned(), style)]);
             }
         }
     }
@@ -337,9 +400,40 @@ mod tests {
             ("\u{9b}2J", "\\u{9b}2J"),
             ("\u{1b}(Bx", "x"),
             ("\u{1b}é", "é"),
+            ("👩\u{200d}👩\u{200d}👧", "👩👩👧"),
+            ("👍\u{1f3fd} ❤\u{fe0f} 1\u{fe0f}\u{20e3}", "👍 ❤ 1\u{20e3}"),
+            ("🇩🇪", "DE"),
+            ("soft\u{ad}hyphen", "softhyphen"),
+            ("a\u{3164}b", "a\\u{3164}b"),
+            ("e\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}", "e\u{301}\u{301}\u{301}\u{301}"),
         ];
         for (text, safe) in table {
             assert_eq!(harmless(text), safe, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn is_as_wide_as_it_is_drawn() {
+        let table =
+            [("", 0), ("abc", 3), ("日本", 4), ("e\u{301}", 1), ("👩👧", 4), ("\u{644}\u{627}", 2)];
+        for (text, columns) in table {
+            assert_eq!(width(text), columns, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_seen_is_spelled_out() {
+        let table = [
+            ("rm\u{a0}-rf", "rm\\u{a0}-rf"),
+            ("a\u{fe0f}b", "a\\u{fe0f}b"),
+            ("a\u{200b}b\u{200d}c", "a\\u{200b}b\\u{200d}c"),
+            ("a\u{2800}\u{3000}b", "a\\u{2800}\\u{3000}b"),
+            ("\u{202e}txt.exe", "\\u{202e}txt.exe"),
+            ("a\u{3164}=1", "a\\u{3164}=1"),
+            ("grün 日本\tx", "grün 日本\tx"),
+        ];
+        for (text, seen) in table {
+            assert_eq!(spelled_out(text), seen, "{text:?}");
         }
     }
 

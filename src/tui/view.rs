@@ -107,14 +107,13 @@ pub(super) struct View {
 impl View {
     /// Follows what happened.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
-        if let Some(origin) = origin.filter(|origin| origin.parent_invocation_id.is_some()) {
-            if let Some(note) = self.tree.follow(event, origin, now) {
-                self.end_text();
-                self.blocks.push_back(note);
-            }
-            if !matters_of_children(event) {
-                return;
-            }
+        if let Some(note) = origin.and_then(|origin| self.tree.follow(event, origin, now)) {
+            self.end_text();
+            self.blocks.push_back(note);
+        }
+        let of_child = origin.is_some_and(|origin| origin.parent_invocation_id.is_some());
+        if of_child && !matters_of_children(event) {
+            return;
         }
         self.begun |= matches!(event, Event::UserMessage { .. } | Event::SessionResumed { .. });
         match event {
@@ -319,7 +318,6 @@ impl View {
         self.thought.clear();
         self.banner = None;
         self.running = None;
-        self.tree = Tree::default();
         for block in &mut self.blocks {
             if let Block::Tool(tool) = block
                 && tool.is_open()
@@ -367,9 +365,15 @@ impl View {
     /// Forgets what waits, as a new conversation begins.
     pub(super) fn begin(&mut self) {
         self.ended();
+        self.forget_agents();
         (self.queue, self.parked, self.context) = (Vec::new(), None, None);
         self.usage = Usage::default();
         self.begun = false;
+    }
+
+    /// Whoever worked for somebody else is followed no more: their session is over.
+    pub(super) fn forget_agents(&mut self) {
+        self.tree = Tree::default();
     }
 
     /// Whether something goes on, and since when.

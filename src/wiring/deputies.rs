@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::delegation::{Caps, DELEGATE, Delegation, Deputy, RESULT, STATUS};
+use posse_actors::delegation::{Caps, DELEGATE, DIFF, Delegation, Deputy, MERGE, RESULT, STATUS};
 use posse_actors::governor::GovernorLimits;
 use posse_actors::ports::{Provider, Thinking};
 use sha2::{Digest, Sha256};
@@ -49,7 +49,7 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
         })
         .collect();
     // Seen by whoever may delegate, whatever else it sees.
-    let of_delegation = [DELEGATE, RESULT, STATUS].map(str::to_owned);
+    let of_delegation = [DELEGATE, DIFF, MERGE, RESULT, STATUS].map(str::to_owned);
     // There whether or not there are skills, so that a definition is right on every machine.
     let always = of_delegation.into_iter().chain([SKILL_TOOL.to_owned()]);
     let tools: Vec<String> =
@@ -200,6 +200,7 @@ pub(crate) fn delegation(
             turns_max: agent.limits.turns_max,
             duration_max: agent.limits.duration_max,
             depth_max: agent.delegation.depth_max,
+            isolated: agent.isolated,
         });
     }
     let bytes = |tokens: u64| usize::try_from(tokens.saturating_mul(4)).unwrap_or(usize::MAX);
@@ -221,5 +222,6 @@ pub(crate) fn delegation(
         },
         turns_max: bounds.turns_max,
         remembers: bounds.remembers,
+        workplaces: None,
     }))
 }

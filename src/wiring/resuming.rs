@@ -12,29 +12,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::{Message, SessionId, text_of};
-use posse_actors::delegation::{DELEGATE, RESULT, STATUS};
+use posse_actors::delegation::{DELEGATE, DIFF, MERGE, RESULT, STATUS};
 use posse_actors::event::Branch;
-use posse_actors::ledger::{Amount, Budget, dollars};
+use posse_actors::ledger::{Accounts, Amount, Budget, Salvaged, dollars};
 use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::record::{Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
 use serde_json::{Value, json};
 
-use crate::cli::{self, RunArgs};
+use crate::cli::{self, RunArgs, Which};
 use crate::config::{Dirs, Environment};
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::state::Found;
 use crate::journal::{self, FileJournal, StateDir};
 use crate::project;
-use crate::wiring::model_price;
 use crate::wiring::run::{Assembled, Kept, Setup, assemble_in};
+use crate::wiring::{model_price, workplaces};
 
 pub(crate) use choosing::{of_project, row};
 pub(crate) use later::again;
 
 pub(crate) use choosing::{is_there, pick};
 
-use choosing::find;
+use choosing::{find, instead};
 
 /// Characters of what was said last.
 const WORDS_MAX: usize = 300;
@@ -50,6 +50,7 @@ pub(crate) struct Resuming {
     started: StartedWith,
     damage: Option<String>,
     lost: bool,
+    salvaged: Vec<Salvaged>,
     /// What to say before it begins.
     notes: Vec<String>,
     /// The part of its budget that nobody says otherwise now.
@@ -71,31 +72,30 @@ impl Resuming {
         }
         let cwd = cli::working_directory(args.place.cwd.as_deref())?;
         let state = StateDir::new(Dirs::from_environment(environment)?.state);
-        let found = find(resume, &state, &cwd, environment)?;
-        let journal = if resume.fork { None } else { Some(take(&found)?) };
-        let (mut replayed, damage, lost) = if let Some(journal) = &journal {
-            folded(journal, &found)?
-        } else {
-            let (replayed, damage) = journal::replayed(&found)?;
-            let lost = damage.is_some();
-            (replayed, damage, lost)
-        };
-        if lost {
-            replayed.doubt();
-        }
-        let Some(started) = replayed.started.clone() else {
-            let what = format!("session `{}` has nothing to go on with", found.id);
-            let why = "it broke off before its first record was written";
-            return Err(Failure::new("SES012", Exit::Session, what)
-                .because(damage.unwrap_or_else(|| why.to_owned()))
-                .fix("begin a new one with `posse run`"));
-        };
         let mut notes = Vec::new();
+        let found = find(resume, &state, &cwd, environment, &mut notes)?;
+        let last = resume.which == Which::Last;
+        let opened = Opened::of(&found, resume.fork).map_err(|failure| match failure.code {
+            "SES012" | "SES016" if last => instead(failure, &found, &state, &cwd),
+            _ => failure,
+        });
+        let Opened { journal, replayed, started, damage, lost, salvaged } = opened?;
         let dir = directory(&started, args, &cwd, &mut notes)?;
         let mut args = args.clone();
         args.place.cwd = Some(dir);
         let budget = still_said(started.budget, &args, environment);
-        Ok(Some(Resuming { args, found, journal, replayed, started, damage, lost, notes, budget }))
+        Ok(Some(Resuming {
+            args,
+            found,
+            journal,
+            replayed,
+            started,
+            damage,
+            lost,
+            salvaged,
+            notes,
+            budget,
+        }))
     }
 
     /// Whether there is something to go on with that nobody needs to say anything for.
@@ -151,10 +151,11 @@ impl Resuming {
         model: Arc<dyn Provider>,
     ) -> Result<(Kept, Ports, SessionSettings), Vec<Failure>> {
         let one = |error: Failure| vec![error];
-        let Resuming { found, journal, replayed, started, damage, lost, mut notes, budget, .. } =
-            self;
+        let Resuming { found, journal, replayed, started, damage, lost, .. } = self;
+        let Resuming { salvaged, mut notes, budget, .. } = self;
         let id = SessionId::new(found.id.clone());
         let (kept, branch) = if let Some(journal) = journal {
+            workplaces::tidy(&found.dir, &replayed.delegated);
             (Kept::again(id, journal, found.dir.clone()), None)
         } else {
             let kept = Kept::new(setup).map_err(one)?;
@@ -167,9 +168,10 @@ impl Resuming {
         let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));
         notes.extend(changed.iter().cloned());
         // A branch has not spent anything yet.
-        let spent = if branch.is_some() { Amount::default() } else { replayed.accounts.spent() };
-        notes.extend(kept_budget(budget, spent));
-        let resumption = Resumption { replayed, branch, changed, damage, lost };
+        let resumption = Resumption { replayed, branch, changed, damage, lost, salvaged };
+        let accounts = resumption.accounts();
+        notes.extend(kept_budget(budget, accounts.spent(), resumption.lost));
+        notes.extend(salvaged_text(&resumption.salvaged, &accounts));
         if !resumption.replayed.grants.is_empty()
             && resumption.grants(&settings.cwd, &settings.tier).is_empty()
         {
@@ -218,6 +220,42 @@ impl Resuming {
     }
 }
 
+/// A stored session that was read.
+struct Opened {
+    /// `None` for one that branches off.
+    journal: Option<FileJournal>,
+    replayed: Replayed,
+    started: StartedWith,
+    damage: Option<String>,
+    lost: bool,
+    salvaged: Vec<Salvaged>,
+}
+
+impl Opened {
+    fn of(found: &Found, fork: bool) -> Result<Opened, Failure> {
+        let journal = if fork { None } else { Some(take(found)?) };
+        let (mut replayed, damage, lost, salvaged) = if let Some(journal) = &journal {
+            folded(journal, found)?
+        } else {
+            let (replayed, damage) = journal::replayed(found)?;
+            let lost = damage.is_some();
+            // A branch has not spent anything yet.
+            (replayed, damage, lost, Vec::new())
+        };
+        if lost {
+            replayed.doubt();
+        }
+        let Some(started) = replayed.started.clone() else {
+            let what = format!("session `{}` has nothing to go on with", found.id);
+            let why = "it broke off before its first record was written";
+            return Err(Failure::new("SES012", Exit::Session, what)
+                .because(damage.unwrap_or_else(|| why.to_owned()))
+                .fix("begin a new one with `posse run`"));
+        };
+        Ok(Opened { journal, replayed, started, damage, lost, salvaged })
+    }
+}
+
 /// Whether somebody at a terminal wants a conversation, and not one answer.
 pub(crate) fn is_conversation(args: &RunArgs) -> bool {
     let wanted = args.resume.as_ref().is_some_and(|resume| !resume.headless);
@@ -241,9 +279,9 @@ fn take(found: &Found) -> Result<FileJournal, Failure> {
 fn folded(
     journal: &FileJournal,
     found: &Found,
-) -> Result<(Replayed, Option<String>, bool), Failure> {
+) -> Result<(Replayed, Option<String>, bool, Vec<Salvaged>), Failure> {
     let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
-    Ok((folded.replay.finish(), folded.repaired, folded.lost))
+    Ok((folded.replay.finish(), folded.repaired, folded.lost, folded.salvaged))
 }
 
 fn unusable(found: &Found, error: &JournalError) -> Failure {
@@ -321,7 +359,7 @@ fn changed(
         };
         let mut all = now.tools.clone();
         if now.delegation.is_some() {
-            all.extend([DELEGATE, STATUS, RESULT].map(str::to_owned));
+            all.extend([DELEGATE, STATUS, RESULT, DIFF, MERGE].map(str::to_owned));
         }
         let (new, gone) = (less(&now.tools, tools), less(tools, &all));
         if !new.is_empty() {
@@ -345,15 +383,28 @@ fn still_said(own: Budget, args: &RunArgs, environment: &Environment) -> Budget 
     }
 }
 
-/// A limit that stays, and how much of it is gone.
-fn kept_budget(kept: Budget, spent: Amount) -> Vec<String> {
+/// A limit that stays, and how much of it is gone; `lost`: nobody knows all of that any more.
+fn kept_budget(kept: Budget, spent: Amount, lost: bool) -> Vec<String> {
+    let least = if lost { "at least " } else { "" };
     let money = kept.nano_usd.map(|cap| {
-        format!("its budget of {} counts on; {} are spent", dollars(cap), dollars(spent.nano_usd))
+        let spent = dollars(spent.nano_usd);
+        format!("its budget of {} counts on; {least}{spent} are spent", dollars(cap))
     });
-    let tokens = kept
-        .tokens
-        .map(|cap| format!("its budget of {cap} tokens counts on; {} are spent", spent.tokens));
+    let tokens = kept.tokens.map(|cap| {
+        format!("its budget of {cap} tokens counts on; {least}{} are spent", spent.tokens)
+    });
     money.into_iter().chain(tokens).collect()
+}
+
+/// What was counted of records that are lost.
+fn salvaged_text(salvaged: &[Salvaged], accounts: &Accounts) -> Option<String> {
+    if salvaged.is_empty() {
+        return None;
+    }
+    let count = salvaged.len();
+    let requests = if count == 1 { "request is" } else { "requests are" };
+    let cost = accounts.total.cost_text();
+    Some(format!("{count} {requests} counted whose records are lost; the session has cost {cost}"))
 }
 
 /// A limit that is another now.

@@ -1,5 +1,6 @@
 //! `posse run`: from arguments and settings to a session, and through it to an exit code.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{Prompt, SessionId};
+use posse_actors::delegation::Deputy;
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
@@ -41,7 +43,7 @@ use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
     Place, attaching, authority, colors, contexts, deputies, descriptors, fallback, notices, place,
-    provider, recalling, roles, session_id, skills, toolbox,
+    provider, recalling, roles, session_id, skills, toolbox, workplaces,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -271,7 +273,8 @@ pub(crate) fn assemble_in(
     let fallbacks = fallback::all(settings, setup.environment, setup.cwd, ready).map_err(one)?;
     let model = ready(model);
     let sandbox = Arc::new(sandbox);
-    let mut toolbox = tools::builtin(Arc::new(env), Arc::clone(&sandbox));
+    let env = Arc::new(env);
+    let mut toolbox = tools::builtin(Arc::clone(&env), Arc::clone(&sandbox));
     let mut names: Vec<String> = toolbox.iter().map(|tool| tool.spec().name.clone()).collect();
     let roster = known_agents(setup, &names);
     let agent = roster.choose(&settings.default_agent).map_err(one)?;
@@ -280,6 +283,11 @@ pub(crate) fn assemble_in(
         let taken = toolbox.register(tool).is_err();
         debug_assert!(!taken, "built-in tools have names of their own");
     }
+    let worktrees = settings.multi_agent.then(|| {
+        let worktrees = workplaces::worktrees(&kept.dir, setup.cwd, &sandbox)?;
+        workplaces::tools(&mut toolbox, &env, &worktrees);
+        Some(worktrees)
+    });
     let root = project::root_of(setup.cwd);
     let toolbox = masking.tools(agents::noticing(&toolbox, &root, setup.cwd));
     names.retain(|name| agent.tools.sees(name));
@@ -291,7 +299,7 @@ pub(crate) fn assemble_in(
         let served = roles::served(role, settings, setup.environment, setup.cwd)?;
         Ok(served.map(&ready))
     };
-    let delegation =
+    let mut delegation =
         deputies::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     // Whoever cannot look cannot say that there are none.
@@ -300,7 +308,18 @@ pub(crate) fn assemble_in(
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
     let context = contexts::settings(settings, setup.environment, setup.cwd, told, ready);
     let context = context.map_err(one)?;
-    let policy = rule_policy(setup, policy_settings(setup, roots, secrets_in_reach, &roster))?;
+    let policy_settings = policy_settings(setup, roots, secrets_in_reach, &roster);
+    if let (Some(delegation), Some(worktrees)) = (&mut delegation, worktrees.flatten()) {
+        let shared = workplaces::Shared {
+            env,
+            sandbox: Arc::clone(&sandbox),
+            masking: masking.clone(),
+            policy: policy_settings.clone(),
+            prompts: prompts.elsewhere(&roster, &delegation.deputies),
+        };
+        delegation.workplaces = Some(workplaces::workplaces(worktrees, shared));
+    }
+    let policy = rule_policy(setup, policy_settings)?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
     let (price, budget) = model_price::affordable(settings, &model.info(), &fallbacks)?;
     let ports = Ports {
@@ -392,6 +411,18 @@ impl Prompts {
         }
         prompt.push_str(&self.skills_of(agent));
         prompt
+    }
+
+    /// What those who work for others are told who have another working directory.
+    fn elsewhere(&self, roster: &Roster, deputies: &[Deputy]) -> BTreeMap<String, String> {
+        let cwd = workplaces::ELSEWHERE.to_owned();
+        let environment =
+            EnvironmentBlock { cwd, other_roots: Vec::new(), ..self.environment.clone() };
+        let (instructions, skills) = (self.instructions.clone(), Arc::clone(&self.skills));
+        let there = Prompts { environment, instructions, skills };
+        let named = deputies.iter().filter_map(|deputy| roster.find(&deputy.name));
+        // Whoever works there calls nobody.
+        named.map(|agent| (agent.name.clone(), there.of(agent, roster, false))).collect()
     }
 
     /// The list of skills that `agent` is shown; empty if there are none for it.
@@ -574,6 +605,7 @@ fn policy_settings(
         // From the flag or the user's own file: a project cannot say it.
         sandbox_off_given: sandbox.mode == "off",
         secrets_in_reach,
+        relocated: None,
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         history: sessions.history(),
         drafts: sessions.drafts(),
         first,
-        reflows: tui::reflows(variable),
+        folds: tui::folds(variable),
         keys: keys(&sessions),
     };
     let mut world = World { sessions };

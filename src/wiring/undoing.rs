@@ -11,7 +11,7 @@ use std::path::Path;
 
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::root_session::UserCall;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure, printable};
@@ -28,8 +28,8 @@ struct Change {
     path: String,
     /// Hash of what was there before; `None`: nothing.
     before: Option<String>,
-    /// Hash of what was there then.
-    after: String,
+    /// Hash of what was there then; `None`: nothing.
+    after: Option<String>,
 }
 
 /// What takes back the last change of `session` in `cwd` that still stands.
@@ -45,7 +45,7 @@ pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCa
             // Somebody else has taken it back.
             continue;
         }
-        if now.as_ref() != Some(&change.after) {
+        if now != change.after {
             let what = format!("{} is not as the change left it", printable(&change.path));
             return Err(Failure::new("UND002", Exit::Failed, what)
                 .because("it was changed since, and that would be lost")
@@ -62,25 +62,33 @@ fn standing(records: &[StoredRecord]) -> Vec<Change> {
     let mut standing: Vec<Change> = Vec::new();
     for record in records {
         let Event::ToolCompleted { metadata, .. } = &record.event else { continue };
-        let text = |key: &str| metadata[key].as_str().map(str::to_owned);
-        let (Some(path), Some(after)) = (text("path"), text("after")) else { continue };
-        if !matches!(metadata["verdict"].as_str(), Some("created" | "updated")) {
-            continue;
-        }
-        let change = Change { path, before: text("before"), after };
-        let takes_back = |last: &Change| {
-            last.before.as_ref() == Some(&change.after)
-                && change.before.as_ref() == Some(&last.after)
-        };
-        // What was done to other files since is no matter.
-        match standing.iter().rposition(|last| last.path == change.path) {
-            Some(at) if takes_back(&standing[at]) => {
-                standing.remove(at);
+        // A merge changes several files.
+        let several = metadata["changes"].as_array();
+        let one = std::slice::from_ref(metadata);
+        for change in several.map_or(one, Vec::as_slice).iter().filter_map(change_of) {
+            let takes_back =
+                |last: &Change| last.before == change.after && change.before == last.after;
+            // What was done to other files since is no matter.
+            match standing.iter().rposition(|last| last.path == change.path) {
+                Some(at) if takes_back(&standing[at]) => {
+                    standing.remove(at);
+                }
+                _ => standing.push(change),
             }
-            _ => standing.push(change),
         }
     }
     standing
+}
+
+/// The change of one file that a tool says it has made.
+fn change_of(metadata: &Value) -> Option<Change> {
+    let text = |key: &str| metadata[key].as_str().map(str::to_owned);
+    let after = match metadata["verdict"].as_str()? {
+        "created" | "updated" => Some(text("after")?),
+        "removed" => None,
+        _ => return None,
+    };
+    Some(Change { path: text("path")?, before: text("before"), after })
 }
 
 fn call(blobs: &Path, change: &Change) -> Result<UserCall, Failure> {
@@ -133,7 +141,6 @@ mod tests {
     use posse_actors::conversation::{CallId, SessionId};
     use posse_actors::event::FORMAT_VERSION;
     use posse_actors::record::RecordId;
-    use serde_json::Value;
 
     use super::*;
 
@@ -176,7 +183,21 @@ mod tests {
         assert_eq!(paths(&[one.clone(), back.clone()]), Vec::<String>::new());
         assert_eq!(paths(&[one.clone(), back.clone(), one.clone()]), ["a"]);
         // In between another file was changed.
-        assert_eq!(paths(&[one, two, back]), ["b"]);
+        assert_eq!(paths(&[one.clone(), two.clone(), back]), ["b"]);
+        // One call that took over what another agent had changed: the last file first.
+        let of = |record: &StoredRecord| match &record.event {
+            Event::ToolCompleted { metadata, .. } => metadata.clone(),
+            _ => panic!(),
+        };
+        let gone = json!({
+            "path": "c", "verdict": "removed", "before": hash(b"4"), "after": null,
+        });
+        let merged = completed(json!({ "changes": [of(&one), of(&two), gone] }));
+        let alone = std::slice::from_ref(&merged);
+        assert_eq!(paths(alone), ["a", "b", "c"]);
+        assert_eq!(standing(alone).pop().unwrap().after, None);
+        let restored = change("c", None, "4");
+        assert_eq!(paths(&[merged, restored]), ["a", "b"]);
         let other = completed(json!({ "exitCode": 0 }));
         let same = completed(json!({ "path": "a", "verdict": "unchanged", "after": "x" }));
         assert_eq!(paths(&[other, same]), Vec::<String>::new());
@@ -191,7 +212,7 @@ mod tests {
         let changed = |before: &str| Change {
             path: "a".to_owned(),
             before: Some(before.to_owned()),
-            after: String::new(),
+            after: Some(String::new()),
         };
         let made = call(dir.path(), &changed(&stored)).unwrap();
         let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
@@ -201,7 +222,7 @@ mod tests {
             let failure = call(dir.path(), &changed(before)).unwrap_err();
             assert_eq!(failure.code, "UND003", "{before}");
         }
-        let new = Change { path: "it's -rf".to_owned(), before: None, after: String::new() };
+        let new = Change { path: "it's -rf".to_owned(), before: None, after: Some(String::new()) };
         let made = call(dir.path(), &new).unwrap();
         let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
         assert_eq!(arguments["command"], r"rm -- 'it'\''s -rf'");

@@ -295,6 +295,25 @@ async fn time_runs_out_politely_first() {
 }
 
 #[tokio::test]
+async fn an_end_at_the_moment_when_time_is_up_is_one_end() {
+    let mut place = Place::new();
+    for nth in 0..24_u64 {
+        // The shell ends a little before its time is up, with it, or a little after it.
+        place.timeout = Duration::from_millis(100 + nth);
+        let outcome = place.run("echo $$; sleep 0.1; echo done").await;
+        let printed = printed(&outcome);
+        match outcome.exit {
+            Exit::Code(0) => assert!(printed.ends_with("done\n"), "{printed:?}"),
+            Exit::TimedOut => {}
+            other => panic!("{other:?}: {printed:?}"),
+        }
+        if let Some(shell) = printed.lines().next() {
+            assert!(!lives(shell), "after {:?}", outcome.exit);
+        }
+    }
+}
+
+#[tokio::test]
 async fn descendants_that_hold_the_pipe_do_not_hold_up_the_result() {
     let place = Place::new();
     let begin = Instant::now();

@@ -46,6 +46,10 @@ mod journal;
 mod resume;
 // Agents that change the same files.
 mod writers;
+// Agents that each have a copy of them.
+mod worktree;
+// Many agents from the first question to the last cent.
+mod whole_story;
 // Commands that go on in the background.
 mod jobs;
 // Who may open it, and journals of other versions.
@@ -54,6 +58,7 @@ mod journal_versions;
 // Stopping from outside.
 mod signals;
 mod skills;
+mod stored;
 // Every other way in which a run ends, or does not although its terminal is gone.
 mod endings;
 // Killed again and again, and resumed.

@@ -264,7 +264,6 @@ fn follows_the_window_without_losing_or_repeating_what_was_said() {
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("say much");
     tmux.wait_for("(done: 1 reply");
-    // What is on its way to the terminal while it changes is folded by nobody knows whom.
     tmux.wait_for("❯ a task");
     for (columns, rows) in [("60", "20"), ("120", "40"), ("40", "12"), ("100", "30")] {
         tmux.run(&["resize-window", "-t", "t", "-x", columns, "-y", rows]);
@@ -543,7 +542,7 @@ fn a_storm_of_sizes_is_drawn_at_its_own_pace_and_leaves_it_working() {
     // Each frame is one synchronized update, and there is one in 16 ms at most.
     let frames = storm.matches("\u{1b}[?2026h").count() as u128;
     let most = begin.elapsed().as_millis() / 16 + 10;
-    assert!(frames > 3 && frames <= most, "{frames} frames, {most} at most");
+    assert!((2..=most).contains(&frames), "{frames} frames, {most} at most");
     terminal.press("\u{4}");
     assert_eq!(terminal.end(), Some(0));
     machine.verify();

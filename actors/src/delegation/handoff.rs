@@ -33,6 +33,7 @@ pub(crate) struct Input {
     pub(crate) max_turns: Option<u32>,
     pub(crate) wait: Option<bool>,
     pub(crate) resume: Option<String>,
+    pub(crate) isolation: Option<String>,
 }
 
 /// A packet that is ready.

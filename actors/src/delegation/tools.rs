@@ -13,8 +13,8 @@ use crate::conversation::{CallId, InvocationId};
 use crate::delegation::handoff::{Handoff, Input, cut, part};
 use crate::delegation::outcome::refusal;
 use crate::delegation::{
-    DELEGATE, Desk, Leaving, NotStarted, RESULT, Request, STATUS, Seen, Start, Started, depth_of,
-    spec,
+    DELEGATE, Deputy, Desk, Leaving, NotStarted, Outcome, RESULT, Request, STATUS, Seen, Start,
+    Started, depth_of, spec,
 };
 use crate::event::Origin;
 use crate::hex::hex;
@@ -22,7 +22,7 @@ use crate::ledger::dollars;
 use crate::mailbox::Report;
 use crate::ports::{
     Action, CallContext, Clock, Operation, OutputDelta, PortFuture, Prepared, RunContext, Tool,
-    ToolError, ToolOutput, ToolSpec, Toolbox,
+    ToolError, ToolOutput, ToolSpec, Toolbox, Workplace, Workplaces,
 };
 use crate::tool_call::PermittedCall;
 
@@ -47,7 +47,7 @@ fn delegate_spec(desk: &Desk) -> ToolSpec {
     let names: Vec<&str> = desk.delegation.deputies.iter().map(|one| one.name.as_str()).collect();
     let texts =
         |about: &str| json!({"type": "array", "items": {"type": "string"}, "description": about});
-    let properties = json!({
+    let mut properties = json!({
         "agent": {"type": "string", "enum": names, "description": "Who does it."},
         "task": {"type": "string", "description": "What is to be done, so that somebody who knows \
             nothing of this conversation can do it."},
@@ -61,6 +61,13 @@ fn delegate_spec(desk: &Desk) -> ToolSpec {
         "resume": {"type": "string", "description": "The id of an agent of yours that has ended, or was \
             stopped: it goes on with all it knows, and this task is the next thing it reads."},
     });
+    if desk.delegation.workplaces.is_some() {
+        properties["isolation"] = json!({
+            "type": "string", "enum": [WORKTREE],
+            "description": "It works in a copy of the workspace: agent_diff shows what it changed, and \
+                agent_merge takes that over. For agents that write beside you or one another.",
+        });
+    }
     let about = "Gives a bounded task to another agent, and returns its answer. It sees nothing but \
         what you write here, and works with its own tools. Several calls in one turn run side by \
         side. The answer is a report: check what matters.";
@@ -107,6 +114,8 @@ struct DelegateTool {
 /// What is permitted, and then done.
 struct Wanted {
     call_id: CallId,
+    /// Whether it works in a place of its own.
+    isolated: bool,
     origin: Arc<Origin>,
     deputy: usize,
     handoff: Handoff,
@@ -121,6 +130,7 @@ impl DelegateTool {
             .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
         let origin = &context.origin;
         let (nth, deputy) = self.may_call(origin, &input.agent)?;
+        let isolated = self.isolates(&input, deputy)?;
         let (request, caps) = (self.desk.user_request(), &self.desk.delegation.caps);
         let info = self.desk.info_of(deputy);
         // One that goes on knows it.
@@ -128,7 +138,9 @@ impl DelegateTool {
             None | Some("") => self.desk.memory_of(deputy, &info.profile),
             Some(_) => String::new(),
         };
-        let place = (self.desk.cwd.as_str(), memory.as_str());
+        let cwd = &self.desk.cwd;
+        let cwd = if isolated { own_place(cwd) } else { cwd.clone() };
+        let place = (cwd.as_str(), memory.as_str());
         let handoff =
             Handoff::new(&input, &origin.agent, &request, place, caps).map_err(|room| {
                 ToolError::new(
@@ -153,8 +165,10 @@ impl DelegateTool {
             }],
             summary: format!("call {} via {}: {}", deputy.name, info.profile, handoff.task),
             detail: format!(
-                "agent: {}\nprovider: {place}\n{goes_on}it will receive:\n{}",
-                deputy.name, handoff.text
+                "agent: {}\nprovider: {place}\n{}{goes_on}it will receive:\n{}",
+                deputy.name,
+                if isolated { "works in: a worktree of its own\n" } else { "" },
+                handoff.text
             ),
             digest: digest(&[
                 &deputy.name,
@@ -162,10 +176,12 @@ impl DelegateTool {
                 &handoff.text,
                 &background.to_string(),
                 resume.unwrap_or_default(),
+                if isolated { WORKTREE } else { "" },
             ]),
         };
         let wanted = Wanted {
             call_id: context.call_id.clone(),
+            isolated,
             origin: Arc::clone(origin),
             deputy: nth,
             handoff,
@@ -176,12 +192,27 @@ impl DelegateTool {
         Ok(Prepared { action, payload: Box::new(wanted) })
     }
 
+    /// Whether it works in a place of its own. One that goes on is where it was.
+    fn isolates(&self, input: &Input, deputy: &Deputy) -> Result<bool, ToolError> {
+        if input.resume.as_deref().is_some_and(|id| !id.is_empty()) {
+            return Ok(false);
+        }
+        let asked = match input.isolation.as_deref() {
+            None | Some("") => false,
+            Some(WORKTREE) => true,
+            Some(_) => {
+                return Err(ToolError::new("ARG001", "isolation: must be \"worktree\""));
+            }
+        };
+        let isolated = asked || deputy.isolated;
+        if isolated && self.desk.delegation.workplaces.is_none() {
+            return Err(no_place(deputy, "the workspace is in no git repository"));
+        }
+        Ok(isolated)
+    }
+
     /// The agent of that name, if `origin` may call it.
-    fn may_call(
-        &self,
-        origin: &Origin,
-        name: &str,
-    ) -> Result<(usize, &crate::delegation::Deputy), ToolError> {
+    fn may_call(&self, origin: &Origin, name: &str) -> Result<(usize, &Deputy), ToolError> {
         let callable = self.desk.callable(origin);
         if origin.agent == name {
             let what = format!("{name} cannot call itself; do it yourself");
@@ -220,7 +251,13 @@ impl Tool for DelegateTool {
         let wanted = call.into_payload().downcast::<Wanted>();
         Box::pin(async move {
             let Ok(wanted) = wanted else { return gone() };
-            let Wanted { call_id, origin, deputy, handoff, background, turns_max, resume } =
+            let Wanted { isolated, origin, deputy, .. } = &*wanted;
+            let place = if *isolated { Some(placed(&desk, *deputy, origin).await) } else { None };
+            let (workplace, unused) = match place.transpose() {
+                Ok(place) => place.unzip(),
+                Err(refused) => return refused,
+            };
+            let Wanted { call_id, origin, deputy, handoff, background, turns_max, resume, .. } =
                 *wanted;
             let ((told, queued), alive) = (oneshot::channel(), Arc::new(()));
             let start = Start {
@@ -233,6 +270,7 @@ impl Tool for DelegateTool {
                 resume,
                 queued: Some(told),
                 wanted: Arc::downgrade(&alive),
+                workplace,
             };
             let answer = ask(&desk, |report| Request::Start(Box::new(start), report));
             let mut answer = std::pin::pin!(answer);
@@ -248,7 +286,12 @@ impl Tool for DelegateTool {
             };
             drop(alive);
             match answer {
-                Some(Ok(started)) => awaited(&desk, started).await,
+                Some(Ok(started)) => {
+                    if let Some(unused) = unused {
+                        unused.keep();
+                    }
+                    awaited(&desk, started).await
+                }
                 Some(Err(NotStarted::Limit(refused))) => refusal(&refused),
                 Some(Err(NotStarted::Cannot(why))) => ToolOutput::error(why),
                 None => gone(),
@@ -260,6 +303,66 @@ impl Tool for DelegateTool {
 /// What is said of one that has to wait until there is room for it.
 pub(crate) fn waiting_for(places: u32) -> String {
     format!("waiting for a place (limit {places})")
+}
+
+/// What an agent may be asked to work in.
+const WORKTREE: &str = "worktree";
+
+/// What an agent is told of where it works. The path itself is in what all of its name are told.
+fn own_place(cwd: &str) -> String {
+    format!(
+        "a copy of {cwd} as it is now, which is yours alone. What you change there is taken over by \
+         whoever called you: do not commit, and change nothing elsewhere"
+    )
+}
+
+/// There can be no place of its own. Never is the session's own taken instead.
+fn no_place(deputy: &Deputy, why: &str) -> ToolError {
+    let way = if deputy.isolated {
+        format!("{} always works in one: call another agent, or do it yourself", deputy.name)
+    } else {
+        "leave isolation out, and it works in the workspace itself".to_owned()
+    };
+    ToolError::new("DLG005", format!("there is no worktree for it: {why}; {way}"))
+}
+
+/// A place that goes unless an agent begins in it.
+struct Unused(Option<(Arc<dyn Workplaces>, InvocationId)>);
+
+impl Unused {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        if let Some((workplaces, id)) = self.0.take() {
+            workplaces.discard(&id);
+        }
+    }
+}
+
+/// Makes a place for an agent that is about to begin.
+async fn placed(
+    desk: &Desk,
+    deputy: usize,
+    caller: &Origin,
+) -> Result<((InvocationId, Workplace), Unused), ToolOutput> {
+    let deputy = desk.delegation.deputies.get(deputy).ok_or_else(gone)?;
+    let refused = |why: &str| {
+        let outcome = Outcome::Refused { limit: "isolation".to_owned() };
+        let text = format!("{outcome}: no agent was started. {}.", no_place(deputy, why));
+        let metadata = serde_json::to_value(&outcome).unwrap_or_default();
+        ToolOutput::error(text).with_metadata(metadata)
+    };
+    let workplaces = desk.delegation.workplaces.as_ref();
+    let workplaces = workplaces.ok_or_else(|| refused("the workspace is in no git repository"))?;
+    let id = desk.ids.invocation();
+    // A stop at this moment leaves nothing behind.
+    let unused = Unused(Some((Arc::clone(workplaces), id.clone())));
+    let place = workplaces.open(&id, &deputy.name, caller).await;
+    Ok(((id, place.map_err(|why| refused(&why))?), unused))
 }
 
 /// What the caller reads of an agent that works for it: at once if it does not wait, and else when

@@ -261,6 +261,11 @@ impl Accounts {
         self.spent = self.spent.plus(charged);
     }
 
+    /// Who was asked last.
+    pub(crate) fn asked(&self) -> Option<(String, String)> {
+        self.asked.clone()
+    }
+
     /// What a budget counts as spent: requests that nobody knows the end of at their worst.
     pub fn spent(&self) -> Amount {
         self.held.values().fold(self.spent, |sum, held| sum.plus(*held))

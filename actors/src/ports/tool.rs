@@ -341,6 +341,14 @@ impl Toolbox {
         }
     }
 
+    /// The same, with those of `others` in place of those with their names.
+    #[must_use]
+    pub fn with(&self, others: &Toolbox) -> Toolbox {
+        let mut tools = self.tools.clone();
+        tools.extend(others.tools.iter().map(|(name, tool)| (name.clone(), Arc::clone(tool))));
+        Toolbox { tools }
+    }
+
     /// The tool of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name)

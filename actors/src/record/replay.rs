@@ -22,7 +22,7 @@ use crate::delegation::Deeds;
 use crate::event::{
     Begun, Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
 };
-use crate::ledger::{Accounts, Budget};
+use crate::ledger::{Accounts, Budget, LOST_REPLY};
 use crate::record::RecordId;
 
 use history::History;
@@ -303,6 +303,11 @@ impl Replay {
         Replay { invocation, ..Replay::default() }
     }
 
+    /// What was spent so far.
+    pub fn accounts(&self) -> &Accounts {
+        &self.replayed.accounts
+    }
+
     /// Adds the next record. One whose id was there before is ignored.
     pub fn push(&mut self, record: &StoredRecord) {
         self.replayed.last_record = self.replayed.last_record.max(record.record);
@@ -330,6 +335,12 @@ impl Replay {
             && (ours || self.invocation.is_none())
         {
             self.replayed.usage.add(usage);
+        }
+        // What it was for is lost: it begins nothing.
+        if let Event::ModelUsage { billing: Some(billing), .. } = &record.event
+            && billing.outcome == LOST_REPLY
+        {
+            return;
         }
         if ours {
             if let Some(origin) = &record.origin {

@@ -8,6 +8,7 @@ mod ends;
 mod kinds;
 mod queue;
 mod returning;
+mod rooms;
 mod stopping;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,13 +25,16 @@ use crate::event::{Event, Origin};
 use crate::governor::{Frees, Governor, Left, Permit, Refused, Wish};
 use crate::ledger::Budget;
 use crate::mailbox::{self, Absence, Handled, Presence, Report};
+use crate::ports::ToolSpec;
 use crate::record::Delegated;
 use crate::restarts::RestartBudget;
 use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, Resumed, RootSession, State};
+use crate::tool_call::Services;
 
 use kinds::Kind;
 use queue::Waiting;
+use rooms::{Closed, Reopened, Room};
 use stopping::Stopping;
 
 pub(super) use stopping::Reach;
@@ -45,6 +49,10 @@ pub(super) enum ChildMsg {
     Overdue,
     /// A message came too late for whoever it was for.
     Unheard(InvocationId, Queued),
+    /// The place of its own that somebody had is open again, or cannot be.
+    Reopened(InvocationId, Reopened),
+    /// What somebody who has ended left in it.
+    Closed(InvocationId, Closed),
 }
 
 /// All of them, from the first to the last.
@@ -92,6 +100,8 @@ struct Child {
     returned: bool,
     turns_max: Option<u32>,
     permit: Permit,
+    /// Where it works, if that is a place of its own.
+    room: Option<Room>,
     began: Duration,
     /// Billionths of a dollar that it had cost in this run before this process, and in this process
     /// before this run.
@@ -146,6 +156,30 @@ impl Child {
         depth_of(&self.origin)
     }
 
+    /// What its calls share.
+    fn services(&self, kind: &Kind) -> Arc<Services> {
+        let services = kind.services(self.turns_max);
+        self.room.as_ref().map_or_else(|| Arc::clone(&services), |room| room.services(&services))
+    }
+
+    /// What it is told.
+    fn system(&self, kind: &Kind) -> Arc<Message> {
+        match self.room.as_ref().and_then(Room::system_prompt) {
+            Some(prompt) => Arc::new(Message::System { content: prompt.to_owned() }),
+            None => Arc::clone(&kind.system),
+        }
+    }
+
+    /// What it sees. Whoever works in a place of its own calls nobody.
+    fn specs(&self, kind: &Kind) -> Arc<[ToolSpec]> {
+        if self.room.is_some() { kind.own_specs() } else { kind.specs(&self.permit) }
+    }
+
+    /// What is recorded when it begins.
+    fn started(&self, kind: &Kind) -> Event {
+        kind.started(&self.specs(kind))
+    }
+
     /// What is recorded of it before it begins.
     fn requested(&self, kind: &Kind) -> Event {
         Event::InvocationRequested {
@@ -155,6 +189,7 @@ impl Child {
             provider: kind.info.profile.clone(),
             task: self.task.clone(),
             background: self.background,
+            workplace: self.room.as_ref().map(|room| room.cwd.clone()),
         }
     }
 }
@@ -225,7 +260,9 @@ impl RootSession {
     ) -> Handled {
         match msg {
             ChildMsg::Asked(Request::Start(start, report)) => {
-                let id = start.resume.clone().unwrap_or_else(|| self.ports.ids.invocation());
+                let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
+                let id = start.resume.clone().or_else(placed);
+                let id = id.unwrap_or_else(|| self.ports.ids.invocation());
                 let waiting = Waiting { id, start: *start, report };
                 self.delegate(me, waiting, state).await?;
             }
@@ -241,6 +278,8 @@ impl RootSession {
             ChildMsg::Room => self.let_in(me, state).await?,
             ChildMsg::Overdue => self.stop_overdue(me, state),
             ChildMsg::Unheard(parent, queued) => Self::unheard(&parent, queued, state),
+            ChildMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
+            ChildMsg::Closed(id, left) => self.room_closed(me, &id, left, state),
         }
         Ok(())
     }
@@ -253,7 +292,17 @@ impl RootSession {
         start: Start,
         permit: Permit,
     ) -> (Child, Vec<ContentPart>) {
-        let Start { call_id, origin: caller, deputy, handoff, background, turns_max, .. } = start;
+        let Start {
+            call_id,
+            origin: caller,
+            deputy,
+            handoff,
+            background,
+            turns_max,
+            workplace,
+            ..
+        } = start;
+        let room = workplace.map(|(_, place)| Room::open(place, &self.services.tools));
         let origin = Arc::new(Origin {
             invocation_id: id,
             parent_invocation_id: Some(caller.invocation_id.clone()),
@@ -261,7 +310,7 @@ impl RootSession {
             agent_path: format!("{}/{}", caller.agent_path, kind.name),
         });
         let idle = self.idle((origin, caller), deputy, call_id, permit);
-        let child = Child { task: handoff.task, background, turns_max, ..idle };
+        let child = Child { task: handoff.task, background, turns_max, room, ..idle };
         (child, vec![ContentPart::text(handoff.text)])
     }
 
@@ -285,6 +334,7 @@ impl RootSession {
             returned: false,
             turns_max: None,
             permit,
+            room: None,
             began: self.ports.clock.monotonic(),
             cost: (0, 0),
             files: Vec::new(),
@@ -407,7 +457,7 @@ impl RootSession {
     ) -> Result<(), SpawnErr> {
         let Resumed { pending, queued, turns, usage, deeds } = resumed;
         let mut history = Vec::with_capacity(messages.len() + 1);
-        history.push(Arc::clone(&kind.system));
+        history.push(child.system(kind));
         history.extend(messages);
         // The results of calls that are not done stand at the end.
         history.truncate(history.len() - pending.len());
@@ -416,10 +466,10 @@ impl RootSession {
         let now = self.ports.clock.monotonic();
         let args = agent_invocation::Args {
             origin: Arc::clone(&child.origin),
-            services: kind.services(child.turns_max),
+            services: child.services(kind),
             contacts: kind.contacts.clone(),
             options: RequestOptions { thinking: kind.thinking, ..self.settings.options.clone() },
-            tools: kind.specs(&child.permit),
+            tools: child.specs(kind),
             history,
             pending,
             queued,
@@ -448,6 +498,7 @@ impl RootSession {
             path: child.origin.agent_path.clone(),
             state: match (&child.ended, &child.stopping, &child.actor) {
                 (Some((ended, _)), ..) => ended.outcome.to_string(),
+                _ if child.room.as_ref().is_some_and(Room::is_closing) => "ending".to_owned(),
                 (None, Some(_), _) => "stopping".to_owned(),
                 (None, None, None) => "restarting".to_owned(),
                 (None, None, Some(_)) => "running".to_owned(),

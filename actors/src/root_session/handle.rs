@@ -107,10 +107,10 @@ impl SessionHandle {
         settings: SessionSettings,
     ) -> Result<SessionHandle, StartError> {
         let info = ports.provider.info();
-        let desk = settings
-            .delegation
-            .clone()
-            .map(|delegation| Arc::new(Desk::new(delegation, info.clone(), settings.cwd.clone())));
+        let desk = settings.delegation.clone().map(|delegation| {
+            let ids = Arc::clone(&ports.ids);
+            Arc::new(Desk::new(delegation, info.clone(), settings.cwd.clone(), ids))
+        });
         let ports = with_desk(ports, desk.as_ref());
         let tree = Tree { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
         let outbox = Arc::new(Outbox::new(settings.session_id.clone()));

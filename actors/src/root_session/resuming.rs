@@ -12,7 +12,7 @@ use ractor::{ActorRef, SpawnErr};
 use crate::agent_invocation::{Pending, Queued};
 use crate::conversation::{CallId, ContentPart, Message, text_of};
 use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin};
-use crate::ledger::Accounts;
+use crate::ledger::{Accounts, Salvaged};
 use crate::ports::ToolOutput;
 use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
 use crate::root_session::admission::Task;
@@ -42,9 +42,25 @@ pub struct Resumption {
     pub damage: Option<String>,
     /// Records that followed those of `replayed` are lost: see [`Replayed::doubt`].
     pub lost: bool,
+    /// What was spent in them.
+    pub salvaged: Vec<Salvaged>,
 }
 
 impl Resumption {
+    /// What the session has spent so far, in records that are lost as well. A branch begins with
+    /// nothing: its trunk has paid.
+    pub fn accounts(&self) -> Accounts {
+        if self.branch.is_some() {
+            return Accounts::default();
+        }
+        let mut accounts = self.replayed.accounts.clone();
+        accounts.settle();
+        for Salvaged { origin, event } in &self.salvaged {
+            accounts.follow(origin.as_deref(), event);
+        }
+        accounts
+    }
+
     /// Whether there is something to go on with that nobody needs to say anything for.
     pub fn is_unfinished(&self) -> bool {
         self.replayed.is_unfinished()
@@ -110,6 +126,9 @@ impl RootSession {
             let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
             let event = Event::SessionResumed { records, with, changed };
             self.transcript.note(None, event);
+            for Salvaged { origin, event } in &resumption.salvaged {
+                self.transcript.note(origin.as_ref(), event.clone());
+            }
             state.turns = replayed.turns;
             state.turns += Self::turns_of_delegated(replayed);
             if let (Some(desk), Some(last)) = (&self.desk, &replayed.last)
@@ -158,11 +177,7 @@ impl RootSession {
     /// What the session has spent so far. A branch begins with nothing: its trunk has paid.
     pub(super) fn accounts(&self) -> Accounts {
         match &self.settings.resumption {
-            Some(resumption) if resumption.branch.is_none() => {
-                let mut accounts = resumption.replayed.accounts.clone();
-                accounts.settle();
-                accounts
-            }
+            Some(resumption) if resumption.branch.is_none() => resumption.accounts(),
             _ => self.settings.accounts.clone(),
         }
     }

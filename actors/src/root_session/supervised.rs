@@ -84,14 +84,12 @@ impl RootSession {
         state: &mut State,
     ) -> Started<()> {
         let args = permission::Args {
-            policy: Arc::clone(&self.ports.policy),
             clock: Arc::clone(&self.ports.clock),
             transcript: self.transcript.clone(),
             book: self.services.book.clone(),
             line: self.services.permissions.clone(),
             asking: self.settings.asking,
             tier: self.settings.tier.clone(),
-            cwd: self.settings.cwd.clone(),
             questions_max: self.settings.limits.questions_max,
             fail: self.settings.fail.clone(),
         };

@@ -308,6 +308,8 @@ impl Pipeline {
                 origin: Arc::clone(&self.origin),
                 action: action.clone(),
                 question: question.clone(),
+                policy: Arc::clone(&self.services.policy),
+                cwd: self.services.cwd.clone(),
                 asker: asker.watch(),
                 reply,
             }))

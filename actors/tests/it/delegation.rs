@@ -2,9 +2,11 @@
 //! somebody stops, crashes or reaches a limit.
 
 mod contexts;
+mod faults;
 mod limits;
 mod memory;
 mod returning;
+mod rooms;
 mod stops;
 mod words;
 
@@ -39,6 +41,7 @@ fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]
         turns_max: None,
         duration_max: None,
         depth_max: None,
+        isolated: false,
     }
 }
 

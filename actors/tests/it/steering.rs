@@ -231,3 +231,61 @@ async fn what_came_too_late_can_be_taken_back_too() {
     end(&bench, stage).await;
     assert_eq!(told(&bench.model.requests()[1]), ["system", "user go", "user again"]);
 }
+
+/// Says `kind` after the `nth` event of a run with calls side by side, and returns what was
+/// announced; `None` if the run has fewer events.
+async fn said_after(nth: usize, kind: MessageKind) -> Option<()> {
+    let bench = Bench::new(vec![
+        Step::calls("echo", &["a", "b"]),
+        Step::calls("echo", &["c"]),
+        Step::say("one"),
+        Step::say("two"),
+        Step::say("three"),
+    ]);
+    let mut stage = bench.start().await;
+    let session = stage.session.clone();
+    let running = session.prompt(Prompt::text("go")).await.unwrap();
+    let mut outcome = std::pin::pin!(running.outcome());
+    let mut delivered = None;
+    for event in 0.. {
+        tokio::select! {
+            biased;
+            next = stage.events.next() => stage.seen.push(next.unwrap()),
+            // The run has ended before so many events came.
+            _ = &mut outcome => break,
+        }
+        if event == nth {
+            delivered = Some(session.deliver(kind, said("left")).await);
+            soon("the run", outcome).await.unwrap();
+            break;
+        }
+    }
+    let taken = match delivered {
+        Some(Ok(_)) => 1,
+        Some(Err(DeliverError::Idle)) => 0,
+        Some(Err(error)) => panic!("{error}"),
+        None => {
+            end(&bench, stage).await;
+            return None;
+        }
+    };
+    // What came too late for this run is said before the next prompt.
+    play(&mut stage, "again", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let last = told(&bench.model.requests().pop().unwrap());
+    let times = last.iter().filter(|line| *line == "user left").count();
+    assert_eq!(times, taken, "{kind:?} after event {nth}: {last:?}");
+    assert_eq!((count(&seen, "message.queued"), count(&seen, "message.delivered")), (taken, taken));
+    Some(())
+}
+
+#[tokio::test]
+async fn whenever_something_is_said_it_is_heard_exactly_once() {
+    for kind in [MessageKind::Steer, MessageKind::FollowUp] {
+        let mut moments = 0;
+        while said_after(moments, kind).await.is_some() {
+            moments += 1;
+        }
+        assert!(moments > 10, "{moments} moments were tried");
+    }
+}

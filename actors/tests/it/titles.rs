@@ -97,8 +97,8 @@ async fn a_run_that_is_over_waits_for_its_title_and_an_interrupted_one_does_not(
         while let Some(one) = stage.events.next().await {
             stage.seen.push(one);
         }
-        let named: &[&str] = if interrupted { &[] } else { &["Mend it"] };
-        assert_eq!(titles(&stage.seen), named);
+        let expected: &[&str] = if interrupted { &[] } else { &["Mend it"] };
+        assert_eq!(titles(&stage.seen), expected);
         assert_eq!(count(&stage.seen, "session.ended"), 1);
         assert_eq!(namer.dropped(), u32::from(interrupted));
     }

@@ -1,12 +1,13 @@
 //! The end of a headless run: the last record, the last words, and out, whoever does not read them.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use posse_actors::agent_invocation::Ending;
 use posse_actors::root_session::{SessionEnding, TurnOutcome};
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::failure::{Exit, lines};
+use crate::failure::{Exit, lines, printable};
 use crate::front::again::Again;
 use crate::front::headless::{Front, WIND_DOWN, far_away};
 use crate::talk::outcome::{Verdict, unwritten};
@@ -99,7 +100,11 @@ impl Front {
             self.print(&verdict, outcome.as_ref()).await;
         }
         let again = self.manner.again.as_ref();
-        let farewell = again.map(|again| farewell(again, outcome.as_ref())).unwrap_or_default();
+        let mut farewell = again.map(|again| farewell(again, outcome.as_ref())).unwrap_or_default();
+        // Those that were taken over are gone by now.
+        for worktree in self.worktrees.iter().filter(|cwd| Path::new(cwd).is_dir()) {
+            farewell.extend(["worktree kept: ", &printable(worktree), "\n"]);
+        }
         let Front { stdout, mut stderr, .. } = self;
         let written = stdout.finish().await;
         if let Err(cause) = &written {

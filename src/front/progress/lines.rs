@@ -2,6 +2,7 @@
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
+use posse_actors::ports::Remains;
 
 use crate::failure::printable;
 
@@ -39,6 +40,16 @@ pub(super) fn clipped(line: &str) -> String {
     match line.char_indices().nth(RESULT_CHARS_MAX) {
         Some((end, _)) => format!("{} …", printable(&line[..end])),
         None => printable(line),
+    }
+}
+
+/// What an agent has left in a worktree of its own.
+pub(super) fn of_worktree(remains: &Remains) -> String {
+    match &remains.left {
+        _ if !remains.kept => String::new(),
+        Some(left) if left.count == 1 => "; 1 file changed in its worktree".to_owned(),
+        Some(left) => format!("; {} files changed in its worktree", left.count),
+        None => "; its worktree is kept".to_owned(),
     }
 }
 

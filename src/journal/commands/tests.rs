@@ -116,6 +116,8 @@ fn lists_in_columns() {
     let junk = state.session_dir(Path::new("/nowhere/p"), &SessionId::new("20260101-junk"));
     std::fs::create_dir_all(&junk).unwrap();
     std::fs::write(junk.join(ACTIVE), b"\0\0\0").unwrap();
+    let file = std::fs::File::options().append(true).open(junk.join(ACTIVE)).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let (shown, exit) = text(|out| list(&state, Within::Everywhere, &view(false), out));
     assert_eq!(exit, Exit::Done);
     insta::assert_snapshot!(shown, @r"
@@ -126,7 +128,7 @@ fn lists_in_columns() {
     let (json, _) = text(|out| list(&state, Within::Everywhere, &view(true), out));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["state"], "finished");
-    assert_eq!(json[1]["what"], "no line of it can be read");
+    assert_eq!(json[1]["what"], "zero bytes where a line belongs");
     let (empty, _) = text(|out| list(&state, Within::Project(Path::new("/x")), &view(false), out));
     assert_eq!(empty, "there are no sessions of this directory\n");
 }

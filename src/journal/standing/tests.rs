@@ -62,7 +62,7 @@ fn looked_back(events: &[Event]) -> State {
 
 #[test]
 fn says_how_it_stands() {
-    let waits = State::Parked { cause: "busy".to_owned(), next_try_ms: Some(1) };
+    let waits = State::Parked { cause: "busy".to_owned(), next_try_ms: Some(1), owner: None };
     let question = |text: &str| State::Killed { question: Some(text.to_owned()) };
     let table = [
         (vec![said(), ended("completed")], State::Finished, "finished"),

@@ -5,11 +5,13 @@
 use std::io;
 use std::path::Path;
 
+use posse_actors::ledger::Salvaged;
 use posse_actors::ports::JournalError;
 use posse_actors::record::Replay;
 
 use crate::journal::checkpoint::Checkpoint;
 use crate::journal::format::Head;
+use crate::journal::salvage::salvage;
 use crate::journal::scan::parse;
 use crate::journal::store::open::{RECENT_IDS, Scanned};
 use crate::journal::store::{FileJournal, Shared};
@@ -28,6 +30,8 @@ pub struct Folded {
     pub repaired: Option<String>,
     /// Whole records were among it, and not only a line that was never written to its end.
     pub lost: bool,
+    /// What was spent in records that are lost, as far as anything says it.
+    pub salvaged: Vec<Salvaged>,
     /// Records that were read.
     pub read: u64,
     /// The last record that a checkpoint spared, 0 without one.
@@ -69,6 +73,9 @@ impl Shared {
             return Err(scanned.nothing_kept());
         }
         let lost = matches!(scanned.walked.stop, Stop::Damaged(_));
+        // One that was used is not ahead.
+        let accounts = fold.replay.accounts();
+        let salvaged = salvage(&self.dir, &scanned.walked, accounts, fold.spared == 0);
         let found = self.settle(&mut turn, scanned)?;
         if fold.bytes >= self.checkpoint_bytes {
             // Only a cache: without room for it the next opening takes longer.
@@ -77,7 +84,7 @@ impl Shared {
         let Fold { replay, read, spared, .. } = fold;
         let repaired = found.repaired.clone();
         *lock(&self.known) = Some(found);
-        Ok(Folded { replay, repaired, lost, read, spared })
+        Ok(Folded { replay, repaired, lost, salvaged, read, spared })
     }
 
     /// Folds what comes after `checkpoint`. `None`: it does not fit after all.

@@ -2,6 +2,7 @@
 //!
 //! What a server says is hostile: it is bounded, escaped, and the endpoint's secrets are masked.
 
+mod resets;
 mod wording;
 
 use std::error::Error;
@@ -219,6 +220,11 @@ pub(crate) fn status(
         // Such as the page of a web server that knows no such path.
         ProviderError::Rejected { source } if is_html => {
             ProviderError::Unasked { class: ProviderError::NOT_THE_PROVIDER, source }
+        }
+        ProviderError::RateLimited { retry_after: None, source }
+            if !headers.contains_key(RETRY_AFTER) =>
+        {
+            ProviderError::RateLimited { retry_after: resets::wait(headers, now), source }
         }
         error => error,
     }

@@ -1,5 +1,6 @@
 //! A table in columns as wide as what is in them; one that does not fit is shown cell by cell.
 
+use pulldown_cmark::Alignment;
 use ratatui_core::text::{Line, Span};
 
 use crate::tui::text::{Row, span, width, wrap};
@@ -8,8 +9,9 @@ use crate::tui::theme::{Role, Theme};
 type Cell = Vec<Span<'static>>;
 
 /// A table that is being read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Table {
+    alignments: Vec<Alignment>,
     rows: Vec<Vec<Cell>>,
     has_head: bool,
 }
@@ -19,6 +21,20 @@ fn columns_of(cell: &Cell) -> usize {
 }
 
 impl Table {
+    /// Columns that are aligned so.
+    pub(super) fn new(alignments: Vec<Alignment>) -> Table {
+        Table { alignments, rows: Vec::new(), has_head: false }
+    }
+
+    /// Blanks before and behind a cell of a column.
+    fn blanks(&self, column: usize, left: usize) -> (usize, usize) {
+        match self.alignments.get(column) {
+            Some(Alignment::Right) => (left, 0),
+            Some(Alignment::Center) => (left / 2, left - left / 2),
+            Some(Alignment::Left | Alignment::None) | None => (0, left),
+        }
+    }
+
     pub(super) fn begin_head(&mut self) {
         self.has_head = true;
         self.begin_row();
@@ -58,14 +74,18 @@ impl Table {
                 let none = Vec::new();
                 let cell = row.get(column).unwrap_or(&none);
                 let is_head = self.has_head && nth == 0;
+                let (before, behind) = self.blanks(column, wide - columns_of(cell));
+                if before > 0 {
+                    spans.push(Span::raw(" ".repeat(before)));
+                }
                 spans.extend(cell.iter().cloned().map(|mut span| {
                     if is_head {
                         span.style = span.style.patch(theme.style(Role::Strong));
                     }
                     span
                 }));
-                if column + 1 < widths.len() {
-                    spans.push(Span::raw(" ".repeat(wide - columns_of(cell))));
+                if column + 1 < widths.len() && behind > 0 {
+                    spans.push(Span::raw(" ".repeat(behind)));
                 }
             }
             rows.push(Line::from(spans));

@@ -22,6 +22,19 @@ fn shows_every_kind_of_block() {
 }
 
 #[test]
+fn columns_of_a_table_are_aligned_as_they_say() {
+    let text = "| left | right | middle |\n|:--|--:|:-:|\n| a | 1 | x |\n| bb | 22 | 日本 |\n| c | 12345678 | y |";
+    insta::assert_snapshot!(shown(text, 60));
+}
+
+#[test]
+fn blocks_in_blocks_keep_their_place() {
+    let text = "1. first\n\n   ```sh\n   cargo test\n   ```\n\n   and then\n   - a\n     > quoted in it\n     > > twice\n\n\
+        2. second\n\n   | a | b |\n   |---|--:|\n   | 1 | 2 |\n\n> - item\n>\n>   ```\n>   code\n>   ```\n> - other\n";
+    insta::assert_snapshot!(shown(text, 40));
+}
+
+#[test]
 fn a_table_that_does_not_fit_is_shown_cell_by_cell() {
     let text =
         "| name | what it does |\n|---|---|\n| one | a long description of it |\n| two | x |";
@@ -34,6 +47,46 @@ fn nothing_in_it_draws() {
     assert_eq!(shown(text, 40), "ab cd\n\n  \\u{202e}\n");
 }
 
+/// What Markdown is made of, what terminals are told with, and whatever else there is.
+fn pieces() -> impl Strategy<Value = String> {
+    let known = prop::sample::select(vec![
+        "\n",
+        "\n\n",
+        "    ",
+        "- ",
+        "1. ",
+        "> ",
+        "```\n",
+        "~~~",
+        "|",
+        "|---|--:|\n",
+        "# ",
+        "**",
+        "`",
+        "[a](",
+        "<b>",
+        "![",
+        "\\",
+        "---\n",
+        "[ ] ",
+        "日本語",
+        "👩\u{200d}👧",
+        "🇩🇪",
+        "e\u{301}",
+        "\u{202e}",
+        "\u{1b}[2J",
+        "\u{1b}]0;x\u{7}",
+        "\u{9b}H",
+        "\r",
+        "\t",
+        "\u{fe0f}",
+        "ﷺ",
+        "\u{644}\u{627}",
+        "क्षि",
+    ]);
+    prop_oneof![known.prop_map(str::to_owned), any::<char>().prop_map(String::from), "[a-z]{1,70}"]
+}
+
 proptest! {
     #[test]
     fn no_row_is_wider_than_the_screen(
@@ -42,6 +95,26 @@ proptest! {
     ) {
         for row in rows(&text, columns, Theme::Dark) {
             prop_assert!(row_width(&row) <= columns, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_it_is_given_it_fits_and_draws_nothing(
+        pieces in prop::collection::vec(pieces(), 0..40),
+        columns in 4usize..90,
+    ) {
+        let text = pieces.concat();
+        for row in rows(&text, columns, Theme::Dark) {
+            prop_assert!(row_width(&row) <= columns, "{columns}: {row:?}");
+            let controls = row.spans.iter().any(|span| span.content.chars().any(char::is_control));
+            prop_assert!(!controls, "{row:?}");
+        }
+        // In pieces as they come, it is no different.
+        let mut stream = Stream::default();
+        let mut parts = stream.push(&text);
+        parts.extend(stream.finish());
+        for row in parts.iter().flat_map(|piece| piece_rows(piece, columns, Theme::Plain)) {
+            prop_assert!(row_width(&row) <= columns, "{columns}: {row:?}");
         }
     }
 

@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 use ratatui_core::text::Line;
-use unicode_segmentation::UnicodeSegmentation;
 
 use super::*;
 
@@ -17,11 +16,25 @@ struct Screen {
     /// A character was written into the last column.
     full: bool,
     erased: usize,
+    /// Rows that go on in the next one, because it was too narrow.
+    broken: Vec<bool>,
+    /// A row that is too long is broken, and not a mistake.
+    wraps: bool,
 }
 
 impl Screen {
     fn new(wide: usize, high: usize) -> Screen {
-        Screen { wide, high, rows: vec![Vec::new()], x: 0, y: 0, full: false, erased: 0 }
+        Screen {
+            wide,
+            high,
+            rows: vec![Vec::new()],
+            x: 0,
+            y: 0,
+            full: false,
+            erased: 0,
+            broken: vec![false],
+            wraps: false,
+        }
     }
 
     fn top(&self) -> usize {
@@ -45,6 +58,7 @@ impl Screen {
                     self.y += 1;
                     if self.y == self.rows.len() {
                         self.rows.push(Vec::new());
+                        self.broken.push(false);
                     }
                 }
                 _ => {
@@ -61,6 +75,10 @@ impl Screen {
     fn write(&mut self, grapheme: &str) {
         assert!(!grapheme.chars().any(char::is_control), "{grapheme:?}");
         let wide = width(grapheme);
+        if self.wraps && (self.full || self.x + wide > self.wide) {
+            self.broken[self.y] = true;
+            self.take(b"\r\n");
+        }
         assert!(!self.full && self.x + wide <= self.wide, "a row is longer than the screen");
         let row = &mut self.rows[self.y];
         while row.len() < self.x + wide {
@@ -78,26 +96,97 @@ impl Screen {
         let number = parameters.parse::<usize>().unwrap_or(1);
         match last {
             b'A' => self.y = self.y.saturating_sub(number).max(self.top()),
-            b'B' => self.y = (self.y + number).min(self.rows.len().max(self.high) - 1),
+            b'B' => {
+                self.y = (self.y + number).min(self.rows.len().max(self.high) - 1);
+                self.rows.resize(self.rows.len().max(self.y + 1), Vec::new());
+                self.broken.resize(self.rows.len(), false);
+            }
             b'G' => self.x = number - 1,
             b'K' => {
                 assert!(!self.full, "the last character would be erased");
-                let from = self.x;
-                self.rows[self.y].truncate(from);
+                self.cut_row();
             }
             b'J' => {
                 assert_eq!(parameters, "", "only what is below is ever erased");
-                if !self.full {
-                    let from = self.x;
-                    self.rows[self.y].truncate(from);
-                }
+                assert!(self.x > 0 || self.y > self.top(), "some terminals would keep what goes");
+                assert!(!self.full, "the last character would be erased");
+                self.cut_row();
                 self.erased += self.rows.len() - self.y - 1;
                 self.rows.truncate(self.y + 1);
+                self.broken.truncate(self.y + 1);
             }
             b'm' | b'h' | b'l' => return,
             other => panic!("{parameters}{}", char::from(other)),
         }
         self.full = false;
+    }
+
+    fn cut_row(&mut self) {
+        let from = self.x;
+        self.rows[self.y].truncate(from);
+        if from == 0 {
+            self.broken[self.y] = false;
+            if let Some(before) = self.y.checked_sub(1) {
+                self.broken[before] = false;
+            }
+        }
+    }
+
+    /// Breaks lines anew, as tmux does.
+    fn resize(&mut self, wide: usize) {
+        let (mut lines, mut place) = (Vec::<Vec<String>>::new(), (0, 0));
+        let mut goes_on = false;
+        for (y, row) in self.rows.iter().enumerate() {
+            if !goes_on {
+                lines.push(Vec::new());
+            }
+            let line = lines.last_mut().unwrap();
+            if y == self.y {
+                place = (line.len() + self.x.min(row.len()), self.x.saturating_sub(row.len()));
+            }
+            line.extend(row.iter().cloned());
+            goes_on = self.broken[y];
+            if y == self.y {
+                place = (place.0, lines.len() - 1);
+            }
+        }
+        (self.rows, self.broken, self.wide) = (Vec::new(), Vec::new(), wide);
+        for (nth, line) in lines.into_iter().enumerate() {
+            let mut row: Vec<String> = Vec::new();
+            let (mut at, mut found) = (0, false);
+            let length = line.len();
+            while at < length {
+                let end = (at + 1..length).find(|x| !line[*x].is_empty()).unwrap_or(length);
+                if row.len() + end - at > wide && !row.is_empty() {
+                    self.rows.push(std::mem::take(&mut row));
+                    self.broken.push(true);
+                }
+                if nth == place.1 && (at..end).contains(&place.0) {
+                    (self.x, self.y, found) = (row.len() + place.0 - at, self.rows.len(), true);
+                }
+                row.extend(line[at..end].iter().cloned());
+                at = end;
+            }
+            if nth == place.1 && !found {
+                (self.x, self.y) = (row.len(), self.rows.len());
+            }
+            self.rows.push(row);
+            self.broken.push(false);
+        }
+        self.full = self.x >= wide;
+    }
+
+    /// Whole lines, whatever they are broken into.
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![String::new()];
+        for (row, goes_on) in self.rows.iter().zip(&self.broken) {
+            lines.last_mut().unwrap().push_str(&row.concat());
+            if !goes_on {
+                lines.push(String::new());
+            }
+        }
+        lines.pop();
+        lines
     }
 
     fn shown(&self) -> Vec<String> {
@@ -157,6 +246,73 @@ proptest! {
     }
 }
 
+fn ours() -> impl Strategy<Value = Vec<String>> {
+    // What is ours begins with something, as a blank row cannot be told from none.
+    let row = prop::collection::vec(prop::sample::select(vec!["x", "yy", " ", "日"]), 0..12);
+    prop::collection::vec(row.prop_map(|pieces| pieces.concat()), 1..5)
+}
+
+/// Rows of finished text, our part, and the widths that the terminal has before the next frame.
+fn storms() -> impl Strategy<Value = Vec<(usize, Vec<String>, Vec<usize>)>> {
+    let widths = prop::collection::vec(2usize..24, 0..4);
+    prop::collection::vec((0usize..3, ours(), widths), 1..8)
+}
+
+fn fitting(rows: &[String], columns: usize) -> Vec<String> {
+    rows.iter().map(|row| crate::tui::text::clipped(row, columns)).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_terminal_that_folds_keeps_what_is_finished_and_nothing_of_ours(storm in storms()) {
+        let (mut painter, mut screen) = (Painter::new(true), Screen::new(20, 500));
+        let mut finished: Vec<String> = Vec::new();
+        for (count, live, widths) in storm {
+            let wide = screen.wide;
+            let more: Vec<String> = (0..count).map(|nth| format!("{:02}", finished.len() + nth)).collect();
+            let live = fitting(&live, wide);
+            screen.take(&painter.paint(&frame(&more, &live, u16::try_from(wide).unwrap())));
+            finished.extend(more);
+            let mut lines = trimmed(&screen.lines());
+            let expected = trimmed(&[finished.clone(), live].concat());
+            lines.resize(expected.len(), String::new());
+            prop_assert_eq!(lines, expected);
+            for wide in &widths {
+                screen.resize(*wide);
+            }
+            if let Some(wide) = widths.last() {
+                painter.resized(u16::try_from(*wide).unwrap(), true);
+            }
+        }
+    }
+
+    #[test]
+    fn drawing_for_another_width_than_it_has_loses_nothing_that_is_finished(storm in storms()) {
+        let (mut painter, mut screen) = (Painter::new(true), Screen::new(20, 500));
+        screen.wraps = true;
+        let (mut finished, mut believed) = (Vec::<String>::new(), 20);
+        for (count, live, widths) in storm {
+            let more: Vec<String> = (0..count).map(|nth| format!("{:02}", finished.len() + nth)).collect();
+            let live = fitting(&live, believed);
+            screen.take(&painter.paint(&frame(&more, &live, u16::try_from(believed).unwrap())));
+            finished.extend(more);
+            // Of several widths the last one is not heard of in time.
+            for wide in &widths {
+                screen.resize(*wide);
+            }
+            if let Some(wide) = widths.first() {
+                believed = *wide;
+                painter.resized(u16::try_from(believed).unwrap(), false);
+            }
+            let lines = screen.lines();
+            let mut kept = lines.iter();
+            for line in &finished {
+                prop_assert!(kept.any(|kept| kept.starts_with(line.as_str())), "{} of {:?}", line, lines);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_change_of_one_cell_costs_a_few_bytes() {
     let mut painter = Painter::new(true);
@@ -172,12 +328,37 @@ fn a_narrower_terminal_is_drawn_from_where_its_rows_begin_now() {
     let mut painter = Painter::new(true);
     painter.paint(&frame(&["done".to_owned()], &rows, 20));
     assert_eq!(painter.above, 2);
-    painter.resized(8);
-    assert_eq!(painter.above, 4, "20 columns are three rows of 8");
+    painter.resized(8, true);
+    assert_eq!(painter.rows_above(), 4, "20 columns are three rows of 8");
+    painter.resized(8, false);
+    assert_eq!(painter.rows_above(), 2, "who knows");
     let mut stiff = Painter::new(false);
     stiff.paint(&frame(&[], &rows, 20));
-    stiff.resized(8);
-    assert_eq!(stiff.above, 2);
+    stiff.resized(8, true);
+    assert_eq!(stiff.rows_above(), 2);
+}
+
+#[test]
+fn a_cursor_behind_the_last_character_stays_with_it() {
+    let mut painter = Painter::new(true);
+    let mut wanted = frame(&[], &["one".to_owned(), "abcdefgh".to_owned()], 20);
+    for (column, rows) in [(7, 1), (8, 1), (15, 1)] {
+        wanted.cursor = Some((column, 1));
+        painter.paint(&wanted);
+        painter.resized(8, true);
+        assert_eq!(painter.rows_above(), rows, "at column {column}");
+    }
+    painter.resized(4, true);
+    assert_eq!(painter.rows_above(), 2);
+}
+
+#[test]
+fn a_finished_row_never_takes_two() {
+    let mut painter = Painter::new(true);
+    let mut screen = Screen::new(9, 10);
+    let rows = ["abcdefghijk".to_owned(), "abcdefgh日".to_owned(), "日日日日日".to_owned()];
+    screen.take(&painter.paint(&frame(&rows, &["❯".to_owned()], 9)));
+    assert_eq!(screen.shown(), ["abcdefghi", "abcdefgh", "日日日日", "❯"]);
 }
 
 #[test]

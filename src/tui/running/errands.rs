@@ -49,6 +49,7 @@ impl Tui<'_> {
             }
             let reason = if goes_on { "switched" } else { "completed" };
             before.end(reason, Exit::Done, PATIENT_END).await;
+            self.app.view.forget_agents();
         }
         let started = Current::start(opened).await;
         self.enter(started);
@@ -81,6 +82,7 @@ impl Tui<'_> {
 
     /// Does something that may print. What it prints stands above our part.
     fn aside<T>(&mut self, work: impl FnOnce(&mut dyn World) -> T) -> T {
+        self.follow_size();
         let mut bytes = self.painter.withdraw();
         if self.terminal.apart {
             // What is printed stays on the other screen.

@@ -32,6 +32,7 @@ impl Tui<'_> {
     }
 
     async fn lend(&mut self) {
+        self.follow_size();
         let mut last = self.painter.withdraw();
         if self.terminal.apart {
             last = [self.switch(false), self.painter.withdraw()].concat();
@@ -41,7 +42,7 @@ impl Tui<'_> {
 
     fn retake(&mut self) {
         self.terminal.retake();
-        self.size = terminal::size();
+        self.sizing.set(terminal::size());
         self.distrust();
     }
 
@@ -61,12 +62,13 @@ impl Tui<'_> {
         };
         std::mem::take(&mut self.drafts).close(&draft);
         let mut last = Vec::new();
+        self.follow_size();
         if self.terminal.apart {
             last = self.switch(false);
         }
         self.app.past = None;
         // What is finished stays; the prompt does not.
-        let (columns, rows) = self.size;
+        let (columns, rows) = self.sizing.size();
         for _ in 0..64 {
             let shown = self.app.frame(columns, rows, self.started.elapsed());
             last.extend(self.painter.paint(&shown.frame));

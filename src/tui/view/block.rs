@@ -12,6 +12,9 @@ use crate::tui::view::tool::Tool;
 /// What turns while something goes on.
 const TURNS: [&str; 8] = ["⠋", "⠙", "⠹", "⠸", "⠴", "⠦", "⠇", "⠏"];
 
+/// How long each of them stands there.
+pub(super) const TURN: Duration = Duration::from_millis(125);
+
 /// A part of what is shown.
 #[derive(Debug, Clone)]
 pub(in crate::tui) enum Block {
@@ -94,6 +97,6 @@ pub(super) fn apart(before: Kind, after: Kind) -> bool {
 
 /// What turns, at that time.
 pub(in crate::tui) fn turn(now: Duration) -> &'static str {
-    let nth = (now.as_millis() / 125) % TURNS.len() as u128;
+    let nth = (now.as_millis() / TURN.as_millis()) % TURNS.len() as u128;
     TURNS[usize::try_from(nth).unwrap_or_default()]
 }

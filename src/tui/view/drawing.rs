@@ -6,7 +6,7 @@ use ratatui_core::text::Line;
 
 use crate::tui::text::{Row, clipped, harmless, row, span};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::view::block::{Block, Kind, apart, turn};
+use crate::tui::view::block::{Block, Kind, TURN, apart, turn};
 use crate::tui::view::tool::age;
 use crate::tui::view::{Banner, View};
 
@@ -105,9 +105,10 @@ impl View {
         rows
     }
 
-    /// Whether something on the screen changes with the time alone.
-    pub(in crate::tui) fn moves(&self) -> bool {
-        self.running.is_some() || self.banner.is_some()
+    /// How often something on the screen changes with the time alone; `None`: nothing does.
+    pub(in crate::tui) fn pulse(&self) -> Option<Duration> {
+        let turns = self.running.is_some() || self.banner.is_some();
+        if turns { Some(TURN) } else { self.tree.pulse() }
     }
 }
 

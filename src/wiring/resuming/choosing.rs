@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 
 use crate::cli::{Resume, Which};
 use crate::config::Environment;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, printable};
 use crate::front::picker::{self, Picked, Row};
 use crate::journal::commands;
 use crate::journal::state::{Found, Within};
@@ -15,6 +15,9 @@ use crate::journal::{self, SessionState, SessionSummary, StateDir};
 use crate::project;
 use crate::wiring::run::runtime;
 use crate::wiring::world::now_ms;
+
+/// Characters of a prompt that tell one session from another.
+const PROMPT_MAX: usize = 60;
 
 /// Sessions that an error offers.
 const OFFERED_MAX: usize = 5;
@@ -25,10 +28,11 @@ pub(super) fn find(
     state: &StateDir,
     cwd: &Path,
     environment: &Environment,
+    notes: &mut Vec<String>,
 ) -> Result<Found, Failure> {
     match &resume.which {
         Which::Id(id) => state.find(Within::Everywhere, id),
-        Which::Last => newest(state, cwd),
+        Which::Last => newest(state, cwd, notes),
         Which::Unsaid => {
             let sessions = of_project(state, cwd)?;
             if sessions.is_empty() {
@@ -49,15 +53,19 @@ pub(super) fn find(
 }
 
 /// The session of the project that was worked on last.
-fn newest(state: &StateDir, cwd: &Path) -> Result<Found, Failure> {
-    let mut here = state.sessions(Within::Project(cwd))?;
-    here.sort_by_key(|found| std::cmp::Reverse(journal::last_change(&found.dir)));
-    // One that broke off before its first record has nothing to go on with.
-    let begun = here.into_iter().find(|found| journal::has_begun(&found.dir));
-    if let Some(found) = begun {
-        return Ok(found);
+fn newest(state: &StateDir, cwd: &Path, notes: &mut Vec<String>) -> Result<Found, Failure> {
+    for found in state.by_use(Within::Project(cwd))? {
+        if journal::has_begun(&found.dir) {
+            return Ok(found);
+        }
+        // It broke off before its first record, or something has emptied it.
+        notes.push(format!("session {} has no record and is left out", found.id));
     }
-    let newest = of_project(state, cwd)?.into_iter().next().ok_or_else(none_here)?;
+    let none = || match &notes[..] {
+        [] => none_here(),
+        some => none_here().because(some.join("; ")),
+    };
+    let newest = of_project(state, cwd)?.into_iter().next().ok_or_else(none)?;
     state.find(Within::Everywhere, &newest.id)
 }
 
@@ -72,7 +80,6 @@ pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSumm
     let has_records = |summary: &SessionSummary| summary.state != SessionState::Empty;
     let mut here = state.summaries(Within::Project(cwd))?;
     here.retain(has_records);
-    here.sort_by_key(|summary| std::cmp::Reverse(summary.last_ms));
     if !here.is_empty() {
         return Ok(here);
     }
@@ -82,8 +89,33 @@ pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSumm
         let within = |cwd: &String| project::root_of(Path::new(cwd)) == root;
         has_records(summary) && summary.cwd.as_ref().is_some_and(within)
     });
-    all.sort_by_key(|summary| std::cmp::Reverse(summary.last_ms));
     Ok(all)
+}
+
+/// `failure` of the session that `-c` means, with the one to take instead: nobody has said that
+/// another one will do.
+pub(super) fn instead(failure: Failure, found: &Found, state: &StateDir, cwd: &Path) -> Failure {
+    let sessions = state.by_use(Within::Project(cwd)).unwrap_or_default();
+    let sound = |other: &Found| {
+        let verified = journal::verify_session(&other.dir, &other.id);
+        verified.is_ok_and(|verified| verified.is_sound() && verified.records > 0)
+    };
+    let earlier = sessions.into_iter().skip_while(|other| other.id != found.id).skip(1).find(sound);
+    let what = format!("{} (`-c` means session `{}`, which was used last)", failure.what, found.id);
+    let aside = format!("`posse sessions verify {}` says what is wrong with it", found.id);
+    let fix = match earlier {
+        Some(other) => {
+            let summary = SessionSummary::of(other);
+            let prompt = summary.prompt.unwrap_or_default();
+            let prompt: String = printable(&prompt).chars().take(PROMPT_MAX).collect();
+            let id = summary.id;
+            format!("`posse resume {id}` goes on with the one before it ({prompt}); {aside}")
+        }
+        None => {
+            format!("no other session here is sound: begin a new one with `posse run`; {aside}")
+        }
+    };
+    Failure { what, ..failure }.fix(fix)
 }
 
 /// Lets somebody at the terminal choose one of `sessions`.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{CallId, InvocationId, MessageId, Usage};
 use crate::delegation::{Caps, Deeds, Ended, Outcome, follow_files, notice_id};
 use crate::event::{Event, MessageKind, Origin, StoredRecord};
+use crate::ports::Remains;
 
 /// An agent that was started to work for another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,6 +68,12 @@ pub struct Delegated {
     pub announced: bool,
     /// Whether a message tells its caller so.
     pub noticed: bool,
+    /// Where it works, if that is a place of its own.
+    #[serde(default)]
+    pub workplace: Option<String>,
+    /// What was there of it at its end, as far as that is recorded.
+    #[serde(default)]
+    pub remains: Option<Remains>,
 }
 
 impl Delegated {
@@ -104,6 +111,8 @@ impl Delegated {
             ended: None,
             announced: false,
             noticed: false,
+            workplace: None,
+            remains: None,
         }
     }
 
@@ -133,6 +142,10 @@ impl Delegated {
             usage: self.usage,
             cost_nano_usd: (self.run_nano_usd > 0).then_some(self.run_nano_usd),
             deeds: Some(self.deeds.clone()),
+            workplace: self
+                .remains
+                .clone()
+                .or_else(|| self.workplace.clone().map(Remains::unknown)),
         }
     }
 
@@ -168,39 +181,17 @@ impl Delegated {
 /// Adds the next record to what is known of all of them, in the order in which they began.
 pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord) {
     match (&record.event, &record.origin) {
-        (
-            Event::InvocationRequested {
-                child_invocation_id,
-                target,
-                call_id,
-                provider,
-                task,
-                background,
-            },
-            Some(caller),
-        ) => {
-            let known = all.iter().position(|one| one.id() == child_invocation_id);
-            // One that goes on stands where its latest caller can be before it.
-            let known = known.map(|nth| all.remove(nth));
-            let origin = Origin {
-                invocation_id: child_invocation_id.clone(),
-                parent_invocation_id: Some(caller.invocation_id.clone()),
-                agent: target.clone(),
-                agent_path: format!("{}/{target}", caller.agent_path),
-            };
-            let begins = Delegated {
-                call_id: call_id.clone(),
-                provider: provider.clone(),
-                cwd: cwd.to_owned(),
-                task: task.clone(),
-                background: *background,
-                since_ms: Some(record.ts),
-                ..Delegated::after(known, Arc::new(origin), Arc::clone(caller))
-            };
-            all.push(begins);
+        (Event::InvocationRequested { .. }, Some(caller)) => {
+            requested(all, cwd, caller, record);
         }
-        (Event::DelegationEnded { child_invocation_id, outcome, turns, usage, .. }, _) => {
+        (
+            Event::DelegationEnded {
+                child_invocation_id, outcome, turns, usage, workplace, ..
+            },
+            _,
+        ) => {
             if let Some(one) = find(all, child_invocation_id) {
+                one.remains.clone_from(workplace);
                 (one.ended, one.announced) = (Some(outcome.clone()), true);
                 (one.turns, one.usage) = (*turns, *usage);
                 one.replies = one.replies.max(*turns);
@@ -236,6 +227,40 @@ pub(super) fn break_off(all: &mut [Delegated], ts: u64) {
         one.count_time(ts);
         one.since_ms = None;
     }
+}
+
+/// Adds one that is wanted. One that goes on stands where its latest caller can be before it.
+fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: &StoredRecord) {
+    let Event::InvocationRequested {
+        child_invocation_id,
+        target,
+        call_id,
+        provider,
+        task,
+        background,
+        workplace,
+    } = &record.event
+    else {
+        return;
+    };
+    let known = all.iter().position(|one| one.id() == child_invocation_id);
+    let known = known.map(|nth| all.remove(nth));
+    let origin = Origin {
+        invocation_id: child_invocation_id.clone(),
+        parent_invocation_id: Some(caller.invocation_id.clone()),
+        agent: target.clone(),
+        agent_path: format!("{}/{target}", caller.agent_path),
+    };
+    all.push(Delegated {
+        call_id: call_id.clone(),
+        provider: provider.clone(),
+        cwd: cwd.to_owned(),
+        task: task.clone(),
+        background: *background,
+        since_ms: Some(record.ts),
+        workplace: workplace.clone(),
+        ..Delegated::after(known, Arc::new(origin), Arc::clone(caller))
+    });
 }
 
 fn find<'a>(all: &'a mut [Delegated], id: &InvocationId) -> Option<&'a mut Delegated> {

@@ -12,10 +12,11 @@ use crate::delegation::{Ended, Learnt, Outcome, files_of, notice_id};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::Spent;
 use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
-use crate::ports::{JournalError, Release};
+use crate::ports::{JournalError, Release, Remains};
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replayed};
 use crate::root_session::children::kinds::Kind;
+use crate::root_session::children::rooms::Room;
 use crate::root_session::children::{Child, ChildMsg, Children, NANO_IN_MICRO};
 use crate::root_session::resuming::pending;
 use crate::root_session::supervised::journal_failed;
@@ -64,12 +65,16 @@ impl RootSession {
         state: &mut State,
     ) {
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        if child.room.as_ref().is_some_and(Room::is_closing) {
+            // It has ended already, and that is heard as soon as what it left is known.
+            return;
+        }
         child.rereading = None;
         self.transcript.note(Some(&child.origin), ended_event(ending, turns, usage));
         self.child_over(me, id, ending, (turns, usage), state);
     }
 
-    fn child_over(
+    pub(super) fn child_over(
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
@@ -77,6 +82,9 @@ impl RootSession {
         (turns, usage): (u32, Usage),
         state: &mut State,
     ) {
+        if self.looks_after(me, id, (ending, (turns, usage)), state) {
+            return;
+        }
         let now = self.ports.clock.monotonic();
         let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
         let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
@@ -87,8 +95,12 @@ impl RootSession {
         let Some(child) = state.children.find(id) else { return };
         let (outcome, said) = Outcome::of(ending, turns);
         let agent = child.origin.agent.clone();
+        let room = child.room.as_ref();
+        let workplace =
+            room.map(|room| room.remains().unwrap_or_else(|| Remains::unknown(room.cwd.clone())));
         let (id, deeds) = (id.clone(), child.deeds.clone());
-        let ended = Ended { id, agent, outcome, said, turns, usage, cost_nano_usd, deeds };
+        let ended =
+            Ended { id, agent, outcome, said, turns, usage, cost_nano_usd, deeds, workplace };
         let id = &ended.id.clone();
         let ended = Arc::new(ended);
         child.ended = Some((Arc::clone(&ended), now));

@@ -52,11 +52,16 @@ impl Kind {
         Arc::clone(&self.specs[nth])
     }
 
-    pub(super) fn started(&self, permit: &Permit) -> Event {
+    /// What one of them sees that calls nobody.
+    pub(super) fn own_specs(&self) -> Arc<[ToolSpec]> {
+        Arc::clone(&self.specs[self.specs.len() - 1])
+    }
+
+    pub(super) fn started(&self, specs: &[ToolSpec]) -> Event {
         Event::InvocationStarted {
             provider: self.info.profile.clone(),
             model: self.info.model.clone(),
-            tools: self.specs(permit).iter().map(|spec| spec.name.clone()).collect(),
+            tools: specs.iter().map(|spec| spec.name.clone()).collect(),
             after: None,
         }
     }

@@ -13,6 +13,7 @@ use crate::delegation::{NotStarted, Seen, Start, Started, waiting_for};
 use crate::event::{Event, Origin};
 use crate::governor::Permit;
 use crate::mailbox::Report;
+use crate::root_session::children::rooms::Room;
 use crate::root_session::children::{Children, nano};
 use crate::root_session::{Msg, Resumed, RootSession, State};
 
@@ -49,6 +50,11 @@ impl RootSession {
             || state.parked.is_some()
             || RootSession::is_stopping(&one.start.origin, state)
         {
+            return Ok(());
+        }
+        if state.children.is_in_room(&one.start.origin) {
+            let why = "An agent in a worktree of its own calls nobody: do it yourself.".to_owned();
+            one.report.send(Err(NotStarted::Cannot(why)));
             return Ok(());
         }
         state.children.waiting.push_back(one);
@@ -126,13 +132,17 @@ impl RootSession {
         let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
         child.cost.1 = cost_before;
         child.waiter = (!child.background).then_some(waiter);
+        if let Some(nth) = &goes_on {
+            let before = state.children.all.get(nth).and_then(|before| before.room.as_ref());
+            child.room = before.map(|room| Room::known(room.cwd.clone()));
+        }
         self.transcript.note(Some(&child.caller), child.requested(kind));
         let message = Event::UserMessage { content: content.clone(), message_id: None };
         self.transcript.note(Some(&child.origin), message);
-        self.transcript.note(Some(&child.origin), kind.started(&permit));
+        self.transcript.note(Some(&child.origin), child.started(kind));
         if let Some(nth) = goes_on {
             state.children.all.remove(&nth);
-            child.rereading = Some(self.reread_child(me, &id, None));
+            child.rereading = Some(self.wake(me, &child));
         } else {
             let messages = vec![Message::User { content }.into()];
             self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;

@@ -16,6 +16,7 @@ use crate::governor::{Permit, Refused, Spent, Wish};
 use crate::ledger::tokens;
 use crate::mailbox::Beside;
 use crate::record::{Delegated, OpenCall, Replayed};
+use crate::root_session::children::rooms::Room;
 use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
 use crate::root_session::resuming::{LeftOpen, Unfinished};
 use crate::root_session::{Msg, RootSession, State};
@@ -220,9 +221,9 @@ impl RootSession {
         if !one.began
             && let Some(kind) = state.children.kinds.get(child.kind)
         {
-            self.transcript.note(Some(&child.origin), kind.started(&permit));
+            self.transcript.note(Some(&child.origin), child.started(kind));
         }
-        child.rereading = Some(self.reread_child(me, one.id(), None));
+        child.rereading = Some(self.wake(me, &child));
         child.returned = true;
         child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
         child.cost = (one.run_nano_usd, 0);
@@ -240,7 +241,8 @@ impl RootSession {
         let kind = kind.unwrap_or(usize::MAX);
         let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
         let idle = self.idle(whose, kind, one.call_id.clone(), permit);
-        Child { task: one.task.clone(), background: one.background, ..idle }
+        let room = one.workplace.clone().map(Room::known);
+        Child { task: one.task.clone(), background: one.background, room, ..idle }
     }
 
     /// It is known how this one ended: so that it can be read, and go on.

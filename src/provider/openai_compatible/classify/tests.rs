@@ -75,6 +75,64 @@ fn sorts_by_status() {
 }
 
 #[test]
+fn believes_sane_ends_of_limits_only() {
+    let seconds = |n| Some(Duration::from_secs(n));
+    let limits: &[(&Lines, Option<Duration>)] = &[
+        // OpenAI, Groq: the one that is used up counts.
+        (
+            &[
+                ("x-ratelimit-remaining-requests", "59"),
+                ("x-ratelimit-reset-requests", "1s"),
+                ("x-ratelimit-remaining-tokens", "0"),
+                ("x-ratelimit-reset-tokens", "1m6.5s"),
+            ],
+            Some(Duration::from_millis(66_500)),
+        ),
+        (&[("x-ratelimit-reset-requests", "20ms")], Some(Duration::from_millis(20))),
+        (&[("x-ratelimit-reset-requests", "9s"), ("x-ratelimit-reset-tokens", "4s")], seconds(4)),
+        // Anthropic: a moment for each; several may be used up.
+        (
+            &[
+                ("anthropic-ratelimit-requests-remaining", "0"),
+                ("anthropic-ratelimit-requests-reset", "2026-11-21T12:00:10Z"),
+                ("anthropic-ratelimit-input-tokens-remaining", "0"),
+                ("anthropic-ratelimit-input-tokens-reset", "2026-11-21T12:00:50Z"),
+                ("anthropic-ratelimit-output-tokens-remaining", "8000"),
+                ("anthropic-ratelimit-output-tokens-reset", "2026-11-21T12:02:00Z"),
+            ],
+            seconds(50),
+        ),
+        // Moments in seconds and milliseconds, and seconds.
+        (&[("x-ratelimit-reset", "1795262407")], seconds(7)),
+        (&[("x-ratelimit-reset", "1795262407000")], seconds(7)),
+        (&[("ratelimit-reset", "30")], seconds(30)),
+        // When a limit is whole again is not when one request fits.
+        (&[("x-ratelimit-reset-requests", "23h59m0s")], seconds(300)),
+        // `Retry-After` comes first, however little sense it makes.
+        (&[("retry-after", "7"), ("x-ratelimit-reset-requests", "1s")], seconds(7)),
+        (&[("retry-after", "soon"), ("x-ratelimit-reset-requests", "1s")], None),
+        // What is no wait is none.
+        (&[("x-ratelimit-reset-requests", "")], None),
+        (&[("x-ratelimit-reset-requests", "0s")], None),
+        (&[("x-ratelimit-reset-requests", "-5s")], None),
+        (&[("x-ratelimit-reset-requests", "1e308")], None),
+        (&[("x-ratelimit-reset-requests", "NaN")], None),
+        (&[("x-ratelimit-reset-requests", "99999999999999999999h")], None),
+        (&[("x-ratelimit-reset", "1795262399")], None),
+        (&[("x-ratelimit-reset", "-1")], None),
+        (&[("anthropic-ratelimit-requests-reset", "2026-11-21T11:00:00Z")], None),
+        (&[("anthropic-ratelimit-requests-reset", "2036-11-21T12:00:00Z")], None),
+        (&[("anthropic-ratelimit-requests-reset", "tomorrow")], None),
+    ];
+    for (lines, wait) in limits {
+        assert_eq!(wait_of(&sorted(429, lines, "")), *wait, "{lines:?}");
+        let busy = wait_of(&sorted(503, lines, ""));
+        let told = lines.contains(&("retry-after", "7"));
+        assert_eq!(busy, if told { seconds(7) } else { None }, "only of limits: {lines:?}");
+    }
+}
+
+#[test]
 fn believes_sane_waits_only() {
     let seconds = |n| Some(Duration::from_secs(n));
     let table: &[(&Lines, Option<Duration>)] = &[

@@ -111,9 +111,14 @@ pub(crate) fn wait_in(text: &str) -> Option<Duration> {
     let after = ["try again in ", "retry in ", "\"retryDelay\":"]
         .into_iter()
         .find_map(|phrase| text.find(phrase).map(|at| &text[at + phrase.len()..]))?;
-    let after = after.trim_start_matches([' ', '"']);
+    let wait = duration(after.trim_start_matches([' ', '"']))?;
+    super::is_sane(&wait).then_some(wait)
+}
+
+/// The `1.5s`, `20 milliseconds` or `6m0s` that `text` begins with.
+pub(super) fn duration(text: &str) -> Option<Duration> {
     let mut seconds = 0.0;
-    let mut rest = after;
+    let mut rest = text;
     let mut found = false;
     loop {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -131,6 +136,5 @@ pub(crate) fn wait_in(text: &str) -> Option<Duration> {
         found = true;
         rest = &rest[length..];
     }
-    let wait = found.then(|| Duration::try_from_secs_f64(seconds).ok())??;
-    super::is_sane(&wait).then_some(wait)
+    found.then(|| Duration::try_from_secs_f64(seconds).ok())?
 }

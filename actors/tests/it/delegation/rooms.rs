@@ -1,0 +1,303 @@
+//! Agents in places of their own: they work there and nowhere else, what they left is known before
+//! anybody hears that they have ended, and without a place nobody begins.
+
+use std::sync::Mutex;
+
+use posse_actors::conversation::InvocationId;
+use posse_actors::event::{Origin, StoredRecord};
+use posse_actors::ports::{
+    CallContext, FileLeft, PortFuture, Prepared, Remains, RunContext, SideEffect, Tool, ToolError,
+    ToolOutput, ToolSpec, Toolbox, WorkLeft, Workplace, Workplaces,
+};
+use posse_actors::record::replay;
+use posse_actors::root_session::Resumption;
+use posse_actors::testing::{MemoryStore, allow_all};
+use posse_actors::tool_call::PermittedCall;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Places that are no more than their names, and what was done with them.
+#[derive(Debug, Default)]
+struct Rooms {
+    said: Mutex<Vec<String>>,
+    left: Option<WorkLeft>,
+    /// Why there is none.
+    wanting: Option<&'static str>,
+}
+
+impl Rooms {
+    fn say(&self, what: &str, id: &InvocationId) {
+        self.said.lock().unwrap().push(format!("{what} {id}"));
+    }
+
+    fn said(&self) -> Vec<String> {
+        let said = self.said.lock().unwrap();
+        said.iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    }
+
+    fn place(&self, id: &InvocationId) -> PortFuture<Result<Workplace, String>> {
+        let mut tools = Toolbox::default();
+        tools.register(Arc::new(Here(Here::spec()))).ok();
+        let place = Workplace {
+            cwd: format!("/copies/{id}"),
+            system_prompt: "You are elsewhere.".to_owned(),
+            tools,
+            policy: Arc::new(PolicyFn(|action: &Action, _: &Situation<'_>| {
+                if action.summary == "forbidden" {
+                    let (reason, rule) = ("not there".to_owned(), "r".to_owned());
+                    return Verdict::Deny { reason, rule };
+                }
+                Verdict::Allow(test_confinement())
+            })),
+        };
+        let place = self.wanting.map_or(Ok(place), |why| Err(why.to_owned()));
+        Box::pin(std::future::ready(place))
+    }
+}
+
+impl Workplaces for Rooms {
+    fn open(
+        &self,
+        id: &InvocationId,
+        agent: &str,
+        caller: &Origin,
+    ) -> PortFuture<Result<Workplace, String>> {
+        assert_eq!((agent, caller.agent.as_str()), ("scout", "build"));
+        self.say("open", id);
+        self.place(id)
+    }
+
+    fn reopen(&self, id: &InvocationId, _: &str) -> PortFuture<Result<Workplace, String>> {
+        self.say("reopen", id);
+        self.place(id)
+    }
+
+    fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkLeft>, String>> {
+        self.say("close", id);
+        Box::pin(std::future::ready(Ok(self.left.clone())))
+    }
+
+    fn discard(&self, id: &InvocationId) {
+        self.say("discard", id);
+    }
+}
+
+/// `echo`, as it is in such a place.
+struct Here(ToolSpec);
+
+impl Here {
+    fn spec() -> ToolSpec {
+        ToolSpec {
+            name: "echo".to_owned(),
+            description: "says where it is".to_owned(),
+            parameters: json!({
+                "type": "object", "properties": {"text": {"type": "string"}},
+            }),
+            side_effect: SideEffect::None,
+            source: "test".to_owned(),
+        }
+    }
+}
+
+impl Tool for Here {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let summary = arguments["text"].as_str().unwrap_or_default().to_owned();
+        let action = Action {
+            tool: "echo".to_owned(),
+            operations: Vec::new(),
+            detail: summary.clone(),
+            digest: summary.clone(),
+            summary,
+        };
+        Box::pin(std::future::ready(Ok(Prepared { action, payload: Box::new(()) })))
+    }
+
+    fn run(&self, _: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        Box::pin(std::future::ready(ToolOutput::text("elsewhere")))
+    }
+}
+
+fn left() -> WorkLeft {
+    let file = |path: &str| FileLeft { path: path.to_owned(), added: 2, removed: 1 };
+    WorkLeft { count: 3, files: vec![file("a"), file("b\nmine")] }
+}
+
+/// A main agent that gives a task away, and how that is asked for.
+fn bench(main: Vec<Step>, scout: &Arc<ScriptedModel>, rooms: &Arc<Rooms>) -> Bench {
+    let mut bench = Bench::new(main);
+    bench.policy = allow_all();
+    bench.limits = quick();
+    let deputies =
+        vec![deputy("scout", scout, &["echo"], &["other"]), deputy("other", scout, &[], &[])];
+    bench.delegation = Some(Delegation {
+        workplaces: Some(Arc::clone(rooms) as Arc<dyn Workplaces>),
+        limits: GovernorLimits { depth_max: 2, ..GovernorLimits::default() },
+        ..delegation(deputies)
+    });
+    bench
+}
+
+fn isolated() -> Step {
+    Step::Call(vec![call("scout", r#","isolation":"worktree""#)])
+}
+
+#[tokio::test]
+async fn works_in_its_own_place_and_says_what_it_left() {
+    let rooms = Arc::new(Rooms { left: Some(left()), ..Rooms::default() });
+    let scout = model(
+        "scout",
+        vec![
+            Step::calls("echo", &["a", "forbidden"]),
+            Step::Call(vec![call("other", "")]),
+            Step::say("made"),
+        ],
+    );
+    let bench = bench(vec![isolated(), Step::say("done")], &scout, &rooms);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let requests = scout.requests();
+    let Message::System { content } = &*requests[0][0] else { panic!("{requests:?}") };
+    assert_eq!(content, "You are elsewhere.");
+    let Message::User { content } = &*requests[0][1] else { panic!("{requests:?}") };
+    assert!(text_of(content).contains("a copy of /project as it is now"), "{content:?}");
+    let tool = |nth: usize| match &*requests[2][nth] {
+        Message::Tool { content, .. } => text_of(content),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(tool(3), "elsewhere");
+    assert!(tool(4).starts_with("Denied: not there"), "{}", tool(4));
+    assert!(tool(6).contains("Unknown tool"), "nobody works for it there: {}", tool(6));
+    let [result] = results(&bench.model).try_into().unwrap();
+    let id = result.split(['(', ')']).nth(1).unwrap().to_owned();
+    for part in [
+        "and not in the workspace: a (+2 -1), b\\nmine (+2 -1), and 1 more.",
+        &format!("agent_diff {{\"id\": \"{id}\"}} shows it; agent_merge {{\"id\": \"{id}\"}}"),
+    ] {
+        assert!(result.contains(part), "{part}: {result}");
+    }
+    assert_eq!(rooms.said(), ["open", "close"]);
+    let cwd = format!("/copies/{id}");
+    let recorded: Vec<Option<Remains>> = seen
+        .iter()
+        .filter_map(|one| match one.event() {
+            Event::InvocationRequested { workplace, .. } => {
+                assert_eq!(workplace.as_deref(), Some(cwd.as_str()));
+                None
+            }
+            Event::DelegationEnded { workplace, .. } => Some(workplace.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(recorded, [Some(Remains { cwd, kept: true, left: Some(left()) })]);
+}
+
+#[tokio::test]
+async fn what_left_nothing_says_so() {
+    let rooms = Arc::new(Rooms::default());
+    let scout = model("scout", vec![Step::say("seen")]);
+    let bench = bench(vec![isolated(), Step::say("done")], &scout, &rooms);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    end(&bench, stage).await;
+    let [result] = results(&bench.model).try_into().unwrap();
+    assert!(result.contains("It changed nothing in its worktree, which was removed."), "{result}");
+    assert!(!result.contains("agent_merge"), "{result}");
+}
+
+#[tokio::test]
+async fn without_a_place_nobody_begins() {
+    // There can be none; there is one too many; there are none at all.
+    for (wanting, live_max, has_rooms, expected) in [
+        (Some("no repository"), 3, true, "refused(isolation): no agent was started. DLG005"),
+        (None, 0, true, "refused(delegation.maxConcurrent)"),
+        (None, 3, false, "ARG001 unknown field \"isolation\""),
+    ] {
+        let rooms = Arc::new(Rooms { wanting, ..Rooms::default() });
+        let scout = model("scout", vec![]);
+        let mut bench = bench(vec![isolated(), Step::say("done")], &scout, &rooms);
+        let delegation = bench.delegation.as_mut().unwrap();
+        delegation.limits.live_max = live_max;
+        if !has_rooms {
+            delegation.workplaces = None;
+        }
+        let mut stage = bench.start().await;
+        play(&mut stage, "go", &[]).await.unwrap();
+        let seen = end(&bench, stage).await;
+        let [result] = results(&bench.model).try_into().unwrap();
+        assert!(result.starts_with(expected), "{result}");
+        assert!(outcomes(&seen).is_empty(), "{expected}");
+        // What was made for it goes.
+        let expected: &[&str] = if has_rooms { &["open", "discard"] } else { &[] };
+        assert_eq!(rooms.said(), expected);
+    }
+}
+
+#[tokio::test]
+async fn whoever_always_works_apart_never_works_in_the_workspace() {
+    let scout = model("scout", vec![]);
+    let mut bench = Bench::new(vec![Step::Call(vec![call("scout", "")]), Step::say("done")]);
+    let apart = Deputy { isolated: true, ..deputy("scout", &scout, &["echo"], &[]) };
+    bench.delegation = Some(delegation(vec![apart]));
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    end(&bench, stage).await;
+    let [result] = results(&bench.model).try_into().unwrap();
+    assert!(result.starts_with("DLG005 there is no worktree for it"), "{result}");
+    assert!(result.contains("scout always works in one"), "{result}");
+    assert_eq!(scout.requests().len(), 0);
+}
+
+/// The records of a run, up to the first reply of the agent that works apart.
+async fn broken_off() -> Vec<StoredRecord> {
+    let rooms = Arc::new(Rooms { left: Some(left()), ..Rooms::default() });
+    let scout = model("scout", vec![Step::calls("echo", &["a"]), Step::say("made")]);
+    let bench = bench(vec![isolated(), Step::say("done")], &scout, &rooms);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    end(&bench, stage).await;
+    let records = bench.journal.records();
+    let done = |record: &StoredRecord| {
+        let is_echo = matches!(&record.event, Event::ToolCompleted { name, .. } if name == "echo");
+        is_echo && record.origin.as_ref().is_some_and(|origin| origin.agent == "scout")
+    };
+    let at = records.iter().position(done).unwrap();
+    records[..=at].to_vec()
+}
+
+#[tokio::test]
+async fn goes_on_where_it_was_or_ends_with_the_reason() {
+    let records = broken_off().await;
+    for (wanting, expected) in [
+        (None, "): done\n<agent-answer>\nmade there"),
+        (Some("gone"), "): failed(worktree): it cannot go on in its worktree: gone"),
+    ] {
+        let rooms = Arc::new(Rooms { left: Some(left()), wanting, ..Rooms::default() });
+        let scout = model("scout", vec![Step::say("made there")]);
+        let mut bench = bench(vec![Step::say("done")], &scout, &rooms);
+        bench.journal = Arc::new(MemoryStore::of(records.clone()));
+        bench.process = 2;
+        bench.resumption =
+            Some(Resumption { replayed: replay(&records, None), ..Resumption::default() });
+        let stage = bench.start().await;
+        let running = stage.session.go_on().await.unwrap();
+        soon("the run", running.outcome()).await.unwrap();
+        stage.end().await;
+        let [result] = results(&bench.model).try_into().unwrap();
+        assert!(result.contains(expected), "{result}");
+        if wanting.is_none() {
+            let system = &scout.requests()[0][0];
+            assert!(format!("{system:?}").contains("You are elsewhere."), "{system:?}");
+            assert_eq!(rooms.said(), ["reopen", "close"]);
+        } else {
+            assert_eq!((rooms.said().len(), scout.requests().len()), (1, 0));
+            // It may be there again, and nobody has looked.
+            assert!(result.contains("agent_diff"), "{result}");
+        }
+    }
+}

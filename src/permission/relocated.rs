@@ -1,0 +1,108 @@
+//! The same rules for an agent that works in a copy of the workspace: what it does there is judged as
+//! if it did that in the workspace itself, and may be done in the copy and nowhere else.
+//!
+//! So rules and grants mean for the copy what they mean for the workspace, nothing is allowed there
+//! that would not be allowed here, and what a person allows there is allowed there alone.
+
+use posse_actors::event::{Grant, Scope};
+use posse_actors::ports::{Action, Confinement, Operation, Question, Situation, Verdict};
+
+use crate::permission::{RulePolicy, deny, places};
+
+/// What a grant for changing files is called.
+const WRITE: &str = "write";
+
+/// Where an agent works instead of the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relocated {
+    /// The workspace: absolute and resolved.
+    pub workspace: String,
+    /// The copy of it: absolute and resolved.
+    pub copy: String,
+    /// All that was copied with it, which commands may write: the copy itself, or a folder above it.
+    pub writable: String,
+}
+
+impl Relocated {
+    /// Judges `action`, which is about the copy, by the rules of `policy` for the workspace.
+    pub(super) fn judge(
+        &self,
+        policy: &RulePolicy,
+        action: &Action,
+        situation: &Situation<'_>,
+    ) -> Verdict {
+        let operations = action.operations.iter().map(|operation| self.in_workspace(operation));
+        let Some(operations) = operations.collect::<Option<Vec<_>>>() else {
+            return deny("hard-deny: worktree", "it is outside the worktree of this agent");
+        };
+        let moved = Action { operations, ..action.clone() };
+        let mut grants = situation.grants.to_vec();
+        grants.extend(situation.grants.iter().filter_map(|grant| {
+            let target = moved_path(&grant.target, &self.copy, &self.workspace)?;
+            (grant.operation == WRITE).then(|| Grant { target, ..grant.clone() })
+        }));
+        let verdict = policy.judge_here(&moved, &Situation { grants: &grants, ..*situation });
+        match verdict {
+            Verdict::Allow(confinement) => Verdict::Allow(self.confined(confinement)),
+            Verdict::Ask(question) => Verdict::Ask(self.asked(question)),
+            denied @ Verdict::Deny { .. } => denied,
+        }
+    }
+
+    /// The same operation in the workspace. `None`: it is not about the copy. Commands stay where they
+    /// are: what they name is looked for in the copy.
+    fn in_workspace(&self, operation: &Operation) -> Option<Operation> {
+        let moved = |path: &str| moved_path(path, &self.copy, &self.workspace);
+        Some(match operation {
+            Operation::Read { path, relative, root } => Operation::Read {
+                path: moved(path)?,
+                relative: relative.clone(),
+                root: moved(root)?,
+            },
+            Operation::Write { path, relative, root } => Operation::Write {
+                path: moved(path)?,
+                relative: relative.clone(),
+                root: moved(root)?,
+            },
+            Operation::Execute { cwd, .. } => {
+                moved(cwd)?;
+                operation.clone()
+            }
+            Operation::Invoke { .. } => operation.clone(),
+        })
+    }
+
+    fn confined(&self, confinement: Confinement) -> Confinement {
+        let writes = !confinement.writable_roots.is_empty();
+        let writable_roots = if writes { vec![self.writable.clone()] } else { Vec::new() };
+        Confinement { writable_roots, ..confinement }
+    }
+
+    /// A wider answer counts for the copy, and as long as there can be one.
+    fn asked(&self, mut question: Question) -> Question {
+        question.confinement = self.confined(question.confinement);
+        if let Some(grant) = question.grant.as_mut().filter(|grant| grant.operation == WRITE) {
+            match moved_path(&grant.target, &self.workspace, &self.copy) {
+                Some(target) => grant.target = target,
+                None => question.grant = None,
+            }
+            let has_grant = question.grant.is_some();
+            question
+                .scopes
+                .retain(|scope| *scope == Scope::Once || (has_grant && *scope == Scope::Session));
+        }
+        question
+    }
+}
+
+/// `path` below `to` where it was below `from`.
+fn moved_path(path: &str, from: &str, to: &str) -> Option<String> {
+    if !places::is_below(path, from) {
+        return None;
+    }
+    let rest = path.strip_prefix(from.trim_end_matches('/'))?;
+    Some(format!("{}{rest}", to.trim_end_matches('/')))
+}
+
+#[cfg(test)]
+mod tests;

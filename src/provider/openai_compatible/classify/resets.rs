@@ -1,0 +1,70 @@
+//! When a limit of rate is over, as headers say that every vendor has its own of: what is waited for
+//! where a server sends no `Retry-After`.
+//!
+//! They say when a limit is whole again, and not when one more request fits into it, so a long one is
+//! tried earlier.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use reqwest::header::HeaderMap;
+
+use crate::provider::openai_compatible::classify::wording;
+
+/// The longest wait that is made of such a header.
+const RESET_WAIT_MAX: Duration = Duration::from_mins(5);
+
+/// What is limited: what begins and ends the names of its headers, with `remaining` or `reset` in
+/// between. `OpenAI` and Groq, Anthropic, `OpenRouter`, and the draft of the IETF.
+const LIMITS: [(&str, &str); 8] = [
+    ("x-ratelimit-", "-requests"),
+    ("x-ratelimit-", "-tokens"),
+    ("anthropic-ratelimit-requests-", ""),
+    ("anthropic-ratelimit-tokens-", ""),
+    ("anthropic-ratelimit-input-tokens-", ""),
+    ("anthropic-ratelimit-output-tokens-", ""),
+    ("x-ratelimit-", ""),
+    ("ratelimit-", ""),
+];
+
+/// Seconds since 1970 that are a moment, and no wait.
+const MOMENT_FROM: f64 = 1e9;
+
+/// Milliseconds since 1970 that are.
+const MOMENT_MS_FROM: f64 = 1e12;
+
+/// How long it is until the limit is over that was reached, if the headers say so sanely. Of several
+/// that are used up it is the last one; if none is said to be, the first.
+pub(super) fn wait(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = |name: String| headers.get(name).and_then(|value| value.to_str().ok());
+    let (mut used_up, mut others) = (None::<Duration>, None::<Duration>);
+    for (begins, ends) in LIMITS {
+        let Some(reset) = text(format!("{begins}reset{ends}")) else { continue };
+        let Some(wait) = read(reset.trim(), now).filter(super::is_sane) else { continue };
+        let remaining = text(format!("{begins}remaining{ends}"));
+        let remaining = remaining.and_then(|left| left.trim().parse::<f64>().ok());
+        if remaining.is_some_and(|left| left <= 0.0) {
+            used_up = Some(used_up.map_or(wait, |other| other.max(wait)));
+        } else {
+            others = Some(others.map_or(wait, |other| other.min(wait)));
+        }
+    }
+    used_up.or(others).map(|wait| wait.min(RESET_WAIT_MAX))
+}
+
+/// `6m0s`, `20ms`, seconds, a moment in seconds or milliseconds since 1970, or as RFC 3339 writes it.
+fn read(text: &str, now: Timestamp) -> Option<Duration> {
+    if let Ok(number) = text.parse::<f64>() {
+        let since = |seconds: f64| seconds - now.as_duration().as_secs_f64();
+        let seconds = match number {
+            ms if ms >= MOMENT_MS_FROM => since(ms / 1000.0),
+            at if at >= MOMENT_FROM => since(at),
+            seconds => seconds,
+        };
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Duration::try_from(at.duration_since(now)).ok();
+    }
+    wording::duration(text)
+}

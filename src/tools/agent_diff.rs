@@ -1,0 +1,201 @@
+//! `agent_diff`: what an agent has changed in the worktree of its own that it was given.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use posse_actors::event::Origin;
+use posse_actors::ports::{
+    Action, CallContext, Operation, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
+    ToolOutput, ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::failure::printable;
+use crate::secrets::is_secret;
+use crate::tools::text::count;
+use crate::tools::workspace::Workspace;
+use crate::tools::worktree::{Changed, Side, Tree, Unavailable, Worktrees};
+use crate::tools::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
+
+/// How it is called.
+pub const NAME: &str = "agent_diff";
+
+/// Bytes of a diff that are read at once.
+const PAGE_BYTES: usize = 24 << 10;
+/// Files whose differences are looked at.
+pub(crate) const FILES_MAX: usize = 2000;
+
+/// The tool.
+pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
+    let spec = spec(
+        NAME,
+        "Shows what an agent of yours has changed in its worktree, as a diff.",
+        SideEffect::None,
+        &json!({
+            "id": { "type": "string" },
+            "from": { "type": "integer", "description": "byte to read from; default 0" },
+        }),
+        &["id"],
+    );
+    Arc::new(AgentDiff { spec, env, worktrees })
+}
+
+struct AgentDiff {
+    spec: ToolSpec,
+    env: Arc<ToolEnvironment>,
+    worktrees: Arc<Worktrees>,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    id: String,
+    from: Option<u64>,
+}
+
+/// What is shown: the whole of it, and where to begin.
+struct Shown {
+    text: String,
+    from: usize,
+}
+
+impl Tool for AgentDiff {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(
+        &self,
+        arguments: Value,
+        call: CallContext,
+    ) -> PortFuture<Result<Prepared, ToolError>> {
+        let (env, worktrees) = (Arc::clone(&self.env), Arc::clone(&self.worktrees));
+        Box::pin(async move {
+            let Arguments { id, from } = parsed(arguments)?;
+            blocking(move || prepare(&env.workspace, &worktrees, &id, from, &call.origin)).await
+        })
+    }
+
+    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+        let Shown { text, from } = payload(call);
+        Box::pin(std::future::ready(timed(|| ToolOutput::text(page(&text, from)))))
+    }
+}
+
+fn prepare(
+    workspace: &Workspace,
+    worktrees: &Worktrees,
+    id: &str,
+    from: Option<u64>,
+    origin: &Origin,
+) -> Result<Prepared, ToolError> {
+    let tree = opened(worktrees, id, origin)?;
+    let changed = changed(&tree, id)?;
+    let text = whole(&tree, &changed, id).map_err(|why| unavailable(id, &why))?;
+    let summary = format!("look at what agent {id} changed");
+    let operations = changed.iter().filter(|one| !is_secret(&one.path));
+    let action = Action {
+        tool: NAME.to_owned(),
+        operations: operations.map(|one| read(workspace, &one.path)).collect(),
+        digest: digest::of(&[NAME.as_bytes(), id.as_bytes(), text.as_bytes()]),
+        detail: String::new(),
+        summary,
+    };
+    let from = usize::try_from(from.unwrap_or_default()).unwrap_or(usize::MAX);
+    Ok(Prepared { action, payload: Box::new(Shown { text, from }) })
+}
+
+/// The worktree of `id`, if `origin` asked for it and it is there.
+pub(crate) fn opened(worktrees: &Worktrees, id: &str, origin: &Origin) -> Result<Tree, ToolError> {
+    if worktrees.is_merged(id) {
+        let what = format!("what agent {id} changed was taken over, and its worktree removed");
+        return Err(ToolError::new("DLG006", what));
+    }
+    worktrees.of_caller(id, asker(origin)).map_err(|why| unavailable(id, &why))
+}
+
+/// What was changed in it.
+pub(crate) fn changed(tree: &Tree, id: &str) -> Result<Vec<Changed>, ToolError> {
+    let changed = tree.changed().map_err(|why| unavailable(id, &why))?;
+    if changed.len() > FILES_MAX {
+        let what = format!("agent {id} changed more than {FILES_MAX} files; look with bash");
+        return Err(ToolError::new("DLG006", what));
+    }
+    Ok(changed)
+}
+
+/// Who owns what an agent changed: the main agent is another invocation with each prompt.
+fn asker(origin: &Origin) -> Option<&str> {
+    origin.parent_invocation_id.as_ref().map(|_| origin.invocation_id.as_str())
+}
+
+pub(crate) fn unavailable(id: &str, why: &Unavailable) -> ToolError {
+    let id = printable(id);
+    ToolError::new(
+        "DLG006",
+        match why {
+            Unavailable::Gone => format!(
+                "there is no worktree of an agent {id} of yours: it had none, or changed nothing, \
+                 and it was removed"
+            ),
+            why => format!("the worktree of agent {id} cannot be looked at: {why}"),
+        },
+    )
+}
+
+/// Reading what stands at `path` here, for the policy.
+pub(crate) fn read(workspace: &Workspace, path: &str) -> Operation {
+    let root = workspace.cwd();
+    Operation::Read {
+        path: root.join(path).display().to_string(),
+        relative: path.to_owned(),
+        root: root.display().to_string(),
+    }
+}
+
+/// A list of the files, and then their differences.
+fn whole(tree: &Tree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
+    let mut list = String::new();
+    let mut diffs = String::new();
+    let mut secrets = 0;
+    for one in changed {
+        if is_secret(&one.path) {
+            secrets += 1;
+            continue;
+        }
+        let (before, after) = (tree.before(one)?, tree.after(one)?);
+        let diff = diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
+        let what = match (one.before, one.after) {
+            (_, Side::Nothing) => "removed",
+            (_, Side::Link) => "a link",
+            (_, Side::Other) => "no file any more",
+            (Side::Nothing, Side::File { .. }) => "new",
+            (_, Side::File { .. }) => "changed",
+        };
+        let (path, added, removed) = (printable(&one.path), diff.added, diff.removed);
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = writeln!(list, "{what} {path} (+{added} -{removed})");
+        diffs.push_str(&diff.text);
+    }
+    let mut text = format!("agent {id} changed {}:\n{list}", count(changed.len(), "file"));
+    if secrets > 0 {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result =
+            writeln!(text, "{} with the name of a secret not shown", count(secrets, "file"));
+    }
+    text.push_str(&diffs);
+    Ok(text)
+}
+
+fn page(text: &str, from: usize) -> String {
+    let from = text.ceil_char_boundary(from);
+    let to = text.floor_char_boundary(from.saturating_add(PAGE_BYTES));
+    let mut page = text[from..to].to_owned();
+    if to < text.len() {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result =
+            write!(page, "\n{to} of {} bytes; go on with \"from\": {to}", text.len());
+    }
+    page
+}

@@ -1,0 +1,355 @@
+//! `agent_merge`: takes what an agent has changed in its worktree over into the workspace.
+//!
+//! It is an edit of all these files, and is judged as that. A file that nobody changed here meanwhile
+//! becomes what the agent made of it; one that was changed on both sides is put together line by line.
+//! As long as there is one that cannot be put together, nothing is changed, so that what a caller reads
+//! of a merge is always true of the whole of it; it can name files to take over the others.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use posse_actors::event::Origin;
+use posse_actors::ports::{
+    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
+    ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::failure::printable;
+use crate::tools::agent_diff::{changed, opened, read, unavailable};
+use crate::tools::change::{Change, Target};
+use crate::tools::text::{count, is_binary, sha256};
+use crate::tools::worktree::{Changed, Side, Tree, Unavailable, Worktrees, three_way};
+use crate::tools::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
+
+/// How it is called.
+pub const NAME: &str = "agent_merge";
+
+/// Bytes of all differences together that a person is shown.
+const DETAIL_BYTES_MAX: usize = 256 << 10;
+/// Conflicts that are named.
+const CONFLICTS_MAX: usize = 50;
+
+/// The tool.
+pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
+    let spec = spec(
+        NAME,
+        "Takes what an agent of yours has changed in its worktree over into the workspace. If \
+         something was changed on both sides, nothing is taken and you are told where.",
+        SideEffect::Workspace,
+        &json!({
+            "id": { "type": "string" },
+            "files": {
+                "type": "array", "items": { "type": "string" },
+                "description": "only these; default all",
+            },
+        }),
+        &["id"],
+    );
+    Arc::new(AgentMerge { spec, env, worktrees })
+}
+
+struct AgentMerge {
+    spec: ToolSpec,
+    env: Arc<ToolEnvironment>,
+    worktrees: Arc<Worktrees>,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    id: String,
+    files: Option<Vec<String>>,
+}
+
+/// What is permitted, and then done.
+struct Merge {
+    id: String,
+    changes: Vec<Change>,
+    /// Files that are here what the agent made of them.
+    already: usize,
+    /// What becomes of files that were changed on both sides.
+    results: BTreeMap<String, String>,
+    /// Whether nothing is left in the worktree then.
+    is_whole: bool,
+}
+
+/// What becomes of one file.
+enum Step {
+    Already,
+    Change(Change),
+    /// Put together: its hash is remembered.
+    Joined(Change, String),
+    /// Why not.
+    Conflict(String),
+}
+
+impl Tool for AgentMerge {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(
+        &self,
+        arguments: Value,
+        call: CallContext,
+    ) -> PortFuture<Result<Prepared, ToolError>> {
+        let (env, worktrees) = (Arc::clone(&self.env), Arc::clone(&self.worktrees));
+        Box::pin(async move {
+            let arguments = parsed(arguments)?;
+            blocking(move || prepare(&env, &worktrees, arguments, &call.origin)).await
+        })
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let (env, worktrees) = (Arc::clone(&self.env), Arc::clone(&self.worktrees));
+        Box::pin(async move {
+            match refusal::payload::<Merge>(call) {
+                Ok(merge) => {
+                    blocking(move || timed(|| merge.apply(&env, &worktrees, &context.call))).await
+                }
+                Err(refused) => refused,
+            }
+        })
+    }
+}
+
+fn prepare(
+    env: &ToolEnvironment,
+    worktrees: &Worktrees,
+    Arguments { id, files }: Arguments,
+    origin: &Origin,
+) -> Result<Prepared, ToolError> {
+    if worktrees.is_live(&id) {
+        let what = format!("agent {} is still at work: wait for its end", printable(&id));
+        return Err(ToolError::new("DLG006", what));
+    }
+    let tree = opened(worktrees, &id, origin)?;
+    let all = changed(&tree, &id)?;
+    let chosen = chosen(&all, files.as_deref())?;
+    let before = worktrees.results(&id);
+    let mut merge = Merge {
+        changes: Vec::new(),
+        already: 0,
+        results: BTreeMap::new(),
+        is_whole: chosen.len() == all.len(),
+        id,
+    };
+    let (mut conflicts, mut clean) = (Vec::new(), Vec::new());
+    for one in &chosen {
+        let step = step(env, &tree, one, before.get(&one.path));
+        match step.map_err(|why| unavailable(&merge.id, &why))? {
+            Step::Already => merge.already += 1,
+            Step::Conflict(why) => {
+                conflicts.push(format!("{}: {why}", printable(&one.path)));
+                continue;
+            }
+            Step::Change(change) => merge.changes.push(change),
+            Step::Joined(change, result) => {
+                merge.results.insert(one.path.clone(), result);
+                merge.changes.push(change);
+            }
+        }
+        clean.push(one.path.as_str());
+    }
+    let looked = || chosen.iter().map(|one| read(&env.workspace, &one.path)).collect();
+    if !conflicts.is_empty() {
+        let summary = format!("look at changes of agent {} that do not fit", merge.id);
+        return Ok(refusal::prepared(NAME, looked(), summary, refused(&conflicts, &clean)));
+    }
+    if merge.changes.is_empty() {
+        // Nothing is written: what is judged is the look at the files.
+        let action = Action {
+            tool: NAME.to_owned(),
+            operations: looked(),
+            summary: format!("find nothing left to take over from agent {}", merge.id),
+            detail: String::new(),
+            digest: digest::of(&[NAME.as_bytes(), b"nothing", merge.id.as_bytes()]),
+        };
+        return Ok(Prepared { action, payload: Box::new(merge) });
+    }
+    Ok(Prepared { action: merge.action(), payload: Box::new(merge) })
+}
+
+/// Those of `all` that are meant.
+fn chosen(all: &[Changed], files: Option<&[String]>) -> Result<Vec<Changed>, ToolError> {
+    let Some(files) = files.filter(|files| !files.is_empty()) else { return Ok(all.to_vec()) };
+    let find = |path: &String| {
+        let path = path.strip_prefix("./").unwrap_or(path);
+        all.iter().find(|one| one.path == path).cloned().ok_or_else(|| {
+            let what =
+                format!("it did not change {}; agent_diff lists what it did", printable(path));
+            ToolError::new("DLG006", what)
+        })
+    };
+    let mut chosen = files.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    chosen.sort_by(|a, b| a.path.cmp(&b.path));
+    chosen.dedup();
+    Ok(chosen)
+}
+
+fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
+    let mut what = format!(
+        "nothing was changed: {} cannot be taken over by itself",
+        count(conflicts.len(), "file")
+    );
+    for conflict in conflicts.iter().take(CONFLICTS_MAX) {
+        what.push_str("\n  ");
+        what.push_str(conflict);
+    }
+    if !clean.is_empty() {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = write!(
+            what,
+            "\nagent_merge with \"files\" takes the others over: {}",
+            printable(&clean.join(", "))
+        );
+    }
+    what.push_str("\nagent_diff shows what it made of them; edit those yourself.");
+    ToolError::new("DLG007", what)
+}
+
+/// What becomes of `one`. `joined`: what an earlier merge was about to make of it.
+fn step(
+    env: &ToolEnvironment,
+    tree: &Tree,
+    one: &Changed,
+    joined: Option<&String>,
+) -> Result<Step, Unavailable> {
+    let conflict = |why: &str| Ok(Step::Conflict(why.to_owned()));
+    if matches!(one.before, Side::Link | Side::Other)
+        || matches!(one.after, Side::Link | Side::Other)
+    {
+        return conflict("it is a link, or no file; do that with bash");
+    }
+    let place = match env.workspace.locate(&one.path) {
+        Ok(place) if place.relative() == one.path => place,
+        Ok(_) => return conflict("a link leads elsewhere here"),
+        Err(error) => return Ok(Step::Conflict(error.message)),
+    };
+    let target = match Target::load(place) {
+        Ok(target) => target,
+        Err(error) => return Ok(Step::Conflict(error.message)),
+    };
+    let (base, theirs) = (tree.before(one)?, tree.after(one)?);
+    let ours = target.before.as_ref().map(|before| before.bytes.clone());
+    let exec = |side: Side| matches!(side, Side::File { exec: true });
+    let wanted = (exec(one.before) != exec(one.after)).then(|| exec(one.after));
+    let is_so = wanted.is_none_or(|exec| target.may_run() == exec);
+    if ours == theirs && is_so {
+        return Ok(Step::Already);
+    }
+    let Some(theirs) = theirs else {
+        return if ours == base {
+            Ok(Step::Change(Change::removal(target)))
+        } else {
+            conflict("it was changed here, and removed there")
+        };
+    };
+    if ours == base || ours.as_ref() == Some(&theirs) {
+        let change = Change::new(target, theirs, Vec::new()).with_exec(wanted);
+        return Ok(Step::Change(change));
+    }
+    let Some(ours) = ours else { return conflict("it was removed here, and changed there") };
+    if joined.is_some_and(|joined| *joined == sha256(&ours)) && is_so {
+        return Ok(Step::Already);
+    }
+    let Some(base) = base else { return conflict("it was made here and there, not the same") };
+    if [&base, &ours, &theirs].into_iter().any(|bytes| is_binary(bytes)) {
+        return conflict("it was changed here and there, and is no text");
+    }
+    match three_way(&base, &ours, &theirs) {
+        // Whatever it made of the file is here, and more.
+        Ok(text) if text == ours && is_so => Ok(Step::Already),
+        Ok(text) => {
+            let result = sha256(&text);
+            let change = Change::new(target, text, Vec::new()).with_exec(wanted);
+            Ok(Step::Joined(change, result))
+        }
+        Err(lines) => {
+            let lines: Vec<String> = lines.iter().take(9).map(ToString::to_string).collect();
+            let at = lines.join(", ");
+            Ok(Step::Conflict(format!("it was changed here and there, around line {at}")))
+        }
+    }
+}
+
+impl Merge {
+    fn action(&self) -> Action {
+        let (mut added, mut removed, mut detail) = (0, 0, String::new());
+        for change in &self.changes {
+            let diff = change.diff();
+            (added, removed) = (added + diff.added, removed + diff.removed);
+            if detail.len() + diff.text.len() <= DETAIL_BYTES_MAX {
+                detail.push_str(&diff.text);
+            } else {
+                detail.push_str("[a further file is not shown: the diff is too long]\n");
+            }
+        }
+        let digests: Vec<String> = self.changes.iter().map(|change| change.digest(NAME)).collect();
+        let mut parts: Vec<&[u8]> = vec![NAME.as_bytes(), self.id.as_bytes()];
+        parts.push(if self.is_whole { b"whole" } else { b"part" });
+        parts.extend(digests.iter().map(String::as_bytes));
+        let files = count(self.changes.len(), "file");
+        Action {
+            tool: NAME.to_owned(),
+            operations: self.changes.iter().map(Change::write).collect(),
+            summary: format!("take over {files} from agent {} (+{added} -{removed})", self.id),
+            detail,
+            digest: digest::of(&parts),
+        }
+    }
+
+    fn apply(self, env: &ToolEnvironment, worktrees: &Worktrees, call: &CallContext) -> ToolOutput {
+        if env.dry_run {
+            let text = format!("dry run: nothing was written\n{}", self.action().detail);
+            return ToolOutput::text(text);
+        }
+        // All of them once more, before the first is touched.
+        for change in &self.changes {
+            if let Err(error) = change.check(env) {
+                return ToolOutput::error(format!("{error}\nnothing was changed"));
+            }
+        }
+        let remembered = if self.results.is_empty() {
+            Ok(())
+        } else {
+            worktrees.will_become(&self.id, &self.results)
+        };
+        if let Err(why) = remembered {
+            return ToolOutput::error(format!(
+                "{}\nnothing was changed",
+                unavailable(&self.id, &why)
+            ));
+        }
+        let (mut said, mut made) = (Vec::new(), Vec::new());
+        for change in &self.changes {
+            match change.try_apply(env, call) {
+                Ok(output) => {
+                    said.push(posse_actors::conversation::text_of(&output.content));
+                    made.push(output.metadata);
+                }
+                Err(error) => {
+                    said.push(error.to_string());
+                    said.push("the rest is not taken over; agent_merge again goes on".to_owned());
+                    let metadata = json!({ "agentId": self.id, "changes": made });
+                    return ToolOutput::error(said.join("\n")).with_metadata(metadata);
+                }
+            }
+        }
+        if self.already > 0 {
+            let files = count(self.already, "file");
+            said.push(format!("{files} had been taken over already, or made the same here"));
+        }
+        if self.is_whole {
+            said.push(match worktrees.merged(&self.id) {
+                Ok(()) => "everything that it changed is here now; its worktree was removed".into(),
+                Err(why) => format!("everything that it changed is here now; {why}"),
+            });
+        }
+        let metadata = json!({ "agentId": self.id, "changes": made });
+        ToolOutput::text(said.join("\n")).with_metadata(metadata)
+    }
+}

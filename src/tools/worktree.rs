@@ -1,0 +1,388 @@
+//! Worktrees of their own for agents: made from what their caller sees, looked at, taken over, and
+//! removed.
+//!
+//! A worktree lies in the folder of the session and is a repository for git by a `.git` folder of its
+//! own, which shares the objects and branches of the user's. Nothing in the user's repository is
+//! changed by one: neither index, references and `HEAD`, nor its list of worktrees. What the agent
+//! changed is found by comparing with a copy that only posse can write, so that nothing the agent did
+//! to its worktree is believed, and git is never run in it.
+
+mod changes;
+mod git;
+mod merge;
+mod snapshot;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::printable;
+use crate::sandbox::Sandbox;
+use crate::tools::listing::Stop;
+use crate::tools::{blocking, diff};
+
+pub(crate) use changes::{Changed, Side, Tree};
+pub(crate) use merge::three_way;
+
+/// The longest that making a worktree may take.
+const MAKING_MAX: Duration = Duration::from_mins(1);
+/// The longest look at what was changed in one.
+const LOOKING_MAX: Duration = Duration::from_secs(20);
+/// Characters of an id that becomes the name of a folder.
+const ID_CHARS_MAX: usize = 80;
+/// Files that are named where it is said what was changed.
+const NAMED_MAX: usize = 50;
+
+/// Why an agent cannot have a worktree of its own, for the model and the user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// There is no repository around the workspace.
+    #[error("the workspace is in no git repository")]
+    NoRepository,
+    /// There is no program of that name.
+    #[error("git was not found")]
+    NoGit,
+    /// Nothing was ever committed.
+    #[error("the git repository has no commit yet")]
+    NoCommit,
+    /// It has no working tree.
+    #[error("the git repository is bare")]
+    Bare,
+    /// A submodule is a repository of its own, which a copy cannot share.
+    #[error("{0} is a submodule, which a worktree cannot share")]
+    Submodule(String),
+    /// There is a repository in the repository.
+    #[error("{0} is a git repository inside this one")]
+    Nested(String),
+    /// `.git` is a link, or leads where nothing confirms it.
+    #[error("`.git` leads to a repository that does not confirm that this is its working tree")]
+    Pointer,
+    /// Its settings name another working tree, or another repository.
+    #[error("the git repository says that its files are elsewhere")]
+    Elsewhere,
+    /// Branches are kept in a way that cannot be shared so.
+    #[error("the git repository keeps its branches in the format `reftable`")]
+    Format,
+    /// There is more than is copied.
+    #[error("the workspace has more than {0}")]
+    TooLarge(&'static str),
+    /// It took too long.
+    #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
+    TimedOut,
+    /// The agent has had one, and it is not there any more.
+    #[error("its worktree is not there any more")]
+    Gone,
+    /// What git or the system says.
+    #[error("{0}")]
+    Failed(String),
+}
+
+fn failed(what: &str, error: &io::Error) -> Unavailable {
+    Unavailable::Failed(format!("{what}: {}", error.kind()))
+}
+
+/// Where an agent works that has a worktree of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// All of it.
+    pub tree: PathBuf,
+    /// Its working directory: what the session's workspace is in the repository.
+    pub cwd: PathBuf,
+}
+
+/// What was changed in a worktree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Path, lines that are new, lines that are gone. At most some.
+    pub files: Vec<(String, usize, usize)>,
+    /// How many files there are.
+    pub count: usize,
+}
+
+/// What is kept beside a worktree.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept {
+    /// The invocation that asked for it; none: the main agent.
+    caller: Option<String>,
+    /// Of the workspace, below the top of the repository.
+    prefix: PathBuf,
+    /// It was taken over as a whole, and is gone.
+    #[serde(default)]
+    merged: bool,
+}
+
+/// The worktrees of a session.
+#[derive(Debug)]
+pub struct Worktrees {
+    /// Where they lie.
+    dir: PathBuf,
+    session_dir: PathBuf,
+    /// The session's workspace, resolved.
+    cwd: PathBuf,
+    sandbox: Arc<Sandbox>,
+    /// Whether a folder is a worktree of a repository that says so itself: its main folder.
+    main_of: fn(&Path) -> Option<PathBuf>,
+    /// Those that agents are at work in.
+    live: Mutex<BTreeSet<String>>,
+}
+
+impl Worktrees {
+    /// Those of the session that works in `cwd` and keeps its things in `session_dir`. Nothing is
+    /// made before the first is asked for.
+    pub fn new(
+        session_dir: &Path,
+        cwd: &Path,
+        sandbox: Arc<Sandbox>,
+        main_of: fn(&Path) -> Option<PathBuf>,
+    ) -> Worktrees {
+        Worktrees {
+            dir: session_dir.join(WORKTREES),
+            session_dir: session_dir.to_owned(),
+            cwd: cwd.to_owned(),
+            sandbox,
+            main_of,
+            live: Mutex::default(),
+        }
+    }
+
+    /// Makes one for the invocation `id` from what the workspace is now. Dropping the future stops
+    /// it, and what was made so far is removed.
+    pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<Place, Unavailable> {
+        let folder = self.folder(id)?;
+        let found = git::repository(&self.sandbox, &self.session_dir, &self.cwd, self.main_of);
+        let repository = found.await?;
+        let files = git::files(&self.sandbox, &self.session_dir, &repository).await?;
+        let prefix = self.cwd.strip_prefix(&repository.top).map_err(|_| Unavailable::Elsewhere)?;
+        let kept =
+            Kept { caller: caller.map(str::to_owned), prefix: prefix.to_owned(), merged: false };
+        let unfinished = Unfinished(folder.clone());
+        make_folder(&folder).map_err(|error| failed("the folder of the session", &error))?;
+        let (stop, held) = Stop::after(MAKING_MAX);
+        let made = blocking(move || {
+            // Removed if nobody waits for it any more.
+            let unfinished = unfinished;
+            snapshot::make(&folder, &repository, &files, &kept.prefix, &stop)?;
+            store(&folder.join(KEPT), &kept)?;
+            Ok((place(&folder, &kept), unfinished))
+        });
+        let (place, unfinished) = made.await?;
+        drop(held);
+        unfinished.finished();
+        self.live().insert(id.to_owned());
+        Ok(place)
+    }
+
+    /// The one that the invocation `id` has had.
+    pub fn reopen(&self, id: &str) -> Result<Place, Unavailable> {
+        let (folder, kept) = self.kept(id)?;
+        let place = place(&folder, &kept);
+        if !place.cwd.is_dir() || !folder.join(snapshot::BASE_LIST).is_file() {
+            return Err(Unavailable::Gone);
+        }
+        self.live().insert(id.to_owned());
+        Ok(place)
+    }
+
+    /// Nobody works in it any more. One in which nothing was changed is removed: `None`.
+    pub fn close(&self, id: &str) -> Result<Option<Left>, Unavailable> {
+        self.live().remove(id);
+        let tree = self.tree(id)?;
+        let changed = tree.changed()?;
+        if changed.is_empty() {
+            self.remove(id)?;
+            return Ok(None);
+        }
+        let mut left = Left { files: Vec::new(), count: changed.len() };
+        for one in changed.iter().take(NAMED_MAX) {
+            let (before, after) = (tree.before(one)?, tree.after(one)?);
+            let diff = diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
+            left.files.push((one.path.clone(), diff.added, diff.removed));
+        }
+        Ok(Some(left))
+    }
+
+    /// Whether an agent is at work in it.
+    pub(crate) fn is_live(&self, id: &str) -> bool {
+        self.live().contains(id)
+    }
+
+    /// What was changed in the worktree of `id`, which `caller` has asked for.
+    pub(crate) fn of_caller(&self, id: &str, caller: Option<&str>) -> Result<Tree, Unavailable> {
+        let (_, kept) = self.kept(id)?;
+        if kept.caller.as_deref() != caller {
+            return Err(Unavailable::Gone);
+        }
+        self.tree(id)
+    }
+
+    /// Whether it was taken over as a whole.
+    pub(crate) fn is_merged(&self, id: &str) -> bool {
+        self.kept(id).is_ok_and(|(_, kept)| kept.merged)
+    }
+
+    /// It was taken over as a whole.
+    pub(crate) fn merged(&self, id: &str) -> Result<(), Unavailable> {
+        let (folder, kept) = self.kept(id)?;
+        store(&folder.join(KEPT), &Kept { merged: true, ..kept })?;
+        empty(&folder)
+    }
+
+    /// What a merge made of files that were changed on both sides: SHA-256 by path.
+    pub(crate) fn results(&self, id: &str) -> BTreeMap<String, String> {
+        let read = |folder: PathBuf| fs::read(folder.join(RESULTS)).ok();
+        let bytes = self.folder(id).ok().and_then(read);
+        bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    /// Remembers that before the merge begins, so that one that broke off can be done again.
+    pub(crate) fn will_become(
+        &self,
+        id: &str,
+        results: &BTreeMap<String, String>,
+    ) -> Result<(), Unavailable> {
+        let mut all = self.results(id);
+        all.extend(results.iter().map(|(path, hash)| (path.clone(), hash.clone())));
+        store(&self.folder(id)?.join(RESULTS), &all)
+    }
+
+    /// Removes those of the session in `session_dir` whose invocations nobody knows: posse was killed
+    /// while it made them.
+    pub fn keep_only(session_dir: &Path, known: &BTreeSet<&str>) {
+        let dir = session_dir.join(WORKTREES);
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if name.to_str().is_none_or(|name| !known.contains(name)) {
+                remove_all(&entry.path()).ok();
+            }
+        }
+    }
+
+    /// Nobody began to work in it.
+    pub fn discard(&self, id: &str) {
+        self.live().remove(id);
+        if let Err(why) = self.remove(id) {
+            tracing::debug!(%why, "a worktree");
+        }
+    }
+
+    fn remove(&self, id: &str) -> Result<(), Unavailable> {
+        let folder = self.folder(id)?;
+        remove_all(&folder).map_err(|error| failed("the worktree stays", &error))
+    }
+
+    fn tree(&self, id: &str) -> Result<Tree, Unavailable> {
+        let (folder, kept) = self.kept(id)?;
+        Tree::open(&folder, &kept.prefix, LOOKING_MAX)
+    }
+
+    fn folder(&self, id: &str) -> Result<PathBuf, Unavailable> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if id.is_empty() || id.len() > ID_CHARS_MAX || !id.chars().all(is_name) {
+            return Err(Unavailable::Gone);
+        }
+        Ok(self.dir.join(id))
+    }
+
+    fn kept(&self, id: &str) -> Result<(PathBuf, Kept), Unavailable> {
+        let folder = self.folder(id)?;
+        let bytes = fs::read(folder.join(KEPT)).map_err(|_| Unavailable::Gone)?;
+        let kept = serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)?;
+        Ok((folder, kept))
+    }
+
+    fn live(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of a worktree. Written last: one without it is not finished.
+const KEPT: &str = "worktree.json";
+const RESULTS: &str = "merged.json";
+/// Where they lie in the folder of a session.
+const WORKTREES: &str = "worktrees";
+/// The worktree itself.
+const TREE: &str = "tree";
+
+fn place(folder: &Path, kept: &Kept) -> Place {
+    let tree = folder.join(TREE);
+    // Joining nothing would add a slash.
+    let has_prefix = !kept.prefix.as_os_str().is_empty();
+    Place { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
+}
+
+/// A folder that is removed unless it is finished.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    fn finished(mut self) {
+        self.0 = PathBuf::new();
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            remove_all(&self.0).ok();
+        }
+    }
+}
+
+/// Removes `folder` and all in it, also where an agent has left folders that nobody may write.
+fn remove_all(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(folder);
+            fs::remove_dir_all(folder)
+        }
+        removed => removed,
+    }
+}
+
+/// Lets the owner write every folder at and below `folder`. Links are not followed.
+fn open_up(folder: &Path) {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).ok();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
+    }
+}
+
+/// Removes everything of a worktree but what says that it was there.
+fn empty(folder: &Path) -> Result<(), Unavailable> {
+    for entry in fs::read_dir(folder).map_err(|error| failed("the worktree", &error))?.flatten() {
+        let path = entry.path();
+        let removed = match entry.file_type() {
+            Ok(kind) if kind.is_dir() => remove_all(&path),
+            _ if path.file_name() == Some(KEPT.as_ref()) => Ok(()),
+            _ => fs::remove_file(&path),
+        };
+        removed.map_err(|error| failed("the worktree stays", &error))?;
+    }
+    Ok(())
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Writes `value` under another name first, so that there is never half of it.
+fn store(path: &Path, value: &impl Serialize) -> Result<(), Unavailable> {
+    let shown = || printable(&path.display().to_string());
+    let written = serde_json::to_vec(value).map_err(io::Error::other).and_then(|bytes| {
+        let unfinished = path.with_extension("new");
+        fs::write(&unfinished, bytes)?;
+        fs::rename(&unfinished, path)
+    });
+    written.map_err(|error| failed(&shown(), &error))
+}
+
+#[cfg(test)]
+mod tests;

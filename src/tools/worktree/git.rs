@@ -1,0 +1,301 @@
+//! What git says of the user's repository: where it is, and which files belong to it.
+//!
+//! The repository may be anybody's, and its settings can name programs. So git runs as a command that
+//! writes nowhere and has no network, with everything turned off that would start another program.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use posse_actors::ports::Confinement;
+
+use crate::failure::printable;
+use crate::sandbox::{Dialogue, Directory, Exit, Outcome, Sandbox, Spawn};
+use crate::tools::worktree::Unavailable;
+
+/// How long one question may take.
+const GIT_MAX: Duration = Duration::from_secs(30);
+/// Bytes of an answer: the names of all files.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Bytes of what it complains.
+const COMPLAINT_BYTES_MAX: usize = 2000;
+/// Characters of that which are shown.
+const COMPLAINT_CHARS_MAX: usize = 200;
+
+/// Settings of a repository that start programs or reach other machines, and what is said instead.
+const HARMLESS: [&str; 8] = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.sshCommand=false",
+    "core.askPass=false",
+    "core.pager=cat",
+    "core.attributesFile=/dev/null",
+    "credential.helper=",
+    "protocol.allow=never",
+];
+
+/// The same by variables.
+const VARIABLES: [(&str, &str); 6] = [
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_ALLOW_PROTOCOL", "none"),
+    ("GIT_PAGER", "cat"),
+    ("LC_ALL", "C"),
+];
+
+/// The user's repository.
+#[derive(Debug)]
+pub(super) struct Repository {
+    /// The folder with its files.
+    pub(super) top: PathBuf,
+    /// What belongs to this working tree: its index.
+    pub(super) git_dir: PathBuf,
+    /// What belongs to all of them: objects, branches, settings.
+    pub(super) common: PathBuf,
+    /// The commit that is checked out.
+    pub(super) head: String,
+}
+
+/// The repository around `cwd`, if it is one of which a copy can be made.
+pub(super) async fn repository(
+    sandbox: &Sandbox,
+    session_dir: &Path,
+    cwd: &Path,
+    main_of: fn(&Path) -> Option<PathBuf>,
+) -> Result<Repository, Unavailable> {
+    let (top, common) = looked_up(cwd, main_of)?;
+    let asked: [&OsStr; 7] = [
+        "rev-parse",
+        "--is-bare-repository",
+        "--path-format=absolute",
+        "--git-common-dir",
+        "--git-dir",
+        "--show-toplevel",
+        "HEAD^{commit}",
+    ]
+    .map(OsStr::new);
+    let answer = ask(sandbox, session_dir, &top, &asked).await?;
+    let mut lines = answer.said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let mut path = || lines.next().map(|line| PathBuf::from(OsString::from_vec(line.to_vec())));
+    match path() {
+        Some(bare) if bare == Path::new("true") => return Err(Unavailable::Bare),
+        Some(_) => {}
+        None => return Err(answer.complaint()),
+    }
+    let (Some(common_said), Some(git_dir), Some(top_said)) = (path(), path(), path()) else {
+        return Err(answer.complaint());
+    };
+    // Its settings can name any folder of the machine.
+    let same = |said: &Path, known: &Path| {
+        said.canonicalize().ok().is_some_and(|said| Some(said) == known.canonicalize().ok())
+    };
+    let is_here = git_dir == common_said
+        || git_dir.parent().is_some_and(|list| list == common_said.join("worktrees"));
+    if !same(&common_said, &common) || !same(&top_said, &top) || !is_here {
+        return Err(Unavailable::Elsewhere);
+    }
+    let head = path().filter(|_| answer.is_success).ok_or(Unavailable::NoCommit)?;
+    let head = head.to_str().filter(|head| head.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let head = head.ok_or(Unavailable::NoCommit)?.to_owned();
+    if common.join("reftable").symlink_metadata().is_ok() {
+        return Err(Unavailable::Format);
+    }
+    Ok(Repository { top, git_dir, common, head })
+}
+
+/// The top of the repository around `cwd`, and the folder that git has to find there.
+fn looked_up(
+    cwd: &Path,
+    main_of: fn(&Path) -> Option<PathBuf>,
+) -> Result<(PathBuf, PathBuf), Unavailable> {
+    let has_git = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
+    let Some(top) = cwd.ancestors().find(has_git) else {
+        let is_bare = ["HEAD", "objects", "refs"].iter().all(|name| cwd.join(name).exists());
+        return Err(if is_bare { Unavailable::Bare } else { Unavailable::NoRepository });
+    };
+    let git = top.join(".git");
+    let found = git.symlink_metadata().map_err(|_| Unavailable::NoRepository)?;
+    if found.is_dir() {
+        return Ok((top.to_owned(), git));
+    }
+    // A file that leads elsewhere counts if the other end says the same.
+    let main = if found.is_file() { main_of(top) } else { None };
+    let main = main.ok_or(Unavailable::Pointer)?;
+    Ok((top.to_owned(), main.join(".git")))
+}
+
+/// The files of a repository.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Files {
+    /// Below the top: what is tracked, and what is neither tracked nor ignored.
+    pub(super) paths: Vec<PathBuf>,
+}
+
+/// What belongs into a copy of the working tree.
+pub(super) async fn files(
+    sandbox: &Sandbox,
+    session_dir: &Path,
+    repository: &Repository,
+) -> Result<Files, Unavailable> {
+    let asked: [&OsStr; 7] =
+        ["ls-files", "-z", "-t", "-s", "--cached", "--others", "--exclude-standard"]
+            .map(OsStr::new);
+    let answer = ask(sandbox, session_dir, &repository.top, &asked).await?;
+    if !answer.is_success {
+        return Err(answer.complaint());
+    }
+    listed(&answer.said)
+}
+
+/// Reads the list: `? path` is not tracked, `H mode object stage<TAB>path` is.
+fn listed(list: &[u8]) -> Result<Files, Unavailable> {
+    let mut paths = Vec::new();
+    for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
+        let path = if let Some(path) = entry.strip_prefix(b"? ") {
+            if path.ends_with(b"/") {
+                return Err(Unavailable::Nested(shown(path)));
+            }
+            path
+        } else {
+            let tab = entry.iter().position(|byte| *byte == b'\t');
+            let Some((facts, path)) = tab.map(|tab| (&entry[..tab], &entry[tab + 1..])) else {
+                return Err(Unavailable::Failed("git lists files in an unknown way".to_owned()));
+            };
+            let mode = facts.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+            if mode == b"160000" {
+                return Err(Unavailable::Submodule(shown(path)));
+            }
+            path
+        };
+        paths.push(PathBuf::from(OsStr::from_bytes(path)));
+    }
+    // What is not merged stands there more than once.
+    paths.sort_unstable();
+    paths.dedup();
+    Ok(Files { paths })
+}
+
+fn shown(path: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(path))
+}
+
+struct Answer {
+    is_success: bool,
+    said: Vec<u8>,
+    complained: Vec<u8>,
+}
+
+impl Answer {
+    fn complaint(&self) -> Unavailable {
+        let text = String::from_utf8_lossy(&self.complained);
+        let line = text.lines().next().unwrap_or("it says nothing");
+        let line: String = line.chars().take(COMPLAINT_CHARS_MAX).collect();
+        Unavailable::Failed(format!("git: {}", printable(&line)))
+    }
+}
+
+async fn ask(
+    sandbox: &Sandbox,
+    session_dir: &Path,
+    top: &Path,
+    asked: &[&OsStr],
+) -> Result<Answer, Unavailable> {
+    let program = program().ok_or(Unavailable::NoGit)?;
+    let mut arguments: Vec<OsString> = vec!["--no-pager".into()];
+    for setting in HARMLESS {
+        arguments.extend(["-c".into(), setting.into()]);
+    }
+    arguments.extend(asked.iter().map(OsString::from));
+    let variables = VARIABLES.map(|(name, value)| (name.into(), value.into()));
+    let spawn = Spawn {
+        program,
+        arguments,
+        directory: Directory::Path(top.to_owned()),
+        environment: variables.to_vec(),
+        confinement: Confinement {
+            profile: "read-only".to_owned(),
+            writable_roots: Vec::new(),
+            network: false,
+        },
+        timeout: GIT_MAX,
+        scratch: session_dir.join("tmp"),
+        spill: session_dir.join("tmp").join("git.txt"),
+        // Half of it is kept from the beginning, and half from the end.
+        output_bytes_max: ANSWER_BYTES_MAX,
+        spill_bytes_max: ANSWER_BYTES_MAX as u64,
+        dialogue: Some(Dialogue { input: Vec::new(), errors_bytes_max: COMPLAINT_BYTES_MAX }),
+        stop: None,
+    };
+    let run = sandbox.run(spawn, |_| {}).await;
+    let Outcome { exit, output, errors, .. } =
+        run.map_err(|error| Unavailable::Failed(format!("git: {error}")))?;
+    if let Some(spill) = &output.spill {
+        // Whoever has that many files is told so, and nobody reads it.
+        std::fs::remove_file(spill).ok();
+    }
+    if output.cut() > 0 || exit == Exit::OutputFull {
+        return Err(Unavailable::TooLarge("64 MiB of file names"));
+    }
+    if exit == Exit::TimedOut {
+        return Err(Unavailable::TimedOut);
+    }
+    let said = [&output.head[..], &output.tail].concat();
+    Ok(Answer { is_success: exit == Exit::Code(0), said, complained: errors })
+}
+
+/// The program. Fixed places come first, so that a folder in `PATH` that a command can write to
+/// brings no other.
+fn program() -> Option<PathBuf> {
+    let fixed = ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"].map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let searched: Vec<PathBuf> = std::env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join("git"))
+        .collect();
+    fixed.into_iter().chain(searched).find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_belongs_to_a_repository() {
+        let list = b"? new \xff\0H 100644 0123 0\ta\tb\0M 100644 01 1\tboth\0M 100644 02 2\tboth\0\
+            S 120000 0123 0\tlink\0";
+        let files = listed(list).unwrap();
+        let paths: Vec<&[u8]> =
+            files.paths.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        assert_eq!(paths, [&b"a\tb"[..], b"both", b"link", b"new \xff"]);
+        let refused = |list: &[u8]| listed(list).unwrap_err();
+        let submodule = refused(b"H 100644 0 0\ta\0H 160000 0123 0\tvendor/x\0");
+        assert_eq!(submodule, Unavailable::Submodule("vendor/x".to_owned()));
+        assert_eq!(refused(b"? inner/\0"), Unavailable::Nested("inner/".to_owned()));
+        assert!(matches!(refused(b"nonsense\0"), Unavailable::Failed(_)));
+    }
+
+    #[test]
+    fn a_pointer_counts_if_the_other_end_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let (top, below) = (dir.path().join("w"), dir.path().join("w/a"));
+        std::fs::create_dir_all(&below).unwrap();
+        let nobody: fn(&Path) -> Option<PathBuf> = |_| None;
+        let main: fn(&Path) -> Option<PathBuf> = |_| Some(PathBuf::from("/main"));
+        assert_eq!(looked_up(&below, nobody), Err(Unavailable::NoRepository));
+        std::os::unix::fs::symlink("/etc", top.join(".git")).unwrap();
+        assert_eq!(looked_up(&below, main), Err(Unavailable::Pointer));
+        std::fs::remove_file(top.join(".git")).unwrap();
+        std::fs::write(top.join(".git"), "gitdir: /elsewhere\n").unwrap();
+        assert_eq!(looked_up(&below, nobody), Err(Unavailable::Pointer));
+        assert_eq!(looked_up(&below, main), Ok((top.clone(), PathBuf::from("/main/.git"))));
+        std::fs::remove_file(top.join(".git")).unwrap();
+        std::fs::create_dir(top.join(".git")).unwrap();
+        assert_eq!(looked_up(&below, nobody), Ok((top.clone(), top.join(".git"))));
+        for name in ["HEAD", "objects", "refs"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        assert_eq!(looked_up(dir.path(), nobody), Err(Unavailable::Bare));
+    }
+}

@@ -1,0 +1,163 @@
+//! Two changes of one text put together, line by line. Pure.
+//!
+//! Changes of different places are both taken, and so is a change that both sides have made. Changes
+//! that touch each other are a conflict, which is named and never guessed away.
+
+use std::ops::Range;
+
+use similar::{Algorithm, DiffOp, capture_diff_slices};
+
+/// Between more lines than this no shortest difference is looked for, and nothing is put together.
+const LINES_MAX: usize = 100_000;
+
+/// What one side made of some lines of the base.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hunk {
+    base: Range<usize>,
+    own: Range<usize>,
+}
+
+/// `base` with what `ours` and `theirs` have made of it. `Err`: the lines of the base, from 1, at which
+/// both have changed the same; none if the texts are too long to be looked at.
+pub(crate) fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Vec<usize>> {
+    let [base, ours, theirs] = [base, ours, theirs].map(lines);
+    if base.len() + ours.len() + theirs.len() > LINES_MAX {
+        return Err(Vec::new());
+    }
+    let (mut left, mut right) = (hunks(&base, &ours), hunks(&base, &theirs));
+    left.reverse();
+    right.reverse();
+    let (mut merged, mut conflicts, mut at) = (Vec::new(), Vec::new(), 0);
+    while let Some(region) = next_region(&mut left, &mut right) {
+        append(&mut merged, &base[at..region.base.start]);
+        at = region.base.end;
+        let of = |own: &[Hunk], side: &[&[u8]]| patched(&region.base, own, &base, side);
+        match (region.left.as_slice(), region.right.as_slice()) {
+            (own, []) => merged.extend(of(own, &ours)),
+            ([], own) => merged.extend(of(own, &theirs)),
+            (own, other) => {
+                let (own, other) = (of(own, &ours), of(other, &theirs));
+                if own == other {
+                    merged.extend(own);
+                } else {
+                    conflicts.push(region.base.start + 1);
+                }
+            }
+        }
+    }
+    append(&mut merged, &base[at..]);
+    if conflicts.is_empty() { Ok(merged) } else { Err(conflicts) }
+}
+
+/// Hunks of both sides that touch one another, and the lines of the base that they are about.
+struct Region {
+    base: Range<usize>,
+    left: Vec<Hunk>,
+    right: Vec<Hunk>,
+}
+
+/// Takes the next hunks; the lists are sorted from the last to the first.
+fn next_region(left: &mut Vec<Hunk>, right: &mut Vec<Hunk>) -> Option<Region> {
+    let start = |hunks: &[Hunk]| hunks.last().map(|hunk| hunk.base.start);
+    let first = [start(left), start(right)].into_iter().flatten().min()?;
+    let mut region = Region { base: first..first, left: Vec::new(), right: Vec::new() };
+    loop {
+        let touches = |hunk: &mut Hunk| hunk.base.start <= region.base.end;
+        // Of one side alone, hunks that meet are still two.
+        if let Some(hunk) = left.pop_if(touches) {
+            region.base.end = region.base.end.max(hunk.base.end);
+            region.left.push(hunk);
+        } else if let Some(hunk) = right.pop_if(touches) {
+            region.base.end = region.base.end.max(hunk.base.end);
+            region.right.push(hunk);
+        } else {
+            return Some(region);
+        }
+    }
+}
+
+/// The lines `region` of the base, as one side has them.
+fn patched(region: &Range<usize>, own: &[Hunk], base: &[&[u8]], side: &[&[u8]]) -> Vec<u8> {
+    let (mut text, mut at) = (Vec::new(), region.start);
+    for hunk in own {
+        append(&mut text, &base[at..hunk.base.start]);
+        append(&mut text, &side[hunk.own.clone()]);
+        at = hunk.base.end;
+    }
+    append(&mut text, &base[at..region.end]);
+    text
+}
+
+fn append(text: &mut Vec<u8>, lines: &[&[u8]]) {
+    for line in lines {
+        text.extend_from_slice(line);
+    }
+}
+
+fn lines(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+fn hunks(base: &[&[u8]], side: &[&[u8]]) -> Vec<Hunk> {
+    let ops = capture_diff_slices(Algorithm::Myers, base, side);
+    let changed = ops.into_iter().filter(|op| !matches!(op, DiffOp::Equal { .. }));
+    changed.map(|op| Hunk { base: op.old_range(), own: op.new_range() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn merged(base: &str, ours: &str, theirs: &str) -> Result<String, Vec<usize>> {
+        let texts = [base, ours, theirs].map(|text| text.replace(' ', "\n") + "\n");
+        let merged = three_way(texts[0].as_bytes(), texts[1].as_bytes(), texts[2].as_bytes());
+        merged.map(|bytes| String::from_utf8(bytes).unwrap().trim_end().replace('\n', " "))
+    }
+
+    /// Base, ours, theirs, and what comes of it.
+    type Case = (&'static str, &'static str, &'static str, Result<&'static str, Vec<usize>>);
+
+    #[test]
+    fn takes_what_both_have_done_and_names_where_they_differ() {
+        let cases: [Case; 12] = [
+            ("a b c d e", "A b c d e", "a b c d E", Ok("A b c d E")),
+            ("a b c", "a b c", "a x c", Ok("a x c")),
+            ("a b c", "a x c", "a b c", Ok("a x c")),
+            ("a b c", "a x c", "a x c", Ok("a x c")),
+            ("a b c", "a x c", "a y c", Err(vec![2])),
+            // Touching changes are one place.
+            ("a b c", "A b c", "a B c", Err(vec![1])),
+            ("a b c d", "a c d", "a b c D", Ok("a c D")),
+            ("a b c", "a c", "a x c", Err(vec![2])),
+            ("a b c", "n a b c", "a b c m", Ok("n a b c m")),
+            ("a b", "a n b", "a m b", Err(vec![2])),
+            ("a b", "a n b", "a n b", Ok("a n b")),
+            ("a b c d e f g", "A b c d e f G", "x b c d e f y", Err(vec![1, 7])),
+        ];
+        for (base, ours, theirs, expected) in cases {
+            let expected = expected.map(str::to_owned);
+            assert_eq!(merged(base, ours, theirs), expected, "{base} | {ours} | {theirs}");
+        }
+        assert_eq!(three_way(b"", b"a\n", b""), Ok(b"a\n".to_vec()));
+        assert_eq!(three_way(b"a", b"a\nb", b"a"), Ok(b"a\nb".to_vec()));
+    }
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec("[abc]{0,1}\n", 0..12).prop_map(|lines| lines.concat().into_bytes())
+    }
+
+    proptest! {
+        #[test]
+        fn one_side_alone_is_taken_and_no_side_comes_first(
+            base in text(), ours in text(), theirs in text()
+        ) {
+            prop_assert_eq!(three_way(&base, &base, &theirs), Ok(theirs.clone()));
+            prop_assert_eq!(three_way(&base, &ours, &base), Ok(ours.clone()));
+            prop_assert_eq!(three_way(&base, &ours, &ours), Ok(ours.clone()));
+            let (one, other) = (three_way(&base, &ours, &theirs), three_way(&base, &theirs, &ours));
+            prop_assert_eq!(one, other);
+        }
+    }
+}

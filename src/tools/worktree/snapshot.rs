@@ -1,0 +1,232 @@
+//! A copy of what is in a working tree now, twice: one to work in, one to compare with.
+//!
+//! Bytes are copied as they are: no filter of git sees them, and none runs. Secrets are not copied,
+//! under whichever name they have.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, readlinkat};
+use nix::sys::stat::Mode;
+use serde::{Deserialize, Serialize};
+
+use crate::secrets::is_secret;
+use crate::tools::listing::Stop;
+use crate::tools::workspace::links::{Linked, SecretLinks};
+use crate::tools::workspace::{Entry, Kind, open_beneath};
+use crate::tools::worktree::git::{Files, Repository};
+use crate::tools::worktree::{TREE, Unavailable, failed, make_folder, store};
+
+/// Files that are copied.
+const FILES_MAX: usize = 200_000;
+/// Bytes that are copied.
+const BYTES_MAX: u64 = 2 << 30;
+
+/// What files were, for comparing.
+pub(super) const BASE_LIST: &str = "base.json";
+/// Their contents.
+pub(super) const BASE: &str = "base";
+
+/// A file as it was when the worktree was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Based {
+    /// Below the top of the worktree.
+    pub(super) path: String,
+    /// Whether it is a link and no file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) link: bool,
+    /// Whether it may be run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) exec: bool,
+    /// What tells that nobody touched it since: inode, size, and when anything of it changed.
+    pub(super) seen: (u64, u64, i64, i64),
+}
+
+/// What tells that nobody touched a file.
+pub(super) fn seen(entry: &Entry) -> (u64, u64, i64, i64) {
+    (entry.ino, entry.size, entry.changed.0, entry.changed.1)
+}
+
+/// Makes the worktree in `folder`, which is empty.
+pub(super) fn make(
+    folder: &Path,
+    repository: &Repository,
+    files: &Files,
+    prefix: &Path,
+    stop: &Stop,
+) -> Result<(), Unavailable> {
+    if files.paths.len() > FILES_MAX {
+        return Err(Unavailable::TooLarge("200,000 files"));
+    }
+    let (tree, base) = (folder.join(TREE), folder.join(BASE));
+    for made in [&tree, &base] {
+        make_folder(made).map_err(|error| failed("the worktree", &error))?;
+    }
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let top = open(&repository.top, flags, Mode::empty())
+        .map_err(|errno| failed("the workspace", &errno.into()))?;
+    let mut copying = Copying {
+        top,
+        links: SecretLinks::new(vec![repository.top.clone()]),
+        tree: &tree,
+        base: &base,
+        folders: BTreeSet::new(),
+        bytes: 0,
+    };
+    let mut based = Vec::new();
+    for path in &files.paths {
+        if stop.is_due() {
+            return Err(Unavailable::TimedOut);
+        }
+        based.extend(copying.copy(path, path.starts_with(prefix))?);
+    }
+    git_folder(&tree.join(".git"), repository).map_err(|error| failed("its `.git`", &error))?;
+    // An agent has to have somewhere to work.
+    fs::create_dir_all(tree.join(prefix)).map_err(|error| failed("the worktree", &error))?;
+    store(&folder.join(BASE_LIST), &based)
+}
+
+struct Copying<'a> {
+    top: OwnedFd,
+    links: SecretLinks,
+    tree: &'a Path,
+    base: &'a Path,
+    /// Made already.
+    folders: BTreeSet<PathBuf>,
+    bytes: u64,
+}
+
+impl Copying<'_> {
+    /// Copies one file or link. Nothing is copied that is not there, is neither, or is a secret.
+    fn copy(&mut self, path: &Path, compared: bool) -> Result<Option<Based>, Unavailable> {
+        let Some(name) = path.to_str().filter(|name| !is_secret(name) && is_below(path)) else {
+            return Ok(None);
+        };
+        let Some(copied) = self.source(path)? else { return Ok(None) };
+        let wrong = |error: io::Error| failed(&crate::failure::printable(name), &error);
+        let to = self.tree.join(path);
+        self.folder_of(self.tree, &to).map_err(wrong)?;
+        let kept = self.base.join(path);
+        if compared {
+            self.folder_of(self.base, &kept).map_err(wrong)?;
+        }
+        let mut based =
+            Based { path: name.to_owned(), link: false, exec: false, seen: (0, 0, 0, 0) };
+        match copied {
+            Source::Link(target) => {
+                symlink(&target, &to).map_err(wrong)?;
+                if compared {
+                    fs::write(&kept, target.as_os_str().as_bytes()).map_err(wrong)?;
+                }
+                based.link = true;
+            }
+            Source::File(mut file, entry) => {
+                let mut made = create(&to).map_err(wrong)?;
+                self.bytes += io::copy(&mut file, &mut made).map_err(wrong)?;
+                if self.bytes > BYTES_MAX {
+                    return Err(Unavailable::TooLarge("2 GiB of files"));
+                }
+                let permissions = Permissions::from_mode(entry.mode & 0o755 | 0o600);
+                made.set_permissions(permissions).map_err(wrong)?;
+                if compared {
+                    io::copy(
+                        &mut File::open(&to).map_err(wrong)?,
+                        &mut create(&kept).map_err(wrong)?,
+                    )
+                    .map_err(wrong)?;
+                }
+                based.exec = entry.mode & 0o100 != 0;
+            }
+        }
+        let there = fs::symlink_metadata(&to).map_err(wrong)?;
+        based.seen = (there.ino(), there.size(), there.ctime(), there.ctime_nsec());
+        Ok(compared.then_some(based))
+    }
+
+    /// What is at `path` in the user's working tree, reached through no link.
+    fn source(&self, path: &Path) -> Result<Option<Source>, Unavailable> {
+        let wrong = |errno: Errno| {
+            failed(&crate::failure::printable(&path.to_string_lossy()), &errno.into())
+        };
+        // Deleted, or replaced by something else, and git does not know it yet.
+        let gone = |errno: &Errno| {
+            matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
+        };
+        let above = path.parent().unwrap_or(Path::new(""));
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let above = match open_beneath(&self.top, above, flags) {
+            Err(errno) if gone(&errno) => return Ok(None),
+            opened => opened.map_err(wrong)?,
+        };
+        let name = Path::new(path.file_name().unwrap_or_default());
+        let entry = match Entry::at(&above, name) {
+            Err(errno) if gone(&errno) => return Ok(None),
+            found => found.map_err(wrong)?,
+        };
+        match entry.kind {
+            Kind::Link => {
+                let target = readlinkat(&above, name).map_err(wrong)?;
+                Ok(Some(Source::Link(target.into())))
+            }
+            Kind::File if self.links.judge(&entry) == Linked::Open => {
+                let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+                match open_beneath(&above, name, flags) {
+                    Err(errno) if gone(&errno) => Ok(None),
+                    opened => Ok(Some(Source::File(File::from(opened.map_err(wrong)?), entry))),
+                }
+            }
+            // A secret under another name, a pipe, a device.
+            Kind::File | Kind::Folder | Kind::Pipe | Kind::Socket | Kind::Device => Ok(None),
+        }
+    }
+
+    /// Makes the folder of `path`, which is below `root`.
+    fn folder_of(&mut self, root: &Path, path: &Path) -> io::Result<()> {
+        let above = path.parent().unwrap_or(root);
+        if above != root && !self.folders.contains(above) {
+            fs::create_dir_all(above)?;
+            self.folders.insert(above.to_owned());
+        }
+        Ok(())
+    }
+}
+
+enum Source {
+    File(File, Entry),
+    Link(PathBuf),
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Whether it names something below where it starts. Git lists nothing else.
+fn is_below(path: &Path) -> bool {
+    use std::path::Component;
+    path.components().all(|part| matches!(part, Component::Normal(name) if name != ".git"))
+}
+
+/// What makes a repository of the worktree: a `HEAD` and an index of its own, and where the rest is.
+/// The index is that of the user's working tree, so that git shows the agent what it shows the user.
+fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
+    make_folder(git)?;
+    fs::write(git.join("HEAD"), format!("{}\n", repository.head))?;
+    let mut common = repository.common.as_os_str().as_bytes().to_vec();
+    common.push(b'\n');
+    fs::write(git.join("commondir"), common)?;
+    for entry in fs::read_dir(&repository.git_dir)?.flatten() {
+        let name = entry.file_name();
+        // An index can be split into two files.
+        let is_index = name == "index" || name.as_bytes().starts_with(b"sharedindex.");
+        if is_index && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            fs::copy(entry.path(), git.join(&name))?;
+        }
+    }
+    Ok(())
+}

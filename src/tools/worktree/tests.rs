@@ -1,0 +1,187 @@
+//! Worktrees of real repositories, made without a sandbox and looked at whatever became of them.
+
+#![expect(clippy::disallowed_types, reason = "a user's own git is started plainly")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use super::*;
+use crate::tools::worktree::git::{Files, Repository};
+use crate::tools::worktree::snapshot;
+
+/// A repository with a commit, and the folder of a session beside it.
+struct World {
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        let world = World { dir: tempfile::tempdir().unwrap() };
+        fs::create_dir_all(world.path("w/sub")).unwrap();
+        world.put("w/f", "one\ntwo\n");
+        world.put("w/sub/g", "g\n");
+        world.git(&["init", "-q"]);
+        world.git(&["add", "-A"]);
+        world.git(&["-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "first"]);
+        world
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(below)
+    }
+
+    fn put(&self, below: &str, text: &str) {
+        fs::write(self.path(below), text).unwrap();
+    }
+
+    /// A user's own call of git, with nothing of theirs in it.
+    fn git(&self, arguments: &[&str]) -> String {
+        self.git_in("w", arguments)
+    }
+
+    fn git_in(&self, folder: &str, arguments: &[&str]) -> String {
+        let mut command = Command::new("git");
+        command.args(arguments).current_dir(self.path(folder));
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn repository(&self) -> Repository {
+        Repository {
+            top: self.path("w"),
+            git_dir: self.path("w/.git"),
+            common: self.path("w/.git"),
+            head: self.git(&["rev-parse", "HEAD"]).trim().to_owned(),
+        }
+    }
+
+    /// Makes the worktree of `id` for a session that works in `w` and below.
+    fn make(&self, id: &str, below: &str) -> Result<Worktrees, Unavailable> {
+        let list = self.git(&["ls-files", "-z", "-c", "-o", "--exclude-standard"]);
+        let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+        let folder = self.path("session/worktrees").join(id);
+        make_folder(&folder).unwrap();
+        let (stop, _held) = Stop::after(Duration::from_secs(20));
+        let prefix = PathBuf::from(below);
+        snapshot::make(&folder, &self.repository(), &Files { paths }, &prefix, &stop)?;
+        let kept = Kept { caller: None, prefix, merged: false };
+        store(&folder.join(KEPT), &kept)?;
+        let sandbox = Arc::new(Sandbox::with_helper("/bin/true".into(), Vec::new()));
+        let cwd = self.path("w").join(below);
+        Ok(Worktrees::new(&self.path("session"), &cwd, sandbox, |_| None))
+    }
+}
+
+fn seen(tree: &Tree) -> Vec<(String, Side, Side)> {
+    let changed = tree.changed().unwrap();
+    changed.into_iter().map(|one| (one.path, one.before, one.after)).collect()
+}
+
+const FILE: Side = Side::File { exec: false };
+const PROGRAM: Side = Side::File { exec: true };
+
+#[test]
+fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
+    let world = World::new();
+    world.put("w/f", "one\nchanged\n");
+    world.put("w/new", "n\n");
+    world.put("w/.env", "KEY=1\n");
+    world.put("w/ignored", "i\n");
+    world.put("w/.gitignore", "ignored\n");
+    fs::hard_link(world.path("w/.env"), world.path("w/innocent")).unwrap();
+    symlink("/etc/hostname", world.path("w/link")).unwrap();
+    fs::remove_file(world.path("w/sub/g")).unwrap();
+    let before = (world.git(&["status", "--porcelain"]), fs::read(world.path("w/.git/index")));
+    let worktrees = world.make("i1", "").unwrap();
+    let place = worktrees.reopen("i1").unwrap();
+    assert_eq!(place.tree, place.cwd);
+    let mut names: Vec<String> = fs::read_dir(&place.tree)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, [".git", ".gitignore", "f", "link", "new"]);
+    assert_eq!(fs::read_to_string(place.tree.join("f")).unwrap(), "one\nchanged\n");
+    assert_eq!(fs::read_link(place.tree.join("link")).unwrap(), Path::new("/etc/hostname"));
+    // Git shows the agent what it shows the user, and the user's own state is as it was.
+    let folder = "session/worktrees/i1/tree";
+    let status = world.git_in(folder, &["status", "--porcelain"]);
+    assert_eq!(status, " M f\n D sub/g\n?? .gitignore\n?? link\n?? new\n");
+    assert!(world.git_in(folder, &["log", "--oneline"]).contains("first"));
+    let after = (world.git(&["status", "--porcelain"]), fs::read(world.path("w/.git/index")));
+    assert_eq!((before.0, before.1.unwrap()), (after.0, after.1.unwrap()));
+    assert_eq!(world.git(&["worktree", "list"]).lines().count(), 1);
+    // Nothing was done in it: it goes.
+    assert_eq!(worktrees.close("i1").unwrap(), None);
+    assert!(!place.tree.exists());
+    assert_eq!(worktrees.reopen("i1"), Err(Unavailable::Gone));
+}
+
+#[test]
+fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
+    let world = World::new();
+    let worktrees = world.make("i1", "").unwrap();
+    let place = worktrees.reopen("i1").unwrap();
+    let at = |below: &str| place.tree.join(below);
+    assert_eq!(seen(&worktrees.tree("i1").unwrap()), []);
+    // Written again with the same bytes, it is what it was.
+    fs::write(at("f"), "one\ntwo\n").unwrap();
+    fs::write(at("build.log"), "x").unwrap();
+    fs::write(at(".gitignore"), "*.log\n").unwrap();
+    fs::create_dir(at("target")).unwrap();
+    fs::write(at("target/CACHEDIR.TAG"), "x").unwrap();
+    fs::write(at("target/out"), "x").unwrap();
+    assert_eq!(
+        seen(&worktrees.tree("i1").unwrap()),
+        [(".gitignore".to_owned(), Side::Nothing, FILE)]
+    );
+    fs::set_permissions(at("f"), fs::Permissions::from_mode(0o755)).unwrap();
+    // A folder becomes a link to one outside that has a file of that name.
+    fs::remove_dir_all(at("sub")).unwrap();
+    fs::create_dir(world.path("outside")).unwrap();
+    world.put("outside/g", "stolen\n");
+    symlink(world.path("outside"), at("sub")).unwrap();
+    let found = seen(&worktrees.tree("i1").unwrap());
+    let expected = [
+        (".gitignore", Side::Nothing, FILE),
+        ("f", FILE, PROGRAM),
+        ("sub", Side::Nothing, Side::Link),
+        ("sub/g", FILE, Side::Nothing),
+    ];
+    assert_eq!(found, expected.map(|(path, before, after)| (path.to_owned(), before, after)));
+    // The list of what it was is not in reach of whoever works in it.
+    let left = worktrees.close("i1").unwrap().unwrap();
+    assert_eq!((left.count, left.files[3].clone()), (4, ("sub/g".to_owned(), 0, 1)));
+    worktrees.merged("i1").unwrap();
+    assert!(worktrees.is_merged("i1") && !place.tree.exists());
+}
+
+#[test]
+fn only_what_lies_below_the_working_directory_counts() {
+    let world = World::new();
+    let worktrees = world.make("i1", "sub").unwrap();
+    let place = worktrees.reopen("i1").unwrap();
+    assert_eq!(place.cwd, place.tree.join("sub"));
+    assert!(place.tree.join("f").is_file(), "a build may need what lies beside it");
+    fs::write(place.tree.join("f"), "changed").unwrap();
+    fs::write(place.cwd.join("g"), "changed\n").unwrap();
+    assert_eq!(seen(&worktrees.tree("i1").unwrap()), [("g".to_owned(), FILE, FILE)]);
+    let tree = worktrees.of_caller("i1", None).unwrap();
+    let [one] = &tree.changed().unwrap()[..] else { panic!() };
+    assert_eq!(tree.before(one).unwrap().unwrap(), b"g\n");
+    assert_eq!(tree.after(one).unwrap().unwrap(), b"changed\n");
+    // Whoever did not ask for it, or names no worktree, has none.
+    for (id, caller) in [("i1", Some("other")), ("i2", None), ("../i1", None), ("", None)] {
+        assert_eq!(worktrees.of_caller(id, caller).unwrap_err(), Unavailable::Gone, "{id}");
+    }
+    fs::set_permissions(&place.cwd, fs::Permissions::from_mode(0o500)).unwrap();
+    Worktrees::keep_only(&world.path("session"), &BTreeSet::from(["i1"]));
+    assert!(place.cwd.is_dir());
+    Worktrees::keep_only(&world.path("session"), &BTreeSet::new());
+    assert!(!place.tree.exists());
+}

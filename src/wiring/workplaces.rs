@@ -1,0 +1,169 @@
+//! Worktrees of their own for agents, put together: tools that work there, the same rules for it, and
+//! what an agent is told of where it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use posse_actors::conversation::InvocationId;
+use posse_actors::event::Origin;
+use posse_actors::ports::{FileLeft, PortFuture, Toolbox, WorkLeft, Workplace, Workplaces};
+use posse_actors::record::Delegated;
+
+use crate::agents;
+use crate::hooks::Masking;
+use crate::permission::{PolicySettings, Relocated, RulePolicy};
+use crate::project;
+use crate::sandbox::Sandbox;
+use crate::tools::reads::ReadTable;
+use crate::tools::workspace::Workspace;
+use crate::tools::worktree::{Left, Place, Worktrees};
+use crate::tools::{self, ToolEnvironment, agent_diff, agent_merge, blocking};
+
+/// Stands for the working directory in what agents are told, until they have one. No path has it.
+pub(crate) const ELSEWHERE: &str = "//elsewhere//";
+
+/// What agents with a worktree of their own share with the session.
+pub(crate) struct Shared {
+    pub(crate) env: Arc<ToolEnvironment>,
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) masking: Masking,
+    /// The rules of the session.
+    pub(crate) policy: PolicySettings,
+    /// What agents are told, by name, with [`ELSEWHERE`] for the working directory.
+    pub(crate) prompts: BTreeMap<String, String>,
+}
+
+struct OwnPlaces {
+    worktrees: Arc<Worktrees>,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for OwnPlaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnPlaces").field("worktrees", &self.worktrees).finish_non_exhaustive()
+    }
+}
+
+/// The worktrees of the session that works in `cwd`. None where it is in no repository.
+pub(crate) fn worktrees(
+    session_dir: &Path,
+    cwd: &Path,
+    sandbox: &Arc<Sandbox>,
+) -> Option<Arc<Worktrees>> {
+    let git = project::root_of(cwd).join(".git");
+    // What git makes of it is asked when the first is wanted.
+    let is_there = !git.is_dir() || git.join("HEAD").symlink_metadata().is_ok();
+    let is_there = is_there && git.symlink_metadata().is_ok();
+    let sandbox = Arc::clone(sandbox);
+    is_there.then(|| Arc::new(Worktrees::new(session_dir, cwd, sandbox, project::main_repository)))
+}
+
+/// The tools with which their callers look at worktrees and take them over.
+pub(crate) fn tools(toolbox: &mut Toolbox, env: &Arc<ToolEnvironment>, worktrees: &Arc<Worktrees>) {
+    for tool in [agent_diff::tool, agent_merge::tool] {
+        let taken = toolbox.register(tool(Arc::clone(env), Arc::clone(worktrees))).is_err();
+        debug_assert!(!taken, "built-in tools have names of their own");
+    }
+}
+
+/// What makes places for agents of a session.
+pub(crate) fn workplaces(worktrees: Arc<Worktrees>, shared: Shared) -> Arc<dyn Workplaces> {
+    Arc::new(OwnPlaces { worktrees, shared: Arc::new(shared) })
+}
+
+/// Removes what is left of worktrees that posse was killed in the middle of making.
+pub(crate) fn tidy(session_dir: &Path, delegated: &[Delegated]) {
+    let known: BTreeSet<&str> = delegated.iter().map(|one| one.id().as_str()).collect();
+    Worktrees::keep_only(session_dir, &known);
+}
+
+impl Shared {
+    /// Everything that works in `place`.
+    fn at(&self, place: &Place, agent: &str) -> Result<Workplace, String> {
+        let failed = |failure: crate::failure::Failure| failure.what;
+        let workspace = Workspace::open(&place.cwd, &[]).map_err(failed)?;
+        let copy = workspace.cwd().to_owned();
+        let tree = place.tree.canonicalize().map_err(|error| error.to_string())?;
+        let env = ToolEnvironment {
+            workspace,
+            session_dir: self.env.session_dir.clone(),
+            readable_secrets: Vec::new(),
+            // What it has seen of the copy says nothing of the workspace.
+            reads: ReadTable::default(),
+            budgets: Arc::clone(&self.env.budgets),
+            jobs: Arc::clone(&self.env.jobs),
+            recall: self.env.recall.clone(),
+            dry_run: self.env.dry_run,
+            fuzzy_edit: self.env.fuzzy_edit,
+            require_read: self.env.require_read,
+            dedup_reads: self.env.dedup_reads,
+            images: self.env.images,
+        };
+        let relocated = Relocated {
+            workspace: self.env.workspace.cwd().display().to_string(),
+            copy: copy.display().to_string(),
+            writable: tree.display().to_string(),
+        };
+        let policy = PolicySettings { relocated: Some(relocated), ..self.policy.clone() };
+        let policy = RulePolicy::new(policy)
+            .map_err(|failures| failures.into_iter().map(failed).collect::<Vec<_>>().join("; "))?;
+        let toolbox = tools::builtin(Arc::new(env), Arc::clone(&self.sandbox));
+        let prompt = self.prompts.get(agent).map(String::as_str).unwrap_or_default();
+        let cwd = copy.display().to_string();
+        Ok(Workplace {
+            system_prompt: prompt.replace(ELSEWHERE, &cwd),
+            tools: self.masking.tools(agents::noticing(&toolbox, &tree, &copy)),
+            policy: Arc::new(policy),
+            cwd,
+        })
+    }
+}
+
+impl Workplaces for OwnPlaces {
+    fn open(
+        &self,
+        id: &InvocationId,
+        agent: &str,
+        caller: &Origin,
+    ) -> PortFuture<Result<Workplace, String>> {
+        let (worktrees, shared) = (Arc::clone(&self.worktrees), Arc::clone(&self.shared));
+        let (id, agent) = (id.clone(), agent.to_owned());
+        // The main agent is another invocation with each prompt.
+        let caller = caller.parent_invocation_id.as_ref().map(|_| caller.invocation_id.clone());
+        Box::pin(async move {
+            let caller = caller.as_ref().map(InvocationId::as_str);
+            let place = worktrees.open(id.as_str(), caller).await;
+            shared.at(&place.map_err(|why| why.to_string())?, &agent)
+        })
+    }
+
+    fn reopen(&self, id: &InvocationId, agent: &str) -> PortFuture<Result<Workplace, String>> {
+        let place = self.worktrees.reopen(id.as_str()).map_err(|why| why.to_string());
+        let place = place.and_then(|place| self.shared.at(&place, agent));
+        Box::pin(std::future::ready(place))
+    }
+
+    fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkLeft>, String>> {
+        let (worktrees, id) = (Arc::clone(&self.worktrees), id.clone());
+        Box::pin(async move {
+            let left = blocking(move || worktrees.close(id.as_str())).await;
+            left.map(|left| left.map(of_left)).map_err(|why| why.to_string())
+        })
+    }
+
+    fn discard(&self, id: &InvocationId) {
+        let (worktrees, id) = (Arc::clone(&self.worktrees), id.clone());
+        // A copy may have many files, and nobody waits for this.
+        let thread = std::thread::Builder::new().name("posse-worktree".into());
+        if let Err(error) = thread.spawn(move || worktrees.discard(id.as_str())) {
+            tracing::warn!(%error, "a worktree that nobody uses stays until the session is removed");
+        }
+    }
+}
+
+fn of_left(left: Left) -> WorkLeft {
+    let file = |(path, added, removed)| FileLeft { path, added, removed };
+    WorkLeft { count: left.count, files: left.files.into_iter().map(file).collect() }
+}

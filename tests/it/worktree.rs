@@ -1,0 +1,491 @@
+//! Agents in worktrees of their own: two who change the same file, what becomes of it, what a
+//! repository cannot do about it, and what is left when posse is killed in between.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::model_server::{Answer, ModelServer, calls, says, text_of};
+use crate::posse::{Ended, Machine};
+
+/// A machine whose workspace is a repository with one commit, where agents may be called.
+pub(crate) fn machine(server: &ModelServer) -> Machine {
+    let more = json!({
+        "agentMode": "multi-agent", "delegation": {"defaultInvocationDecision": "allow"},
+    });
+    machine_with(server, &more)
+}
+
+/// The same, with these settings.
+pub(crate) fn machine_with(server: &ModelServer, more: &Value) -> Machine {
+    let machine = Machine::configured(server, more, &json!({}));
+    machine.write("f", "one\nmiddle\ntwo\n");
+    machine.write("g", "g\n");
+    git(&machine, &["init", "-q"]);
+    git(&machine, &["add", "-A"]);
+    git(&machine, &["-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "first"]);
+    machine
+}
+
+/// The user's own git.
+pub(crate) fn git(machine: &Machine, arguments: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.args(arguments).current_dir(machine.path("work"));
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The texts of a request's messages of one role, in their order.
+pub(crate) fn texts(request: &Value, role: &str) -> Vec<String> {
+    let messages = request["messages"].as_array().unwrap().iter();
+    messages.filter(|message| message["role"] == role).map(|m| text_of(&m["content"])).collect()
+}
+
+/// What the agent was asked to do; of the main agent, what the user said.
+pub(crate) fn task(request: &Value) -> String {
+    let first = texts(request, "user").remove(0);
+    let task = first.split("<task>\n").nth(1).map(|rest| rest.split("\n</task>").next().unwrap());
+    task.map_or(first.clone(), str::to_owned)
+}
+
+/// The id of the agent in a result: `agent worker (c1f2-i3): done`.
+pub(crate) fn id_in(result: &str) -> String {
+    let rest = result.split('(').nth(1).unwrap_or_else(|| panic!("{result}"));
+    rest.split(')').next().unwrap().to_owned()
+}
+
+fn isolated(task: &str) -> (&'static str, Value) {
+    let arguments = json!({"agent": "worker", "task": task, "isolation": "worktree"});
+    ("delegate_agent", arguments)
+}
+
+fn edit(path: &str, old: &str, new: &str) -> Answer {
+    calls(&[("edit_file", json!({"path": path, "oldString": old, "newString": new}))])
+}
+
+fn worktrees(machine: &Machine) -> PathBuf {
+    machine.session_dir().join("worktrees")
+}
+
+/// The worktrees that are there, with something in them.
+fn trees(machine: &Machine) -> Vec<PathBuf> {
+    let entries = fs::read_dir(worktrees(machine)).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path().join("tree")).filter(|tree| tree.is_dir()).collect()
+}
+
+/// What tools returned, each as it was said first, in every request of the main agent.
+fn said(server: &ModelServer) -> Vec<String> {
+    let requests = server.requests();
+    texts(requests.last().unwrap(), "tool")
+}
+
+/// Two change the same file, one line each, and a third changes one of these lines as well.
+fn three_writers(request: &Value) -> Answer {
+    let results = texts(request, "tool");
+    let merge = |nth: usize| {
+        let id = json!({"id": id_in(&results[nth])});
+        calls(&[("agent_merge", id)])
+    };
+    match (task(request).as_str(), results.len()) {
+        ("go", 0) => calls(&[isolated("one"), isolated("two"), isolated("three")]),
+        ("go", 3) => calls(&[("agent_diff", json!({"id": id_in(&results[0])}))]),
+        ("go", 4) => merge(0),
+        ("go", 5) => merge(1),
+        ("go", 6) => merge(2),
+        ("go", 7) => {
+            let id = json!({"id": id_in(&results[2]), "files": ["./new/three"]});
+            calls(&[("agent_merge", id)])
+        }
+        ("go", _) => says("That is all."),
+        ("one", 0) => edit("f", "one", "one by one"),
+        ("two", 0) => edit("f", "two", "two by two"),
+        ("three", 0) => edit("f", "one", "one by three"),
+        ("three", 1) => calls(&[("write_file", json!({"path": "new/three", "content": "new\n"}))]),
+        (_, _) => says("changed"),
+    }
+}
+
+#[test]
+fn who_works_in_a_worktree_is_in_nobodys_way() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(three_writers)]);
+    let machine = machine(&server);
+    let (ended, events) = machine.stream(&["--yes", "go"]);
+    ended.assert_code(0);
+    let said = said(&server);
+    let [one, two, three, diff, merged, joined, conflict, rest] = &said[..] else {
+        panic!("{said:#?}")
+    };
+    for (result, added) in [(one, "f (+1 -1)"), (two, "f (+1 -1)"), (three, "new/three (+1 -0)")] {
+        assert!(result.contains("It changed in its worktree, and not in the workspace: "));
+        assert!(result.contains(added) && result.contains("agent_merge {\"id\": "), "{result}");
+    }
+    assert!(diff.contains("changed f (+1 -1)\n--- a/f\n+++ b/f\n"), "{diff}");
+    assert!(diff.contains("-one\n+one by one\n"), "{diff}");
+    assert!(merged.starts_with("updated f (+1 -1") && merged.contains("was removed"), "{merged}");
+    assert!(joined.starts_with("updated f (+1 -1"), "{joined}");
+    assert!(conflict.starts_with("DLG007 nothing was changed: 1 file"), "{conflict}");
+    assert!(conflict.contains("f: it was changed here and there, around line 1"), "{conflict}");
+    assert!(conflict.contains("\"files\" takes the others over: new/three"), "{conflict}");
+    assert!(rest.starts_with("created new/three"), "{rest}");
+    assert_eq!(machine.read("f"), "one by one\nmiddle\ntwo by two\n");
+    assert_eq!(machine.read("new/three"), "new\n");
+    // Only the one of which something is left is still there, and git knows nothing of any.
+    let [left] = &trees(&machine)[..] else { panic!("{:?}", trees(&machine)) };
+    assert_eq!(fs::read_to_string(left.join("f")).unwrap(), "one by three\nmiddle\ntwo\n");
+    assert_eq!(git(&machine, &["worktree", "list"]).lines().count(), 1);
+    assert_eq!(git(&machine, &["status", "--porcelain"]), " M f\n?? new/\n");
+    // What each was told of where it works.
+    let of_worker = |request: &&Value| task(request) != "go";
+    for request in server.requests().iter().filter(of_worker) {
+        let system = text_of(&request["messages"][0]["content"]);
+        let place = format!("Working directory: {}/", worktrees(&machine).display());
+        assert!(system.contains(&place) && !system.contains("elsewhere//"), "{system}");
+        let tools = request["tools"].to_string();
+        assert!(!tools.contains("agent_merge") && !tools.contains("delegate_agent"), "{tools}");
+    }
+    let requested = events.iter().filter(|event| event["type"] == "agent.invocation.requested");
+    assert!(requested.clone().all(|event| event["workplace"].is_string()));
+    assert_eq!(requested.count(), 3);
+    machine.verify();
+    let shown = machine.posse(&["sessions", "show", events[0]["sessionId"].as_str().unwrap()]);
+    assert!(shown.stdout.contains(&left.display().to_string()), "{}", shown.stdout);
+}
+
+/// Every bash call of the worker, and then what it says.
+fn in_bash(request: &Value) -> Answer {
+    let (results, task) = (texts(request, "tool"), task(request));
+    match (task.split_once(": "), results.len()) {
+        (None, 0) => calls(&[isolated(&format!("run: {task}"))]),
+        (None, _) => says("That is all."),
+        (Some((_, command)), 0) => calls(&[("bash", json!({"command": command}))]),
+        (Some(_), _) => says(&results.join("\n")),
+    }
+}
+
+#[test]
+fn a_command_of_the_agent_writes_its_own_worktree_and_not_the_workspace() {
+    for backend in ["namespaces", "bubblewrap", "landlock"] {
+        let server = ModelServer::start_and_repeat(vec![Answer::By(in_bash)]);
+        let machine = machine(&server);
+        machine.write(".env", "KEY=secret-of-the-project\n");
+        let work = machine.path("work").canonicalize().unwrap().display().to_string();
+        let command = format!(
+            "echo mine >> g; echo theirs >> {work}/g; for n in $(ls -A {work}); do cat {work}/$n; \
+             done; touch {work}/.git/there; git log --oneline | cat; git status --short"
+        );
+        let mut run = machine.command(&["run", "--yes", "-p", &command]);
+        run.env("POSSE_SANDBOX_BACKEND", backend);
+        let ended = crate::posse::Running::start(run).end();
+        assert_eq!(ended.code, Some(0), "{backend}: {}", ended.stderr);
+        let said = said(&server).remove(0);
+        assert_eq!(machine.read("g"), "g\n", "{backend}: {said}");
+        assert!(!machine.work(".git/there").exists(), "{backend}");
+        assert!(said.contains("g (+1 -0)"), "{backend}: {said}");
+        assert!(said.contains("first"), "git knows what was: {backend}: {said}");
+        if backend != "landlock" {
+            assert!(!said.contains("secret-of-the-project"), "{backend}: {said}");
+        }
+        let [tree] = &trees(&machine)[..] else { panic!("{backend}") };
+        assert_eq!(fs::read_to_string(tree.join("g")).unwrap(), "g\nmine\n", "{backend}");
+        assert!(!tree.join(".env").exists(), "{backend}: secrets are not copied");
+    }
+}
+
+/// A worker that only says what it found; the main agent asks for one and is done.
+fn only_looks(request: &Value) -> Answer {
+    match (task(request).as_str(), texts(request, "tool").len()) {
+        ("go", 0) => calls(&[isolated("look")]),
+        ("look", 0) => calls(&[("read_file", json!({"path": "f"}))]),
+        (_, _) => says("seen"),
+    }
+}
+
+fn looked(prepare: impl FnOnce(&Machine)) -> (Ended, String, Machine) {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(only_looks)]);
+    let machine = machine(&server);
+    prepare(&machine);
+    let ended = machine.posse(&["run", "--yes", "-p", "go"]);
+    let said = said(&server).remove(0);
+    (ended, said, machine)
+}
+
+#[test]
+fn one_that_changed_nothing_leaves_nothing() {
+    let (ended, said, machine) = looked(|_| ());
+    ended.assert_code(0);
+    assert!(said.contains("It changed nothing in its worktree, which was removed."), "{said}");
+    assert_eq!(fs::read_dir(worktrees(&machine)).unwrap().count(), 0);
+}
+
+/// Makes a program that leaves a trace wherever it is started, and says where.
+fn trap(machine: &Machine) -> (PathBuf, String) {
+    let trace = machine.path("tmp/trace");
+    let program = machine.path("home/trap");
+    fs::write(&program, format!("#!/bin/sh\ntouch {}\ncat\n", trace.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    (trace, program.display().to_string())
+}
+
+#[test]
+fn a_repository_that_wants_to_run_something_does_not() {
+    let mut trace = PathBuf::new();
+    let (ended, said, machine) = looked(|machine| {
+        let program;
+        (trace, program) = trap(machine);
+        for hook in ["post-checkout", "post-index-change", "reference-transaction", "pre-commit"] {
+            fs::copy(&program, machine.work(".git/hooks").join(hook)).unwrap();
+        }
+        for (key, value) in [
+            ("core.fsmonitor", program.clone()),
+            ("core.sshCommand", program.clone()),
+            ("core.pager", program.clone()),
+            ("core.attributesFile", machine.path("home/attributes").display().to_string()),
+            ("filter.evil.clean", program.clone()),
+            ("filter.evil.smudge", program.clone()),
+            ("filter.evil.process", program.clone()),
+            ("filter.evil.required", "true".to_owned()),
+            ("diff.evil.textconv", program.clone()),
+            ("diff.external", program.clone()),
+            ("core.hooksPath", ".git/hooks".to_owned()),
+            ("extensions.partialClone", "origin".to_owned()),
+            ("remote.origin.url", format!("ext::{program}")),
+            ("protocol.ext.allow", "always".to_owned()),
+        ] {
+            let config = machine.work(".git/config");
+            let mut text = fs::read_to_string(&config).unwrap();
+            let (section, name) = key.rsplit_once('.').unwrap();
+            let section = section
+                .split_once('.')
+                .map_or(section.to_owned(), |(section, sub)| format!("{section} \"{sub}\""));
+            text.push_str(&format!("[{section}]\n\t{name} = \"{value}\"\n"));
+            fs::write(config, text).unwrap();
+        }
+        machine.write(".gitattributes", "* filter=evil diff=evil\n");
+        machine.write("f", "changed\n");
+    });
+    ended.assert_code(0);
+    assert!(said.contains("): done"), "{said}");
+    assert!(!trace.exists(), "something of the repository ran");
+    drop(machine);
+}
+
+type Prepare<'a> = Box<dyn FnOnce(&Machine) + 'a>;
+
+#[test]
+fn what_cannot_have_a_worktree_is_refused_with_the_reason() {
+    let outside = tempfile::tempdir().unwrap();
+    let cases: [(&str, Prepare<'_>); 6] = [
+        (
+            "`.git` leads to a repository that does not confirm",
+            Box::new(|machine: &Machine| {
+                let elsewhere = outside.path().join("git");
+                fs::rename(machine.work(".git"), &elsewhere).unwrap();
+                symlink(elsewhere, machine.work(".git")).unwrap();
+            }),
+        ),
+        (
+            "`.git` leads to a repository that does not confirm",
+            Box::new(|machine: &Machine| {
+                let elsewhere = outside.path().join("other");
+                fs::rename(machine.work(".git"), &elsewhere).unwrap();
+                machine.write(".git", format!("gitdir: {}\n", elsewhere.display()));
+            }),
+        ),
+        (
+            "the git repository says that its files are elsewhere",
+            Box::new(|machine: &Machine| {
+                git(machine, &["config", "core.worktree", outside.path().to_str().unwrap()]);
+            }),
+        ),
+        (
+            "vendor/x is a submodule",
+            Box::new(|machine: &Machine| {
+                let head = git(machine, &["rev-parse", "HEAD"]);
+                let entry = format!("160000,{},vendor/x", head.trim());
+                git(machine, &["update-index", "--add", "--cacheinfo", &entry]);
+            }),
+        ),
+        (
+            "inner/ is a git repository inside this one",
+            Box::new(|machine: &Machine| {
+                git(machine, &["init", "-q", "inner"]);
+            }),
+        ),
+        (
+            "has no commit yet",
+            Box::new(|machine: &Machine| {
+                fs::remove_dir_all(machine.work(".git")).unwrap();
+                git(machine, &["init", "-q"]);
+            }),
+        ),
+    ];
+    for (reason, prepare) in cases {
+        let (ended, said, machine) = looked(prepare);
+        ended.assert_code(0);
+        assert!(said.starts_with("refused(isolation): no agent was started."), "{said}");
+        assert!(said.contains(reason), "{reason}: {said}");
+        assert!(said.contains("leave isolation out"), "{said}");
+        assert!(trees(&machine).is_empty());
+    }
+}
+
+#[test]
+fn where_there_is_no_repository_nobody_is_told_of_worktrees() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(plants)]);
+    let machine = machine(&server);
+    fs::remove_dir_all(machine.work(".git")).unwrap();
+    fs::create_dir(machine.work(".git")).unwrap();
+    let folder = machine.path("posse/config/agents");
+    fs::create_dir_all(&folder).unwrap();
+    let definition = "---\ndescription: d\ntools: [read_file]\nisolation: worktree\n---\nx\n";
+    fs::write(folder.join("apart.md"), definition).unwrap();
+    machine.posse(&["run", "--yes", "-p", "go"]).assert_code(0);
+    let requests = server.requests();
+    let tools = requests[0]["tools"].to_string();
+    assert!(!tools.contains("isolation") && !tools.contains("agent_merge"), "{tools}");
+    // One that always works in one is refused, and does not work in the workspace instead.
+    let said = said(&server).remove(0);
+    assert!(said.starts_with("DLG005 there is no worktree for it: "), "{said}");
+    assert!(said.contains("apart always works in one"), "{said}");
+}
+
+/// An agent whose definition says so works in a worktree, and wants a protected file changed.
+fn plants(request: &Value) -> Answer {
+    let results = texts(request, "tool");
+    match (task(request).as_str(), results.len()) {
+        ("go", 0) => calls(&[("delegate_agent", json!({"agent": "apart", "task": "plant"}))]),
+        ("go", 1) if results[0].starts_with("agent") => {
+            calls(&[("agent_merge", json!({"id": id_in(&results[0])}))])
+        }
+        ("go", _) => says("That is all."),
+        ("plant", 0) => {
+            calls(&[("bash", json!({"command": "n=NTS; echo x > AGE$n.md; echo x >> g"}))])
+        }
+        (_, _) => says("planted"),
+    }
+}
+
+#[test]
+fn a_protected_file_is_not_taken_over_by_yes() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(plants)]);
+    let machine = machine(&server);
+    let folder = machine.path("posse/config/agents");
+    fs::create_dir_all(&folder).unwrap();
+    let definition = "---\ndescription: d\ntools: '*'\nisolation: worktree\n---\nx\n";
+    fs::write(folder.join("apart.md"), definition).unwrap();
+    // Nothing confines the command, so that it can plant what it wants in its own worktree.
+    let ended = machine.posse(&["run", "--yes", "--sandbox", "off", "-p", "go"]);
+    ended.assert_code(4);
+    let said = said(&server);
+    assert!(said[0].contains("AGENTS.md (+1 -0)"), "{said:?}");
+    assert!(said[1].starts_with("Denied: AGENTS.md decides what runs"), "{said:?}");
+    assert!(!machine.work("AGENTS.md").exists());
+    assert_eq!(machine.read("g"), "g\n", "nothing of it was taken over");
+}
+
+/// One worker changes two files and makes one; the main agent merges, and says what came of it.
+fn one_writer(request: &Value) -> Answer {
+    let results = texts(request, "tool");
+    match (task(request).as_str(), results.len()) {
+        ("go", 0) => calls(&[isolated("write")]),
+        ("go", 1) => calls(&[("agent_merge", json!({"id": id_in(&results[0])}))]),
+        ("go", _) => says("That is all."),
+        ("write", 0) => edit("f", "one", "one!"),
+        ("write", 1) => calls(&[("bash", json!({"command": "sleep 2; rm g; echo n > n"}))]),
+        (_, _) => says("written"),
+    }
+}
+
+fn kill_when(machine: &Machine, reached: impl Fn(&Value) -> bool) {
+    let mut run = machine.start(&["--yes", "go"]);
+    while let Some(line) = run.next_line() {
+        if reached(&serde_json::from_str(&line).unwrap()) {
+            break;
+        }
+    }
+    run.signal(Signal::SIGKILL);
+    run.end();
+}
+
+fn resumed(machine: &Machine) -> Ended {
+    let dir = machine.session_dir();
+    machine.posse(&["resume", dir.file_name().unwrap().to_str().unwrap(), "--yes"])
+}
+
+#[test]
+fn whoever_was_at_work_in_a_worktree_goes_on_there() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(one_writer)]);
+    let machine = machine(&server);
+    kill_when(&machine, |event| event["type"] == "tool.started" && event["name"] == "bash");
+    let [tree] = &trees(&machine)[..] else { panic!("{:?}", trees(&machine)) };
+    assert_eq!(fs::read_to_string(tree.join("f")).unwrap(), "one!\nmiddle\ntwo\n");
+    // One that posse was killed in the middle of making.
+    fs::create_dir_all(worktrees(&machine).join("i-nobody/tree")).unwrap();
+    resumed(&machine).assert_code(0);
+    // What it did before is what it goes on with: the command's outcome was unknown to it.
+    assert_eq!(machine.read("f"), "one!\nmiddle\ntwo\n");
+    assert_eq!(trees(&machine), Vec::<PathBuf>::new());
+    assert!(!worktrees(&machine).join("i-nobody").exists());
+    machine.verify();
+}
+
+#[test]
+fn a_worktree_that_is_gone_is_said_and_nothing_takes_its_place() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(one_writer)]);
+    let machine = machine(&server);
+    kill_when(&machine, |event| event["type"] == "tool.started" && event["name"] == "bash");
+    fs::remove_dir_all(worktrees(&machine)).unwrap();
+    let ended = resumed(&machine);
+    ended.assert_code(0);
+    let said = said(&server);
+    assert!(
+        said[0].contains("failed(worktree): it cannot go on in its worktree: its worktree is not"),
+        "{said:?}"
+    );
+    assert_eq!(machine.read("f"), "one\nmiddle\ntwo\n");
+}
+
+#[test]
+fn a_merge_that_broke_off_is_done_again_without_harm() {
+    // As if posse had been killed between two files: one is there already, one is joined, one is not.
+    let server = ModelServer::start_and_repeat(vec![Answer::By(one_writer)]);
+    let machine = machine(&server);
+    kill_when(&machine, |event| {
+        event["type"] == "tool.requested" && event["name"] == "agent_merge"
+    });
+    machine.write("n", "n\n");
+    machine.write("f", "one!\nmiddle\ntwo and mine\n");
+    let ended = resumed(&machine);
+    ended.assert_code(0);
+    let said = said(&server);
+    assert!(said[1].contains("removed g") && said[1].contains("2 files had been"), "{said:?}");
+    assert_eq!(machine.read("f"), "one!\nmiddle\ntwo and mine\n");
+    assert!(!machine.work("g").exists());
+    assert_eq!(trees(&machine), Vec::<PathBuf>::new());
+    machine.verify();
+}
+
+/// The workspace is below the top of the repository.
+#[test]
+fn below_the_top_of_a_repository_the_same_part_of_it_is_the_workspace() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(in_bash)]);
+    let machine = machine(&server);
+    machine.write("sub/h", "h\n");
+    let mut run = machine.command(&["run", "--yes", "-p", "pwd; cat ../f; echo more >> h"]);
+    run.current_dir(machine.work("sub"));
+    let ended = crate::posse::Running::start(run).end();
+    ended.assert_code(0);
+    let said = said(&server).remove(0);
+    assert!(said.contains("/tree/sub\n") && said.contains("middle"), "{said}");
+    assert!(said.contains("workspace: h (+1 -0)"), "{said}");
+    assert_eq!(machine.read("sub/h"), "h\n");
+    assert!(Path::new(&machine.work("sub/h")).is_file());
+    assert!(ended.took < Duration::from_secs(30));
+}
