@@ -25,6 +25,8 @@ fn main() -> ExitCode {
         keep: Some("word".to_owned()),
         summary: None,
         clip_latest: None,
+        beside: Vec::new(),
+        keeps_task: false,
     };
     let mut took: Vec<Duration> = (0..ROUNDS)
         .map(|_| {

@@ -4,6 +4,7 @@
 //! slow work.
 
 mod agent_loop;
+mod aside;
 mod asking;
 mod calls;
 mod chain;
@@ -20,6 +21,7 @@ use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::task::JoinError;
 
 use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
+use crate::delegation::Deeds;
 use crate::event::{Event, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::Gauge;
@@ -31,10 +33,11 @@ use crate::transcript_writer::{Transcript, Unrecorded};
 
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
+pub(crate) use aside::Aside;
 pub(crate) use asking::requested_event;
 pub(crate) use calls::lost_output;
 pub(crate) use ending::{ended_event, hooked};
-pub(crate) use fitting::{Fitter, compacted_event};
+pub(crate) use fitting::{Fitter, Summary, compacted_event, without_summary};
 pub(crate) use walking::{Contact, Contacts};
 
 use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};
@@ -62,6 +65,8 @@ pub(crate) struct Args {
     pub(crate) turns: u32,
     /// What they cost.
     pub(crate) usage: Usage,
+    /// What it has done so far.
+    pub(crate) deeds: Deeds,
     /// How long it may still take, if there is a limit.
     pub(crate) time_left: Option<Duration>,
     /// Tokens that it may use, if there is a limit.
@@ -108,6 +113,7 @@ pub(crate) struct Outcome {
     pub(crate) queued: Vec<Queued>,
     pub(crate) turns: u32,
     pub(crate) usage: Usage,
+    pub(crate) deeds: Deeds,
 }
 
 pub(crate) enum Msg {
@@ -188,6 +194,8 @@ pub(crate) struct State {
     settling: Option<Beside>,
     /// How often hooks have made this run go on.
     holds: u32,
+    /// What its calls have done so far.
+    deeds: Deeds,
     _time_limit: Option<Beside>,
 }
 
@@ -197,6 +205,7 @@ pub(crate) struct Work {
     asked: HashMap<CallId, QuestionId>,
     attached: HashSet<CallId>,
     report: Report<Outcome>,
+    deeds: Deeds,
     time_left: Option<Duration>,
 }
 
@@ -216,6 +225,7 @@ impl AgentInvocation {
             queued,
             turns,
             usage,
+            deeds,
             time_left,
             tokens_max,
             fitter,
@@ -240,6 +250,7 @@ impl AgentInvocation {
             asked,
             attached,
             report,
+            deeds,
             time_left,
         };
         let visible = tools.iter().map(|tool| tool.name.clone()).collect();
@@ -265,7 +276,7 @@ impl Actor for AgentInvocation {
     type Arguments = Work;
 
     async fn pre_start(&self, me: ActorRef<Msg>, work: Work) -> Started<State> {
-        let Work { agent_loop, asked, attached, report, time_left } = work;
+        let Work { agent_loop, asked, attached, report, deeds, time_left } = work;
         let limit = |duration| beside(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
         let mut state = State {
             agent_loop,
@@ -279,6 +290,7 @@ impl Actor for AgentInvocation {
             overflows: 0,
             settling: None,
             holds: 0,
+            deeds,
             _time_limit: time_left.map(limit),
         };
         let effects = state.agent_loop.step(Input::Begin);
@@ -434,7 +446,8 @@ impl AgentInvocation {
         let history = state.agent_loop.history().to_vec();
         if let Some(report) = state.report.take() {
             let queued = state.agent_loop.take_queue();
-            report.send(Outcome { ending, history, queued, turns, usage });
+            let deeds = std::mem::take(&mut state.deeds);
+            report.send(Outcome { ending, history, queued, turns, usage, deeds });
         }
     }
 

@@ -37,6 +37,10 @@ pub struct Goal {
     /// Outputs of the latest replies that have more tokens than this are masked as well: for what
     /// no provider would take otherwise.
     pub clip_latest: Option<u64>,
+    /// What goes on beside the conversation, a line each: a summary says it anew each time.
+    pub beside: Vec<String>,
+    /// Whether the first thing that was said is the task of all of it, and stays.
+    pub keeps_task: bool,
 }
 
 impl Goal {
@@ -50,6 +54,8 @@ impl Goal {
             keep: None,
             summary: None,
             clip_latest: None,
+            beside: Vec::new(),
+            keeps_task: false,
         }
     }
 }
@@ -139,11 +145,16 @@ fn result(
         let text = ContentPart::text(summary::of(gone, goal));
         if let Some(Message::User { content }) = kept.first().map(|first| &**first) {
             // Two messages of the user never follow each other because of us.
-            let content = std::iter::once(text).chain(summary::own(content).cloned());
+            let task = summary::first_task(gone, goal);
+            let own = summary::own(content).cloned();
+            let content = std::iter::once(text).chain(task).chain(own);
             kept[0] = Arc::new(Message::User { content: content.collect() });
         } else {
-            let task = summary::task(gone, &kept, goal);
-            let content = std::iter::once(text).chain(task).collect();
+            let first = summary::first_task(gone, goal);
+            let now = summary::task(gone, &kept, goal);
+            let now =
+                now.into_iter().filter(|part| first.as_ref() != Some(part)).collect::<Vec<_>>();
+            let content = std::iter::once(text).chain(first).chain(now).collect();
             kept.insert(0, Arc::new(Message::User { content }));
         }
         keep_skills(gone, &mut kept, goal);

@@ -106,6 +106,10 @@ pub struct ContextSettings {
     pub compact: Option<Fallback>,
     /// How much that one thinks, if somebody says so.
     pub compact_thinking: Option<Thinking>,
+    /// The model that gives the session a title (`roles.title`), if one is wanted.
+    pub title: Option<Fallback>,
+    /// How much that one thinks, if somebody says so.
+    pub title_thinking: Option<Thinking>,
     /// Bytes of the system prompt that are instructions of the user and the project.
     pub instructions_bytes: usize,
 }

@@ -4,12 +4,14 @@
 //! Here are data and pure functions, and tools that pass wishes on. Who is started, stopped and
 //! recorded is the business of [`root_session`](crate::root_session) alone.
 
+mod deeds;
 mod handoff;
 mod memory;
 mod outcome;
 mod tools;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -24,13 +26,15 @@ use crate::ports::{
     Ids, Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox, Workplace, Workplaces,
 };
 
+pub(crate) use deeds::CANCELLED;
+pub use deeds::{Change, Deeds};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
 pub(crate) use memory::{Forget, Learnt, files_of, follow_files};
 pub use memory::{Memories, Memory, Report as Remembered};
 pub(crate) use outcome::Ended;
 pub use outcome::Outcome;
-pub(crate) use tools::{reattach, register};
+pub(crate) use tools::{left, reattach, register, waiting_for};
 
 /// The tool that starts an agent.
 pub const DELEGATE: &str = "delegate_agent";
@@ -101,6 +105,9 @@ pub(crate) enum Request {
     Start(Box<Start>, Report<Result<Started, NotStarted>>),
     /// Wait again for the agent that works for this call of that one. Nothing, if there is none.
     Attach(CallId, Arc<Origin>, Report<Option<Started>>),
+    /// Nobody waits any more for the agent that works for this call of that one. What became of it,
+    /// if it was started.
+    Left(CallId, Arc<Origin>, Report<Option<Leaving>>),
     /// What is known of those below this one; of all if it is the main agent.
     Look(Arc<Origin>, Report<Vec<Seen>>),
 }
@@ -115,6 +122,10 @@ pub(crate) struct Start {
     pub(crate) turns_max: Option<u32>,
     /// One that has ended and goes on where it was.
     pub(crate) resume: Option<InvocationId>,
+    /// How whoever wants it hears that it has to wait for a place.
+    pub(crate) queued: Option<oneshot::Sender<u32>>,
+    /// Gone when nobody wants it any more.
+    pub(crate) wanted: Weak<()>,
     /// The place that was made for it, and the id that it has there.
     pub(crate) workplace: Option<(InvocationId, Workplace)>,
 }
@@ -136,12 +147,20 @@ pub(crate) struct Started {
     pub(crate) ended: oneshot::Receiver<Arc<Ended>>,
 }
 
+/// An agent whose caller does not wait for it any more.
+pub(crate) enum Leaving {
+    /// It has ended.
+    Ended(Arc<Ended>),
+    /// It is still at work, and goes with its caller.
+    AtWork(InvocationId, String),
+}
+
 /// What is known of an agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) id: InvocationId,
     pub(crate) path: String,
-    /// `running`, `stopping`, `restarting`, or how it ended.
+    /// `waiting for a place`, `running`, `stopping`, `restarting`, or how it ended.
     pub(crate) state: String,
     pub(crate) task: String,
     /// How long it has been at work, or was.
@@ -167,6 +186,15 @@ pub(crate) struct Desk {
     request: Mutex<Arc<str>>,
     /// What agents have reported.
     memories: Mutex<Memories>,
+    /// Those that are at work and that nobody waits for.
+    beside: Mutex<BTreeMap<InvocationId, Beside>>,
+}
+
+/// An agent in the background.
+pub(crate) struct Beside {
+    pub(crate) caller: Arc<Origin>,
+    pub(crate) agent: String,
+    pub(crate) task: String,
 }
 
 impl Desk {
@@ -184,6 +212,7 @@ impl Desk {
             line: OnceLock::new(),
             request: Mutex::new("".into()),
             memories: Mutex::default(),
+            beside: Mutex::default(),
         }
     }
 
@@ -217,6 +246,28 @@ impl Desk {
 
     pub(crate) fn user_asked(&self, text: &str) {
         *self.request() = text.into();
+    }
+
+    /// Those that are at work and that nobody waits for.
+    pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, Beside>> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of them that work for `origin`, a line each.
+    pub(crate) fn beside(&self, origin: &Origin) -> Vec<String> {
+        // A main agent is another invocation with each prompt.
+        let theirs = |one: &Beside| match &origin.parent_invocation_id {
+            None => one.caller.parent_invocation_id.is_none(),
+            Some(_) => one.caller.invocation_id == origin.invocation_id,
+        };
+        let all = self.in_background();
+        let line = |(id, Beside { agent, task, .. }): (&InvocationId, &Beside)| {
+            format!(
+                "agent {agent} ({id}) works on: {task}. Its answer comes as a message; {RESULT} \
+                 {{\"id\": \"{id}\"}} reads it"
+            )
+        };
+        all.iter().filter(|(_, one)| theirs(one)).map(line).collect()
     }
 
     /// What agents have reported.

@@ -84,6 +84,12 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         changed: Vec<String>,
     },
+    /// What the session is about, in a few words. Said again now and then; the last one counts.
+    #[serde(rename = "session.titled")]
+    SessionTitled {
+        /// One line.
+        title: String,
+    },
     /// The session stopped itself and waits for the user.
     #[serde(rename = "session.parked")]
     SessionParked {

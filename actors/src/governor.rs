@@ -15,7 +15,7 @@ use crate::conversation::InvocationId;
 pub struct GovernorLimits {
     /// How deep agents may delegate: 0 is not at all, 1 is children of the main agent.
     pub depth_max: u32,
-    /// Agents that are at work at once.
+    /// Agents that are at work at once. One that waits for another lends that one its place.
     pub live_max: u32,
     /// Agents that one session starts.
     pub total_max: u32,
@@ -47,10 +47,16 @@ pub struct Wish {
     pub parent: Option<InvocationId>,
     /// How long it would take at most, if it says so.
     pub duration_max: Option<Duration>,
+    /// How long it has been at work already: that is part of the time it may take.
+    pub worked: Duration,
     /// Tokens it would use at most, if it says so.
     pub tokens_max: Option<u64>,
     /// It was started before, and goes on: it counts once.
     pub again: bool,
+    /// Whoever wants it waits for it, and does nothing meanwhile.
+    pub waits: bool,
+    /// How many wait for a place, and come before it.
+    pub ahead: u32,
     /// Tokens of the session's budget, if it has one.
     pub tokens_left: Option<Left>,
     /// Millionths of a dollar of the session's budget, if it has one.
@@ -102,7 +108,15 @@ pub struct Refused {
     pub frees: Frees,
 }
 
+/// The name of the limit that the end of an agent always frees.
+const PLACES: &str = "delegation.maxConcurrent";
+
 impl Refused {
+    /// Whether all that is missing is a place, which comes if one waits.
+    pub fn is_for_a_place(&self) -> bool {
+        self.limit == PLACES && self.value > 0
+    }
+
     /// Agents work alone here.
     pub(crate) fn alone() -> Refused {
         Refused { limit: "agentMode", value: 0, left: 0, frees: Frees::OwnWork }
@@ -135,6 +149,8 @@ impl fmt::Display for Frees {
 pub struct Governor {
     limits: GovernorLimits,
     live: BTreeMap<InvocationId, Permit>,
+    /// Who works in the place of whom. Each lends its place to one.
+    lent: BTreeMap<InvocationId, InvocationId>,
     total: u32,
     /// By those that have ended.
     spent: Spent,
@@ -143,7 +159,13 @@ pub struct Governor {
 impl Governor {
     /// Nobody is at work yet.
     pub fn new(limits: GovernorLimits) -> Governor {
-        Governor { limits, live: BTreeMap::new(), total: 0, spent: Spent::default() }
+        Governor {
+            limits,
+            live: BTreeMap::new(),
+            lent: BTreeMap::new(),
+            total: 0,
+            spent: Spent::default(),
+        }
     }
 
     /// A permit for `id` at `now` (monotonic), or which limit stands against it.
@@ -161,13 +183,9 @@ impl Governor {
             let value = limits.depth_max.into();
             return Err(refused("delegation.maxDepth", value, Frees::OwnWork));
         }
-        if self.total >= limits.total_max && !wish.again {
+        if self.total.saturating_add(wish.ahead) >= limits.total_max && !wish.again {
             let value = limits.total_max.into();
             return Err(refused("delegation.maxTotal", value, Frees::Nothing));
-        }
-        if self.live() >= limits.live_max {
-            let value = limits.live_max.into();
-            return Err(refused("delegation.maxConcurrent", value, Frees::AnEnd));
         }
         for (left, limit) in [
             (wish.tokens_left, "budget.maxTokens"),
@@ -177,6 +195,18 @@ impl Governor {
                 return Err(refused(limit, max, self.frees_budget()));
             }
         }
+        let used_up = |max: Option<u64>, spent: u64| max.filter(|max| spent >= *max);
+        if let Some(value) = used_up(limits.tokens_max, self.spent.tokens) {
+            return Err(refused("delegation.maxTokens", value, Frees::Nothing));
+        }
+        let spent = self.spent.micro_usd.unwrap_or_default();
+        if let Some(value) = used_up(limits.micro_usd_max, spent) {
+            return Err(refused("delegation.maxCostMicroUsd", value, Frees::Nothing));
+        }
+        let lender = self.lender(wish);
+        if lender.is_none() && self.at_work() >= limits.live_max {
+            return Err(refused(PLACES, limits.live_max.into(), Frees::AnEnd));
+        }
         let tokens = self.share(limits.tokens_max, |permit| permit.tokens, self.spent.tokens);
         let of_session = wish.tokens_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.tokens);
@@ -185,7 +215,6 @@ impl Governor {
             let value = limits.tokens_max.unwrap_or_default();
             return Err(refused("delegation.maxTokens", value, self.frees_budget()));
         }
-        let spent = self.spent.micro_usd.unwrap_or_default();
         let micro_usd = self.share(limits.micro_usd_max, |permit| permit.micro_usd, spent);
         let of_session = wish.micro_usd_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.micro_usd);
@@ -194,7 +223,9 @@ impl Governor {
             let value = limits.micro_usd_max.unwrap_or_default();
             return Err(refused("delegation.maxCostMicroUsd", value, self.frees_budget()));
         }
-        let at = |left: Option<Duration>| left.map(|left| now.saturating_add(left));
+        let at = |max: Option<Duration>| {
+            max.map(|max| now.saturating_add(max.saturating_sub(wish.worked)))
+        };
         let until = least([
             at(limits.duration_max),
             at(wish.duration_max),
@@ -207,8 +238,19 @@ impl Governor {
         }
         let permit = Permit { depth, tokens, micro_usd, until };
         self.total += u32::from(!wish.again);
+        if let Some(lender) = lender {
+            self.lent.insert(id.clone(), lender);
+        }
         self.live.insert(id.clone(), permit);
         Ok(permit)
+    }
+
+    /// Who would lend its place for this: whoever wants it, while it waits. So nobody who works for
+    /// another one has to wait for that one's place, however deep it is.
+    fn lender(&self, wish: &Wish) -> Option<InvocationId> {
+        let parent = wish.parent.as_ref().filter(|_| wish.waits)?;
+        let lends = self.live.contains_key(parent) && !self.lent.values().any(|by| by == parent);
+        lends.then(|| parent.clone())
     }
 
     /// What one more may have of a budget: an equal part of what is neither spent nor handed out.
@@ -246,6 +288,8 @@ impl Governor {
     /// `id` has ended. Its permit is free again, whatever is left of it; ending twice counts once.
     pub fn end(&mut self, id: &InvocationId, spent: Spent) -> Option<Permit> {
         let permit = self.live.remove(id)?;
+        self.lent.remove(id);
+        self.lent.retain(|_, lender| lender != id);
         self.count(spent);
         Some(permit)
     }
@@ -259,7 +303,18 @@ impl Governor {
         }
     }
 
-    /// Agents that are at work.
+    /// How many may be at work at once.
+    pub fn places(&self) -> u32 {
+        self.limits.live_max
+    }
+
+    /// Places that are taken: agents that have begun and have not ended, without those that have lent
+    /// theirs.
+    pub fn at_work(&self) -> u32 {
+        self.live().saturating_sub(u32::try_from(self.lent.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Agents that have begun and have not ended.
     pub fn live(&self) -> u32 {
         u32::try_from(self.live.len()).unwrap_or(u32::MAX)
     }

@@ -250,7 +250,11 @@ impl PermissionCoordinator {
             if ask.question.grant.is_some() { self.args.book.widest() } else { Scope::Once };
         ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
         self.args.transcript.note(Some(&ask.origin), requested(&ask));
-        let shown = Shown { origin: Arc::clone(&ask.origin), asker: ask.asker.clone() };
+        let shown = Shown {
+            origin: Arc::clone(&ask.origin),
+            summary: ask.action.summary.clone(),
+            asker: ask.asker.clone(),
+        };
         self.args.book.show(ask.id.clone(), shown);
         match self.args.asking {
             Asking::Yes if ask.question.yes_covers => {

@@ -12,8 +12,9 @@ use crate::event::{Event, Origin};
 
 pub(crate) use replay::awaits_answer;
 pub use replay::{
-    CUT_OFF, Delegated, LOST, LastInvocation, LeftJob, NOT_RUN, OUTCOME_UNKNOWN, OpenCall,
-    OpenOwnCall, OpenQuestion, Parked, QueuedMessage, Replay, Replayed, StartedWith, replay,
+    AGENT_CUT_OFF, CUT_OFF, Delegated, LOST, LastInvocation, LeftJob, NOT_RUN, OUTCOME_UNKNOWN,
+    OpenCall, OpenOwnCall, OpenQuestion, Parked, QueuedMessage, Replay, Replayed, StartedWith,
+    replay,
 };
 
 /// Identifies a record before it has a number. Whoever asks for it twice gets it stored once.

@@ -14,6 +14,7 @@ mod own_call;
 mod resuming;
 mod settings;
 mod supervised;
+mod titling;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, 
 use crate::compaction::Compacted;
 use crate::context::{ContextUse, Meter};
 use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
-use crate::delegation::{Desk, Forget, Memories};
+use crate::delegation::{Deeds, Desk, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
 use crate::hooking::Hooked;
 use crate::ledger::{Order, Purse, Till, usd};
@@ -49,10 +50,12 @@ pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 use admission::{Admitting, Opening, Task};
 use children::{ChildMsg, Children, Reach};
 use clients::Clients;
+use compacting::Compacting;
 use messages::Withdrawal;
 use own_call::OwnCall;
 use resuming::Unfinished;
 use supervised::Supervised;
+use titling::Title;
 
 type Admission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 
@@ -78,6 +81,12 @@ enum Msg {
     History(RpcReplyPort<Vec<Arc<Message>>>),
     /// With what is to be kept, in the user's words.
     Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    /// What a model made of what goes.
+    Summarised(Result<Result<String, String>, JoinError>),
+    /// What a model calls the session.
+    Titled(Result<Result<String, String>, JoinError>),
+    /// It has not done so in time.
+    Untitled,
     /// To whoever asks, or to every observer.
     Context(Option<RpcReplyPort<ContextUse>>),
     /// Something about what requests cost.
@@ -111,6 +120,9 @@ impl Msg {
             Msg::Release(_) => "Release",
             Msg::History(_) => "History",
             Msg::Compact(..) => "Compact",
+            Msg::Summarised(_) => "Summarised",
+            Msg::Titled(_) => "Titled",
+            Msg::Untitled => "Untitled",
             Msg::Context(_) => "Context",
             Msg::Ledger(_) => "Ledger",
             Msg::Memories(..) => "Memories",
@@ -144,6 +156,9 @@ struct State {
     contacts: Contacts,
     /// How whoever summarises is reached, if somebody does.
     summariser: Option<Contacts>,
+    title: Title,
+    /// The history is being made shorter.
+    compacting: Option<Compacting>,
     /// How large the history is.
     meter: Meter,
     invocation_budget: RestartBudget,
@@ -200,6 +215,8 @@ struct Resumed {
     queued: Vec<Queued>,
     turns: u32,
     usage: Usage,
+    /// What it did, where somebody works for another one.
+    deeds: Deeds,
 }
 
 /// The main invocation.
@@ -235,8 +252,9 @@ impl Actor for RootSession {
         };
         let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
-        let role = self.settings.context.compact.as_ref();
-        let own = own.chain(role.map(|role| (&role.provider, role.price.clone())));
+        let context = &self.settings.context;
+        let roles = context.compact.iter().chain(&context.title);
+        let own = own.chain(roles.map(|role| (&role.provider, role.price.clone())));
         let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Ledger(order));
@@ -246,6 +264,8 @@ impl Actor for RootSession {
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
             contacts: clients.contacts(&self.ports),
             summariser: clients.of_role(self.settings.context.compact.as_ref()),
+            compacting: None,
+            title: self.title(&clients),
             meter: Meter::default(),
             children: self.children(&me, &clients),
             clients,
@@ -307,7 +327,10 @@ impl Actor for RootSession {
             }
             Msg::Notice(origin, content) => self.notified(&me, &origin, content, state),
             Msg::Release(what) => self.let_go(&what),
-            Msg::Compact(keep, reply) => answer(reply, self.compact(keep, state)),
+            Msg::Compact(keep, reply) => self.compact(&me, keep, reply, state),
+            Msg::Summarised(summary) => self.summarised(summary, state),
+            Msg::Titled(said) => self.titled(&me, said, state),
+            Msg::Untitled => self.untitled(&me, state),
             Msg::Context(Some(reply)) => answer(reply, self.context(state)),
             Msg::Context(None) => self.announce_context(state),
             Msg::Ledger(order) => state.till.take(order),
@@ -426,6 +449,7 @@ impl RootSession {
             queued: resumed.queued,
             turns: resumed.turns,
             usage: resumed.usage,
+            deeds: resumed.deeds,
             time_left: self.settings.limits.duration_max.map(left),
             tokens_max: None,
             fitter: self.fitter(state),
@@ -445,7 +469,7 @@ impl RootSession {
         state: &mut State,
     ) {
         // A crash is told by supervision too; that one restarts it.
-        let Ok(Outcome { ending, history, queued, turns, usage }) = outcome else { return };
+        let Ok(Outcome { ending, history, queued, turns, usage, .. }) = outcome else { return };
         let Some(main) = state.main.take_if(|main| main.origin.invocation_id == *id) else {
             return;
         };
@@ -471,6 +495,7 @@ impl RootSession {
         state.turns += main.uncounted(turns);
         let unanswered = self.services.book.unanswered();
         let not_by_yes = self.services.book.not_by_yes();
+        self.name_session(me, &main.origin, &ending, state);
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
         if state.ending.is_some() && !state.children.any_live() {
             self.close(me, state);
@@ -483,6 +508,7 @@ impl RootSession {
             return;
         }
         state.ending = Some((ending, vec![done]));
+        self.give_up_summary(state);
         // Whoever wants to leave does not wait for a disk without room.
         self.outbox.hurry();
         state.writer.tell(|| transcript_writer::Msg::Wake);
@@ -495,6 +521,12 @@ impl RootSession {
 
     /// Writes the last record. The writer is the last to stop.
     fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
+        let Some(reason) = state.ending.as_ref().map(|(ending, _)| ending.reason.clone()) else {
+            return;
+        };
+        if self.awaits_title(me, &reason, state) {
+            return;
+        }
         let Some((ending, _)) = &state.ending else { return };
         let spent = &state.till.accounts().total;
         let event = Event::SessionEnded {
@@ -554,7 +586,7 @@ impl State {
         if let Some(cause) = &self.parked {
             return Err(PromptError::Parked(cause.clone()));
         }
-        if self.main.is_some() || self.own_call.is_some() {
+        if self.main.is_some() || self.own_call.is_some() || self.compacting.is_some() {
             return Err(PromptError::Busy);
         }
         Ok(())
@@ -562,7 +594,9 @@ impl State {
 
     /// Whether the model has something to say without being told anything new.
     fn awaits_model(&self) -> bool {
-        let asks = |queued: &Queued| queued.kind != MessageKind::Aside;
+        // What ended meanwhile wakes nobody.
+        let asks =
+            |queued: &Queued| matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp);
         self.queued.iter().any(asks) || self.history.last().is_some_and(|last| awaits_answer(last))
     }
 }

@@ -4,6 +4,7 @@
 mod aftermath;
 pub mod arguments;
 mod asked;
+mod beside;
 mod pipeline;
 mod review;
 
@@ -15,6 +16,7 @@ use serde_json::Value;
 use tokio::task::JoinError;
 
 use crate::conversation::{QuestionId, ToolCall};
+use crate::delegation::{self, CANCELLED, DELEGATE};
 use crate::event::{Begun, Event, Origin};
 use crate::mailbox::{
     Beside, Handled, Presence, Report, SharedReport, Started, beside, panic_text,
@@ -33,8 +35,12 @@ use pipeline::{Ended, Pipeline};
 /// How far a call got: what its invocation asks if the call's actor dies.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
+    /// Set once the intent is recorded.
+    intended: OnceLock<()>,
     /// Set once the intent of a call with effects is durable: there may have been one.
     begun: OnceLock<Begun>,
+    /// Set when it came to its end, and whether that was a good one.
+    ran: OnceLock<bool>,
     /// Set when the outcome was recorded.
     outcome: OnceLock<ToolOutput>,
     /// Set when hooks made something else of it, and that was recorded.
@@ -44,6 +50,16 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn started(&self) -> bool {
         self.begun.get().is_some()
+    }
+
+    /// Whether it is recorded that it begins.
+    pub(crate) fn intended(&self) -> bool {
+        self.intended.get().is_some()
+    }
+
+    /// Whether it ended well; `None` if it did not come to its end.
+    pub(crate) fn ran(&self) -> Option<bool> {
+        self.ran.get().copied()
     }
 
     /// What may have had an effect.
@@ -76,6 +92,8 @@ pub(crate) enum Msg {
     /// Hooks have looked at the outcome.
     Hooked,
     Cancel(String),
+    /// What became of the agent that a stopped call had started; nothing, if it had started none.
+    Left(String, Result<Option<ToolOutput>, JoinError>),
 }
 
 impl Msg {
@@ -84,6 +102,7 @@ impl Msg {
             Msg::Ended(_) => "Ended",
             Msg::Hooked => "Hooked",
             Msg::Cancel(_) => "Cancel",
+            Msg::Left(..) => "Left",
         }
     }
 }
@@ -160,6 +179,7 @@ impl Actor for ToolCallRun {
         state.services.fail.hit("ToolCallRun", msg.kind());
         match msg {
             Msg::Ended(Ok(Ended::Ran { output, took, input })) => {
+                state.progress.ran.set(!output.is_error).ok();
                 state.end(&output, None, took);
                 let class = output.is_error.then_some("failed");
                 state.ask_hooks(&me, output, class, Some(*input));
@@ -168,10 +188,11 @@ impl Actor for ToolCallRun {
                 state.end(&output, Some(class), Duration::ZERO);
                 state.ask_hooks(&me, output, Some(class), None);
             }
-            Msg::Ended(Err(died)) if died.is_cancelled() => state.stopped(),
+            Msg::Ended(Err(died)) if died.is_cancelled() => state.stopped(&me),
             Msg::Ended(Err(died)) => state.died(&me, &panic_text(died)),
             Msg::Hooked => state.hooked(),
             Msg::Cancel(reason) => state.cancel(reason),
+            Msg::Left(reason, left) => state.over(&reason, left.ok().flatten()),
         }
         Ok(())
     }
@@ -253,10 +274,24 @@ impl State {
         }
     }
 
-    fn stopped(&mut self) {
+    fn stopped(&mut self, me: &ActorRef<Msg>) {
         let Some(reason) = self.stopping.take() else { return };
-        let output = cancelled(self.progress.started(), &reason);
-        self.end(&output, Some("cancelled"), Duration::ZERO);
+        match &self.services.desk {
+            // An agent may have worked for it, whose work is not undone.
+            Some(desk) if self.call.name == DELEGATE => {
+                let (desk, call_id) = (Arc::clone(desk), self.call.id.clone());
+                let origin = Arc::clone(&self.origin);
+                let left = async move { delegation::left(&desk, call_id, origin).await };
+                self.work = Some(beside(me, left, |left| Msg::Left(reason, left)));
+            }
+            _ => self.over(&reason, None),
+        }
+    }
+
+    /// Says how a call ended that was stopped.
+    fn over(&mut self, reason: &str, left: Option<ToolOutput>) {
+        let output = left.unwrap_or_else(|| cancelled(self.progress.started(), reason));
+        self.end(&output, Some(CANCELLED), Duration::ZERO);
         self.send(output);
     }
 

@@ -32,7 +32,7 @@ pub struct Row {
     pub state: String,
     /// What it took.
     pub spent: String,
-    /// How its first task begins.
+    /// What it is about: its title, or how its first task begins.
     pub prompt: String,
 }
 

@@ -182,7 +182,7 @@ fn write_list(
             .and_then(|ms| local(ms, &view.zone))
             .map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M").to_string());
         let age = session.last_ms.or(session.started_ms);
-        let prompt = session.prompt.as_deref().unwrap_or("-");
+        let prompt = session.about().unwrap_or("-");
         let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
         let prompt = match (&session.cwd, everywhere) {
             (Some(cwd), true) => format!("{cwd}: {prompt}"),

@@ -71,6 +71,9 @@ pub struct SessionSummary {
     pub agent: Option<String>,
     /// The model.
     pub model: Option<String>,
+    /// What it is about, in a few words, if a model has said so near its beginning or its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// The beginning of the first prompt.
     pub prompt: Option<String>,
     /// Replies of the main agent, if it ended.
@@ -102,6 +105,11 @@ fn size_of(dir: &Path, depth: usize) -> u64 {
 }
 
 impl SessionSummary {
+    /// What a list says of it: its title, or else how it began.
+    pub(crate) fn about(&self) -> Option<&str> {
+        self.title.as_deref().or(self.prompt.as_deref())
+    }
+
     /// Reads what can be read of `found`.
     pub(crate) fn of(found: Found) -> SessionSummary {
         SessionSummary::within(found, &mut { ROOM_BYTES })
@@ -123,6 +131,7 @@ impl SessionSummary {
             cwd: None,
             agent: None,
             model: None,
+            title: None,
             prompt: None,
             turns: None,
             cost_nano_usd: None,
@@ -226,8 +235,11 @@ impl SessionSummary {
         Ok(None)
     }
 
-    /// What it took, as its last end says.
+    /// What it took, as its last end says, and what it is about.
     fn learn_end(&mut self, event: &Event) {
+        if let Event::SessionTitled { title } = event {
+            self.title.get_or_insert_with(|| title.chars().take(PROMPT_MAX).collect());
+        }
         if let Event::SessionEnded { turns, cost_nano_usd, unpriced_requests, .. } = event
             && self.turns.is_none()
         {
@@ -244,6 +256,9 @@ impl SessionSummary {
                 self.cwd = Some(cwd);
                 self.agent = Some(agent);
                 self.model = Some(model);
+            }
+            Event::SessionTitled { title } => {
+                self.title.get_or_insert_with(|| title.chars().take(PROMPT_MAX).collect());
             }
             Event::UserMessage { content, .. } if self.prompt.is_none() => {
                 self.prompt = Some(title(&content).chars().take(PROMPT_MAX).collect());

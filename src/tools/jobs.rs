@@ -140,11 +140,10 @@ impl Jobs {
         self.lock().retain(|job| job.id != *id);
     }
 
-    /// The jobs that the agent of `call` may look at: its own; the main agent's are all of them.
-    pub(crate) fn of(&self, call: &CallContext) -> Vec<Arc<Job>> {
-        let is_main = call.origin.parent_invocation_id.is_none();
-        let theirs =
-            |job: &&Arc<Job>| is_main || job.owner.invocation_id == call.origin.invocation_id;
+    /// The jobs that an agent may look at: its own; the main agent's are all of them.
+    pub(crate) fn of(&self, origin: &Origin) -> Vec<Arc<Job>> {
+        let is_main = origin.parent_invocation_id.is_none();
+        let theirs = |job: &&Arc<Job>| is_main || job.owner.invocation_id == origin.invocation_id;
         self.lock().iter().filter(theirs).cloned().collect()
     }
 

@@ -47,6 +47,8 @@ pub(crate) fn settings(
         }))
     };
     let compact = role("compact")?;
+    let title = role("title")?;
+    let title_thinking = roles::thinking("title", settings);
     let compact_thinking = roles::thinking("compact", settings);
     let own = settings.models.clone();
     let said: Vec<(String, u64)> = settings
@@ -62,6 +64,8 @@ pub(crate) fn settings(
         windows: Some(Arc::new(window)),
         compact,
         compact_thinking,
+        title,
+        title_thinking,
         instructions_bytes,
     })
 }

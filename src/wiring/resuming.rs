@@ -107,6 +107,7 @@ impl Resuming {
     pub(crate) fn nothing_to_do(&self) -> Failure {
         let what = format!("session `{}` has nothing unfinished to go on with", self.found.id);
         Failure::new("SES013", Exit::Usage, what)
+            .because("what has ended in the background meanwhile is read with the next prompt")
             .fix(format!("say what to do next: posse resume {} \"...\"", self.found.id))
     }
 

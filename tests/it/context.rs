@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -145,5 +146,133 @@ fn a_role_writes_the_summary() {
     assert!(last.contains("Summary: Goal: a red door"), "{last}");
     let asked = helper.requests().first().unwrap()["messages"].to_string();
     assert!(asked.contains("USER: prompt 0"), "{asked}");
+    machine.verify();
+}
+
+/// Counts the files that the model below asks for again.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// A model that wants the next file again, by the id that its context names, and knows nothing else.
+fn wants_by_id(request: &Value) -> Answer {
+    let nth = ASKED.fetch_add(1, Ordering::SeqCst);
+    let context: Vec<String> =
+        request["messages"].as_array().unwrap().iter().map(Value::to_string).collect();
+    let context = context.join("\n");
+    match id_of(&context, &format!("f{nth}.txt")) {
+        Some(id) => calls(&[("read_file", json!({"path": format!("output:{id}")}))]),
+        None => says(&format!("no id of f{nth}.txt")),
+    }
+}
+
+/// Facts in what tools returned, rules in what the user said: after five compactions a model that
+/// reads nothing but its context has every rule in it, and gets to every fact.
+#[test]
+fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
+    const FILES: usize = 20;
+    let rules = [
+        "Always answer in French.",
+        "Never touch Cargo.lock.",
+        "From now on every commit is signed.",
+        "You must run the tests before you say that it works.",
+        "Don't use unwrap in library code.",
+    ];
+    let mut answers = Vec::new();
+    for prompt in 0..rules.len() {
+        let files = (0..FILES / rules.len()).map(|nth| prompt * FILES / rules.len() + nth);
+        answers.extend(
+            files.map(|nth| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))])),
+        );
+        answers.push(says("Read."));
+    }
+    answers.extend((0..FILES).map(|_| Answer::By(wants_by_id)));
+    answers.push(says("Now I know."));
+    let server = ModelServer::start(answers);
+    let mut settings = small();
+    settings["context"]["main"]["summaryTargetTokens"] = json!(1500);
+    settings["maxTurns"] = json!(100);
+    let machine = Machine::configured(&server, &settings, &json!({}));
+    put_files(&machine, FILES);
+    let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
+    let mut command = machine.command(&formats);
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let mut stdin = running.take_stdin();
+    for rule in rules.iter().chain([&"Tell me the numbers."]) {
+        writeln!(stdin, "{}", json!({"type": "message", "content": rule})).unwrap();
+        running.wait_for("agent.invocation.completed");
+    }
+    drop(stdin);
+    running.end().assert_code(0);
+    let requests = server.requests();
+    assert_eq!(requests.len(), FILES + rules.len() + FILES + 1);
+    let lengths: Vec<usize> =
+        requests.iter().map(|request| request["messages"].to_string().len()).collect();
+    let smaller = lengths.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert!(smaller >= 5, "{lengths:?}");
+    let last = requests.last().unwrap()["messages"].to_string();
+    for rule in rules {
+        assert!(last.contains(rule), "{rule}: {last}");
+    }
+    // Of each: what the model got to see right after it had asked for it by id.
+    for nth in 0..FILES {
+        let request = &requests[FILES + rules.len() + nth + 1];
+        let shown = request["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
+        assert!(shown.contains(&secret_of(nth)), "{nth}: {shown}");
+    }
+    machine.verify();
+}
+
+#[test]
+fn a_command_in_the_background_is_known_when_the_turn_that_began_it_is_gone() {
+    let chatter = |nth: usize| says(&format!("{nth} {}", "so it goes ".repeat(400)));
+    let start = calls(&[("bash", json!({"command": "sleep 600", "background": true}))]);
+    let answers = [start].into_iter().chain((0..8).map(chatter)).collect();
+    let server = ModelServer::start(answers);
+    let machine = Machine::configured(&server, &small(), &json!({}));
+    let formats = ["run", "-y", "--input-format", "stream-json", "--output-format", "stream-json"];
+    let mut command = machine.command(&formats);
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let mut stdin = running.take_stdin();
+    for nth in 0..8 {
+        let message = json!({"type": "message", "content": format!("prompt {nth}")});
+        writeln!(stdin, "{message}").unwrap();
+        running.wait_for("agent.invocation.completed");
+    }
+    drop(stdin);
+    running.end().assert_code(0);
+    let last = server.requests().last().unwrap()["messages"].to_string();
+    assert!(last.contains("Earlier parts of this conversation"), "{last}");
+    assert!(!last.contains("tool_calls"), "the call itself is gone: {last}");
+    let line = last.split("Goes on beside this: background job ").nth(1);
+    let line = line.unwrap_or_else(|| panic!("no job: {last}"));
+    assert!(line.contains("(run sleep 600 in the background) runs; job_output"), "{line}");
+}
+
+#[test]
+fn a_role_names_the_session_and_lists_show_it() {
+    let server = ModelServer::start(vec![says("Done.")]);
+    let namer = ModelServer::start(vec![says("Mend\u{1b}[31m the login")]);
+    let provider = |url: String, model: &str| json!({"type": "openai-compatible", "baseURL": url, "model": model, "auth": "none"});
+    let settings = json!({
+        "roles": {"title": {"profile": "namer"}},
+        "providers": {
+            "namer": provider(namer.base_url(), "small-1"),
+            "local": provider(server.base_url(), "scripted-1"),
+        },
+    });
+    let machine = Machine::configured(&server, &settings, &json!({}));
+    machine.posse(&["run", "please look why nobody can log in"]).assert_code(0);
+    assert_eq!((server.requests().len(), namer.requests().len()), (1, 1));
+    let listed = machine.posse(&["sessions", "list"]);
+    assert!(listed.stdout.contains("Mend[31m the login"), "{}", listed.stdout);
+    assert!(!listed.stdout.contains("please look"), "{}", listed.stdout);
+    let rows: Value =
+        serde_json::from_str(&machine.posse(&["sessions", "list", "--json"]).stdout).unwrap();
+    assert_eq!(rows[0]["title"], "Mend[31m the login");
+    assert_eq!(rows[0]["prompt"], "please look why nobody can log in");
+    let id = rows[0]["id"].as_str().unwrap();
+    let cost = machine.posse(&["sessions", "show", id, "--cost", "--json"]).stdout;
+    assert!(cost.contains("build/title") && cost.contains("small-1"), "{cost}");
     machine.verify();
 }

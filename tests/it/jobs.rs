@@ -2,14 +2,18 @@
 //! with the session, whatever they do.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::model_server::{Answer, ModelServer, calls, says, text_of};
+use crate::plain::Terminal;
 use crate::posse::{Ended, Machine, Running};
+use crate::signals::{marker, sleeping};
 
 /// How long anything of a job may live after its session, its agent or a stop.
 const SURVIVAL_MAX: Duration = Duration::from_secs(2);
@@ -338,7 +342,7 @@ fn an_interrupt_stops_the_turn_and_not_the_job() {
         "off",
     ];
     let mut command = machine.command(&args);
-    command.stdin(std::process::Stdio::piped());
+    command.stdin(Stdio::piped());
     let mut running = Running::start(command);
     let mut stdin = running.take_stdin();
     let mut say = |line: Value| {
@@ -394,4 +398,75 @@ fn the_job_of_a_child_ends_with_the_child() {
     assert_eq!((&over["end"], &over["agentPath"]), (&json!("stopped"), &json!("build/worker")));
     running.signal(Signal::SIGINT);
     assert_eq!(running.end().code, Some(130));
+}
+
+/// Sleeps in four processes that have left their session, were started twice, or ignore what asks
+/// them to end.
+fn sleeps(marker: &str) -> String {
+    format!(
+        "trap '' TERM HUP INT; setsid sleep {marker} & \
+         (setsid sh -c 'sleep {marker} & exec sleep {marker}' &) ; sleep {marker}; sleep {marker}"
+    )
+}
+
+/// However commands are confined, those in the background are too, and nothing of them is left.
+#[test]
+fn jobs_of_every_tier_are_confined_and_die_with_their_session() {
+    for (backend, tier) in [("namespaces", "full"), ("bubblewrap", "full"), ("landlock", "reduced")]
+    {
+        let sleep = marker();
+        let command =
+            format!("(echo x > $HOME/escaped) 2>/dev/null; echo in > made; {}", sleeps(&sleep));
+        let server = ModelServer::start(vec![starts(&command), says("begun")]);
+        let machine = Machine::with(&server);
+        let formats = ["--input-format", "stream-json", "--output-format", "stream-json"];
+        let mut command = machine.command(&[&["run", "--yes"][..], &formats].concat());
+        command.env("POSSE_SANDBOX_BACKEND", backend).stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        let mut stdin = running.take_stdin();
+        writeln!(stdin, "{}", json!({"type": "message", "content": "go"})).unwrap();
+        let enforced = running.wait_for("sandbox.enforced");
+        assert_eq!(
+            (&enforced["tier"], &enforced["report"]["backend"]),
+            (&json!(tier), &json!(backend))
+        );
+        running.wait_for("agent.invocation.completed");
+        let within = Duration::from_secs(20);
+        eventually(&format!("{backend}: all sleep"), within, || sleeping(&sleep) >= 4);
+        drop(stdin);
+        let ended = running.end();
+        ended.assert_code(0);
+        eventually(&format!("{backend}: nobody sleeps"), SURVIVAL_MAX, || sleeping(&sleep) == 0);
+        assert_eq!(machine.read("made"), "in\n");
+        assert!(!machine.path("home/escaped").exists(), "{backend}");
+        machine.verify();
+    }
+}
+
+/// A run that outlives its terminal keeps its job; when the run is over the job is, too.
+#[test]
+fn an_unattended_run_keeps_its_job_without_its_terminal_and_ends_it() {
+    let sleep = marker();
+    let waits = "while [ ! -e go ]; do sleep 0.02; done; echo went";
+    let server = ModelServer::start(vec![
+        starts(&sleeps(&sleep)),
+        calls(&[("bash", json!({"command": waits}))]),
+        says("It is done."),
+    ]);
+    let machine = Machine::with(&server);
+    let args = ["run", "--unattended", "--yes", "--sandbox", "off", "go"];
+    let mut terminal = Terminal::run(&machine, &args, "xterm");
+    let within = Duration::from_secs(20);
+    eventually("all sleep", within, || sleeping(&sleep) >= 4);
+    eventually("the second command", within, || server.requests().len() == 2);
+    terminal.vanish();
+    terminal.signal(Signal::SIGHUP);
+    let log = || fs::read_to_string(machine.session_dir().join("run.log")).unwrap_or_default();
+    eventually("detaching", within, || log().contains("goes on without its terminal"));
+    assert!(sleeping(&sleep) >= 4, "the job goes on with its run");
+    fs::write(machine.work("go"), "").unwrap();
+    assert_eq!(terminal.end(), Some(0));
+    eventually("nobody sleeps", SURVIVAL_MAX, || sleeping(&sleep) == 0);
+    assert!(log().contains("It is done."), "{}", log());
+    machine.verify();
 }

@@ -11,6 +11,7 @@ use crate::agent_invocation::asking::{requested_event, runs_alone};
 use crate::agent_invocation::ending::failed_event;
 use crate::agent_invocation::{AgentInvocation, Msg, Pending, State};
 use crate::conversation::{CallId, QuestionId, ToolCall};
+use crate::delegation::Deeds;
 use crate::event::Origin;
 use crate::mailbox::{Handled, Lost, Report, tell};
 use crate::ports::{ToolOutput, ToolSpec};
@@ -26,6 +27,19 @@ pub(super) struct Running {
     died: bool,
     /// Everything that worked for it is gone.
     lost: bool,
+}
+
+impl Running {
+    /// Adds what the call did, as its records would.
+    fn add_to(&self, deeds: &mut Deeds) {
+        let Running { call, progress, .. } = self;
+        if progress.intended() {
+            deeds.began(&call.id, progress.begun().map(|begun| begun.summary.as_str()));
+        }
+        if let Some(well) = progress.ran() {
+            deeds.ended(&call.id, well);
+        }
+    }
 }
 
 /// Calls with their results, as far as they have one; and open questions.
@@ -111,6 +125,7 @@ impl AgentInvocation {
             return None;
         }
         let running = state.calls.remove(&id)?;
+        running.add_to(&mut state.deeds);
         // The child has reported; its parent does the stopping.
         if let Some(actor) = &running.actor {
             actor.stop(None);

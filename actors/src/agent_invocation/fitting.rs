@@ -10,19 +10,19 @@ use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::Input;
-use crate::agent_invocation::walking::{Contacts, Inquiry};
+use crate::agent_invocation::aside::Aside;
+use crate::agent_invocation::walking::Contacts;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::compaction::{Compacted, Goal, compact, history_text, size_of, summary_instruction};
 use crate::context::{ContextBudget, ContextSettings, Meter, Reading, bytes_in};
-use crate::conversation::{ContentPart, InvocationId, Message};
+use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Origin};
-use crate::ledger::Gauge;
 use crate::mailbox::{Beside, beside, panic_text};
-use crate::ports::{Request, Thinking};
-use crate::provider_client::{self, Draft};
+use crate::provider_client;
 use crate::tool_call::Services;
 
-/// Compacting goes for this part of the threshold, so that it is not needed again at once.
+/// Compacting goes for this part of what the threshold leaves for the history, so that it is not
+/// needed again at once.
 const AIM: u64 = 2;
 
 /// After it, the history grows by this part of the threshold before it is looked at again.
@@ -33,9 +33,6 @@ const WORTH: u64 = 10;
 
 /// How a request ends that the provider refused for its size.
 const CONTEXT_FULL: &str = "provider.context_full";
-
-/// Bytes of a summary by a model.
-const SUMMARY_BYTES_MAX: usize = 64 << 10;
 
 /// Requests that one summary may need.
 const CHUNKS_MAX: usize = 8;
@@ -96,7 +93,7 @@ impl AgentInvocation {
             return true;
         }
         let history = spoken(state.agent_loop.history());
-        let Some((goal, compacted)) = smaller(history, &reading, budget) else {
+        let Some((goal, compacted)) = smaller(history, &reading, budget, &self.stays()) else {
             // It is as small as it gets; it is not looked at again at each turn.
             meter.settled();
             return true;
@@ -112,6 +109,12 @@ impl AgentInvocation {
                 true
             }
         }
+    }
+
+    /// What stays whatever else goes.
+    fn stays(&self) -> Stays {
+        let keeps_task = self.origin.parent_invocation_id.is_some();
+        Stays { beside: self.services.beside(&self.origin), keeps_task }
     }
 
     fn reading(&self, state: &State) -> Reading {
@@ -155,7 +158,9 @@ impl AgentInvocation {
         self.fitter.meter.refused();
         let history = spoken(state.agent_loop.history());
         let budget = &self.fitter.budget;
-        let smaller = (!tried && budget.compacts).then(|| squeezed(history, &reading, budget));
+        let stays = || self.stays();
+        let smaller =
+            (!tried && budget.compacts).then(|| squeezed(history, &reading, budget, stays()));
         let Some(compacted) = smaller.flatten() else {
             // The next prompt is another beginning.
             state.overflows = 0;
@@ -174,23 +179,9 @@ impl AgentInvocation {
         goal: Goal,
         cause: &'static str,
     ) -> Fitting {
-        let window = summariser.info().and_then(|info| self.fitter.settings.window(&info));
-        let asked = Summary {
-            contacts: summariser.clone(),
-            services: Arc::clone(&self.services),
-            origin: Arc::new(Origin {
-                invocation_id: self.services.ids.invocation(),
-                parent_invocation_id: Some(self.origin.invocation_id.clone()),
-                agent: "compact".to_owned(),
-                agent_path: format!("{}/compact", self.origin.agent_path),
-            }),
-            tokens_max: goal.summary_tokens,
-            // A quarter is for its own words and for what the estimate is off by.
-            chunk_bytes: bytes_in(window.unwrap_or(SUMMARISER_WINDOW) / 2),
-            keep: goal.keep.clone(),
-            thinking: self.fitter.settings.compact_thinking,
-        };
-        let id = asked.origin.invocation_id.clone();
+        let asked =
+            Summary::new(&self.services, summariser, &self.fitter.settings, &self.origin, &goal);
+        let id = asked.id();
         let work = beside(me, asked.of(gone), Msg::Summarised);
         Fitting { goal, cause, id, _work: work }
     }
@@ -208,10 +199,7 @@ impl AgentInvocation {
         match summary.map_err(panic_text)? {
             Ok(text) => goal.summary = Some(text),
             Err(why) => {
-                let message = format!(
-                    "the model for summaries gave none ({why}); the history was made smaller \
-                     without it"
-                );
+                let message = without_summary(&why);
                 self.services.transcript.note(Some(&self.origin), Event::Warning { message });
             }
         }
@@ -237,20 +225,44 @@ impl AgentInvocation {
     }
 }
 
+/// What is said where a model was to write a summary and did not.
+pub(crate) fn without_summary(why: &str) -> String {
+    format!("the model for summaries gave none ({why}); the history was made smaller without it")
+}
+
 /// One summary, asked of a model in as many pieces as it takes.
-struct Summary {
-    contacts: Contacts,
-    services: Arc<Services>,
-    origin: Arc<Origin>,
-    tokens_max: u64,
+pub(crate) struct Summary {
+    aside: Aside,
     chunk_bytes: usize,
     keep: Option<String>,
-    thinking: Option<Thinking>,
 }
 
 impl Summary {
+    /// One for `goal`, asked on behalf of `above`.
+    pub(crate) fn new(
+        services: &Arc<Services>,
+        summariser: &Contacts,
+        settings: &ContextSettings,
+        above: &Origin,
+        goal: &Goal,
+    ) -> Summary {
+        let window = summariser.info().and_then(|info| settings.window(&info));
+        let bounds = (goal.summary_tokens, settings.compact_thinking);
+        Summary {
+            aside: Aside::new(services, summariser, above, "compact", bounds),
+            // A quarter is for its own words and for what the estimate is off by.
+            chunk_bytes: bytes_in(window.unwrap_or(SUMMARISER_WINDOW) / 2),
+            keep: goal.keep.clone(),
+        }
+    }
+
+    /// Under whose name the model is asked.
+    pub(crate) fn id(&self) -> InvocationId {
+        self.aside.id()
+    }
+
     /// Each piece is read with the summary of those before it.
-    async fn of(self, gone: Vec<Arc<Message>>) -> Result<String, String> {
+    pub(crate) async fn of(self, gone: Vec<Arc<Message>>) -> Result<String, String> {
         let chunks = history_text(&gone, self.chunk_bytes);
         let left_out = chunks.len().saturating_sub(CHUNKS_MAX);
         let mut summary = String::new();
@@ -261,44 +273,10 @@ impl Summary {
                 format!("The summary of what came before:\n{summary}\n\n")
             };
             let text = format!("{earlier}The part to summarise:\n{chunk}");
-            summary = self.ask(turn, text).await?;
+            let system = summary_instruction(self.keep.as_deref());
+            summary = self.aside.ask(turn, system, text).await?;
         }
         Ok(summary)
-    }
-
-    async fn ask(&self, turn: u32, text: String) -> Result<String, String> {
-        let content = summary_instruction(self.keep.as_deref());
-        let request = Request {
-            messages: vec![
-                Arc::new(Message::System { content }),
-                Arc::new(Message::User { content: vec![ContentPart::text(text)] }),
-            ],
-            tools: Arc::new([]),
-            stream: false,
-            tokens_max: Some(self.tokens_max),
-            temperature: None,
-            thinking: self.thinking,
-        };
-        let inquiry = Inquiry {
-            services: Arc::clone(&self.services),
-            origin: Arc::clone(&self.origin),
-            request,
-            turn,
-            draft: Draft::default(),
-            gauge: Gauge::default(),
-        };
-        match self.contacts.clone().ask_once(inquiry).await {
-            Err(ending) => Err(cause_of(&ending)),
-            Ok(answered) => {
-                let said = answered.completion.message.content.clone().unwrap_or_default();
-                answered.receipt.file();
-                let said = said.trim();
-                if said.is_empty() {
-                    return Err("it said nothing".to_owned());
-                }
-                Ok(said[..said.floor_char_boundary(SUMMARY_BYTES_MAX)].to_owned())
-            }
-        }
     }
 }
 
@@ -308,35 +286,54 @@ fn spoken(history: &[Arc<Message>]) -> &[Arc<Message>] {
     &history[told.count()..]
 }
 
-fn goal(reading: &Reading, budget: &ContextBudget, tokens: u64, turns_kept: usize) -> Goal {
+/// What stays whatever else goes.
+#[derive(Debug, Clone, Default)]
+struct Stays {
+    beside: Vec<String>,
+    keeps_task: bool,
+}
+
+fn goal(budget: &ContextBudget, tokens_max: u64, turns_kept: usize, stays: Stays) -> Goal {
+    let Stays { beside, keeps_task } = stays;
     Goal {
-        tokens_max: reading.guessed(tokens.saturating_sub(reading.fixed)),
+        tokens_max,
         turns_kept,
         summary_tokens: budget.summary_tokens,
         keep: None,
         summary: None,
         clip_latest: None,
+        beside,
+        keeps_task,
     }
 }
 
-/// `history` made small enough, if that is possible; else as small as it gets, if that is worth it.
+/// `history` made clearly smaller than the threshold, with as many of the latest turns as that
+/// allows; if it is not possible, as small as it gets, if that is worth it.
 fn smaller(
     history: &[Arc<Message>],
     reading: &Reading,
     budget: &ContextBudget,
+    stays: &Stays,
 ) -> Option<(Goal, Compacted)> {
-    let limit = reading.guessed(reading.threshold.saturating_sub(reading.fixed));
-    let mut best = None;
-    for turns in [budget.recent_turns, budget.recent_turns_min] {
-        let goal = goal(reading, budget, reading.threshold / AIM, turns);
+    let room = reading.threshold.saturating_sub(reading.fixed);
+    let (limit, aim) = (reading.guessed(room), reading.guessed(room / AIM));
+    let mut best: Option<(Goal, Compacted)> = None;
+    for turns in (budget.recent_turns_min..=budget.recent_turns.max(budget.recent_turns_min)).rev()
+    {
+        let goal = goal(budget, aim, turns, stays.clone());
         let Some(compacted) = compact(history, &goal) else { continue };
-        if compacted.tokens_after <= limit {
+        if compacted.tokens_after <= aim {
             return Some((goal, compacted));
         }
-        best = Some((goal, compacted));
+        if best.as_ref().is_none_or(|(_, best)| compacted.tokens_after < best.tokens_after) {
+            best = Some((goal, compacted));
+        }
     }
     let worth = size_of(history) / WORTH;
-    best.filter(|(_, one)| one.tokens_before - one.tokens_after >= worth)
+    let is_worth = |one: &Compacted| {
+        one.tokens_after <= limit || one.tokens_before - one.tokens_after >= worth
+    };
+    best.filter(|(_, one)| is_worth(one))
 }
 
 /// `history` made clearly smaller than what was refused. Outputs of the latest turns stay as long
@@ -345,9 +342,11 @@ fn squeezed(
     history: &[Arc<Message>],
     reading: &Reading,
     budget: &ContextBudget,
+    stays: Stays,
 ) -> Option<Compacted> {
     let tokens = (reading.total / AIM).min(reading.threshold / AIM);
-    let usual = goal(reading, budget, tokens, budget.recent_turns_min);
+    let tokens_max = reading.guessed(tokens.saturating_sub(reading.fixed));
+    let usual = goal(budget, tokens_max, budget.recent_turns_min, stays);
     let clipped = Goal { clip_latest: Some(budget.inline_result_tokens), ..usual.clone() };
     let worth = (size_of(history) / WORTH).max(1);
     let enough = |one: &Compacted| one.tokens_after <= usual.tokens_max;
@@ -383,11 +382,97 @@ fn too_large(ending: Ending, reading: &Reading, tried: bool) -> Ending {
     Ending::Failed { class, cause }
 }
 
-fn cause_of(ending: &Ending) -> String {
-    match ending {
-        Ending::Failed { cause, .. } | Ending::Parked { cause, .. } => cause.clone(),
-        Ending::OverBudget(_) => "the budget is used up".to_owned(),
-        Ending::Limited { limit, .. } => format!("the limit {limit} was reached"),
-        Ending::Answered(_) | Ending::Interrupted => "it was stopped".to_owned(),
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::conversation::{AssistantMessage, CallId, ContentPart, ToolCall};
+
+    /// One turn: a call whose output has about so many bytes, and perhaps an answer and a prompt.
+    fn turn(history: &mut Vec<Arc<Message>>, nth: usize, bytes: usize, prompts: bool) {
+        let (id, name) = (CallId::new(format!("c{nth}")), "read_file".to_owned());
+        let arguments = format!(r#"{{"path":"f{nth}"}}"#);
+        let call = ToolCall { id: id.clone(), provider_id: None, name: name.clone(), arguments };
+        let said = AssistantMessage { tool_calls: vec![call], ..AssistantMessage::default() };
+        history.push(Arc::new(Message::Assistant(said)));
+        let content = vec![ContentPart::text("word ".repeat(bytes / 5))];
+        let result = Message::Tool { tool_call_id: id, name, content, is_error: false };
+        history.push(Arc::new(result));
+        if prompts {
+            let content = Some("so ".repeat(40));
+            let said = AssistantMessage { content, ..AssistantMessage::default() };
+            history.push(Arc::new(Message::Assistant(said)));
+            let content = vec![ContentPart::text(format!("and {nth}? {}", "why ".repeat(40)))];
+            history.push(Arc::new(Message::User { content }));
+        }
+    }
+
+    /// Plays turns as an invocation would, and counts how often it made the history smaller, and
+    /// how much each time was gone.
+    fn play(budget: &ContextBudget, fixed: usize, turns: &[usize], prompts: bool) -> Vec<u64> {
+        let (meter, settings) = (Meter::default(), ContextSettings::default());
+        let mut history = vec![
+            Arc::new(Message::System { content: "x".repeat(fixed) }),
+            Arc::new(Message::User { content: vec![ContentPart::text("Go.")] }),
+        ];
+        let mut freed = Vec::new();
+        for (nth, bytes) in turns.iter().enumerate() {
+            turn(&mut history, nth, *bytes, prompts);
+            let reading = meter.read(&history, &[], budget, &settings, None);
+            let grown = |floor| reading.total >= floor + reading.threshold / PAUSE;
+            if reading.total <= reading.threshold || !reading.floor.is_none_or(grown) {
+                continue;
+            }
+            let stays = Stays::default();
+            let Some((_, compacted)) = smaller(spoken(&history), &reading, budget, &stays) else {
+                meter.settled();
+                continue;
+            };
+            freed.push(compacted.tokens_before - compacted.tokens_after);
+            history.truncate(1);
+            history.extend(compacted.history);
+            meter.compacted(&history);
+        }
+        freed
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Each compaction frees at least a fifth of what the threshold leaves for the history, as
+        /// long as single turns are small against that: so N turns of a size need no more
+        /// compactions than what they add is larger than that.
+        #[test]
+        fn a_small_budget_is_not_compacted_again_before_real_growth(
+            tokens_max in 4_000u64..40_000,
+            fixed in 0usize..4,
+            share in 8usize..40,
+            count in 40usize..160,
+            prompts: bool,
+        ) {
+            let budget = ContextBudget {
+                tokens_max: Some(tokens_max),
+                summary_tokens: tokens_max / 20,
+                ..ContextBudget::main()
+            };
+            let threshold = usize::try_from(budget.threshold(None)).unwrap();
+            // Up to three eighths of the threshold are instructions.
+            let fixed = threshold * 4 / 8 * fixed / 4;
+            let room = threshold - fixed / 4;
+            let bytes = room * 4 / share;
+            let freed = play(&budget, fixed, &vec![bytes; count], prompts);
+            let least = u64::try_from(room / 5).unwrap();
+            prop_assert!(freed.iter().all(|freed| *freed >= least), "{least}: {freed:?}");
+            let added = u64::try_from(count * (bytes / 4 + 160)).unwrap();
+            prop_assert!(freed.len() as u64 <= added / least + 1, "{freed:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_made_smaller_is_made_clearly_smaller() {
+        let budget = ContextBudget { tokens_max: Some(12_000), ..ContextBudget::child() };
+        // Six turns of 1,500 tokens are above 8,400; three of them would not be far below.
+        let freed = play(&budget, 0, &[6000; 60], false);
+        assert!(freed.len() <= 20 && freed.iter().all(|freed| *freed >= 4200), "{freed:?}");
     }
 }

@@ -244,6 +244,7 @@ impl Fleet {
             queued: Vec::new(),
             turns: 0,
             usage: Usage::default(),
+            deeds: Deeds::default(),
             time_left: None,
             tokens_max: None,
             fitter: Fitter {

@@ -61,7 +61,7 @@ impl Contacts {
     }
 
     /// Who is asked next, as far as that is known.
-    pub(super) fn info(&self) -> Option<ProviderInfo> {
+    pub(crate) fn info(&self) -> Option<ProviderInfo> {
         let at = self.known().chain.at();
         self.all.get(at).map(|contact| contact.info.clone())
     }

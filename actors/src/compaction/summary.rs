@@ -56,6 +56,8 @@ const STANDING: [&str; 14] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Label {
     Rule,
+    /// What goes on beside the conversation. Not carried on: it is said anew.
+    Beside,
     Kept,
     /// What a model wrote.
     Told,
@@ -66,8 +68,9 @@ enum Label {
     Call,
 }
 
-const LABELS: [(Label, &str); 8] = [
+const LABELS: [(Label, &str); 9] = [
     (Label::Rule, "The user's standing instruction: "),
+    (Label::Beside, "Goes on beside this: "),
     (Label::Kept, "To be kept: "),
     (Label::Told, "Summary: "),
     (Label::Asked, "The user asked: "),
@@ -129,6 +132,13 @@ pub(super) fn task(gone: &[Arc<Message>], kept: &[Arc<Message>], goal: &Goal) ->
     if small || !kept.iter().any(|message| is_user(&message)) { task } else { Vec::new() }
 }
 
+/// The task of a conversation that has one: its first message says it, behind the summary that may
+/// stand there by now.
+pub(super) fn first_task(gone: &[Arc<Message>], goal: &Goal) -> Option<ContentPart> {
+    let Some(Message::User { content }) = gone.first().map(|first| &**first) else { return None };
+    own(content).next().filter(|_| goal.keeps_task).cloned()
+}
+
 /// The summary of `gone`, with the summary that was in front of it.
 pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
     let mut lines = Lines::default();
@@ -142,11 +152,14 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
     for (at, message) in gone.iter().enumerate() {
         match &**message {
             Message::User { content } => {
-                for line in earlier(content).unwrap_or_default().lines().filter_map(Line::read) {
+                let earlier = earlier(content).unwrap_or_default().lines().filter_map(Line::read);
+                for line in earlier.filter(|line| line.label != Label::Beside) {
                     lines.add(line);
                 }
                 // What a skill says is not what the user said.
-                let own = own(content).filter(|part| !skills::is_skill(part));
+                // The task stays as it is, beside the summary.
+                let own = own(content).skip(usize::from(goal.keeps_task && at == 0));
+                let own = own.filter(|part| !skills::is_skill(part));
                 let said: Vec<ContentPart> = own.cloned().collect();
                 let text = shown(&said);
                 lines.sentences(Label::Rule, &text, RULE_CHARS_MAX, is_standing);
@@ -173,6 +186,9 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
         }
     }
     lines.told(goal.summary.as_deref());
+    for beside in &goal.beside {
+        lines.add(Line::new(Label::Beside, one_line(beside, KEPT_CHARS_MAX)));
+    }
     lines.text(bytes_in(goal.summary_tokens).saturating_sub(BEGIN.len() + END.len()))
 }
 
@@ -289,11 +305,11 @@ impl Lines {
     }
 
     /// All of it within `bytes_max`: what matters least goes first, and of that the oldest. Standing
-    /// instructions have no bound but their own.
+    /// instructions, and what goes on beside, have no bound but their own.
     fn text(self, bytes_max: usize) -> String {
         let mut lines = self.all;
         let mut bytes: usize = lines.iter().flatten().map(Line::bytes).sum();
-        for (label, _) in LABELS.iter().rev().take_while(|(label, _)| *label != Label::Rule) {
+        for (label, _) in LABELS.iter().rev().take_while(|(label, _)| *label > Label::Beside) {
             for line in &mut lines {
                 if bytes <= bytes_max {
                     break;

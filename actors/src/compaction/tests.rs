@@ -40,6 +40,8 @@ fn goal(tokens_max: u64, turns_kept: usize) -> Goal {
         keep: None,
         summary: None,
         clip_latest: None,
+        beside: Vec::new(),
+        keeps_task: false,
     }
 }
 

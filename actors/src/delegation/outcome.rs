@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::agent_invocation::Ending;
 use crate::conversation::{ContentPart, InvocationId, Usage};
+use crate::delegation::deeds::Deeds;
 use crate::delegation::handoff::{cut, part};
 use crate::event::Event;
 use crate::governor::Refused;
@@ -114,6 +115,8 @@ pub(crate) struct Ended {
     pub(crate) usage: Usage,
     /// Billionths of a dollar, as far as that is known.
     pub(crate) cost_nano_usd: Option<u64>,
+    /// What it did. `None`: it could not say so any more.
+    pub(crate) deeds: Option<Deeds>,
     /// What is there of a place of its own.
     pub(crate) workplace: Option<Remains>,
 }
@@ -135,6 +138,13 @@ impl Ended {
             );
         }
         if self.outcome != Outcome::Done {
+            match &self.deeds {
+                Some(deeds) => text.push_str(&one_part(deeds)),
+                None => text.push_str(
+                    "It had to be ended by force: what it did before that is not known here. Look at \
+                     how things are.\n",
+                ),
+            }
             // Writing to a string cannot fail.
             let _: fmt::Result = writeln!(
                 text,
@@ -230,6 +240,11 @@ impl Ended {
     }
 }
 
+/// What it did, in lines that cannot be taken for what posse says of it.
+fn one_part(deeds: &Deeds) -> String {
+    format!("{}\n", deeds.to_string().replace("</", "<\\/"))
+}
+
 /// The result of a call for an agent that was not started.
 pub(crate) fn refusal(refused: &Refused) -> ToolOutput {
     let outcome = Outcome::Refused { limit: refused.limit.to_owned() };
@@ -255,6 +270,7 @@ mod tests {
             turns: 3,
             usage: Usage::default(),
             cost_nano_usd: None,
+            deeds: Some(Deeds::default()),
             workplace: None,
         }
     }

@@ -13,16 +13,16 @@ use crate::conversation::{CallId, InvocationId};
 use crate::delegation::handoff::{Handoff, Input, cut, part};
 use crate::delegation::outcome::refusal;
 use crate::delegation::{
-    DELEGATE, Deputy, Desk, NotStarted, Outcome, RESULT, Request, STATUS, Seen, Start, Started,
-    depth_of, spec,
+    DELEGATE, Deputy, Desk, Leaving, NotStarted, Outcome, RESULT, Request, STATUS, Seen, Start,
+    Started, depth_of, spec,
 };
 use crate::event::Origin;
 use crate::hex::hex;
 use crate::ledger::dollars;
 use crate::mailbox::Report;
 use crate::ports::{
-    Action, CallContext, Clock, Operation, PortFuture, Prepared, RunContext, Tool, ToolError,
-    ToolOutput, ToolSpec, Toolbox, Workplace, Workplaces,
+    Action, CallContext, Clock, Operation, OutputDelta, PortFuture, Prepared, RunContext, Tool,
+    ToolError, ToolOutput, ToolSpec, Toolbox, Workplace, Workplaces,
 };
 use crate::tool_call::PermittedCall;
 
@@ -246,7 +246,7 @@ impl Tool for DelegateTool {
         ready(self.prepared(arguments, &context))
     }
 
-    fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let desk = Arc::clone(&self.desk);
         let wanted = call.into_payload().downcast::<Wanted>();
         Box::pin(async move {
@@ -259,6 +259,7 @@ impl Tool for DelegateTool {
             };
             let Wanted { call_id, origin, deputy, handoff, background, turns_max, resume, .. } =
                 *wanted;
+            let ((told, queued), alive) = (oneshot::channel(), Arc::new(()));
             let start = Start {
                 call_id,
                 origin,
@@ -267,10 +268,24 @@ impl Tool for DelegateTool {
                 background,
                 turns_max,
                 resume,
+                queued: Some(told),
+                wanted: Arc::downgrade(&alive),
                 workplace,
             };
             let answer = ask(&desk, |report| Request::Start(Box::new(start), report));
-            match answer.await {
+            let mut answer = std::pin::pin!(answer);
+            let answer = tokio::select! {
+                biased;
+                answer = &mut answer => answer,
+                Ok(places) = queued => {
+                    let text = format!("{}\n", waiting_for(places));
+                    // Only for watching.
+                    context.output.try_send(OutputDelta { text }).ok();
+                    answer.await
+                }
+            };
+            drop(alive);
+            match answer {
                 Some(Ok(started)) => {
                     if let Some(unused) = unused {
                         unused.keep();
@@ -283,6 +298,11 @@ impl Tool for DelegateTool {
             }
         })
     }
+}
+
+/// What is said of one that has to wait until there is room for it.
+pub(crate) fn waiting_for(places: u32) -> String {
+    format!("waiting for a place (limit {places})")
 }
 
 /// What an agent may be asked to work in.
@@ -366,6 +386,18 @@ pub(crate) async fn reattach(desk: &Desk, call: CallId, caller: Arc<Origin>) -> 
     match ask(desk, |report| Request::Attach(call, caller, report)).await.flatten() {
         Some(started) => awaited(desk, started).await,
         None => gone(),
+    }
+}
+
+/// The result of a call that was stopped: what became of the agent that worked for it. `None`: none
+/// had been started.
+pub(crate) async fn left(desk: &Desk, call: CallId, caller: Arc<Origin>) -> Option<ToolOutput> {
+    match ask(desk, |report| Request::Left(call, caller, report)).await.flatten()? {
+        Leaving::Ended(ended) => Some(ended.output(desk.delegation.caps.result_bytes_max)),
+        Leaving::AtWork(id, agent) => Some(ToolOutput::error(format!(
+            "Cancelled while agent {agent} ({id}) worked on it: that one is stopped, too. What it did \
+             until then comes as a message. Its effects may be partial; look before relying on them."
+        ))),
     }
 }
 

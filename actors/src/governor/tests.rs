@@ -183,6 +183,124 @@ fn of_the_sessions_budget_everybody_gets_an_equal_part() {
     assert_eq!(refused.limit, "budget.maxTokens");
 }
 
+#[derive(Debug, Default)]
+struct Working {
+    depth: u32,
+    /// Who waits for it; none is the main agent.
+    caller: Option<usize>,
+    /// How many it calls at once, time after time.
+    rounds: Vec<u32>,
+    /// Those that it waits for.
+    out: u32,
+}
+
+/// Everybody who works, and those that wait for a place in order.
+struct Office {
+    governor: Governor,
+    live: BTreeMap<usize, Working>,
+    waiting: std::collections::VecDeque<(usize, Working)>,
+    next: usize,
+    refused: u32,
+    main_out: u32,
+}
+
+impl Office {
+    fn out(&mut self, caller: Option<usize>) -> &mut u32 {
+        match caller {
+            None => &mut self.main_out,
+            Some(caller) => &mut self.live.get_mut(&caller).unwrap().out,
+        }
+    }
+
+    fn call(&mut self, caller: Option<usize>, depth: u32, rounds: &[u32], many: u32) {
+        for _ in 0..many {
+            self.next += 1;
+            let one = Working { depth, caller, rounds: rounds.to_vec(), out: 0 };
+            *self.out(caller) += 1;
+            self.waiting.push_back((self.next, one));
+        }
+        self.let_in();
+    }
+
+    fn let_in(&mut self) {
+        for (nth, one) in std::mem::take(&mut self.waiting) {
+            let ahead = u32::try_from(self.waiting.len()).unwrap();
+            let wish = Wish { waits: true, ahead, ..wish(one.caller.map(id)) };
+            match self.governor.admit(&id(nth), &wish, NOW) {
+                Ok(permit) => {
+                    assert_eq!(permit.depth, one.depth);
+                    self.live.insert(nth, one);
+                }
+                Err(refused) if refused.is_for_a_place() => self.waiting.push_back((nth, one)),
+                Err(_) => {
+                    self.refused += 1;
+                    *self.out(one.caller) -= 1;
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, nth: usize) {
+        let one = self.live.remove(&nth).unwrap();
+        self.governor.end(&id(nth), Spent::default()).unwrap();
+        *self.out(one.caller) -= 1;
+        self.let_in();
+    }
+
+    /// Those that do something at the moment.
+    fn running(&self) -> Vec<usize> {
+        self.live.iter().filter(|(_, one)| one.out == 0).map(|(nth, _)| *nth).collect()
+    }
+}
+
+proptest! {
+    /// Whatever agents call whom in whatever order: never do more work than may, nobody gets too
+    /// deep, and nobody waits for ever.
+    #[test]
+    fn who_waits_for_a_place_gets_one(
+        depth_max in 0u32..5,
+        live_max in 1u32..5,
+        total_max in 1u32..200,
+        rounds in proptest::collection::vec(1u32..4, 1..4),
+        order in proptest::collection::vec(any::<u8>(), 64),
+    ) {
+        let limits = GovernorLimits { depth_max, live_max, total_max, ..GovernorLimits::default() };
+        let governor = Governor::new(limits);
+        let mut office = Office {
+            governor,
+            live: BTreeMap::new(),
+            waiting: std::collections::VecDeque::new(),
+            next: 0,
+            refused: 0,
+            main_out: 0,
+        };
+        office.call(None, 1, &rounds, 6);
+        let mut turns = order.into_iter().cycle();
+        for _ in 0..5000 {
+            let running = office.running();
+            prop_assert!(running.len() <= live_max as usize, "{running:?}");
+            prop_assert!(office.governor.at_work() <= live_max);
+            prop_assert!(office.governor.total() <= total_max);
+            prop_assert!(office.live.values().all(|one| one.depth <= depth_max));
+            if running.is_empty() {
+                break;
+            }
+            let nth = running[usize::from(turns.next().unwrap()) % running.len()];
+            let (depth, round) = {
+                let one = office.live.get_mut(&nth).unwrap();
+                (one.depth, one.rounds.pop())
+            };
+            match round {
+                Some(many) => office.call(Some(nth), depth + 1, &rounds[1..], many),
+                None => office.end(nth),
+            }
+        }
+        prop_assert!(office.live.is_empty() && office.waiting.is_empty(), "{:?}", office.live);
+        prop_assert_eq!((office.main_out, office.governor.at_work()), (0, 0));
+        prop_assert_eq!(office.next, office.governor.total() as usize + office.refused as usize);
+    }
+}
+
 #[test]
 fn who_goes_on_counts_once_and_what_was_spent_before_is_spent() {
     let limits = GovernorLimits {

@@ -40,6 +40,8 @@ struct Questions {
 
 pub(crate) struct Shown {
     pub(crate) origin: Arc<Origin>,
+    /// What is asked about, in one line.
+    pub(crate) summary: String,
     pub(crate) asker: Weak<()>,
 }
 
@@ -123,6 +125,19 @@ impl GrantBook {
 
     pub(crate) fn show(&self, id: QuestionId, shown: Shown) {
         self.questions().shown.insert(id, shown);
+    }
+
+    /// Questions of agents that work for `origin`, a line each.
+    pub(crate) fn open_below(&self, origin: &Origin) -> Vec<String> {
+        let path = format!("{}/", origin.agent_path);
+        let below = |shown: &&Shown| match &origin.parent_invocation_id {
+            None => shown.origin.parent_invocation_id.is_some(),
+            Some(_) => shown.origin.agent_path.starts_with(&path),
+        };
+        let line = |Shown { origin, summary, .. }: &Shown| {
+            format!("{} waits for the user to answer: {summary}", origin.agent_path)
+        };
+        self.questions().shown.values().filter(below).map(line).collect()
     }
 
     /// Whether observers see the question as open.

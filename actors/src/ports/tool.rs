@@ -24,6 +24,12 @@ pub trait Tool: Send + Sync + 'static {
     /// Name, description and schema, as the model sees them.
     fn spec(&self) -> &ToolSpec;
 
+    /// What calls of `origin` have left at work, a line each that says how it can be reached: told
+    /// to an agent that cannot read any more how it began.
+    fn goes_on(&self, _origin: &Origin) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Finds out what a call would do, without doing it. `arguments` fit the schema.
     fn prepare(
         &self,

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
+use crate::delegation::Deeds;
 use crate::event::{
     Begun, Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
 };
@@ -39,6 +40,10 @@ pub const OUTCOME_UNKNOWN: &str = "The session broke off while this call was run
 /// What the model reads of a call without effects that started and has no recorded end.
 pub const CUT_OFF: &str = "The session broke off while this call was running. It changes nothing, \
      so it can be made again.";
+
+/// What the model reads of a call for which an agent was at work, of which nothing else is known.
+pub const AGENT_CUT_OFF: &str = "The session broke off while an agent worked on this call. What it \
+     did until then is not known here. Look at how things are before it is done again.";
 
 /// What the records of a session say.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -79,6 +84,12 @@ pub struct Replayed {
     pub jobs: Vec<LeftJob>,
     /// Agents that worked for others, in the order in which they began. Not of one invocation.
     pub delegated: Vec<Delegated>,
+    /// What the calls of the invocation did. Of one invocation only.
+    #[serde(default)]
+    pub deeds: Deeds,
+    /// What it is about, in a few words, if a model has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// The messages begin where a compaction left them, and not where the invocation began.
     #[serde(default)]
     pub compacted: bool,
@@ -153,7 +164,7 @@ pub struct OpenCall {
     pub requested: bool,
     /// Whether its intent was recorded. If not, nothing has happened yet.
     pub started: bool,
-    /// Whether it changes anything outside posse; known once it has started.
+    /// Whether it changes anything outside posse, or lets an agent do so; known once it has started.
     pub effect: bool,
     /// What it was to do, and since when; known once it has started.
     pub begun: Option<Begun>,
@@ -212,15 +223,36 @@ impl StartedWith {
 
 impl Replayed {
     /// Whether there is something to go on with that nobody needs to say anything for: a run that
-    /// broke off, a model that has not answered, a message that waits, or an agent in the
-    /// background that was at work or whose answer was not heard.
+    /// broke off, a model that has not answered, a message of the user that waits, or an agent in
+    /// the background that was at work. What has ended meanwhile is read with the next prompt, and
+    /// wakes nobody.
     pub fn is_unfinished(&self) -> bool {
         let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
         let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
-        let owed = self.delegated.iter().any(Delegated::is_owed);
-        let asks = |queued: &QueuedMessage| queued.kind != MessageKind::Aside;
+        let beside = self.delegated.iter().any(Delegated::is_beside);
+        let asks = |queued: &QueuedMessage| {
+            matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp)
+        };
         let waiting = self.queued.iter().any(asks);
-        (broke_off && !self.messages.is_empty()) || waits || waiting || owed
+        (broke_off && !self.messages.is_empty()) || waits || waiting || beside
+    }
+}
+
+impl Replayed {
+    /// Calls for which agents were at work say what is known of those.
+    fn tell_of_agents(&mut self) {
+        for open in self.open_calls.iter().filter(|open| open.started) {
+            let theirs = |one: &&Delegated| one.is_mains() && one.call_id == open.call.id;
+            let Some(agent) = self.delegated.iter().rev().find(theirs) else { continue };
+            let text = agent.cut_off();
+            let Some(place) = self.messages.get_mut(open.message) else { continue };
+            *place = Arc::new(Message::Tool {
+                tool_call_id: open.call.id.clone(),
+                name: open.call.name.clone(),
+                content: vec![ContentPart::text(text)],
+                is_error: true,
+            });
+        }
     }
 }
 
@@ -256,13 +288,15 @@ pub struct Replay {
     questions: BTreeMap<u64, OpenQuestion>,
     /// Messages that entered the history, with or without having waited in the queue.
     delivered: HashSet<MessageId>,
+    /// The process and the time of the last record.
+    written: Option<(u32, u64)>,
     replayed: Replayed,
 }
 
 impl Replay {
     /// Version of what is kept of a fold to go on with it later. Another number is for whatever
     /// makes the same records come to something else.
-    pub const VERSION: u32 = 2;
+    pub const VERSION: u32 = 3;
 
     /// Starts with nothing, for `invocation` or the main one.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -288,6 +322,11 @@ impl Replay {
             return;
         }
         if self.invocation.is_none() {
+            if let Some((process, ts)) = self.written.replace((record.id.process, record.ts))
+                && process != record.id.process
+            {
+                delegated::break_off(&mut self.replayed.delegated, ts);
+            }
             let cwd = self.replayed.started.as_ref().map_or("", |started| &started.cwd);
             delegated::follow(&mut self.replayed.delegated, cwd, record);
         }
@@ -309,6 +348,9 @@ impl Replay {
             }
             self.message(&record.event);
             self.call(&record.event, record.ts);
+            if self.invocation.is_some() {
+                self.replayed.deeds.follow(&record.event);
+            }
         }
     }
 
@@ -355,6 +397,10 @@ impl Replay {
     pub fn finish(mut self) -> Replayed {
         self.replayed.open_questions = self.questions.into_values().collect();
         self.history.finish(&mut self.replayed);
+        if let Some((_, ts)) = self.written {
+            delegated::break_off(&mut self.replayed.delegated, ts);
+        }
+        self.replayed.tell_of_agents();
         self.replayed
     }
 
@@ -397,6 +443,7 @@ impl Replay {
                 });
                 self.replayed.ended = None;
             }
+            Event::SessionTitled { title } => self.replayed.title = Some(title.clone()),
             Event::SessionEnded { reason, .. } => self.replayed.ended = Some(reason.clone()),
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
@@ -555,6 +602,7 @@ impl Replay {
     fn call(&mut self, event: &Event, ts: u64) {
         match event {
             Event::ToolRequested { call_id, .. } => self.history.request(call_id),
+            Event::InvocationRequested { call_id, .. } => self.history.delegate(call_id),
             Event::ToolStarted { call_id, effect, summary, .. } => {
                 let begun = Begun { summary: summary.clone(), started_ms: ts };
                 self.history.start(call_id, *effect, begun);

@@ -201,6 +201,7 @@ impl RootSession {
         if let Some(own) = &mut state.own_call {
             own.stop();
         }
+        self.give_up_summary(state);
         if reach == Reach::All && state.ending.is_none() {
             self.let_go(&Release::All);
         }

@@ -6,11 +6,12 @@
 
 mod ends;
 mod kinds;
+mod queue;
 mod returning;
 mod rooms;
 mod stopping;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,11 +20,11 @@ use tokio::sync::oneshot;
 
 use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
-use crate::delegation::{Ended, NotStarted, Request, Seen, Start, Started, depth_of};
+use crate::delegation::{Beside, Deeds, Ended, Request, Seen, Start, depth_of};
 use crate::event::{Event, Origin};
 use crate::governor::{Frees, Governor, Left, Permit, Refused, Wish};
 use crate::ledger::Budget;
-use crate::mailbox::{Absence, Beside, Handled, Presence, Report};
+use crate::mailbox::{self, Absence, Handled, Presence, Report};
 use crate::ports::ToolSpec;
 use crate::record::Delegated;
 use crate::restarts::RestartBudget;
@@ -32,6 +33,7 @@ use crate::root_session::{Msg, Resumed, RootSession, State};
 use crate::tool_call::Services;
 
 use kinds::Kind;
+use queue::Waiting;
 use rooms::{Closed, Reopened, Room};
 use stopping::Stopping;
 
@@ -41,6 +43,8 @@ pub(super) use stopping::Reach;
 pub(super) enum ChildMsg {
     /// A tool wants something.
     Asked(Request),
+    /// Somebody has ended: there may be room for those that wait.
+    Room,
     /// Those that were told to stop should have by now.
     Overdue,
     /// A message came too late for whoever it was for.
@@ -57,6 +61,8 @@ pub(super) struct Children {
     governor: Option<Governor>,
     kinds: Vec<Kind>,
     all: BTreeMap<u32, Child>,
+    /// Those that are to begin as soon as there is a place, in order.
+    waiting: VecDeque<Waiting>,
     /// Messages for those that are being rebuilt.
     pending: Vec<(InvocationId, Queued)>,
     stopping: Option<Stopping>,
@@ -102,11 +108,13 @@ struct Child {
     cost: (u64, u64),
     /// What its calls were about, once it has ended.
     files: Vec<String>,
+    /// What it did, once it has ended and could say so.
+    deeds: Option<Deeds>,
     waiter: Option<oneshot::Sender<Arc<Ended>>>,
     /// `None` while it is rebuilt from the journal.
     actor: Option<ActorRef<agent_invocation::Msg>>,
     absence: Option<Absence>,
-    rereading: Option<Beside>,
+    rereading: Option<mailbox::Beside>,
     restarts: RestartBudget,
     /// How it was told to end.
     stopping: Option<Ending>,
@@ -126,6 +134,13 @@ impl Child {
             (None, 0) => None,
             (here, carried) => Some(here.unwrap_or_default().saturating_add(carried)),
         }
+    }
+
+    /// What others are told of it if nobody waits for it.
+    fn beside(&self) -> Option<Beside> {
+        let Child { caller, origin, task, .. } = self;
+        let (caller, agent) = (Arc::clone(caller), origin.agent.clone());
+        self.background.then(|| Beside { caller, agent, task: task.clone() })
     }
 
     fn is_live(&self) -> bool {
@@ -228,7 +243,7 @@ impl RootSession {
         let Some(desk) = &self.desk else { return Children::default() };
         let session = me.clone();
         desk.open(move |request| {
-            crate::mailbox::tell(&session, Msg::Children(ChildMsg::Asked(request)));
+            mailbox::tell(&session, Msg::Children(ChildMsg::Asked(request)));
         });
         Children {
             governor: Some(Governor::new(desk.delegation.limits.clone())),
@@ -245,87 +260,27 @@ impl RootSession {
     ) -> Handled {
         match msg {
             ChildMsg::Asked(Request::Start(start, report)) => {
-                self.delegate(me, *start, report, state).await?;
+                let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
+                let id = start.resume.clone().or_else(placed);
+                let id = id.unwrap_or_else(|| self.ports.ids.invocation());
+                let waiting = Waiting { id, start: *start, report };
+                self.delegate(me, waiting, state).await?;
             }
             ChildMsg::Asked(Request::Attach(call, caller, report)) => {
                 report.send(Self::attach(&call, &caller, state));
             }
+            ChildMsg::Asked(Request::Left(call, caller, report)) => {
+                report.send(Self::left_by(&call, &caller, state));
+            }
             ChildMsg::Asked(Request::Look(origin, report)) => {
                 report.send(self.look(&origin, state));
             }
+            ChildMsg::Room => self.let_in(me, state).await?,
             ChildMsg::Overdue => self.stop_overdue(me, state),
             ChildMsg::Unheard(parent, queued) => Self::unheard(&parent, queued, state),
             ChildMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
             ChildMsg::Closed(id, left) => self.room_closed(me, &id, left, state),
         }
-        Ok(())
-    }
-
-    /// Starts an agent, if there is a permit for it. Whoever is being stopped hears nothing.
-    async fn delegate(
-        &self,
-        me: &ActorRef<Msg>,
-        start: Start,
-        report: Report<Result<Started, NotStarted>>,
-        state: &mut State,
-    ) -> Result<(), SpawnErr> {
-        if state.ending.is_some()
-            || state.parked.is_some()
-            || RootSession::is_stopping(&start.origin, state)
-        {
-            return Ok(());
-        }
-        if state.children.is_in_room(&start.origin) {
-            let why = "An agent in a worktree of its own calls nobody: do it yourself.".to_owned();
-            report.send(Err(NotStarted::Cannot(why)));
-            return Ok(());
-        }
-        let again = match &start.resume {
-            None => None,
-            Some(id) => match Self::resumable(id, &start, &mut state.children) {
-                Ok(nth) => Some((nth, id.clone())),
-                Err(why) => {
-                    report.send(Err(NotStarted::Cannot(why)));
-                    return Ok(());
-                }
-            },
-        };
-        let id = again.as_ref().map(|(_, id)| id.clone());
-        let id = id.or_else(|| start.workplace.as_ref().map(|(id, _)| id.clone()));
-        let id = id.unwrap_or_else(|| self.ports.ids.invocation());
-        let permit = match self.admit_child(&id, &start, state) {
-            Ok(permit) => permit,
-            Err(refused) => {
-                report.send(Err(NotStarted::Limit(refused)));
-                return Ok(());
-            }
-        };
-        let Some(kind) = state.children.kinds.get(start.deputy) else { return Ok(()) };
-        let cost_before = state.till.cost_of(&id).unwrap_or_default();
-        state.till.give_share(&id, permit.micro_usd.map(nano));
-        let (waiter, ended) = oneshot::channel();
-        let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
-        child.cost.1 = cost_before;
-        child.waiter = (!child.background).then_some(waiter);
-        if let Some((nth, _)) = &again {
-            let before = state.children.all.get(nth).and_then(|before| before.room.as_ref());
-            child.room = before.map(|room| Room::known(room.cwd.clone()));
-        }
-        self.transcript.note(Some(&child.caller), child.requested(kind));
-        let message = Event::UserMessage { content: content.clone(), message_id: None };
-        self.transcript.note(Some(&child.origin), message);
-        self.transcript.note(Some(&child.origin), child.started(kind));
-        if let Some((nth, _)) = again {
-            state.children.all.remove(&nth);
-            child.rereading = Some(self.wake(me, &child));
-        } else {
-            let messages = vec![Arc::new(Message::User { content })];
-            self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;
-        }
-        let background = child.background;
-        let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
-        state.children.all.insert(nth, child);
-        report.send(Ok(Started { id, background, ended }));
         Ok(())
     }
 
@@ -383,6 +338,7 @@ impl RootSession {
             began: self.ports.clock.monotonic(),
             cost: (0, 0),
             files: Vec::new(),
+            deeds: None,
             waiter: None,
             actor: None,
             absence: None,
@@ -415,10 +371,12 @@ impl RootSession {
         Ok(*nth)
     }
 
+    /// `ahead` of it so many wait.
     fn admit_child(
         &self,
         id: &InvocationId,
         start: &Start,
+        ahead: usize,
         state: &mut State,
     ) -> Result<Permit, Refused> {
         let now = self.ports.clock.monotonic();
@@ -437,6 +395,8 @@ impl RootSession {
                 .is_some()
                 .then(|| start.origin.invocation_id.clone()),
             duration_max: [left, own].into_iter().flatten().min(),
+            waits: !start.background,
+            ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
             tokens_left: self.left(state).tokens,
             micro_usd_left: self.left(state).micro_usd,
             ..Wish::default()
@@ -458,6 +418,13 @@ impl RootSession {
         SessionLeft {
             tokens: left(tokens, gone.tokens, 1),
             micro_usd: left(nano_usd, gone.nano_usd, NANO_IN_MICRO),
+        }
+    }
+
+    /// Whoever cannot read any more how it began is told of it as long as it works.
+    fn known_beside(&self, child: &Child) {
+        if let (Some(desk), Some(beside)) = (&self.desk, child.beside()) {
+            desk.in_background().insert(child.id().clone(), beside);
         }
     }
 
@@ -488,7 +455,7 @@ impl RootSession {
         messages: Vec<Arc<Message>>,
         resumed: Resumed,
     ) -> Result<(), SpawnErr> {
-        let Resumed { pending, queued, turns, usage } = resumed;
+        let Resumed { pending, queued, turns, usage, deeds } = resumed;
         let mut history = Vec::with_capacity(messages.len() + 1);
         history.push(child.system(kind));
         history.extend(messages);
@@ -508,6 +475,7 @@ impl RootSession {
             queued,
             turns,
             usage,
+            deeds,
             time_left: child.permit.until.map(|until| until.saturating_sub(now)),
             tokens_max: child.permit.tokens,
             fitter: kind.fitter(),
@@ -543,7 +511,8 @@ impl RootSession {
             took: child.ended.as_ref().map_or(now, |(_, at)| *at).saturating_sub(child.began),
             ended: child.ended.as_ref().map(|(ended, _)| Arc::clone(ended)),
         };
-        children.all.values().filter(below).map(seen).collect()
+        let all = children.all.values().filter(below).map(seen);
+        all.chain(Self::look_at_waiting(origin, state)).collect()
     }
 
     /// Whether whoever this is about is being stopped.

@@ -2,13 +2,30 @@
 
 use std::sync::Arc;
 
-use crate::agent_invocation::{Fitter, compacted_event};
+use ractor::{ActorRef, RpcReplyPort};
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{Contacts, Fitter, Summary, compacted_event, without_summary};
 use crate::compaction::{Compacted, Goal, compact};
 use crate::context::{ContextUse, Meter, Reading};
-use crate::conversation::Message;
+use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Fact};
+use crate::mailbox::{Beside, answer, beside, panic_text};
+use crate::provider_client;
 use crate::root_session::clients::Clients;
-use crate::root_session::{PromptError, RootSession, State};
+use crate::root_session::{Msg, PromptError, RootSession, State};
+
+/// Where whoever asked for it hears what became of it.
+pub(super) type Reply = RpcReplyPort<Result<Option<Compacted>, PromptError>>;
+
+/// A summary that is being written, between prompts.
+pub(super) struct Compacting {
+    goal: Goal,
+    reply: Reply,
+    /// Under whose name the model is asked.
+    id: InvocationId,
+    _work: Beside,
+}
 
 impl RootSession {
     /// What the main agent may read.
@@ -31,33 +48,84 @@ impl RootSession {
         }
     }
 
-    /// Makes the history shorter, between prompts.
+    /// Makes the history shorter, between prompts. Where a model writes summaries, it writes this one,
+    /// and whoever asked hears of it then.
     pub(super) fn compact(
         &self,
+        me: &ActorRef<Msg>,
         keep: Option<String>,
+        reply: Reply,
         state: &mut State,
-    ) -> Result<Option<Compacted>, PromptError> {
+    ) {
         if state.ending.is_some() {
-            return Err(PromptError::Ended);
+            return answer(reply, Err(PromptError::Ended));
         }
-        if state.main.is_some() {
-            return Err(PromptError::Busy);
+        if state.main.is_some() || state.compacting.is_some() {
+            return answer(reply, Err(PromptError::Busy));
         }
         let budget = &self.settings.limits.context_main;
         let turns = budget.recent_turns_min;
         let quarter = Goal::quarter(&state.history, turns, budget.summary_tokens);
-        let Some(compacted) = compact(&state.history, &Goal { keep, ..quarter }) else {
-            return Ok(None);
+        let origin = self.new_origin();
+        let goal = Goal { keep, beside: self.services.beside(&origin), ..quarter };
+        let Some(compacted) = compact(&state.history, &goal) else {
+            return answer(reply, Ok(None));
         };
+        let Some(summariser) = state.summariser.as_ref().filter(|_| compacted.messages_removed > 0)
+        else {
+            let applied = self.apply(compacted, None, state);
+            return answer(reply, Ok(Some(applied)));
+        };
+        let gone = state.history[..compacted.messages_removed].to_vec();
+        let settings = &self.settings.context;
+        let summary = Summary::new(&self.services, summariser, settings, &origin, &goal);
+        let id = summary.id();
+        let work = beside(me, summary.of(gone), Msg::Summarised);
+        state.compacting = Some(Compacting { goal, reply, id, _work: work });
+    }
+
+    /// Goes on with the summary, or without one.
+    pub(super) fn summarised(
+        &self,
+        summary: Result<Result<String, String>, JoinError>,
+        state: &mut State,
+    ) {
+        // One that was stopped is over.
+        let Some(Compacting { mut goal, reply, .. }) = state.compacting.take() else { return };
+        let by = state.summariser.as_ref().and_then(Contacts::info).map(|info| info.model);
+        match summary.unwrap_or_else(|died| Err(panic_text(died))) {
+            Ok(text) => goal.summary = Some(text),
+            Err(why) => {
+                let message = without_summary(&why);
+                self.transcript.note(None, Event::Warning { message });
+            }
+        }
+        let by = by.filter(|_| goal.summary.is_some());
+        let compacted = compact(&state.history, &goal);
+        answer(reply, Ok(compacted.map(|compacted| self.apply(compacted, by, state))));
+    }
+
+    /// Stops whoever writes a summary: the rules alone decide.
+    pub(super) fn give_up_summary(&self, state: &mut State) {
+        let Some(Compacting { id, .. }) = &state.compacting else { return };
+        let id = id.clone();
+        if let Some(summariser) = &state.summariser {
+            summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
+        }
+        self.summarised(Ok(Err("it was stopped".to_owned())), state);
+    }
+
+    /// Records it first; from then on it is the history.
+    fn apply(&self, compacted: Compacted, by: Option<String>, state: &mut State) -> Compacted {
         self.drop_unfinished(state);
         let before = self.reading(state).total;
         state.history.clone_from(&compacted.history);
         state.meter.compacted(&self.told(state));
         self.ports.tools.iter().for_each(|tool| tool.history_shortened());
         let tokens = (before, self.reading(state).total);
-        let event = compacted_event(compacted.clone(), tokens, "request", None);
+        let event = compacted_event(compacted.clone(), tokens, "request", by);
         self.transcript.note(None, event);
-        Ok(Some(compacted))
+        compacted
     }
 
     /// What the next request is made of; while one runs, what the last one was made of.

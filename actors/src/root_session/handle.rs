@@ -24,6 +24,9 @@ use crate::root_session::{
 use crate::tool_call::{Notices, Services};
 use crate::transcript_writer::{self, Outbox, Transcript};
 
+/// Nobody waits longer for a summary: whoever writes one is given up long before.
+const SUMMARY_MAX: std::time::Duration = std::time::Duration::from_hours(24);
+
 /// A running session. Cheap to clone; the session lives until [`end`](SessionHandle::end).
 #[derive(Clone)]
 pub struct SessionHandle {
@@ -249,8 +252,9 @@ impl SessionHandle {
         ask(&self.session, self.ask_timeout, Msg::History).await.unwrap_or_default()
     }
 
-    /// Makes the history shorter between prompts, without a model; see [`compaction`]. The
-    /// journal keeps everything. `None`: there was nothing to remove.
+    /// Makes the history shorter between prompts, by rules, or with a summary of the model that has
+    /// this role; see [`compaction`]. The journal keeps everything. `None`: there was nothing to
+    /// remove.
     ///
     /// [`compaction`]: crate::compaction
     pub async fn compact(&self) -> Result<Option<Compacted>, PromptError> {
@@ -263,7 +267,8 @@ impl SessionHandle {
         keep: Option<String>,
     ) -> Result<Option<Compacted>, PromptError> {
         let compact = |reply| Msg::Compact(keep, reply);
-        let compacted = ask(&self.session, self.ask_timeout, compact).await;
+        // A model may take its time, and has its own limits.
+        let compacted = ask(&self.session, SUMMARY_MAX, compact).await;
         compacted.unwrap_or(Err(PromptError::Ended))
     }
 

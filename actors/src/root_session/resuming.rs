@@ -152,13 +152,26 @@ impl RootSession {
 
     /// The model reads what it is going on from. A branch records all that waits in it anyway.
     fn tell_of_lost_records(&self, is_branch: bool, state: &mut State) {
+        let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
+        state.queued.push(queued);
+    }
+
+    fn lost_records_notice(&self) -> Queued {
         let (id, kind) = (self.ports.ids.message(), MessageKind::Notice);
-        let content = vec![ContentPart::text(LOST_RECORDS)];
-        if !is_branch {
-            let (message_id, content) = (id.clone(), content.clone());
-            self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
-        }
-        state.queued.push(Queued { id, kind, content });
+        Queued { id, kind, content: vec![ContentPart::text(LOST_RECORDS)] }
+    }
+
+    /// The message that says so to `origin`, or to the main agent: recorded.
+    pub(super) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> Queued {
+        let queued = self.lost_records_notice();
+        let Queued { id: message_id, kind, content } = queued.clone();
+        self.transcript.note(origin, Event::MessageQueued { message_id, kind, content });
+        queued
+    }
+
+    /// Whether records are lost that followed those that the session goes on from.
+    pub(super) fn has_lost_records(&self) -> bool {
+        self.settings.resumption.as_ref().is_some_and(|resumption| resumption.lost)
     }
 
     /// What the session has spent so far. A branch begins with nothing: its trunk has paid.

@@ -255,7 +255,7 @@ impl RootSession {
         state.history.truncate(main.base);
         state.history.extend(messages);
         let queued = queued.iter().map(resuming::queued).collect();
-        let resumed = Resumed { pending, queued, turns, usage };
+        let resumed = Resumed { pending, queued, turns, usage, ..Resumed::default() };
         if let Some(ending) = main.stopping.take() {
             self.conclude_for(me, main, ending, resumed, state);
             return Ok(());

@@ -252,6 +252,13 @@ impl GuardedTool {
     pub fn with_effect(guard: impl Fn(&CallId) + Send + Sync + 'static) -> GuardedTool {
         GuardedTool(spec("guarded", SideEffect::Workspace), Arc::new(guard))
     }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> GuardedTool {
+        name.clone_into(&mut self.0.name);
+        self
+    }
 }
 
 impl std::fmt::Debug for GuardedTool {

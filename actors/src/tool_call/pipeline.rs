@@ -294,7 +294,11 @@ impl Pipeline {
         let id = before.clone().unwrap_or_else(|| self.services.ids.question());
         let asker = Asker::new(id.clone(), self.services.permissions.clone());
         if before.is_some() {
-            let shown = Shown { origin: Arc::clone(&self.origin), asker: asker.watch() };
+            let shown = Shown {
+                origin: Arc::clone(&self.origin),
+                summary: action.summary.clone(),
+                asker: asker.watch(),
+            };
             self.services.book.show(id.clone(), shown);
         }
         let ask = |reply| {
@@ -336,6 +340,7 @@ impl Pipeline {
         let transcript = &self.services.transcript;
         if !effect {
             transcript.note(Some(&self.origin), intent);
+            self.progress.intended.set(()).ok();
             return Ok(());
         }
         // What follows from an effect must be recorded too: it does not begin without room.
@@ -348,6 +353,7 @@ impl Pipeline {
             output: ToolOutput::error(format!("Not started: {unrecorded}")),
         })?;
         let started_ms = self.services.clock.wall_ms();
+        self.progress.intended.set(()).ok();
         self.progress.begun.set(Begun { summary, started_ms }).ok();
         Ok(())
     }

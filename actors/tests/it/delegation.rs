@@ -1,12 +1,14 @@
 //! Agents that work for others: what they are given, what comes back, and what becomes of them when
 //! somebody stops, crashes or reaches a limit.
 
+mod contexts;
 mod faults;
 mod limits;
 mod memory;
 mod returning;
 mod rooms;
 mod stops;
+mod words;
 
 use std::sync::Arc;
 

@@ -36,5 +36,7 @@ mod resuming;
 mod steering;
 /// Providers that are away: waiting, parking, and others that take over.
 mod survival;
+/// Titles of sessions.
+mod titles;
 /// One prompt, from the user to the answer.
 mod turns;

@@ -180,6 +180,8 @@ pub(crate) fn compacted(
         keep: None,
         summary: None,
         clip_latest: None,
+        beside: Vec::new(),
+        keeps_task: false,
     };
     compact(&said, &goal).map(|compacted| compacted.history)
 }

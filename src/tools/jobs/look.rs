@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use posse_actors::conversation::CallId;
-use posse_actors::event::JobEnd;
+use posse_actors::event::{JobEnd, Origin};
 use posse_actors::ports::{
     Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
     ToolSpec,
@@ -75,6 +75,16 @@ struct Look {
 impl Tool for JobOutput {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn goes_on(&self, origin: &Origin) -> Vec<String> {
+        let line = |job: &Arc<Job>| {
+            let (id, summary) = (&job.id, printable(&job.summary));
+            format!(
+                "background job {id} ({summary}) runs; job_output {{\"id\": \"{id}\"}} reads it"
+            )
+        };
+        self.jobs.of(origin).iter().filter(|job| job.is_live()).map(line).collect()
     }
 
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
@@ -160,7 +170,7 @@ fn about_own<T: Send + 'static>(tool: &str, summary: String, payload: T) -> Prep
 }
 
 fn find(jobs: &Jobs, call: &CallContext, id: &str) -> Result<Arc<Job>, ToolOutput> {
-    let all = jobs.of(call);
+    let all = jobs.of(&call.origin);
     let found = all.iter().find(|job| job.id.as_str() == id).cloned();
     found.ok_or_else(|| {
         let known: Vec<&str> = all.iter().map(|job| job.id.as_str()).collect();
@@ -173,7 +183,7 @@ fn find(jobs: &Jobs, call: &CallContext, id: &str) -> Result<Arc<Job>, ToolOutpu
 }
 
 fn list(jobs: &Jobs, call: &CallContext) -> ToolOutput {
-    let all = jobs.of(call);
+    let all = jobs.of(&call.origin);
     if all.is_empty() {
         return ToolOutput::text("No command was started in the background.");
     }

@@ -118,7 +118,7 @@ fn a_place_is_free_when_one_has_ended() {
         let (job, _, _) = start(&jobs, &call(&format!("y{nth}"), "i1", None));
         end(&job, JobEnd::Exited);
     }
-    assert_eq!(jobs.of(&third).len(), ENDED_MAX);
+    assert_eq!(jobs.of(&third.origin).len(), ENDED_MAX);
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn each_ends_with_its_own_and_is_seen_by_its_own() {
     let (of_child, mut told_child, _) = start(&jobs, &child);
     let (of_other, mut told_other, _) = start(&jobs, &other);
     let ids = |call: &CallContext| -> Vec<String> {
-        jobs.of(call).iter().map(|job| job.id.to_string()).collect()
+        jobs.of(&call.origin).iter().map(|job| job.id.to_string()).collect()
     };
     assert_eq!(ids(&main), ["c1", "c2", "c3"]);
     // The main agent of the next prompt is the same agent.

@@ -151,7 +151,7 @@ pub(crate) fn row(session: &SessionSummary) -> Row {
         age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
         state: session.state.short(&zone),
         spent: spent(session),
-        prompt: session.prompt.clone().unwrap_or_default(),
+        prompt: session.about().unwrap_or_default().to_owned(),
     }
 }
 

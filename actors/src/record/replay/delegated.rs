@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{CallId, InvocationId, MessageId, Usage};
-use crate::delegation::{Outcome, follow_files, notice_id};
+use crate::delegation::{Caps, Deeds, Ended, Outcome, follow_files, notice_id};
 use crate::event::{Event, MessageKind, Origin, StoredRecord};
 use crate::ports::Remains;
 
@@ -36,6 +36,16 @@ pub struct Delegated {
     pub began: bool,
     /// The files that its calls were about, the last one last.
     pub files: Vec<String>,
+    /// What all of its calls did.
+    #[serde(default)]
+    pub deeds: Deeds,
+    /// How long it has been at work since it was started last, in milliseconds: what lies between two
+    /// processes does not count.
+    #[serde(default)]
+    pub worked_ms: u64,
+    /// Since when it is counted in this process (milliseconds since 1970).
+    #[serde(default)]
+    since_ms: Option<u64>,
     /// Whether what it reported is to be forgotten.
     pub forgotten: bool,
     /// What it said last.
@@ -67,6 +77,45 @@ pub struct Delegated {
 }
 
 impl Delegated {
+    /// One that begins, with all that is known of it from before.
+    fn after(known: Option<Delegated>, origin: Arc<Origin>, caller: Arc<Origin>) -> Delegated {
+        let (starts, replies, nano_usd, used, files, deeds) = match known {
+            Some(Delegated { starts, replies, nano_usd, used, files, deeds, .. }) => {
+                (starts, replies, nano_usd, used, files, deeds)
+            }
+            None => (0, 0, 0, Usage::default(), Vec::new(), Deeds::default()),
+        };
+        Delegated {
+            origin,
+            caller,
+            call_id: CallId::new(""),
+            provider: String::new(),
+            cwd: String::new(),
+            task: String::new(),
+            background: false,
+            starts: starts + 1,
+            briefed: false,
+            began: false,
+            files,
+            deeds,
+            worked_ms: 0,
+            since_ms: None,
+            forgotten: false,
+            said: String::new(),
+            replies,
+            turns: 0,
+            usage: Usage::default(),
+            used,
+            nano_usd,
+            run_nano_usd: 0,
+            ended: None,
+            announced: false,
+            noticed: false,
+            workplace: None,
+            remains: None,
+        }
+    }
+
     /// Its id.
     pub fn id(&self) -> &InvocationId {
         &self.origin.invocation_id
@@ -75,6 +124,50 @@ impl Delegated {
     /// Whether it works for the main agent.
     pub fn is_mains(&self) -> bool {
         self.caller.parent_invocation_id.is_none()
+    }
+
+    /// Whether it is at work for the main agent, which does not wait for it.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.background && self.is_mains() && self.ended.is_none()
+    }
+
+    /// How it ended, for whoever reads it.
+    pub(crate) fn ending(&self, outcome: Outcome) -> Ended {
+        Ended {
+            id: self.id().clone(),
+            agent: self.origin.agent.clone(),
+            outcome,
+            said: self.said.clone(),
+            turns: self.turns,
+            usage: self.usage,
+            cost_nano_usd: (self.run_nano_usd > 0).then_some(self.run_nano_usd),
+            deeds: Some(self.deeds.clone()),
+            workplace: self
+                .remains
+                .clone()
+                .or_else(|| self.workplace.clone().map(Remains::unknown)),
+        }
+    }
+
+    /// The result of the call that had started it, where nobody waits for it any more.
+    pub(super) fn cut_off(&self) -> String {
+        match &self.ended {
+            Some(outcome) => self.ending(outcome.clone()).compact(Caps::default().result_bytes_max),
+            None => format!(
+                "The session broke off while agent {} ({}) worked on this call. Whether it got done is \
+                 not known. {}\nLook at how things are before it is done again.",
+                self.origin.agent,
+                self.id(),
+                self.deeds
+            ),
+        }
+    }
+
+    /// Counts how long it has been at work up to `ts`.
+    fn count_time(&mut self, ts: u64) {
+        if let Some(since) = self.since_ms.replace(ts) {
+            self.worked_ms = self.worked_ms.saturating_add(ts.saturating_sub(since));
+        }
     }
 
     /// Whether it is, or has, something that the main agent did not wait for and has not heard.
@@ -89,7 +182,7 @@ impl Delegated {
 pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord) {
     match (&record.event, &record.origin) {
         (Event::InvocationRequested { .. }, Some(caller)) => {
-            requested(all, cwd, caller, &record.event);
+            requested(all, cwd, caller, record);
         }
         (
             Event::DelegationEnded {
@@ -118,6 +211,9 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
         }
         (event, Some(origin)) if origin.parent_invocation_id.is_some() => {
             if let Some(one) = find(all, &origin.invocation_id) {
+                if one.ended.is_none() {
+                    one.count_time(record.ts);
+                }
                 one.lives(event);
             }
         }
@@ -125,8 +221,16 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
     }
 }
 
+/// Another process goes on, or the records end: until `ts` they were at work.
+pub(super) fn break_off(all: &mut [Delegated], ts: u64) {
+    for one in all.iter_mut().filter(|one| one.ended.is_none()) {
+        one.count_time(ts);
+        one.since_ms = None;
+    }
+}
+
 /// Adds one that is wanted. One that goes on stands where its latest caller can be before it.
-fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, event: &Event) {
+fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: &StoredRecord) {
     let Event::InvocationRequested {
         child_invocation_id,
         target,
@@ -135,42 +239,27 @@ fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, event: &
         task,
         background,
         workplace,
-    } = event
+    } = &record.event
     else {
         return;
     };
     let known = all.iter().position(|one| one.id() == child_invocation_id);
     let known = known.map(|nth| all.remove(nth));
+    let origin = Origin {
+        invocation_id: child_invocation_id.clone(),
+        parent_invocation_id: Some(caller.invocation_id.clone()),
+        agent: target.clone(),
+        agent_path: format!("{}/{target}", caller.agent_path),
+    };
     all.push(Delegated {
-        origin: Arc::new(Origin {
-            invocation_id: child_invocation_id.clone(),
-            parent_invocation_id: Some(caller.invocation_id.clone()),
-            agent: target.clone(),
-            agent_path: format!("{}/{target}", caller.agent_path),
-        }),
-        caller: Arc::clone(caller),
         call_id: call_id.clone(),
         provider: provider.clone(),
         cwd: cwd.to_owned(),
         task: task.clone(),
         background: *background,
-        starts: known.as_ref().map_or(0, |known| known.starts) + 1,
-        briefed: false,
-        began: false,
-        files: known.as_ref().map(|known| known.files.clone()).unwrap_or_default(),
-        forgotten: false,
-        said: String::new(),
-        replies: known.as_ref().map_or(0, |known| known.replies),
-        turns: 0,
-        usage: Usage::default(),
-        nano_usd: known.as_ref().map_or(0, |known| known.nano_usd),
-        run_nano_usd: 0,
-        used: known.map(|known| known.used).unwrap_or_default(),
-        ended: None,
-        announced: false,
-        noticed: false,
+        since_ms: Some(record.ts),
         workplace: workplace.clone(),
-        remains: None,
+        ..Delegated::after(known, Arc::new(origin), Arc::clone(caller))
     });
 }
 
@@ -185,6 +274,7 @@ fn is_notice_of(id: &MessageId, one: &Delegated) -> bool {
 impl Delegated {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only beginnings, replies and ends matter")]
     fn lives(&mut self, event: &Event) {
+        self.deeds.follow(event);
         match event {
             Event::UserMessage { .. } => self.briefed = true,
             Event::InvocationStarted { .. } => self.began = true,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 use crate::event::Begun;
-use crate::record::replay::{CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, Replayed};
+use crate::record::replay::{AGENT_CUT_OFF, CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, Replayed};
 
 /// The history so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -33,6 +33,8 @@ struct Call {
     /// Whether it changes anything, once it has started.
     started: Option<bool>,
     begun: Option<Begun>,
+    /// An agent was started for it.
+    agent: bool,
     approved: Option<String>,
     end: Option<(Vec<ContentPart>, bool)>,
 }
@@ -71,6 +73,7 @@ impl History {
                 requested: false,
                 started: None,
                 begun: None,
+                agent: false,
                 approved: None,
                 end: None,
             };
@@ -95,6 +98,13 @@ impl History {
         if let Some(call) = self.call(id) {
             call.started = Some(effect);
             call.begun = Some(begun);
+        }
+    }
+
+    /// An agent begins to work for a call.
+    pub(super) fn delegate(&mut self, id: &CallId) {
+        if let Some(call) = self.call(id) {
+            call.agent = true;
         }
     }
 
@@ -136,7 +146,8 @@ impl History {
                             call: call.asked.clone(),
                             requested: call.requested,
                             started: call.started.is_some(),
-                            effect: call.started == Some(true),
+                            // What an agent did for it is not undone.
+                            effect: call.started == Some(true) || call.agent,
                             begun: call.begun.clone(),
                             approved: call.approved.clone(),
                             message: place,
@@ -156,6 +167,7 @@ impl Call {
                 (None, _) => NOT_RUN.to_owned(),
                 (Some(true), Some(begun)) => format!("{OUTCOME_UNKNOWN} It was {begun}."),
                 (Some(true), None) => OUTCOME_UNKNOWN.to_owned(),
+                (Some(false), _) if self.agent => AGENT_CUT_OFF.to_owned(),
                 (Some(false), _) => CUT_OFF.to_owned(),
             };
             (vec![ContentPart::text(text)], true)

@@ -31,12 +31,13 @@ impl RootSession {
         state: &mut State,
     ) {
         // A crash is told by supervision too; that one restarts it.
-        let Ok(Left { ending, history, turns, usage, .. }) = left else { return };
+        let Ok(Left { ending, history, turns, usage, deeds, .. }) = left else { return };
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
         if let Some(actor) = child.actor.take() {
             actor.stop(None);
         }
         child.files = files_of(&history);
+        child.deeds = Some(deeds);
         self.child_over(me, id, &ending, (turns, usage), state);
     }
 
@@ -88,15 +89,19 @@ impl RootSession {
         let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
         let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
         state.till.give_share(id, None);
+        if let Some(desk) = &self.desk {
+            desk.in_background().remove(id);
+        }
         let Some(child) = state.children.find(id) else { return };
         let (outcome, said) = Outcome::of(ending, turns);
         let agent = child.origin.agent.clone();
         let room = child.room.as_ref();
         let workplace =
             room.map(|room| room.remains().unwrap_or_else(|| Remains::unknown(room.cwd.clone())));
-        let id_of = id.clone();
+        let (id, deeds) = (id.clone(), child.deeds.clone());
         let ended =
-            Ended { id: id_of, agent, outcome, said, turns, usage, cost_nano_usd, workplace };
+            Ended { id, agent, outcome, said, turns, usage, cost_nano_usd, deeds, workplace };
+        let id = &ended.id.clone();
         let ended = Arc::new(ended);
         child.ended = Some((Arc::clone(&ended), now));
         child.absence = None;
@@ -112,6 +117,9 @@ impl RootSession {
         if let Some(governor) = &mut state.children.governor {
             let micro_usd = cost_nano_usd.map(|nano| nano.div_ceil(NANO_IN_MICRO));
             governor.end(id, Spent { tokens, micro_usd });
+        }
+        if !state.children.waiting.is_empty() {
+            tell(me, Msg::Children(ChildMsg::Room));
         }
         state.turns += turns;
         self.let_go(&Release::Invocation(id.clone()));
@@ -313,16 +321,20 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
-        replayed: Replayed,
+        mut replayed: Replayed,
         state: &mut State,
     ) -> Handled {
         let key = state.children.all.iter().find(|(_, child)| child.id() == id);
         let Some(key) = key.map(|(key, _)| *key) else { return Ok(()) };
         let Some(mut child) = state.children.all.remove(&key) else { return Ok(()) };
         child.rereading = None;
+        let lost = child.returned && self.has_lost_records();
+        if lost {
+            replayed.doubt();
+        }
         let left = Self::left_open(&child.origin, &replayed, child.returned, state);
         self.account_for_open_calls(&child.origin, &replayed, &left);
-        let Replayed { messages, queued, last, .. } = replayed;
+        let Replayed { messages, queued, last, deeds, .. } = replayed;
         // One that was stopped and goes on has as many replies as any other.
         let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
         let mut queued: Vec<Queued> = queued
@@ -330,8 +342,12 @@ impl RootSession {
             .map(|QueuedMessage { id, kind, content }| Queued { id, kind, content })
             .collect();
         Self::pending(id, &mut queued, &mut state.children);
+        if lost {
+            queued.push(self.lost_records(Some(&child.origin)));
+        }
         if let Some(kind) = state.children.kinds.get(child.kind) {
-            let resumed = Resumed { pending: pending(&messages, &left), queued, turns, usage };
+            let resumed =
+                Resumed { pending: pending(&messages, &left), queued, turns, usage, deeds };
             child.returned = false;
             self.start_child(me, &mut child, kind, messages, resumed).await?;
         }

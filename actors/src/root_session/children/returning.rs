@@ -4,17 +4,17 @@
 //! Nothing begins before the user says something: to open a session costs nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ractor::ActorRef;
 
 use crate::agent_invocation::Queued;
 use crate::conversation::{ContentPart, InvocationId, Message, text_of};
-use crate::delegation::{DELEGATE, Ended, Memories, Outcome, Started};
+use crate::delegation::{DELEGATE, Ended, Leaving, Memories, Outcome, Started};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::{Permit, Refused, Spent, Wish};
 use crate::ledger::tokens;
 use crate::mailbox::Beside;
-use crate::ports::Remains;
 use crate::record::{Delegated, OpenCall, Replayed};
 use crate::root_session::children::rooms::Room;
 use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
@@ -43,7 +43,7 @@ fn is_told(one: &Delegated, messages: &[Arc<Message>]) -> bool {
 impl Children {
     /// Whether the main agent has somebody at work who did not go on yet.
     pub(in crate::root_session) fn owes_something(&self) -> bool {
-        self.returning.iter().any(Delegated::is_owed)
+        self.returning.iter().any(Delegated::is_beside)
     }
 
     fn insert(&mut self, child: Child) {
@@ -202,7 +202,9 @@ impl RootSession {
         let wish = Wish {
             parent: (!one.is_mains()).then(|| one.caller.invocation_id.clone()),
             duration_max: own.and_then(|kind| kind.duration_max),
+            worked: Duration::from_millis(one.worked_ms),
             again: true,
+            waits: !one.background,
             tokens_left: self.left(state).tokens,
             micro_usd_left: self.left(state).micro_usd,
             ..Wish::default()
@@ -223,11 +225,13 @@ impl RootSession {
         }
         child.rereading = Some(self.wake(me, &child));
         child.returned = true;
+        child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
         child.cost = (one.run_nano_usd, 0);
         // What it had used counts against what it may have now.
         child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
         state.till.give_share(one.id(), permit.micro_usd.map(nano));
         child.expected = !one.background;
+        self.known_beside(&child);
         state.children.insert(child);
     }
 
@@ -243,16 +247,7 @@ impl RootSession {
 
     /// It is known how this one ended: so that it can be read, and go on.
     fn know(&self, one: &Delegated, outcome: Outcome, state: &mut State) -> Arc<Ended> {
-        let ended = Arc::new(Ended {
-            id: one.id().clone(),
-            agent: one.origin.agent.clone(),
-            outcome,
-            said: one.said.clone(),
-            turns: one.turns,
-            usage: one.usage,
-            cost_nano_usd: (one.run_nano_usd > 0).then_some(one.run_nano_usd),
-            workplace: one.remains.clone().or_else(|| one.workplace.clone().map(Remains::unknown)),
-        });
+        let ended = Arc::new(one.ending(outcome));
         if !one.announced {
             self.transcript.note(Some(&one.caller), ended.event());
         }
@@ -386,6 +381,23 @@ impl RootSession {
             left.questions = asked.cloned().collect();
         }
         left
+    }
+
+    /// What becomes of the agent that `call` has started, which was stopped: who reads it there needs
+    /// no message about it.
+    pub(super) fn left_by(
+        call: &crate::conversation::CallId,
+        caller: &Origin,
+        state: &mut State,
+    ) -> Option<Leaving> {
+        let child = state.children.by_call(call, caller)?;
+        let id = child.id().clone();
+        let Some((ended, _)) = &child.ended else {
+            return Some(Leaving::AtWork(id, child.origin.agent.clone()));
+        };
+        let ended = Arc::clone(ended);
+        state.children.stopped.retain(|stopped| *stopped != id);
+        Some(Leaving::Ended(ended))
     }
 
     /// The line to the agent that a call has started before.

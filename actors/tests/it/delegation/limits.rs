@@ -1,4 +1,4 @@
-//! Limits: refused by name, never exceeded, and free again when somebody has ended.
+//! Limits: refused by name or waited for, never exceeded, and free again when somebody has ended.
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ fn live_at_most(seen: &[Arc<Announcement>]) -> usize {
 }
 
 #[tokio::test]
-async fn of_a_hundred_at_once_so_many_work_as_may() {
+async fn of_a_hundred_at_once_so_many_work_as_may_and_the_others_wait_their_turn() {
     let gate = Arc::new(Semaphore::new(0));
     let scout = model(
         "scout",
         (0..4)
             .map(|_| Step::calls("gated", &["x"]))
-            .chain((0..4).map(|_| Step::say("so")))
+            .chain((0..100).map(|_| Step::say("so")))
             .collect(),
     );
     let mut bench =
@@ -51,16 +51,126 @@ async fn of_a_hundred_at_once_so_many_work_as_may() {
     gate.add_permits(4);
     soon("the run", running.outcome()).await.unwrap();
     let seen = end(&bench, stage).await;
-    assert!(live_at_most(&seen) <= 4);
+    assert_eq!(live_at_most(&seen), 4);
     let results = results(&bench.model);
-    let refused =
-        results.iter().filter(|text| text.starts_with("refused(delegation.maxConcurrent)"));
-    assert_eq!((results.len(), refused.count()), (100, 96));
-    assert!(
-        results[99].contains("(4) is reached: 0 left; wait until an agent has ended"),
-        "{}",
-        results[99]
-    );
+    assert_eq!(results.len(), 100);
+    assert!(results.iter().all(|text| text.contains("): done\n")), "{results:?}");
+    let tasks: Vec<String> = seen
+        .iter()
+        .filter_map(|one| match one.event() {
+            Event::InvocationRequested { task, .. } => Some(task.clone()),
+            _ => None,
+        })
+        .collect();
+    let in_order: Vec<String> = (0..100).map(|nth| format!("look {nth}")).collect();
+    assert_eq!(tasks, in_order);
+    let waiting = |event: &Event| matches!(event, Event::ToolOutputDelta { text, .. } if text == "waiting for a place (limit 4)\n");
+    assert_eq!(seen.iter().filter(|one| waiting(one.event())).count(), 96);
+}
+
+/// Only a place is waited for, and only by whoever waits for the answer anyway.
+#[tokio::test]
+async fn what_waiting_cannot_free_is_refused_at_once() {
+    let gate = Arc::new(Notify::new());
+    let scout =
+        model("scout", vec![Step::after(&gate, Step::say("so")), Step::say("so"), Step::say("so")]);
+    let background =
+        (DELEGATE.to_owned(), r#"{"agent":"scout","task":"look aside","wait":false}"#.to_owned());
+    let first = vec![numbered(0), numbered(1), background, numbered(2), numbered(3)];
+    let mut bench = Bench::new(vec![Step::Call(first), Step::say("done")]);
+    bench.limits = quick();
+    let limits = GovernorLimits { live_max: 1, total_max: 3, ..GovernorLimits::default() };
+    bench.delegation =
+        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &[], &[])]) });
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    for _ in 0..2 {
+        let refused =
+            |event: &Event| matches!(event, Event::ToolFailed { name, .. } if name == DELEGATE);
+        soon("a refusal", stage.until(refused)).await;
+    }
+    assert_eq!(scout.requests().len(), 1, "the others wait");
+    gate.notify_one();
+    soon("the run", running.outcome()).await.unwrap();
+    end(&bench, stage).await;
+    let results = results(&bench.model);
+    for nth in [0, 1, 3] {
+        assert!(results[nth].contains("): done\n"), "{}", results[nth]);
+    }
+    assert!(results[2].starts_with("refused(delegation.maxConcurrent)"), "{}", results[2]);
+    assert!(results[4].starts_with("refused(delegation.maxTotal)"), "{}", results[4]);
+}
+
+/// Those that wait below others have the places of those.
+#[tokio::test]
+async fn one_place_is_enough_at_any_depth() {
+    let names: Vec<String> = (1..=4).map(|nth| format!("a{nth}")).collect();
+    let deputies = names.iter().enumerate().map(|(nth, name)| {
+        let next = names.get(nth + 1).map(String::as_str);
+        let all: Vec<Step> = match next {
+            // Two at once, each time it is asked.
+            Some(next) => (0..100)
+                .map(|_| {
+                    Step::Told(Box::new({
+                        let next = next.to_owned();
+                        move |messages| match messages.last().map(|last| &**last) {
+                            Some(Message::User { .. }) => calls(&[&next, &next]),
+                            _ => Step::say("so"),
+                        }
+                    }))
+                })
+                .collect(),
+            None => (0..100).map(|_| Step::say("so")).collect(),
+        };
+        deputy(name, &model(name, all), &[], next.as_slice())
+    });
+    let mut bench = Bench::new(vec![calls(&["a1", "a1"]), Step::say("done")]);
+    bench.limits = quick();
+    let limits = GovernorLimits { depth_max: 4, live_max: 1, ..GovernorLimits::default() };
+    let main_calls = vec!["a1".to_owned()];
+    bench.delegation = Some(Delegation { main_calls, limits, ..delegation(deputies.collect()) });
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "go", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    assert_eq!(outcomes(&seen), vec![Outcome::Done; 2 + 4 + 8 + 16]);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_place_is_seen_and_can_be_stopped() {
+    let gate = Arc::new(Notify::new());
+    let scout = model("scout", vec![Step::after(&gate, Step::say("so")), Step::say("late")]);
+    let background =
+        (DELEGATE.to_owned(), r#"{"agent":"scout","task":"look aside","wait":false}"#.to_owned());
+    let mut bench = Bench::new(vec![
+        Step::Call(vec![background]),
+        Step::Call(vec![numbered(1), ("agent_status".to_owned(), "{}".to_owned())]),
+        Step::say("never"),
+        Step::say("fine"),
+    ]);
+    bench.limits = quick();
+    let limits = GovernorLimits { live_max: 1, ..GovernorLimits::default() };
+    bench.delegation =
+        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &[], &[])]) });
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let looked = |event: &Event| matches!(event, Event::ToolCompleted { name, .. } if name == "agent_status");
+    let status = soon("the status", stage.until(looked)).await;
+    let Event::ToolCompleted { content, .. } = status.event() else { panic!() };
+    let text = text_of(content);
+    assert!(text.contains("build/scout  waiting for a place (limit 1), 0 s  look 1"), "{text}");
+    stage.session.interrupt();
+    let outcome = soon("stopping", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Interrupted);
+    // What ends now makes room for nobody.
+    gate.notify_one();
+    let ended = |event: &Event| matches!(event, Event::DelegationEnded { .. });
+    soon("its end", stage.until(ended)).await;
+    play(&mut stage, "and now?", &[]).await.unwrap();
+    end(&bench, stage).await;
+    assert_eq!(scout.requests().len(), 1);
+    let request = format!("{:?}", bench.model.requests().pop().unwrap());
+    assert!(request.contains("Cancelled before it ran: the run was stopped."), "{request}");
 }
 
 #[tokio::test]

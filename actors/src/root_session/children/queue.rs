@@ -1,0 +1,184 @@
+//! Agents that are to begin: each with a permit, in the order in which they were asked for. Where
+//! only a place is missing they wait for it, if their caller waits for them; every other limit
+//! refuses at once.
+//!
+//! Nobody waits for ever. Who works for an agent has that one's place while that one waits, so the
+//! deepest always go on, and what ends makes room.
+
+use ractor::{ActorRef, SpawnErr};
+use tokio::sync::oneshot;
+
+use crate::conversation::{InvocationId, Message};
+use crate::delegation::{NotStarted, Seen, Start, Started, waiting_for};
+use crate::event::{Event, Origin};
+use crate::governor::Permit;
+use crate::mailbox::Report;
+use crate::root_session::children::rooms::Room;
+use crate::root_session::children::{Children, nano};
+use crate::root_session::{Msg, Resumed, RootSession, State};
+
+/// One that is to begin.
+pub(super) struct Waiting {
+    /// Its id, when it does.
+    pub(super) id: InvocationId,
+    pub(super) start: Start,
+    pub(super) report: Report<Result<Started, NotStarted>>,
+}
+
+impl Waiting {
+    /// Whether somebody still wants it.
+    fn is_wanted(&self) -> bool {
+        self.start.wanted.strong_count() > 0
+    }
+}
+
+impl Children {
+    fn places(&self) -> u32 {
+        self.governor.as_ref().map_or(0, crate::governor::Governor::places)
+    }
+}
+
+impl RootSession {
+    /// Somebody is to begin: behind those that wait. Whoever is being stopped hears nothing.
+    pub(super) async fn delegate(
+        &self,
+        me: &ActorRef<Msg>,
+        one: Waiting,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        if state.ending.is_some()
+            || state.parked.is_some()
+            || RootSession::is_stopping(&one.start.origin, state)
+        {
+            return Ok(());
+        }
+        if state.children.is_in_room(&one.start.origin) {
+            let why = "An agent in a worktree of its own calls nobody: do it yourself.".to_owned();
+            one.report.send(Err(NotStarted::Cannot(why)));
+            return Ok(());
+        }
+        state.children.waiting.push_back(one);
+        self.let_in(me, state).await
+    }
+
+    /// Begins with those that wait, as far as there is room.
+    pub(super) async fn let_in(
+        &self,
+        me: &ActorRef<Msg>,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        if state.ending.is_some() || state.parked.is_some() {
+            return Ok(());
+        }
+        let mut queue = std::mem::take(&mut state.children.waiting);
+        while let Some(one) = queue.pop_front() {
+            if !one.is_wanted() {
+                continue;
+            }
+            // Its call is about to be stopped, and says so itself.
+            if RootSession::is_stopping(&one.start.origin, state) {
+                state.children.waiting.push_back(one);
+                continue;
+            }
+            self.try_start(me, one, state).await?;
+        }
+        Ok(())
+    }
+
+    async fn try_start(
+        &self,
+        me: &ActorRef<Msg>,
+        mut one: Waiting,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        let goes_on = match &one.start.resume {
+            None => None,
+            Some(id) => match Self::resumable(id, &one.start, &mut state.children) {
+                Ok(nth) => Some(nth),
+                Err(why) => {
+                    one.report.send(Err(NotStarted::Cannot(why)));
+                    return Ok(());
+                }
+            },
+        };
+        let ahead = state.children.waiting.len();
+        match self.admit_child(&one.id, &one.start, ahead, state) {
+            Ok(permit) => self.begin_child(me, one, goes_on, permit, state).await?,
+            Err(refused) if refused.is_for_a_place() && !one.start.background => {
+                if let Some(queued) = one.start.queued.take() {
+                    queued.send(state.children.places()).ok();
+                }
+                state.children.waiting.push_back(one);
+            }
+            Err(refused) => one.report.send(Err(NotStarted::Limit(refused))),
+        }
+        Ok(())
+    }
+
+    /// It has a permit. `goes_on`: where the one stands that it was before.
+    async fn begin_child(
+        &self,
+        me: &ActorRef<Msg>,
+        one: Waiting,
+        goes_on: Option<u32>,
+        permit: Permit,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        let Waiting { id, start, report } = one;
+        let Some(kind) = state.children.kinds.get(start.deputy) else { return Ok(()) };
+        let cost_before = state.till.cost_of(&id).unwrap_or_default();
+        state.till.give_share(&id, permit.micro_usd.map(nano));
+        let (waiter, ended) = oneshot::channel();
+        let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
+        child.cost.1 = cost_before;
+        child.waiter = (!child.background).then_some(waiter);
+        if let Some(nth) = &goes_on {
+            let before = state.children.all.get(nth).and_then(|before| before.room.as_ref());
+            child.room = before.map(|room| Room::known(room.cwd.clone()));
+        }
+        self.transcript.note(Some(&child.caller), child.requested(kind));
+        let message = Event::UserMessage { content: content.clone(), message_id: None };
+        self.transcript.note(Some(&child.origin), message);
+        self.transcript.note(Some(&child.origin), child.started(kind));
+        if let Some(nth) = goes_on {
+            state.children.all.remove(&nth);
+            child.rereading = Some(self.wake(me, &child));
+        } else {
+            let messages = vec![Message::User { content }.into()];
+            self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;
+        }
+        self.known_beside(&child);
+        let background = child.background;
+        let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
+        state.children.all.insert(nth, child);
+        report.send(Ok(Started { id, background, ended }));
+        Ok(())
+    }
+
+    /// Those below `origin` that wait for a place.
+    pub(super) fn look_at_waiting(origin: &Origin, state: &State) -> Vec<Seen> {
+        let is_main = origin.parent_invocation_id.is_none();
+        let theirs = |one: &&Waiting| {
+            let caller = &one.start.origin.invocation_id;
+            let above = state.children.all.values().find(|child| child.id() == caller);
+            let is_below = |child| state.children.is_below(child, &origin.invocation_id);
+            is_main || *caller == origin.invocation_id || above.is_some_and(is_below)
+        };
+        let seen = |one: &Waiting| {
+            let kind = state.children.kinds.get(one.start.deputy);
+            let name = kind.map_or("", |kind| kind.name.as_str());
+            Seen {
+                id: one.id.clone(),
+                path: format!("{}/{name}", one.start.origin.agent_path),
+                state: waiting_for(state.children.places()),
+                task: one.start.handoff.task.clone(),
+                took: std::time::Duration::ZERO,
+                cost_nano_usd: None,
+                ended: None,
+            }
+        };
+        // One that goes on is there as what it was.
+        let fresh = state.children.waiting.iter().filter(|one| one.start.resume.is_none());
+        fresh.filter(|one| one.is_wanted()).filter(theirs).map(seen).collect()
+    }
+}

@@ -1,0 +1,263 @@
+//! Agents and histories that become too large: what an agent is to do stays with it, and what works
+//! beside a conversation is not forgotten with the turn that began it.
+
+use posse_actors::context::{ContextBudget, ContextSettings};
+use posse_actors::permission_coordinator::Decision;
+use posse_actors::ports::{Abilities, Fallback};
+use posse_actors::root_session::PromptError;
+
+use super::*;
+
+/// A context of that many tokens, of which the last turn stays whole.
+fn tiny(tokens: u64) -> ContextBudget {
+    ContextBudget {
+        tokens_max: Some(tokens),
+        recent_turns: 2,
+        recent_turns_min: 1,
+        summary_tokens: tokens / 8,
+        ..ContextBudget::child()
+    }
+}
+
+fn words(nth: usize) -> String {
+    format!("{nth} {}", "word ".repeat(200))
+}
+
+/// All of a request in one text.
+fn whole(messages: &[Arc<Message>]) -> String {
+    let of = |message: &Arc<Message>| match &**message {
+        Message::System { content } => content.clone(),
+        Message::User { content } | Message::Tool { content, .. } => text_of(content),
+        Message::Assistant(said) => said.content.clone().unwrap_or_default(),
+    };
+    messages.iter().map(of).collect::<Vec<_>>().join("\n")
+}
+
+fn compacted(path: &'static str) -> impl Fn(&Arc<Announcement>) -> bool {
+    move |one| {
+        matches!(one.event(), Event::ContextCompacted { .. })
+            && one.origin().is_some_and(|origin| origin.agent_path == path)
+    }
+}
+
+#[tokio::test]
+async fn a_child_keeps_its_rules_its_task_and_its_memory_through_compactions() {
+    let findings = "Done.\n\n## Findings\n- the pool is small\n";
+    let mut steps = vec![Step::say(findings)];
+    for nth in 0..40 {
+        steps.push(Step::calls("echo", &[&words(nth)]));
+    }
+    steps.push(Step::say("It was the pool."));
+    let scout = model("scout", steps);
+    // Longer than what is kept of a prompt, and with something beside it that ends meanwhile.
+    let helper = model("helper", vec![Step::say("helped")]);
+    let more = format!(
+        r#","context":"{}","constraints":["never touch Cargo.lock"]"#,
+        "what I know. ".repeat(200)
+    );
+    let mut bench = Bench::new(vec![
+        Step::Call(vec![call("scout", "")]),
+        Step::Call(vec![call("scout", &more)]),
+        Step::say("fine"),
+    ]);
+    bench.limits = quick();
+    bench.limits.turns_max = 60;
+    bench.limits.context_child = tiny(5000);
+    bench.delegation = Some(Delegation {
+        remembers: true,
+        turns_max: 60,
+        ..delegation(vec![
+            deputy("scout", &scout, &["echo"], &[]),
+            deputy("helper", &helper, &[], &[]),
+        ])
+    });
+    let mut stage = bench.start().await;
+    let outcome = play(&mut stage, "Mend it, and sign every commit.", &[]).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Answered("fine".to_owned()));
+    let seen = end(&bench, stage).await;
+    let times = seen.iter().filter(|one| compacted("build/scout")(one)).count();
+    assert!((2..20).contains(&times), "{times}");
+    let requests = scout.requests();
+    assert_eq!(requests.len(), 42);
+    for request in &requests[1..] {
+        let text = whole(request);
+        for part in [
+            "You are scout.",
+            "<task>\nlook\n</task>",
+            "- never touch Cargo.lock",
+            "Mend it, and sign every commit.",
+            "findings:\n- the pool is small",
+        ] {
+            assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
+        }
+        assert_eq!(flaw(request), None);
+    }
+    assert!(results(&bench.model)[0].contains("It was the pool."));
+}
+
+/// Its caller reads something in between: a message is no reason to forget the task.
+#[tokio::test]
+async fn a_message_to_a_child_does_not_take_the_place_of_its_task() {
+    let helper = model("helper", vec![Step::say("helped")]);
+    let mut steps = vec![Step::Call(vec![call("helper", r#","wait":false"#)])];
+    steps.extend((0..30).map(|nth| Step::calls("echo", &[&words(nth)])));
+    steps.push(Step::say("so"));
+    let scout = model("scout", steps);
+    let more = format!(r#","context":"{}""#, "what I know. ".repeat(200));
+    let mut bench = Bench::new(vec![Step::Call(vec![call("scout", &more)]), Step::say("fine")]);
+    bench.limits = quick();
+    bench.limits.context_child = tiny(5000);
+    let limits = GovernorLimits { depth_max: 2, ..GovernorLimits::default() };
+    bench.delegation = Some(Delegation {
+        main_calls: vec!["scout".to_owned()],
+        turns_max: 60,
+        limits,
+        ..delegation(vec![
+            deputy("scout", &scout, &["echo"], &["helper"]),
+            deputy("helper", &helper, &[], &[]),
+        ])
+    });
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert!(seen.iter().filter(|one| compacted("build/scout")(one)).count() > 1);
+    let last = scout.requests().pop().unwrap();
+    assert!(whole(&last).contains("helped"), "it has read the message");
+    for request in scout.requests() {
+        assert_eq!(whole(&request).matches("<task>\nlook\n</task>").count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn what_goes_on_beside_is_said_again_when_the_turn_that_began_it_goes() {
+    let gate = Arc::new(Notify::new());
+    let hangs = vec![Step::after(&gate, Step::say("found"))];
+    let scout = model("scout", hangs);
+    let writer = model("writer", vec![Step::calls("write", &["a.txt"]), Step::say("written")]);
+    let background = r#","wait":false"#;
+    let mut steps = vec![Step::Call(vec![call("scout", background), call("writer", background)])];
+    steps.extend((0..20).map(|nth| Step::calls("echo", &[&words(nth)])));
+    steps.push(Step::say("done"));
+    steps.extend((0..12).map(|nth| Step::calls("echo", &[&words(nth)])));
+    steps.push(Step::say("done again"));
+    let mut bench = Bench::new(steps).tool(WritingTool::new(Journaled::default()));
+    bench.limits = quick();
+    bench.limits.turns_max = 60;
+    bench.limits.context_main = tiny(4000);
+    bench.policy = Arc::new(PolicyFn(asks_about_writing));
+    bench.delegation = Some(delegation(vec![
+        deputy("scout", &scout, &[], &[]),
+        deputy("writer", &writer, &["write"], &[]),
+    ]));
+    // The first compaction comes when the question is open.
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let asks = |event: &Event| matches!(event, Event::PermissionRequested { .. });
+    let asked = soon("the question", stage.until(asks)).await;
+    soon("the run", running.outcome()).await.unwrap();
+    let text = whole(&bench.model.requests().pop().unwrap());
+    let line = |text: &str, part: &str| {
+        text.lines()
+            .filter(|line| line.starts_with("Goes on beside this: ") && line.contains(part))
+            .count()
+    };
+    assert_eq!(line(&text, "agent scout (inv-"), 1, "{text}");
+    assert_eq!(line(&text, "build/writer waits for the user to answer: write a.txt"), 1, "{text}");
+
+    let Event::PermissionRequested { request_id, .. } = asked.event() else { panic!() };
+    stage.session.answer(request_id.clone(), Decision::Allow(Scope::Once)).await.unwrap();
+    let ended = |event: &Event| matches!(event, Event::DelegationEnded { target, .. } if target == "writer");
+    soon("the writer", stage.until(ended)).await;
+    let running = stage.session.prompt(Prompt::text("and?")).await.unwrap();
+    soon("the run", running.outcome()).await.unwrap();
+    let text = whole(&bench.model.requests().pop().unwrap());
+    assert_eq!(line(&text, "agent scout (inv-"), 1, "once, also after another time: {text}");
+    assert_eq!(line(&text, "writer"), 0, "what has ended goes on no more: {text}");
+    gate.notify_one();
+    end(&bench, stage).await;
+}
+
+fn helper(steps: Vec<Step>) -> (Arc<ScriptedModel>, ContextSettings) {
+    let helper = model("helper", steps);
+    let fallback = Fallback {
+        provider: Arc::clone(&helper) as Arc<dyn posse_actors::ports::Provider>,
+        abilities: Abilities::default(),
+        price: None,
+    };
+    (helper, ContextSettings { compact: Some(fallback), ..ContextSettings::default() })
+}
+
+async fn talked(stage: &mut Stage) {
+    for nth in 0..6 {
+        play(stage, &format!("prompt {nth}"), &[]).await.unwrap();
+    }
+}
+
+fn talk() -> Vec<Step> {
+    (0..7).map(|nth| Step::say(&format!("answer {nth}: {}", "so ".repeat(300)))).collect()
+}
+
+#[tokio::test]
+async fn the_model_for_summaries_writes_also_the_one_that_is_asked_for() {
+    let gate = Arc::new(Notify::new());
+    let mut bench = Bench::new(talk());
+    let (helper, context) = helper(vec![Step::after(&gate, Step::say("Goal: a red door"))]);
+    bench.context = context;
+    let mut stage = bench.start().await;
+    talked(&mut stage).await;
+    let session = stage.session.clone();
+    let wanted =
+        tokio::spawn(async move { session.compact_keeping(Some("doors".to_owned())).await });
+    let asked = |event: &Event| matches!(event, Event::ModelRequest { provider, .. } if provider == "helper");
+    soon("the helper", stage.until(asked)).await;
+    let busy = stage.session.prompt(Prompt::text("meanwhile")).await;
+    assert_eq!(busy.err(), Some(PromptError::Busy));
+    gate.notify_one();
+    let compacted = soon("the summary", wanted).await.unwrap().unwrap().unwrap();
+    assert!(whole(&compacted.history).contains("Summary: Goal: a red door"));
+    assert!(whole(&helper.requests()[0]).contains("doors"), "{}", whole(&helper.requests()[0]));
+    let outcome = play(&mut stage, "and now?", &[]).await.unwrap();
+    assert!(matches!(outcome.ending, Ending::Answered(_)));
+    let seen = end(&bench, stage).await;
+    let by = seen.iter().find_map(|one| match one.event() {
+        Event::ContextCompacted { summarised_by, cause, .. } => {
+            Some((summarised_by.clone(), cause.clone()))
+        }
+        _ => None,
+    });
+    assert_eq!(by, Some((Some("helper-1".to_owned()), Some("request".to_owned()))));
+    assert!(whole(&bench.model.requests().pop().unwrap()).contains("Goal: a red door"));
+}
+
+#[tokio::test]
+async fn a_summary_that_fails_or_is_stopped_leaves_the_rules() {
+    let fails = || {
+        let source = "no such model".into();
+        Step::Fail(String::new(), posse_actors::ports::ProviderError::Rejected { source })
+    };
+    for (step, stops) in [(fails(), false), (Step::Hang(String::new()), true)] {
+        let mut bench = Bench::new(talk());
+        bench.limits = quick();
+        let (helper, context) = helper(vec![step]);
+        bench.context = context;
+        let mut stage = bench.start().await;
+        talked(&mut stage).await;
+        let session = stage.session.clone();
+        let wanted = tokio::spawn(async move { session.compact().await });
+        if stops {
+            let asked = |event: &Event| matches!(event, Event::ModelRequest { provider, .. } if provider == "helper");
+            soon("the helper", stage.until(asked)).await;
+            stage.session.interrupt();
+        }
+        let compacted = soon("the rules", wanted).await.unwrap().unwrap().unwrap();
+        assert!(whole(&compacted.history).contains("The user asked: prompt 0"));
+        let outcome = play(&mut stage, "and now?", &[]).await.unwrap();
+        assert!(matches!(outcome.ending, Ending::Answered(_)));
+        let seen = end(&bench, stage).await;
+        let said = if stops { "it was stopped" } else { "no such model" };
+        assert!(seen.iter().any(|one| {
+            matches!(one.event(), Event::Warning { message } if message.contains(said))
+        }));
+        assert_eq!(helper.requests().len(), 1);
+    }
+}

@@ -1,0 +1,296 @@
+//! What a model is told of agents that did not come to their end: how far they got, and never that
+//! nothing happened.
+
+use std::time::Duration;
+
+use posse_actors::event::StoredRecord;
+use posse_actors::record::replay;
+use posse_actors::root_session::{PromptError, Resumption};
+use posse_actors::testing::{GuardedTool, HangingTool, ManualClock, MemoryStore};
+
+use crate::support::check_pairs;
+
+use super::*;
+
+/// A main agent whose worker does `steps`.
+fn with_worker(main: Vec<Step>, steps: Vec<Step>) -> (Bench, Arc<ScriptedModel>) {
+    let worker = model("worker", steps);
+    let mut bench = Bench::new(main)
+        .tool(WritingTool::new(Journaled::default()))
+        .tool(HangingTool::new(Journaled::default()));
+    bench.limits = quick();
+    let tools = ["echo", "write", "hang"];
+    bench.delegation = Some(delegation(vec![deputy("worker", &worker, &tools, &[])]));
+    (bench, worker)
+}
+
+/// Another process on the journal of `records`.
+fn second(
+    records: &[StoredRecord],
+    main: Vec<Step>,
+    steps: Vec<Step>,
+) -> (Bench, Arc<ScriptedModel>) {
+    let (mut bench, worker) = with_worker(main, steps);
+    bench.journal = Arc::new(MemoryStore::of(records.to_vec()));
+    bench.process = 2;
+    bench.resumption =
+        Some(Resumption { replayed: replay(records, None), ..Resumption::default() });
+    (bench, worker)
+}
+
+fn of_worker(record: &StoredRecord) -> bool {
+    record.origin.as_ref().is_some_and(|origin| origin.agent == "worker")
+}
+
+/// All results of calls in the last request.
+fn told(model: &ScriptedModel) -> Vec<String> {
+    let last = model.requests().pop().unwrap();
+    let result = |message: &Arc<Message>| match &**message {
+        Message::Tool { content, .. } => Some(text_of(content)),
+        _ => None,
+    };
+    last.iter().filter_map(result).collect()
+}
+
+#[tokio::test]
+async fn a_stopped_call_says_what_its_agent_had_done_and_that_it_can_go_on() {
+    let steps = vec![
+        Step::calls("write", &["a.txt"]),
+        Step::calls("echo", &["x"]),
+        Step::calls("hang", &["make"]),
+    ];
+    let (bench, _) = with_worker(vec![calls(&["worker"]), Step::say("fine")], steps);
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let begun =
+        |event: &Event| matches!(event, Event::ToolOutputDelta { text, .. } if text == "begun");
+    soon("the command", stage.until(begun)).await;
+    stage.session.interrupt();
+    soon("stopping", running.outcome()).await.unwrap();
+    assert_eq!(bench.model.requests().len(), 1, "nobody was woken");
+    play(&mut stage, "and now?", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    let [result] = told(&bench.model).try_into().unwrap();
+    assert!(!result.contains("before it ran"), "{result}");
+    for part in [
+        "): cancelled\n",
+        "3 calls; 2 of them may have changed something:",
+        "- write a.txt (done)",
+        "- hang make (cut off: whether it took effect is not known)",
+        r#"delegate_agent with "resume": "inv-"#,
+    ] {
+        assert!(result.contains(part), "{part}: {result}");
+    }
+    let request = format!("{:?}", bench.model.requests()[1]);
+    assert_eq!(request.matches("): cancelled").count(), 1, "it is said once: {request}");
+    let recorded = seen.iter().any(|one| {
+        matches!(one.event(), Event::ToolFailed { name, class, content, .. }
+            if name == DELEGATE && class == "cancelled" && text_of(content) == result)
+    });
+    assert!(recorded);
+}
+
+/// The time of the main agent is up while its worker is at work.
+#[tokio::test]
+async fn a_caller_whose_time_is_up_does_not_say_that_nothing_ran() {
+    let clock = Arc::new(ManualClock::default());
+    let steps = vec![Step::calls("write", &["a.txt"]), Step::Hang("half".to_owned())];
+    let (mut bench, _) = with_worker(vec![calls(&["worker"]), Step::say("fine")], steps);
+    bench.clock = Arc::clone(&clock) as Arc<dyn posse_actors::ports::Clock>;
+    bench.limits.duration_max = Some(Duration::from_mins(1));
+    let mut stage = bench.start().await;
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let asked = |event: &Event| matches!(event, Event::ModelRequest { provider, turn: 2, .. } if provider == "worker");
+    soon("the worker", stage.until(asked)).await;
+    clock.advance(Duration::from_mins(1));
+    let outcome = soon("the end", running.outcome()).await.unwrap();
+    assert!(matches!(outcome.ending, Ending::Limited { limit: "timeout", .. }));
+    // The worker has no more time than its caller, and ends by itself or is stopped.
+    if outcomes(&stage.seen).is_empty() {
+        let ended = |event: &Event| matches!(event, Event::DelegationEnded { .. });
+        soon("the end of the worker", stage.until(ended)).await;
+    }
+    let running = stage.session.prompt(Prompt::text("and now?")).await.unwrap();
+    soon("the answer", running.outcome()).await.unwrap();
+    soon("the end", stage.end()).await;
+    let request = format!("{:?}", bench.model.requests()[1]);
+    assert!(!request.contains("before it ran"), "{request}");
+    assert!(request.contains("- write a.txt (done)"), "{request}");
+}
+
+/// From every record on at which posse can be killed, in a mode without agents: what the model
+/// reads of a call for which one was at work.
+#[tokio::test]
+async fn without_agents_a_broken_delegation_is_never_said_to_have_changed_nothing() {
+    let steps = vec![
+        Step::calls("write", &["a.txt"]),
+        Step::calls("echo", &["x"]),
+        Step::say("It is written."),
+    ];
+    let (bench, _) = with_worker(vec![calls(&["worker"]), Step::say("fine")], steps);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    stage.end().await;
+    let whole = bench.journal.records();
+    let started = |record: &StoredRecord| matches!(record.event, Event::InvocationRequested { .. });
+    let over = |record: &StoredRecord| matches!(&record.event, Event::ToolCompleted { name, .. } if name == DELEGATE);
+    let (from, to) =
+        (whole.iter().position(started).unwrap() + 1, whole.iter().position(over).unwrap());
+    let mut wrote = 0;
+    for length in from..=to {
+        let prefix = &whole[..length];
+        let (mut bench, _) = second(prefix, vec![Step::say("so")], Vec::new());
+        bench.delegation = None;
+        let stage = bench.start().await;
+        let running = stage.session.go_on().await.unwrap();
+        soon("the answer", running.outcome()).await.unwrap();
+        stage.end().await;
+        let [result] = told(&bench.model).try_into().unwrap();
+        assert!(!result.contains("changes nothing"), "{length}: {result}");
+        let ended =
+            prefix.iter().any(|record| matches!(&record.event, Event::InvocationCompleted { .. }));
+        let begun = prefix
+            .iter()
+            .any(|record| matches!(&record.event, Event::ToolStarted { effect: true, .. }));
+        if ended {
+            assert!(result.contains("): done\n<agent-answer>\nIt is written."), "{result}");
+        } else if begun {
+            assert!(result.contains("is not known"), "{length}: {result}");
+            assert!(result.contains("- write a.txt ("), "{length}: {result}");
+            wrote += 1;
+        }
+        let unknown = bench.journal.events().into_iter().filter(
+            |event| matches!(event, Event::ToolOutcomeUnknown { name, .. } if name == DELEGATE),
+        );
+        assert_eq!(unknown.count(), 1, "{length}: it is recorded as what it is");
+        check_main_pairs(&bench.journal.records());
+    }
+    assert!(wrote > 3);
+}
+
+/// The agent itself stays as it was left: nobody lets it go on here.
+fn check_main_pairs(records: &[StoredRecord]) {
+    let main: Vec<StoredRecord> =
+        records.iter().filter(|record| !of_worker(record)).cloned().collect();
+    check_pairs(&main);
+}
+
+#[tokio::test]
+async fn an_agent_that_has_ended_meanwhile_wakes_nobody_also_in_another_process() {
+    let (gate, background) = (Arc::new(Notify::new()), r#","wait":false"#);
+    let main = vec![Step::Call(vec![call("worker", background)]), Step::say("so long")];
+    let (bench, _) = with_worker(main, vec![Step::after(&gate, Step::say("found"))]);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    gate.notify_one();
+    let ended = |event: &Event| matches!(event, Event::MessageQueued { .. });
+    soon("its end", stage.until(ended)).await;
+    let records = bench.journal.records();
+    // Killed before the message was written, and after it.
+    for length in [records.len() - 1, records.len()] {
+        let prefix = &records[..length];
+        assert!(!replay(prefix, None).is_unfinished(), "{length}");
+        let (bench, _) = second(prefix, vec![Step::say("good")], Vec::new());
+        let stage = bench.start().await;
+        let woken = stage.session.go_on().await;
+        assert_eq!(woken.err(), Some(PromptError::NothingUnfinished), "{length}");
+        assert_eq!(bench.model.requests().len(), 0);
+        let running = stage.session.prompt(Prompt::text("and now?")).await.unwrap();
+        soon("the answer", running.outcome()).await.unwrap();
+        stage.end().await;
+        let request = format!("{:?}", bench.model.requests()[0]);
+        assert_eq!(request.matches("found").count(), 1, "it is read with the next prompt");
+    }
+}
+
+/// What an agent has used of its time counts in the next process, and the time between does not.
+#[tokio::test]
+async fn the_time_of_an_agent_does_not_begin_anew_in_another_process() {
+    let minute = Duration::from_mins(1);
+    let clock = Arc::new(ManualClock::default());
+    let steps = vec![Step::calls("echo", &["x"]), Step::Hang("half".to_owned())];
+    let (mut bench, _) = with_worker(vec![calls(&["worker"])], steps);
+    let hour = |bench: &mut Bench| {
+        let delegation = bench.delegation.as_mut().unwrap();
+        delegation.deputies[0].duration_max = Some(60 * minute);
+    };
+    hour(&mut bench);
+    bench.clock = Arc::clone(&clock) as Arc<dyn posse_actors::ports::Clock>;
+    let mut stage = bench.start().await;
+    let _running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let asked = |event: &Event| matches!(event, Event::ModelRequest { provider, turn: 2, .. } if provider == "worker");
+    soon("the worker", stage.until(asked)).await;
+    clock.advance(40 * minute);
+    // Something is recorded then: until here it was at work.
+    stage.session.warn("here".to_owned());
+    let warned = |event: &Event| matches!(event, Event::Warning { .. });
+    soon("the record", stage.until(warned)).await;
+    let records = bench.journal.records();
+    let worked = Duration::from_millis(replay(&records, None).delegated[0].worked_ms);
+    assert!(worked >= 40 * minute && worked < 41 * minute, "{worked:?}");
+
+    let later = Arc::new(ManualClock::default());
+    later.advance(5000 * minute);
+    let main = vec![Step::say("too late")];
+    let (mut next, again) = second(&records, main, vec![Step::Hang("again".to_owned())]);
+    hour(&mut next);
+    next.clock = Arc::clone(&later) as Arc<dyn posse_actors::ports::Clock>;
+    let mut stage = next.start().await;
+    let running = stage.session.go_on().await.unwrap();
+    let half = |event: &Event| matches!(event, Event::ModelRequest { provider, .. } if provider == "worker");
+    soon("the worker", stage.until(half)).await;
+    later.advance(19 * minute);
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(next.model.requests().len(), 0, "it has a minute left");
+    later.advance(2 * minute);
+    soon("its end", running.outcome()).await.unwrap();
+    stage.end().await;
+    assert_eq!(again.requests().len(), 1);
+    assert!(told(&next.model)[0].contains("the limit timeout"), "{:?}", told(&next.model));
+}
+
+/// Records behind those that are left are lost: nobody knows whether what is open there ran.
+#[tokio::test]
+async fn after_damage_no_open_call_of_an_agent_runs_again() {
+    let (bench, _) = with_worker(
+        vec![calls(&["worker"]), Step::say("fine")],
+        vec![Step::calls("write", &["a.txt"]), Step::say("done")],
+    );
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    stage.end().await;
+    let whole = bench.journal.records();
+    let wished = |record: &StoredRecord| {
+        of_worker(record) && matches!(record.event, Event::ToolRequested { .. })
+    };
+    let prefix = &whole[..=whole.iter().position(wished).unwrap()];
+    for lost in [false, true] {
+        let runs = Arc::new(std::sync::atomic::AtomicU32::default());
+        let count = Arc::clone(&runs);
+        let (mut bench, worker) =
+            second(prefix, vec![Step::say("so")], vec![Step::say("I looked")]);
+        let mut tools = posse_actors::ports::Toolbox::default();
+        let guarded = GuardedTool::with_effect(move |_| {
+            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        });
+        tools.register(Arc::new(guarded.named("write"))).ok();
+        bench.tools = tools;
+        let resumption = bench.resumption.as_mut().unwrap();
+        resumption.lost = lost;
+        if lost {
+            resumption.replayed.doubt();
+        }
+        let stage = bench.start().await;
+        let running = stage.session.go_on().await.unwrap();
+        soon("the answer", running.outcome()).await.unwrap();
+        stage.end().await;
+        let ran = runs.load(std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(ran, u32::from(!lost), "lost: {lost}");
+        let read = format!("{:?}", worker.requests()[0]);
+        assert_eq!(read.contains("It may have run. Look before"), lost, "{read}");
+        assert_eq!(read.contains("Part of the journal of this session was damaged"), lost);
+        assert_eq!(flaw(&worker.requests()[0]), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! The title of a session: asked of the model that has the role, once, after the first answer, and
+//! in nobody's way.
+
+use std::sync::Arc;
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::context::ContextSettings;
+use posse_actors::conversation::Prompt;
+use posse_actors::event::{Announcement, Event};
+use posse_actors::ports::{Abilities, Fallback, Provider, ProviderError};
+use posse_actors::record::replay;
+use posse_actors::root_session::{Resumption, SessionEnding};
+use posse_actors::testing::{Bench, MemoryStore, ScriptedModel, Step};
+use tokio::sync::Notify;
+
+use crate::support::{count, end, play, quick, soon};
+
+/// A session that answers, and a model for titles that does `steps`.
+fn bench(steps: Vec<Step>) -> (Bench, Arc<ScriptedModel>) {
+    let mut bench =
+        Bench::new(vec![Step::calls("echo", &["a"]), Step::say("Done."), Step::say("More.")]);
+    bench.limits = quick();
+    let namer = Arc::new(ScriptedModel::new(steps).named("namer"));
+    let provider = Arc::clone(&namer) as Arc<dyn Provider>;
+    let title = Some(Fallback { provider, abilities: Abilities::default(), price: None });
+    bench.context = ContextSettings { title, ..ContextSettings::default() };
+    (bench, namer)
+}
+
+fn titles(seen: &[Arc<Announcement>]) -> Vec<String> {
+    let title = |one: &Arc<Announcement>| match one.event() {
+        Event::SessionTitled { title } => Some(title.clone()),
+        _ => None,
+    };
+    seen.iter().filter_map(title).collect()
+}
+
+#[tokio::test]
+async fn a_session_is_named_once_and_keeps_its_name() {
+    let (first, namer) = bench(vec![Step::say("\"Mend the\u{7} login.\"\nand more")]);
+    let mut stage = first.start().await;
+    play(&mut stage, "Please mend the login", &[]).await.unwrap();
+    play(&mut stage, "and now?", &[]).await.unwrap();
+    let seen = end(&first, stage).await;
+    assert!(
+        titles(&seen).iter().all(|title| title == "Mend the login") && !titles(&seen).is_empty()
+    );
+    let [asked] = namer.requests().try_into().unwrap();
+    let text = format!("{asked:?}");
+    assert!(text.contains("USER: Please mend the login") && text.contains("ASSISTANT: Done."));
+    let paid = seen.iter().any(|one| {
+        matches!(one.event(), Event::ModelUsage { .. })
+            && one.origin().is_some_and(|origin| origin.agent_path == "build/title")
+    });
+    assert!(paid, "it has a line of its own in the ledger");
+    assert!(
+        matches!(seen.last().unwrap().event(), Event::SessionEnded { usage, .. }
+        if usage.input_tokens == Some(40)),
+        "and is part of the whole"
+    );
+
+    // Another process goes on with it, and asks nobody.
+    let records = first.journal.records();
+    let replayed = replay(&records, None);
+    assert_eq!(replayed.title.as_deref(), Some("Mend the login"));
+    let (mut second, namer) = bench(vec![Step::say("Another")]);
+    second.journal = Arc::new(MemoryStore::of(records));
+    second.process = 2;
+    second.resumption = Some(Resumption { replayed, ..Resumption::default() });
+    let mut stage = second.start().await;
+    stage.play("go on").await;
+    let seen = stage.end().await;
+    assert_eq!((titles(&seen), namer.requests().len()), (vec!["Mend the login".to_owned()], 0));
+}
+
+#[tokio::test]
+async fn a_run_that_is_over_waits_for_its_title_and_an_interrupted_one_does_not() {
+    for interrupted in [false, true] {
+        let gate = Arc::new(Notify::new());
+        let (bench, namer) = bench(vec![Step::after(&gate, Step::say("Mend it"))]);
+        let mut stage = bench.start().await;
+        let outcome = play(&mut stage, "go", &[]).await.unwrap();
+        assert_eq!(outcome.ending, Ending::Answered("Done.".to_owned()), "nobody waits");
+        soon("the request", async {
+            while namer.requests().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        if !interrupted {
+            gate.notify_one();
+        }
+        let reason = if interrupted { "interrupted" } else { "completed" }.to_owned();
+        let session = stage.session.clone();
+        let ending = SessionEnding { reason, exit_code: 0, result: None };
+        soon("the end", session.end(ending)).await;
+        while let Some(one) = stage.events.next().await {
+            stage.seen.push(one);
+        }
+        let expected: &[&str] = if interrupted { &[] } else { &["Mend it"] };
+        assert_eq!(titles(&stage.seen), expected);
+        assert_eq!(count(&stage.seen, "session.ended"), 1);
+        assert_eq!(namer.dropped(), u32::from(interrupted));
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_fails_or_hangs_costs_a_line_and_nothing_else() {
+    let source = "no such model".into();
+    let (bench, namer) = bench(vec![Step::Fail(String::new(), ProviderError::Rejected { source })]);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    let running = stage.session.prompt(Prompt::text("and now?")).await.unwrap();
+    assert!(matches!(running.outcome().await.unwrap().ending, Ending::Answered(_)));
+    let seen = end(&bench, stage).await;
+    assert_eq!((titles(&seen).len(), namer.requests().len()), (0, 1));
+    let warned = seen.iter().filter(|one| {
+        matches!(one.event(), Event::Warning { message } if message.contains("no such model"))
+    });
+    assert_eq!(warned.count(), 1);
+}
+
+#[tokio::test]
+async fn without_the_role_nobody_is_asked() {
+    let (mut bench, namer) = bench(vec![Step::say("never")]);
+    bench.context = ContextSettings::default();
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    let seen = end(&bench, stage).await;
+    assert_eq!((titles(&seen).len(), namer.requests().len()), (0, 0));
+    assert_eq!(bench.model.requests().len(), 2);
+}
