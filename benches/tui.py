@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import pty
 import re
+import resource
 import select
 import shutil
 import signal
@@ -39,7 +40,16 @@ class Model(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        words = str(body["messages"][-1]["content"]).replace("'", " ").split()
+        names = [tool["function"]["name"] for tool in body.get("tools", [])]
+        said = str(body["messages"][-1]["content"])
+        if "spinners" in said and "delegate_agent" in names:
+            return self.delegate(8)
+        # A child reads its task among other things; the main agent goes on when it has sent them all off.
+        if body["messages"][-1]["role"] == "tool" and "delegate_agent" in names:
+            said = "deltas 60000 4000"
+        elif "slowly" in said and "delegate_agent" not in names:
+            said = "deltas 600 4"
+        words = said.replace("'", " ").split()
         at = words.index("deltas") if "deltas" in words else None
         count, rate = (int(words[at + 1]), int(re.sub(r"\D", "", words[at + 2]))) if at is not None else (1, 0)
         self.send_response(200)
@@ -70,6 +80,24 @@ class Model(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
 
 
+    def delegate(self, count):
+        """Asks for that many agents in the background."""
+        arguments = json.dumps({"agent": "explore", "task": "look slowly", "wait": False})
+        calls = [{"index": nth, "id": f"call_{nth}", "type": "function",
+                  "function": {"name": "delegate_agent", "arguments": arguments}} for nth in range(count)]
+        pieces = [{"choices": [{"index": 0, "delta": {"tool_calls": calls}}]},
+                  {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}],
+                   "usage": {"prompt_tokens": 100, "completion_tokens": count}}]
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(b"data: " + json.dumps(piece).encode() + b"\n\n")
+        self.wfile.write(b"data: [DONE]\n\n")
+        self.close_connection = True
+
+
 def serve(pipe):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
     pipe.send(server.server_address[1])
@@ -86,7 +114,8 @@ class Machine:
             os.makedirs(f"{self.dir}/{name}")
         provider = {"type": "openai-compatible", "baseURL": f"http://127.0.0.1:{port}/v1", "model": "m", "auth": "none"}
         with open(f"{self.dir}/posse/config/config.json", "w") as file:
-            json.dump({"defaultProvider": "local", "providers": {"local": provider}}, file)
+            json.dump({"defaultProvider": "local", "providers": {"local": provider},
+                       "delegation": {"maxConcurrent": 8}}, file)
         self.env = {"PATH": os.environ["PATH"], "HOME": f"{self.dir}/home", "POSSE_HOME": f"{self.dir}/posse",
                     "TMPDIR": f"{self.dir}/tmp", "TERM": "xterm-256color"}
 
@@ -99,11 +128,11 @@ class Machine:
             shutil.copytree(f"{folder}/{first}", f"{folder}/20200101-000000-{nth:06x}")
 
     def text(self, task):
-        begun = os.times()
+        begun = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([self.binary, "run", task], cwd=f"{self.dir}/work", env=self.env, check=True,
                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        ended = os.times()
-        return (ended.children_user - begun.children_user) + (ended.children_system - begun.children_system)
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (ended.ru_utime - begun.ru_utime) + (ended.ru_stime - begun.ru_stime)
 
     def close(self):
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -112,12 +141,12 @@ class Machine:
 class Screen:
     """The UI in a pseudo terminal."""
 
-    def __init__(self, machine, columns=100, rows=30):
+    def __init__(self, machine, columns=100, rows=30, args=()):
         self.begun = time.monotonic()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.chdir(f"{machine.dir}/work")
-            os.execve(machine.binary, [machine.binary], machine.env)
+            os.execve(machine.binary, [machine.binary, *args], machine.env)
         self.resize(columns, rows)
         self.seen = b""
 
@@ -147,9 +176,15 @@ class Screen:
             self.read(0.05)
         return time.monotonic()
 
+    def settle(self):
+        """Reads until nothing more comes: what was finished last may be seen before what was finished first."""
+        while self.read(0.5):
+            pass
+
     def cpu(self):
-        fields = open(f"/proc/{self.pid}/stat").read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Seconds of all threads that live, to the nanosecond (`schedstat`); threads that ended are not in it."""
+        tasks = os.listdir(f"/proc/{self.pid}/task")
+        return sum(int(open(f"/proc/{self.pid}/task/{task}/schedstat").read().split()[0]) for task in tasks) / 1e9
 
     def switches(self):
         total = 0
@@ -170,7 +205,7 @@ class Screen:
 
 def show(name, value, unit, bound):
     held = "held" if value <= bound else "MISSED"
-    print(f"{name:<52} {value:>10.2f} {unit:<8} <= {bound:<8} {held}", flush=True)
+    print(f"{name:<72} {value:>10.2f} {unit:<8} <= {bound:<8} {held}", flush=True)
 
 
 def first_key(machine, _):
@@ -202,12 +237,22 @@ def idle(machine, args):
 
 
 def frames(machine, _):
-    screen = Screen(machine, 100, 40)
+    screen = Screen(machine, 100, 40, ["--yes", "--multi-agent"])
     screen.wait("❯".encode())
-    screen.type("deltas 60000 4000\r")
-    screen.wait(b"(done:", 120)
+    screen.type("deltas 100000 0 long\r")
+    screen.wait(b"(done:", 300)
+    screen.settle()
+    screen.seen = b""
+    screen.type("spinners\r")
+    screen.wait(b"word1", 60)
+    end = time.monotonic() + 15
+    while time.monotonic() < end:
+        screen.read(0.05)
+    # Agents in a row each, as the last frame of the whole screen has them.
+    spinning = max(len(re.findall("explore “look slowly”".encode(), frame)) for frame in FRAME.findall(screen.seen))
     sizes = [len(frame) for frame in FRAME.findall(screen.seen)]
-    show(f"bytes of a frame while streaming, median of {len(sizes)}", statistics.median(sizes), "bytes", 4096)
+    name = f"bytes of a frame, 100,000 lines above, {spinning} spinners"
+    show(f"{name}, median of {len(sizes)}", statistics.median(sizes), "bytes", 4096)
     for clear in [b"\x1b[2J", b"\x1b[3J", b"\x1bc"]:
         assert clear not in screen.seen, clear
     screen.close()
@@ -246,14 +291,16 @@ def flood(machine, args):
 
 
 def stream(machine, _):
-    text = machine.text("deltas 20000 0")
+    # Text mode ends within it, so its start is taken off.
+    text = machine.text("deltas 20000 0") - machine.text("hello")
     screen = Screen(machine)
     screen.wait("❯".encode())
     before = screen.cpu()
     screen.type("deltas 20000 0\r")
     screen.wait(b"(done:", 120)
+    screen.settle()
     ui = screen.cpu() - before
-    show(f"20,000 deltas: CPU beside text mode ({text:.2f} s)", ui / text, "x", 2)
+    show(f"20,000 deltas: CPU, {1000 * ui:.0f} ms, beside text mode, {1000 * text:.0f} ms", ui / text, "x", 2)
     screen.close()
 
 
@@ -262,6 +309,7 @@ def memory(machine, _):
     screen.wait("❯".encode())
     screen.type("deltas 100000 0 long\r")
     screen.wait(b"(done:", 600)
+    screen.settle()
     show("100,000-line transcript: peak RSS", screen.peak(), "MB", 120)
     screen.close()
 

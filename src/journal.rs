@@ -32,6 +32,7 @@ mod writer;
 /// The socket in the folder of a session that others can join.
 pub const SOCKET: &str = "attach.sock";
 
+pub use lock::stopped_owner;
 pub use memory::MemoryJournal;
 pub use read::{replayed, whole_session};
 pub use scan::Damage;

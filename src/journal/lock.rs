@@ -137,6 +137,18 @@ pub(crate) fn held_by(dir: &Path) -> Option<String> {
     held.then(|| owner(&mut file))
 }
 
+/// The process that owns the session in `dir`, if one does and was stopped: it answers nobody.
+pub fn stopped_owner(dir: &Path) -> Option<u32> {
+    let pid = held_by(dir)?.strip_prefix("process ")?.parse().ok()?;
+    matches!(state_of(pid), Some('T' | 't')).then_some(pid)
+}
+
+/// Whether a process runs, sleeps, is stopped, …, where the system tells.
+fn state_of(pid: u32) -> Option<char> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
 fn signature() -> String {
     let pid = std::process::id();
     let start = start_of(pid).unwrap_or_default();

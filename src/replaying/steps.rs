@@ -129,6 +129,8 @@ impl Fold {
                 self.running = true;
                 self.push(Step::User { content: content.clone() });
             }
+            // Nobody said anything: what had been asked goes on.
+            Event::InvocationStarted { .. } => self.running = true,
             Event::SessionStarted { provider, .. } => self.home.clone_from(provider),
             Event::SessionResumed { with: Some(with), .. } => self.home.clone_from(&with.provider),
             Event::ModelRequest { messages, provider, .. } => {

@@ -17,12 +17,16 @@ const DYING_MAX: Duration = Duration::from_millis(2500);
 /// further each time.
 const SURVEYS_MAX: usize = 3;
 
-/// The protections of a session, one for each set of roots; commands share them.
+/// The protections of a session, one for each set of roots and of those among them that are out of
+/// reach; commands share them.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
-    known: Mutex<HashMap<Vec<PathBuf>, Arc<Protection>>>,
+    known: Mutex<HashMap<Reach, Arc<Protection>>>,
     bounds: Bounds,
 }
+
+/// Roots, and those among them that are out of reach.
+type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
 /// What one command may do besides, because a person said so when they were asked about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -196,11 +200,20 @@ impl Protections {
             surroundings.roots.iter().filter_map(resolved).chain(writable.to_vec()).collect();
         // What is in the command's own temporary folder goes with it.
         let temporary = std::fs::canonicalize(scratch).unwrap_or_else(|_| scratch.to_owned());
-        roots.retain(|root| !root.starts_with(&temporary));
+        let lasts = |root: &&PathBuf| !root.starts_with(&temporary);
+        roots.retain(|root| lasts(&root));
         roots.sort();
         roots.dedup();
+        let reached: Vec<&PathBuf> = writable.iter().filter(lasts).collect();
+        let meets = |root: &PathBuf| {
+            reached.iter().any(|path| path.starts_with(root) || root.starts_with(path))
+        };
+        // What may write nowhere is looked at everywhere: it may not be held by anything else.
+        let beyond = roots.iter().filter(|root| !reached.is_empty() && !meets(root));
+        let beyond: Vec<PathBuf> = beyond.cloned().collect();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(protection) = known.get(&roots) {
+        let key = (roots, beyond);
+        if let Some(protection) = known.get(&key) {
             protection.looks_into(temporary);
             return Ok(Arc::clone(protection));
         }
@@ -213,16 +226,17 @@ impl Protections {
             };
             std::fs::canonicalize(path).ok()
         });
+        let (roots, beyond) = &key;
         let protection = Protection::new(
-            &roots,
+            roots,
             own.clone(),
             home.clone(),
             readable.collect(),
             scratch.with_file_name("quarantine"),
         )?;
-        let protection = Arc::new(protection.within(self.bounds));
+        let protection = Arc::new(protection.within(self.bounds).out_of_reach(beyond));
         protection.looks_into(temporary);
-        known.insert(roots, Arc::clone(&protection));
+        known.insert(key, Arc::clone(&protection));
         Ok(protection)
     }
 }

@@ -90,6 +90,9 @@ struct Inner {
 struct Watched {
     root: Root,
     scan: Scan,
+    /// Commands cannot write here: what changes is the user's, or another agent's. Only secrets are
+    /// looked for.
+    is_out_of_reach: bool,
 }
 
 /// A repository that a command made.
@@ -260,7 +263,9 @@ impl Protection {
         let outer =
             |path: &&PathBuf| !roots.iter().any(|other| other != *path && path.starts_with(other));
         let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
-        let open = |path: &PathBuf| Ok(Watched { root: Root::open(path)?, scan: Scan::new() });
+        let open = |path: &PathBuf| {
+            Ok(Watched { root: Root::open(path)?, scan: Scan::new(), is_out_of_reach: false })
+        };
         let roots = distinct.into_iter().map(open).collect::<Result<Vec<_>, Errno>>()?;
         let temporary = Temporary::default();
         Ok(Protection {
@@ -288,6 +293,14 @@ impl Protection {
                 told_too_much: false,
             }),
         })
+    }
+
+    /// The same for commands that can write nothing in these roots.
+    pub(crate) fn out_of_reach(self, roots: &[PathBuf]) -> Protection {
+        for watched in &mut self.lock().roots {
+            watched.is_out_of_reach = roots.contains(&watched.root.path);
+        }
+        self
     }
 
     /// The same with other bounds.
@@ -339,7 +352,9 @@ impl Protection {
         for (at, watched) in inner.roots.iter_mut().enumerate() {
             let found = watched.scan.run(&watched.root, self.bounds);
             complete &= found.is_complete;
-            items.extend(found.items.into_iter().map(|item| (at, item)));
+            if !watched.is_out_of_reach {
+                items.extend(found.items.into_iter().map(|item| (at, item)));
+            }
             secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
         }
         // What came while other commands run may be theirs, and is not taken for the user's.
@@ -486,7 +501,7 @@ impl Inner {
 
     /// What an item is now. None: it is gone.
     fn look(&mut self, at: usize, item: &Item) -> Option<Before> {
-        let Watched { root, scan } = &self.roots[at];
+        let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));

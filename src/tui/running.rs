@@ -204,6 +204,8 @@ impl Tui<'_> {
     async fn talk(&mut self, mut inputs: mpsc::Receiver<Vec<crate::tui::input::Input>>) {
         let mut signals = Signals::listen();
         let mut resized = signal(SignalKind::window_change()).ok();
+        // It would leave the terminal as it is now.
+        let mut quit = signal(SignalKind::quit()).ok();
         let mut continued = signal(SignalKind::from_raw(nix::libc::SIGCONT)).ok();
         while self.leaving.is_none() {
             let now = self.now();
@@ -215,6 +217,7 @@ impl Tui<'_> {
             tokio::select! {
                 biased;
                 exit = signals.next() => self.leaving = Some(exit),
+                () = received(&mut quit) => self.leaving = Some(Exit::Terminate),
                 found = inputs.recv() => match found {
                     Some(found) => {
                         for input in found {

@@ -6,11 +6,13 @@
 mod reading;
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{
     InputFlags, LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr,
 };
@@ -36,6 +38,9 @@ const PACE_MAX: usize = 2400;
 
 /// What is no time.
 const NO_TIME: Duration = Duration::from_millis(5);
+
+/// How long a frame that is on its way is waited for after a panic.
+const LAST_FRAME: Duration = Duration::from_millis(200);
 
 /// A terminal that was taken. Dropping it gives it back.
 pub(super) struct Terminal {
@@ -161,11 +166,20 @@ impl Drop for Terminal {
         if self.given_back {
             return;
         }
-        // Something has panicked. Whoever writes may hang, so it is not waited for.
+        // Something has panicked. What is being written would be written behind the end; but whoever
+        // writes may hang, so it is not waited for long.
+        let begun = Instant::now();
+        while !self.is_free() && begun.elapsed() < LAST_FRAME {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         tcsetattr(io::stdin(), SetArg::TCSANOW, &self.found).ok();
         let together: &[u8] = if self.apart { TOGETHER } else { b"" };
         let last = [together, b"\r\x1b[J", GIVE_BACK].concat();
-        nix::unistd::write(io::stdout(), &last).ok();
+        let stdout = io::stdout();
+        let mut ready = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
+        if poll(&mut ready, PollTimeout::ZERO) == Ok(1) {
+            nix::unistd::write(&stdout, &last).ok();
+        }
         if let Some(said) = take_panic() {
             nix::unistd::write(io::stderr(), format!("{said}\n").as_bytes()).ok();
         }

@@ -27,6 +27,12 @@ const LAST: u64 = 200;
 /// How long a session that has just begun, or begins again, may take until it can be joined.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long its owner may be stopped.
+const STOPPED_FOR: Duration = Duration::from_millis(900);
+
+/// How often is looked in that time.
+const LOOKS: u32 = 3;
+
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -98,7 +104,11 @@ async fn joined_soon(
             let fix = format!("`posse resume {}` goes on with it", found.id);
             return Err(Failure::new("ATT001", Exit::Session, what).fix(fix));
         };
-        match attach::join(place, joining).await {
+        let joined = tokio::select! {
+            joined = attach::join(place, joining) => joined,
+            pid = stopped(&found.dir) => Err(unanswered(pid)),
+        };
+        match joined {
             Err(failure) if failure.code == "ATT002" && start.elapsed() < BEGINS_WITHIN => {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -109,6 +119,25 @@ async fn joined_soon(
             other => return other,
         }
     }
+}
+
+/// Ends when whoever owns the session in `dir` has been stopped for a while.
+async fn stopped(dir: &Path) -> u32 {
+    let mut looks = 0;
+    loop {
+        tokio::time::sleep(STOPPED_FOR / LOOKS).await;
+        match journal::stopped_owner(dir) {
+            Some(pid) if looks + 1 >= LOOKS => return pid,
+            Some(_) => looks += 1,
+            None => looks = 0,
+        }
+    }
+}
+
+fn unanswered(pid: u32) -> Failure {
+    let what = format!("process {pid}, which owns the session, is stopped and answers nobody");
+    Failure::new("ATT004", Exit::Session, what)
+        .fix(format!("`kill -CONT {pid}`, or `fg` in its terminal, lets it go on"))
 }
 
 /// A session that went on and has ended again before it could be joined: what is in its journal.

@@ -450,6 +450,28 @@ fn of_several_that_run_one_has_to_be_named() {
 }
 
 #[test]
+fn an_owner_that_is_stopped_is_named_within_a_second_or_so() {
+    let server = ModelServer::start(vec![runs(WAITS)]);
+    let machine = Machine::with(&server);
+    let run = waiting_run(&machine, &[]);
+    run.signal(Signal::SIGSTOP);
+    let start = Instant::now();
+    let refused = machine.posse(&["attach", "--observe"]);
+    let took = start.elapsed();
+    refused.assert_code(8);
+    let pid = run.pid();
+    let what = format!("error[ATT004]: process {pid}, which owns the session, is stopped");
+    assert!(refused.stderr.contains(&what), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("`kill -CONT {pid}`")), "{}", refused.stderr);
+    // One second by itself; the rest is for a machine that is busy.
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    run.signal(Signal::SIGCONT);
+    let observer = observe(&machine);
+    go(&machine);
+    observer.end().assert_code(0);
+}
+
+#[test]
 fn what_was_killed_leaves_a_socket_that_harms_nobody() {
     let server = ModelServer::start(vec![runs(WAITS), runs(WAITS), says("Done.")]);
     let machine = Machine::with(&server);
@@ -629,6 +651,8 @@ fn an_unattended_run_outlives_its_terminal_and_is_joined() {
     let person = person.end();
     person.assert_code(0);
     assert_eq!(person.stdout, "Finished alone.\n");
+    // It was answered by `--yes`: nobody was asked.
+    assert!(!person.stderr.contains("waits for an answer"), "{}", person.stderr);
     assert!(
         person.stderr.contains("> wait") && person.stderr.contains("exit 0"),
         "{}",

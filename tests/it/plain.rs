@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -30,6 +32,8 @@ const STUCK: Duration = Duration::from_secs(30);
 pub(crate) struct Terminal {
     child: Child,
     keys: Option<File>,
+    /// The screen is read at a kilobyte a second.
+    slow: Arc<AtomicBool>,
     /// Stops reading the screen, and the thread that does.
     sides: Option<(OwnedFd, JoinHandle<()>)>,
     /// Our own hold on the program's side.
@@ -65,6 +69,8 @@ impl Terminal {
         let mut screen = File::from(master.try_clone().unwrap());
         let (stopped, stop) = nix::unistd::pipe().unwrap();
         let (piece, pieces) = channel();
+        let slow = Arc::new(AtomicBool::new(false));
+        let is_slow = Arc::clone(&slow);
         let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
             loop {
@@ -75,15 +81,20 @@ impl Terminal {
                 if ready[1].any() == Some(true) {
                     return;
                 }
-                match screen.read(&mut bytes) {
+                let slow = is_slow.load(Ordering::Relaxed);
+                let most = if slow { 64 } else { bytes.len() };
+                match screen.read(&mut bytes[..most]) {
                     Ok(count) if count > 0 => drop(piece.send(bytes[..count].to_vec())),
                     _ => return,
+                }
+                if slow {
+                    thread::sleep(Duration::from_millis(62));
                 }
             }
         });
         let keys = Some(File::from(master));
         let sides = Some((stop, reader));
-        Terminal { child, keys, sides, slave, pieces, shown: String::new(), looked: 0 }
+        Terminal { child, keys, slow, sides, slave, pieces, shown: String::new(), looked: 0 }
     }
 
     /// Closes the side of the keys and the screen, as a terminal window does.
@@ -96,6 +107,19 @@ impl Terminal {
 
     pub(crate) fn press(&mut self, keys: &str) {
         self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// From here on it takes a kilobyte a second, or whatever comes.
+    pub(crate) fn slow_down(&self, slow: bool) {
+        self.slow.store(slow, Ordering::Relaxed);
+    }
+
+    /// Everything that was shown so far.
+    pub(crate) fn shown_now(&mut self) -> &str {
+        while let Ok(piece) = self.pieces.try_recv() {
+            self.shown.push_str(&String::from_utf8_lossy(&piece));
+        }
+        &self.shown
     }
 
     /// Makes it another size; the program is told.

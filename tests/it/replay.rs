@@ -11,7 +11,7 @@ use crate::model_server::{
     Answer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
     text_event,
 };
-use crate::posse::{Machine, Running};
+use crate::posse::{Machine, Running, side_by_side};
 
 #[test]
 fn a_real_session_is_the_same_again_and_touches_nothing() {
@@ -217,4 +217,34 @@ fn whoever_took_over_is_on_the_cassette_and_in_the_record() {
     for words in ["error[PRV004]", "say hello", "say goodbye"] {
         assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
     }
+}
+
+#[test]
+fn broken_off_within_a_reply_and_ended_by_its_budget_it_is_the_same_again() {
+    let listing = || calls(&[("list_dir", json!({"path": "."}))]);
+    let prices = json!({ "scripted-1": { "inputPrice": 1_000_000, "outputPrice": 10_000_000 } });
+    let more = json!({ "models": prices, "maxTurns": 500 });
+    // With room for some replies after that, and for none.
+    let budgets = ["0.10", "0.08"];
+    let manners: [&[&str]; 2] = [&["resume", "--last", "-y"], &["-c", "-y", "look again"]];
+    let signals = [Signal::SIGKILL, Signal::SIGTERM];
+    let rows = signals.into_iter().flat_map(|signal| {
+        budgets.into_iter().flat_map(move |budget| manners.map(|then| (signal, budget, then)))
+    });
+    side_by_side(rows, |(signal, budget, then)| {
+        let hold = Answer::Hold(stream_bytes(text_event("thinking").as_bytes()));
+        let server = ModelServer::start_and_repeat(vec![listing(), hold, listing()]);
+        let machine = Machine::configured(&server, &more, &json!({"maxTokens": 4096}));
+        let mut run = machine.start(&["-y", "--budget", budget, "look around"]);
+        run.wait_for("tool.completed");
+        run.wait_for("model.text.delta");
+        run.signal(signal);
+        run.wait();
+        machine.posse(then).assert_code(6);
+        let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
+        let again = machine.posse(&["replay", &id]);
+        let said = [again.stdout.clone(), again.stderr.clone()].concat();
+        assert!(again.stdout.starts_with("identical: "), "{signal} {budget} {then:?}: {said}");
+        again.assert_code(0);
+    });
 }

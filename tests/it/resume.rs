@@ -327,6 +327,7 @@ fn goes_on_at_the_end_of_what_is_proved() {
     ended.assert_code(0);
     assert!(ended.stdout.contains("Again."), "{}", ended.stdout);
     assert!(ended.stderr.contains("damaged-1"), "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("journal repaired").count(), 1, "{}", ended.stderr);
     assert!(machine.session_dir().join("session.jsonl.damaged-1").exists());
     // The call had ended, so it does not run again.
     assert_eq!(contents(&server.requests()[2], "tool").len(), 1);

@@ -282,7 +282,7 @@ fn the_map_names_only_what_exists() {
 
 #[test]
 fn the_list_for_the_linker_names_modules_that_exist() {
-    let script = read("link/start.ld");
+    let script = read(".link/start.ld");
     let mut checked = 0;
     let mut offences = Vec::new();
     for line in script.lines().filter(|line| line.starts_with("    ")) {
@@ -308,7 +308,7 @@ fn the_list_for_the_linker_names_modules_that_exist() {
     }
     assert!(checked > 100, "only {checked} modules were found");
     offences.dedup();
-    assert_none(&offences, "link/start.ld names modules that are gone: run link/gather.py.");
+    assert_none(&offences, ".link/start.ld names modules that are gone: run .link/gather.py.");
 }
 
 /// Names in `page` that look like those of tests, and the ones of them that are none.

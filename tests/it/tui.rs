@@ -1,5 +1,6 @@
 //! The terminal UI in a real terminal (tmux), from the keyboard.
 
+mod ending;
 mod enduring;
 mod writing;
 
@@ -132,7 +133,9 @@ impl Tmux {
         let screen = self.wait_for("\nover");
         assert!(screen.contains(&format!("ended with {code}")), "{screen}");
         let read = |name| fs::read_to_string(self.dir.join(name)).unwrap();
-        assert_eq!(read("before"), read("after"));
+        // Its size is its own business.
+        let settings = |name| read(name).split_once("line = ").unwrap().1.to_owned();
+        assert_eq!(settings("before"), settings("after"));
         let shown =
             self.run(&["display-message", "-p", "-t", "t", "#{cursor_flag} #{alternate_on}"]);
         assert_eq!(String::from_utf8_lossy(&shown.stdout).trim(), "1 0", "cursor and screen");
@@ -408,7 +411,13 @@ fn without_a_model_there_is_a_screen_all_the_same() {
 
 #[test]
 fn signals_end_it_and_leave_the_terminal_as_it_was() {
-    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130), (Signal::SIGHUP, 129)] {
+    let signals = [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGINT, 130),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGQUIT, 143),
+    ];
+    for (signal, code) in signals {
         let held = stream_bytes(text_event("This takes a").as_bytes());
         let server = ModelServer::start(vec![Answer::Hold(held)]);
         let machine = Machine::with(&server);
@@ -520,6 +529,41 @@ fn in_a_pty(machine: &Machine) -> Terminal {
     terminal.resize(100, 30);
     terminal.see("a task");
     terminal
+}
+
+#[test]
+fn a_terminal_that_takes_a_kilobyte_a_second_holds_nothing_up() {
+    const DELTAS: usize = 20_000;
+    let mut body: String = (0..DELTAS).map(|nth| text_event(&format!("word{nth}\n"))).collect();
+    body.push_str(&text_event("the last word"));
+    body.push_str("data: [DONE]\n\n");
+    let server = ModelServer::start(vec![Answer::Raw(stream_bytes(body.as_bytes()))]);
+    let machine = Machine::with(&server);
+    let mut terminal = in_a_pty(&machine);
+    terminal.slow_down(true);
+    terminal.press("go on");
+    thread::sleep(Duration::from_millis(300));
+    terminal.press("\r");
+    // All of it is in the journal long before it is on the screen.
+    let started = Instant::now();
+    let journal = || {
+        let file = machine.session_dir().join("session.jsonl");
+        fs::read_to_string(file).unwrap_or_default()
+    };
+    while !journal().contains("the last word") {
+        assert!(started.elapsed() < STUCK, "the screen holds up the session");
+        thread::sleep(Duration::from_millis(50));
+    }
+    let seen = terminal.shown_now();
+    assert!(!seen.contains("the last word"), "it is a slow terminal");
+    // What waits is one frame and what the kernel keeps, not everything that was ever drawn.
+    terminal.slow_down(false);
+    terminal.see("the last word");
+    terminal.see("(done: 1 reply");
+    terminal.press("\u{4}");
+    assert_eq!(terminal.end(), Some(0));
+    assert!(terminal.is_cooked());
+    machine.verify();
 }
 
 #[test]

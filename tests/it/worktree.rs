@@ -198,6 +198,34 @@ fn a_command_of_the_agent_writes_its_own_worktree_and_not_the_workspace() {
     }
 }
 
+#[test]
+fn what_a_person_does_in_the_workspace_meanwhile_is_theirs() {
+    for backend in ["namespaces", "landlock"] {
+        let server = ModelServer::start_and_repeat(vec![Answer::By(in_bash)]);
+        let machine = machine(&server);
+        machine.write("AGENTS.md", "before\n");
+        let work = machine.path("work").canonicalize().unwrap().display().to_string();
+        let command = format!(
+            "while [ ! -e {work}/go ]; do sleep 0.02; done; echo x >> g; n=ode; mkdir .vsc$n"
+        );
+        let formats = ["run", "--output-format", "stream-json", "--yes", "-p", &command];
+        let mut run = machine.command(&formats);
+        run.env("POSSE_SANDBOX_BACKEND", backend);
+        let mut run = crate::posse::Running::start(run);
+        while run.wait_for("sandbox.enforced")["agentPath"] != "build/worker" {}
+        machine.write("AGENTS.md", "after\n");
+        machine.write(".vscode/tasks.json", "{}\n");
+        machine.write("go", "");
+        run.end().assert_code(0);
+        assert_eq!(machine.read("AGENTS.md"), "after\n", "{backend}");
+        assert!(machine.work(".vscode/tasks.json").exists(), "{backend}");
+        // In its own worktree it plants nothing, as nowhere else.
+        let [tree] = &trees(&machine)[..] else { panic!("{backend}") };
+        assert!(!tree.join(".vscode").exists(), "{backend}");
+        assert_eq!(fs::read_to_string(tree.join("g")).unwrap(), "g\nx\n", "{backend}");
+    }
+}
+
 /// A worker that only says what it found; the main agent asks for one and is done.
 fn only_looks(request: &Value) -> Answer {
     match (task(request).as_str(), texts(request, "tool").len()) {
@@ -395,7 +423,9 @@ fn one_writer(request: &Value) -> Answer {
     let results = texts(request, "tool");
     match (task(request).as_str(), results.len()) {
         ("go", 0) => calls(&[isolated("write")]),
-        ("go", 1) => calls(&[("agent_merge", json!({"id": id_in(&results[0])}))]),
+        ("go", count) if count == 1 || results[count - 1].contains("broke off") => {
+            calls(&[("agent_merge", json!({"id": id_in(&results[0])}))])
+        }
         ("go", _) => says("That is all."),
         ("write", 0) => edit("f", "one", "one!"),
         ("write", 1) => calls(&[("bash", json!({"command": "sleep 2; rm g; echo n > n"}))]),
@@ -470,6 +500,74 @@ fn a_merge_that_broke_off_is_done_again_without_harm() {
     assert!(!machine.work("g").exists());
     assert_eq!(trees(&machine), Vec::<PathBuf>::new());
     machine.verify();
+}
+
+/// A worker makes what cannot be taken over by itself, beside what can.
+fn odd_writer(request: &Value) -> Answer {
+    let results = texts(request, "tool");
+    let merge = |more: Value| {
+        let mut arguments = json!({"id": id_in(&results[0])});
+        if more.is_array() {
+            arguments["files"] = more;
+        }
+        calls(&[("agent_merge", arguments)])
+    };
+    match (task(request).as_str(), results.len()) {
+        ("go", 0) => calls(&[isolated("odd")]),
+        ("go", 1) => calls(&[("bash", json!({"command": "rm g; mkdir -p d; echo y > made"}))]),
+        ("go", 2) => merge(Value::Null),
+        ("go", 3 | 5) => merge(json!(["f", "b", "d/new"])),
+        ("go", 4) => merge(json!(["never"])),
+        ("go", _) => says("That is all."),
+        (_, 0) => {
+            let command = "chmod +x f; echo more >> g; ln -s /etc/hostname l; \
+                printf 'a\\0b' > b; echo x > made; mkdir d; echo n > d/new; chmod +x d/new";
+            calls(&[("bash", json!({"command": command}))])
+        }
+        (_, _) => says("made"),
+    }
+}
+
+#[test]
+fn what_cannot_be_taken_over_is_named_and_the_rest_can_be() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(odd_writer)]);
+    let machine = machine(&server);
+    machine.posse(&["run", "--yes", "-p", "go"]).assert_code(0);
+    let said = said(&server);
+    let [_, _, conflict, taken, never, again] = &said[..] else { panic!("{said:#?}") };
+    assert!(conflict.starts_with("DLG007 nothing was changed: 3 files cannot"), "{conflict}");
+    for part in [
+        "\n  g: it was removed here, and changed there",
+        "\n  l: it is a link, or no file; do that with bash",
+        "\n  made: it was made here and there, not the same",
+        "takes the others over: b, d/new, f",
+    ] {
+        assert!(conflict.contains(part), "{part}: {conflict}");
+    }
+    assert!(taken.contains("created b") && taken.contains("created d/new"), "{taken}");
+    assert!(never.contains("it did not change never"), "{never}");
+    assert!(again.starts_with("3 files had been taken over already"), "{again}");
+    let mode = |path: &str| machine.work(path).metadata().unwrap().permissions().mode() & 0o111;
+    assert_eq!((mode("f") != 0, mode("d/new") != 0, mode("b")), (true, true, 0));
+    assert_eq!(fs::read(machine.work("b")).unwrap(), b"a\0b");
+    assert_eq!((machine.read("made"), trees(&machine).len()), ("y\n".to_owned(), 1));
+}
+
+/// However far it got: what is there afterwards is the same.
+#[test]
+fn a_merge_that_was_killed_comes_to_the_same() {
+    for moment in ["tool.started", "tool.completed"] {
+        let server = ModelServer::start_and_repeat(vec![Answer::By(one_writer)]);
+        let machine = machine(&server);
+        machine.write("f", "one\nmiddle\ntwo and mine\n");
+        kill_when(&machine, |event| event["type"] == moment && event["name"] == "agent_merge");
+        resumed(&machine).assert_code(0);
+        assert_eq!(machine.read("f"), "one!\nmiddle\ntwo and mine\n", "{moment}");
+        assert_eq!(machine.read("n"), "n\n", "{moment}");
+        assert!(!machine.work("g").exists(), "{moment}");
+        assert_eq!(trees(&machine), Vec::<PathBuf>::new(), "{moment}");
+        machine.verify();
+    }
 }
 
 /// The workspace is below the top of the repository.

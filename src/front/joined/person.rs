@@ -1,11 +1,14 @@
 //! Somebody at a terminal who has joined a session that runs elsewhere: what happens there as text,
 //! what is typed here as something said to the model, and questions first.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use posse_actors::conversation::ContentPart;
+use posse_actors::conversation::{ContentPart, QuestionId};
 use posse_actors::event::{Announcement, Event};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 use crate::failure::{Exit, printable};
 use crate::front::joined::shown::Shown;
@@ -34,6 +37,10 @@ pub struct Manner {
     /// It was joined before, and this is the same visit.
     pub again: bool,
 }
+
+/// A question is shown when it is still open after this: where `--yes` answers, nobody is asked, and the
+/// answer comes at once.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
 /// What was asked for, and what is said when it was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +72,7 @@ pub async fn person(remote: Remote, manner: Manner) -> Visit {
         stderr,
         controls,
         asked: Vec::new(),
+        held: VecDeque::new(),
         last_record: accepted.after,
         ended: None,
     };
@@ -92,6 +100,7 @@ pub async fn person(remote: Remote, manner: Manner) -> Visit {
                 },
                 None => break person.ended.take().unwrap_or_else(|| Visit::Cut(GONE.to_owned())),
             },
+            () = shown_at(person.held.front().map(|(at, _)| *at)) => person.show_held().await,
             input = person.terminal.next(), if manner.interactive => {
                 if let Some(visit) = person.typed(input).await {
                     break visit;
@@ -116,6 +125,25 @@ async fn next_when_read(
     heard.recv().await
 }
 
+/// Sleeps until that moment, or for ever.
+async fn shown_at(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The question that an event is about.
+fn question_of(event: &Event) -> Option<&QuestionId> {
+    match event {
+        Event::PermissionRequested { request_id, .. }
+        | Event::PermissionGranted { request_id, .. }
+        | Event::PermissionDenied { request_id, .. }
+        | Event::PermissionWithdrawn { request_id, .. } => Some(request_id),
+        _ => None,
+    }
+}
+
 struct Person {
     voice: mpsc::Sender<Vec<u8>>,
     shown: Shown,
@@ -126,6 +154,8 @@ struct Person {
     controls: bool,
     /// What was asked for, one for each line that was sent.
     asked: Vec<Asked>,
+    /// Questions that are not shown yet, and when they will be.
+    held: VecDeque<(Instant, Arc<Announcement>)>,
     last_record: u64,
     ended: Option<Visit>,
 }
@@ -171,6 +201,27 @@ impl Person {
             self.stdout.settle().await;
         }
         for announcement in added.questions {
+            if let Event::PermissionRequested { .. } = announcement.event() {
+                self.held.push_back((Instant::now() + ANSWERED_WITHIN, announcement));
+                continue;
+            }
+            let before = self.held.len();
+            let over = question_of(announcement.event());
+            self.held.retain(|(_, held)| question_of(held.event()) != over);
+            // Nobody has seen a question that is answered so soon.
+            if self.controls && self.held.len() == before {
+                let question = self.questions.follow_announced(&announcement);
+                self.show_question(question).await;
+            }
+        }
+    }
+
+    /// Shows the questions that were held for long enough.
+    async fn show_held(&mut self) {
+        while let Some((at, _)) = self.held.front()
+            && *at <= Instant::now()
+            && let Some((_, announcement)) = self.held.pop_front()
+        {
             if self.controls {
                 let question = self.questions.follow_announced(&announcement);
                 self.show_question(question).await;

@@ -76,13 +76,14 @@ impl Shared {
         // One that was used is not ahead.
         let accounts = fold.replay.accounts();
         let salvaged = salvage(&self.dir, &scanned.walked, accounts, fold.spared == 0);
-        let found = self.settle(&mut turn, scanned)?;
+        let mut found = self.settle(&mut turn, scanned)?;
         if fold.bytes >= self.checkpoint_bytes {
             // Only a cache: without room for it the next opening takes longer.
             Checkpoint::write(&self.dir, found.end, &found.recent_ids, &fold.replay).ok();
         }
         let Fold { replay, read, spared, .. } = fold;
-        let repaired = found.repaired.clone();
+        // Whoever asked for the fold says it; opening has nothing to add.
+        let repaired = found.repaired.take();
         *lock(&self.known) = Some(found);
         Ok(Folded { replay, repaired, lost, salvaged, read, spared })
     }

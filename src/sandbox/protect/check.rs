@@ -58,6 +58,9 @@ impl Inner {
         let mut items: Vec<(usize, Item)> = Vec::new();
         self.is_complete = true;
         for (at, watched) in self.roots.iter_mut().enumerate() {
+            if watched.is_out_of_reach {
+                continue;
+            }
             let found = watched.scan.run(&watched.root, bounds);
             self.is_complete &= found.is_complete;
             items.extend(found.items.into_iter().map(|item| (at, item)));

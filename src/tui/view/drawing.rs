@@ -46,22 +46,30 @@ impl View {
         theme: Theme,
         now: Duration,
     ) -> Vec<Row> {
-        let mut rows: Vec<Row> = Vec::new();
-        let mut before = self.before;
         let rest = self.stream.rest().map(Block::Text);
-        for block in self.blocks.iter().chain(rest.as_ref()) {
-            let kind = block.kind();
-            if before.is_some_and(|before| apart(before, kind)) {
-                rows.push(Line::default());
+        let blocks = || self.blocks.iter().chain(rest.as_ref()).rev();
+        // What stands before each of them, the last one first.
+        let before = blocks().skip(1).map(Block::kind).map(Some).chain([self.before]);
+        let mut parts = vec![self.tree.rows(columns, theme, now)];
+        // Beside the calls that sent them off, and apart from anything else.
+        let last = blocks().next().map(Block::kind).or(self.before);
+        if !parts[0].is_empty() && last.is_some_and(|last| last != Kind::Tool) {
+            parts[0].insert(0, Line::default());
+        }
+        let mut taken = parts[0].len();
+        // From the end, as what waits to be handed on may be long.
+        for (block, before) in blocks().zip(before) {
+            if taken >= rows_max {
+                break;
             }
-            rows.extend(block.rows(columns, theme, now));
-            before = Some(kind);
+            let mut rows = block.rows(columns, theme, now);
+            if before.is_some_and(|before| apart(before, block.kind())) {
+                rows.insert(0, Line::default());
+            }
+            taken += rows.len();
+            parts.push(rows);
         }
-        rows.extend(self.tree.rows(columns, theme, now));
-        if rows.len() > rows_max {
-            rows.drain(..rows.len() - rows_max);
-        }
-        rows
+        parts.into_iter().rev().flatten().skip(taken.saturating_sub(rows_max)).collect()
     }
 
     /// What is true for the moment, in a row or two.
@@ -118,5 +126,32 @@ fn rough(time: Duration) -> String {
         seconds @ 0..=99 => format!("{seconds} s"),
         seconds @ 100..=5999 => format!("{} min", seconds / 60),
         seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::event::Event;
+
+    use crate::tui::testing::{Stage, ms, text_of_row};
+    use crate::tui::theme::Theme;
+
+    /// What waits to be handed on is not drawn with every frame: its end is.
+    #[test]
+    fn the_end_of_what_waits_is_the_same_however_much_waits() {
+        let mut stage = Stage::at_work();
+        for nth in 0..50 {
+            stage.happens(Event::Warning { message: format!("first {nth}") });
+            stage.says(&format!("text {nth}\n\n```\ncode {nth}\nmore\n```\n\n"));
+        }
+        let rows = |max: usize| -> Vec<String> {
+            let rows = stage.app.view.live_rows(60, max, Theme::Plain, ms(0));
+            rows.iter().map(text_of_row).collect()
+        };
+        let all = rows(usize::MAX);
+        assert!(all.len() > 300, "{}", all.len());
+        for max in [0, 1, 2, 7, 50, all.len()] {
+            assert_eq!(rows(max), all[all.len() - max..], "{max} rows");
+        }
     }
 }

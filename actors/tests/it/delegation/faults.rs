@@ -29,7 +29,7 @@ async fn five_megabytes_of_answer_cost_their_caller_a_few_kilobytes() {
 
 #[tokio::test]
 async fn an_agent_whose_provider_stays_away_waits_and_has_not_answered() {
-    let until = std::time::Duration::from_secs(5 * 60 * 60);
+    let until = std::time::Duration::from_hours(5);
     let quota = ProviderError::QuotaExhausted {
         retry_after: Some(until),
         source: "the week is over".into(),

@@ -4,7 +4,7 @@
     cargo rustc --release --bin posse -- -C strip=none
     valgrind --tool=callgrind --trace-children=yes --demangle=no --callgrind-out-file=/tmp/posse.%p \\
         target/release/posse run ...              # short runs: an answer, calls, a long reply
-    link/gather.py target/release/posse /tmp/posse.* > link/start.ld
+    .link/gather.py target/release/posse /tmp/posse.* > .link/start.ld
 
 Functions are named by patterns without hashes, so that another compiler or another version of a
 library changes little; a pattern stands for a whole module where nearly all of it is needed. A name
@@ -94,7 +94,7 @@ def main():
     for symbol, size in sizes(binary).items():
         if path := path_of(symbol):
             root.add(path, size, symbol in ran)
-    print("/* Functions that every run needs, side by side. Made by link/gather.py; see there. */")
+    print("/* Functions that every run needs, side by side. Made by .link/gather.py; see there. */")
     print("SECTIONS {\n  .text.start : {")
     for pattern in root.patterns("", 0):
         print(f"    *(.text*.{pattern})")
