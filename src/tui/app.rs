@@ -10,7 +10,6 @@ mod words;
 
 use std::time::Duration;
 
-use posse_actors::context::ContextUse;
 use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::Decision;
@@ -361,20 +360,6 @@ impl App {
             .flatten()
             .min()
             .map(|left| left.max(Duration::from_millis(1)))
-    }
-
-    /// Forgets what was, as another conversation begins.
-    pub(super) fn begin(&mut self) {
-        self.view.begin();
-        self.jobs = Jobs::default();
-        self.status.jobs = 0;
-        self.status.context = None;
-    }
-
-    /// How full the context is was measured.
-    pub(super) fn measured(&mut self, used: &ContextUse) {
-        self.view.context = Some(used.total);
-        (self.status.context, self.status.limit) = (Some(used.total), Some(used.tokens_max));
     }
 
     /// The task that was worked on is over.

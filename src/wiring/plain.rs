@@ -1,5 +1,6 @@
 //! `posse plain`: sessions for the line mode, put together again when something else is selected.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -219,9 +220,14 @@ impl talk::Sessions for Sessions<'_> {
     fn look_up(&self, id: &str, fork: bool) -> Errand<Ready> {
         let (found, id) = (Arc::clone(&self.found), id.to_owned());
         let (mut args, environment) = (self.args.clone(), self.environment.clone());
+        let own = self.kept.as_ref().and_then(|kept| kept.dir().file_name().map(OsStr::to_owned));
         Box::new(move || {
             let one = |failure: Failure| vec![failure];
-            let stored = stored(&found).map_err(one)?;
+            let mut stored = stored(&found).map_err(one)?;
+            if !fork {
+                // What goes on already is never meant.
+                stored.retain(|it| own.as_deref() != Some(OsStr::new(&it.id)) || it.id == id);
+            }
             let meant = stored.iter().find(|session| session.id == id);
             let mut meant =
                 meant.into_iter().chain(stored.iter().filter(|s| s.id.starts_with(&id)));

@@ -1,9 +1,12 @@
 //! Commands, as far as what is shown answers them; the others are for whoever holds the session.
 
+use posse_actors::context::ContextUse;
+
 use crate::failure::Exit;
 use crate::talk::asked::Changes;
 use crate::talk::clipboard;
 use crate::talk::commands::Command;
+use crate::talk::jobs::Jobs;
 use crate::tui::app::{App, Effect, words};
 use crate::tui::theme::Role;
 use crate::tui::viewer::Viewer;
@@ -55,6 +58,20 @@ impl App {
             | Command::Doctor) => return vec![Effect::Do(command)],
         }
         Vec::new()
+    }
+
+    /// Forgets what was, as another conversation begins.
+    pub(in crate::tui) fn begin(&mut self) {
+        self.view.begin();
+        self.jobs = Jobs::default();
+        self.status.jobs = 0;
+        self.status.context = None;
+    }
+
+    /// How full the context is was measured.
+    pub(in crate::tui) fn measured(&mut self, used: &ContextUse) {
+        self.view.context = Some(used.total);
+        (self.status.context, self.status.limit) = (Some(used.total), Some(used.tokens_max));
     }
 
     fn copy(&mut self) -> Vec<Effect> {
