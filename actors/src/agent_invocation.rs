@@ -46,6 +46,14 @@ use calls::Running;
 use ending::{failed_event, limit_event};
 use fitting::Fitting;
 
+/// The time that an invocation may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimeLimit {
+    pub(crate) whole: Duration,
+    /// Without what an earlier incarnation took.
+    pub(crate) left: Duration,
+}
+
 /// What an invocation is started with.
 pub(crate) struct Args {
     pub(crate) origin: Arc<Origin>,
@@ -67,8 +75,8 @@ pub(crate) struct Args {
     pub(crate) usage: Usage,
     /// What it has done so far.
     pub(crate) deeds: Deeds,
-    /// How long it may still take, if there is a limit.
-    pub(crate) time_left: Option<Duration>,
+    /// How long it may take, if there is a limit.
+    pub(crate) time: Option<TimeLimit>,
     /// Tokens that it may use, if there is a limit.
     pub(crate) tokens_max: Option<u64>,
     /// What it may read, and what becomes of what is too much.
@@ -175,6 +183,8 @@ pub(crate) struct AgentInvocation {
     gauge: Gauge,
     fitter: Fitter,
     presence: Presence,
+    /// All the time that it may take.
+    time_max: Option<Duration>,
 }
 
 pub(crate) struct State {
@@ -226,7 +236,7 @@ impl AgentInvocation {
             turns,
             usage,
             deeds,
-            time_left,
+            time,
             tokens_max,
             fitter,
             presence,
@@ -251,8 +261,9 @@ impl AgentInvocation {
             attached,
             report,
             deeds,
-            time_left,
+            time_left: time.map(|time| time.left),
         };
+        let time_max = time.map(|time| time.whole);
         let visible = tools.iter().map(|tool| tool.name.clone()).collect();
         let actor = AgentInvocation {
             origin,
@@ -264,6 +275,7 @@ impl AgentInvocation {
             gauge: Gauge::default(),
             fitter,
             presence,
+            time_max,
         };
         let (actor, _) = Actor::spawn_linked(None, actor, work, parent.get_cell()).await?;
         Ok(actor)
@@ -452,8 +464,10 @@ impl AgentInvocation {
     }
 
     fn time_is_up(&self) -> Ending {
-        let seconds = self.services.limits.duration_max.unwrap_or_default().as_secs();
-        Ending::Limited { limit: "timeout", value: seconds, said: None }
+        // Never zero: that would read as no time at all.
+        let seconds = self.time_max.unwrap_or_default().as_millis().div_ceil(1000);
+        let value = u64::try_from(seconds).unwrap_or(u64::MAX);
+        Ending::Limited { limit: "timeout", value, said: None }
     }
 }
 

@@ -23,7 +23,9 @@ use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued};
+use crate::agent_invocation::{
+    self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued, TimeLimit,
+};
 use crate::compaction::Compacted;
 use crate::context::{ContextUse, Meter};
 use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
@@ -437,7 +439,7 @@ impl RootSession {
         RootSession::pending(&id, &mut resumed.queued, &mut state.children);
         let (presence, absence) = Presence::new();
         let spent = self.ports.clock.monotonic().saturating_sub(main.began);
-        let left = |max: Duration| max.saturating_sub(spent);
+        let limit = |whole: Duration| TimeLimit { whole, left: whole.saturating_sub(spent) };
         let args = agent_invocation::Args {
             origin: Arc::clone(&main.origin),
             services: Arc::clone(&self.services),
@@ -450,7 +452,7 @@ impl RootSession {
             turns: resumed.turns,
             usage: resumed.usage,
             deeds: resumed.deeds,
-            time_left: self.settings.limits.duration_max.map(left),
+            time: self.settings.limits.duration_max.map(limit),
             tokens_max: None,
             fitter: self.fitter(state),
             presence,

@@ -245,7 +245,7 @@ impl Fleet {
             turns: 0,
             usage: Usage::default(),
             deeds: Deeds::default(),
-            time_left: None,
+            time: None,
             tokens_max: None,
             fitter: Fitter {
                 budget: ContextBudget::main(),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions};
+use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions, TimeLimit};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
 use crate::delegation::{Beside, Deeds, Ended, Request, Seen, Start, depth_of};
 use crate::event::{Event, Origin};
@@ -476,7 +476,10 @@ impl RootSession {
             turns,
             usage,
             deeds,
-            time_left: child.permit.until.map(|until| until.saturating_sub(now)),
+            time: child.permit.until.map(|until| TimeLimit {
+                whole: until.saturating_sub(child.began),
+                left: until.saturating_sub(now),
+            }),
             tokens_max: child.permit.tokens,
             fitter: kind.fitter(),
             presence,
