@@ -80,6 +80,7 @@ impl Outcome {
                 (Outcome::Partial { turns, limit: (*limit).to_owned() }, said.clone())
             }
             Ending::Limited { limit, value, .. } => {
+                let value = amount_of(limit, *value);
                 let cause =
                     format!("the limit {limit} ({value}) was reached before it said anything");
                 (Outcome::Failed { class: "limit".to_owned(), cause }, String::new())
@@ -100,6 +101,15 @@ impl Outcome {
             }
             Ending::Interrupted => (Outcome::Cancelled, String::new()),
         }
+    }
+}
+
+/// What a limit of one agent was, in its unit. Of what all agents have together it had a part.
+fn amount_of(limit: &str, value: u64) -> String {
+    match limit {
+        "timeout" => format!("{value} s"),
+        shared if shared.starts_with("delegation.") => format!("its part: {value}"),
+        _ => value.to_string(),
     }
 }
 

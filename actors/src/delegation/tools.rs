@@ -128,6 +128,11 @@ impl DelegateTool {
     fn prepared(&self, arguments: Value, context: &CallContext) -> Result<Prepared, ToolError> {
         let input: Input = serde_json::from_value(arguments)
             .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
+        if input.task.trim().is_empty() {
+            let why =
+                "task: it is empty; say what is to be done, and what the answer has to tell you";
+            return Err(ToolError::new("ARG001", why));
+        }
         let origin = &context.origin;
         let (nth, deputy) = self.may_call(origin, &input.agent)?;
         let isolated = self.isolates(&input, deputy)?;
@@ -371,7 +376,8 @@ async fn awaited(desk: &Desk, Started { id, background, ended }: Started) -> Too
     if background {
         let text = format!(
             "It works as {id}. Its answer comes as a message; agent_status and \
-             agent_result {{\"id\": \"{id}\"}} look at it before that."
+             agent_result {{\"id\": \"{id}\"}} look at it before that. It is stopped when the session \
+             ends: where there is only one task, with your answer to it."
         );
         return ToolOutput::text(text).with_metadata(json!({"invocationId": id}));
     }

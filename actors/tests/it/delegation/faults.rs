@@ -87,3 +87,17 @@ async fn money_that_ends_while_twenty_work_is_not_exceeded_and_nobody_asks_after
     let asked = scout.requests().len() + bench.model.requests().len();
     assert_eq!(accounts.total.requests, u64::try_from(asked).unwrap(), "each is in the books");
 }
+
+#[tokio::test]
+async fn a_task_without_a_word_starts_nobody() {
+    let scout = model("scout", Vec::new());
+    let blank = (DELEGATE.to_owned(), r#"{"agent":"scout","task":" \n"}"#.to_owned());
+    let mut bench = Bench::new(vec![Step::Call(vec![blank]), Step::say("done")]);
+    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    end(&bench, stage).await;
+    let [result] = results(&bench.model).try_into().unwrap();
+    assert!(result.contains("ARG001 task: it is empty"), "{result}");
+    assert_eq!(scout.requests().len(), 0);
+}

@@ -309,7 +309,7 @@ async fn limits_of_turns_tokens_and_time_end_a_child_with_a_name() {
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
     end(&bench, stage).await;
-    assert!(results(&bench.model)[0].contains("failed(limit): the limit timeout (1)"));
+    assert!(results(&bench.model)[0].contains("failed(limit): the limit timeout (1 s)"));
 }
 
 #[tokio::test]
