@@ -47,7 +47,9 @@ fn main() -> ExitCode {
 fn history(turns: usize) -> Vec<Arc<Message>> {
     let mut history = Vec::new();
     for nth in 0..turns {
-        let prompt = format!("prompt {nth}: never {}", "word ".repeat(40));
+        // Every fiftieth is a standing rule, which stays.
+        let rule = if nth % 50 == 0 { "never " } else { "" };
+        let prompt = format!("prompt {nth}: {rule}{}", "word ".repeat(40));
         history.push(Arc::new(Message::User { content: vec![ContentPart::text(prompt)] }));
         let call = ToolCall {
             id: CallId::new(format!("c{nth}")),
