@@ -349,8 +349,16 @@ impl RulePolicy {
             let mut written = case.scripts.iter().flat_map(|script| &script.findings.written);
             let planted = written.find(|path| is_protected(path))?;
             let planted = printable(planted);
+            // A yes lets the command run, and not what it makes there stay.
+            let undone = match case.situation.tier {
+                "none" => "",
+                _ => {
+                    ", and what a command makes of it is undone at its end unless the call names \
+                     it in unprotect"
+                }
+            };
             Some(format!(
-                "{planted} decides what runs or steers later; it is asked about each time"
+                "{planted} decides what runs or steers later{undone}; it is asked about each time"
             ))
         })
     }

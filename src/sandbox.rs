@@ -54,7 +54,7 @@ pub use helper::{helper_main, survive_file_limits};
 pub use plan::{Backend, Tier};
 pub use planning::Surroundings;
 pub use probe::{Found, Tried, Wanted};
-pub use protect::{Action, Finding, Held, Protection, Survey, What};
+pub use protect::{Action, Finding, Held, Protection, Survey, What, Whose, Writing, Written};
 
 /// Starts processes, all with the same helper, environment and secrets.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::sandbox::plan::{Plan, Tier};
-use crate::sandbox::protect::{Bounds, Finding, Held, Protection, Survey};
+use crate::sandbox::protect::{Bounds, Finding, Held, Protection, Survey, Written};
 use crate::sandbox::scratch::Scratch;
 use crate::sandbox::{RunError, Sandbox, Surroundings};
 
@@ -23,6 +23,8 @@ const SURVEYS_MAX: usize = 3;
 pub(crate) struct Protections {
     known: Mutex<HashMap<Reach, Arc<Protection>>>,
     bounds: Bounds,
+    /// What our own tools write meanwhile.
+    pub(crate) written: Written,
 }
 
 /// Roots, and those among them that are out of reach.
@@ -107,6 +109,18 @@ impl Sandbox {
         let bounds = Bounds::default();
         self.protections.bounds = Bounds { folders: folders.min(bounds.folders), ..bounds };
         self
+    }
+
+    /// Takes what is written to `written` for what it is, when it checks what a command did.
+    #[must_use]
+    pub fn beside(mut self, written: Written) -> Sandbox {
+        self.protections.written = written;
+        self
+    }
+
+    /// Where those who change files of the workspace beside commands say so.
+    pub fn written(&self) -> Written {
+        self.protections.written.clone()
     }
 
     /// Whether the last look at the workspace, before or after a command, did not see all of it:
@@ -234,7 +248,8 @@ impl Protections {
             readable.collect(),
             scratch.with_file_name("quarantine"),
         )?;
-        let protection = Arc::new(protection.within(self.bounds).out_of_reach(beyond));
+        let protection = protection.within(self.bounds).beside(self.written.clone());
+        let protection = Arc::new(protection.out_of_reach(beyond));
         protection.looks_into(temporary);
         known.insert(key, Arc::clone(&protection));
         Ok(protection)

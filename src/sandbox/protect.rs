@@ -16,6 +16,7 @@ mod place;
 mod scan;
 mod state;
 mod stores;
+mod written;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -32,6 +33,8 @@ use place::{Identity, Root, Stat};
 pub(crate) use scan::Bounds;
 use scan::{Item, Scan, Sort};
 use state::{Reader, State};
+use written::{Log, Since};
+pub use written::{Writing, Written};
 
 /// Mounts that one command gets at most. What is beyond is looked at afterwards.
 const MOUNTS_MAX: usize = 400;
@@ -52,6 +55,8 @@ pub struct Protection {
     took: AtomicU64,
     /// Where commands have temporary folders of their own, which go when they end.
     temporary: Temporary,
+    /// What our own tools write meanwhile. Whoever needs both takes `inner` first.
+    written: Written,
     inner: Mutex<Inner>,
 }
 
@@ -70,6 +75,8 @@ struct Inner {
     /// What everything was before the first of the commands that run now.
     baseline: Option<Arc<Baseline>>,
     running: usize,
+    /// Several of them ran at the same time.
+    were_several: bool,
     /// A command was given up without a look at what it did; this is what held it.
     owed: Option<Held>,
     /// Repositories that commands of this session made. They hold nothing of the user's, and are
@@ -106,7 +113,7 @@ struct Born {
 /// Where a protected name is: which root, and the path below it.
 type Key = (usize, Arc<Path>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Baseline {
     items: HashMap<Key, Before>,
     /// The numbers of the scans that made it.
@@ -115,9 +122,11 @@ struct Baseline {
     pointed: Vec<(usize, Item)>,
     /// Whether everything was looked at.
     is_complete: bool,
+    /// When it was made.
+    since: Since,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Before {
     sort: Sort,
     /// None for repositories, which may change.
@@ -164,6 +173,36 @@ pub struct Finding {
     pub what: What,
     /// What became of it.
     pub action: Action,
+    /// Who can have done it.
+    #[serde(skip_serializing_if = "Whose::is_this")]
+    pub whose: Whose,
+}
+
+/// Which command can have done something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Whose {
+    /// No other ran.
+    #[default]
+    This,
+    /// Others ran at the same time.
+    AnyOfSeveral,
+    /// One that ended before, when nobody could be told.
+    Earlier,
+}
+
+impl Whose {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+    fn is_this(&self) -> bool {
+        *self == Whose::This
+    }
+}
+
+impl Finding {
+    /// What the only command that ran has done.
+    pub fn new(path: PathBuf, what: What, action: Action) -> Finding {
+        Finding { path, what, action, whose: Whose::This }
+    }
 }
 
 /// What a command did.
@@ -232,6 +271,15 @@ impl fmt::Display for Finding {
                 );
             }
         }
+        match self.whose {
+            Whose::This => {}
+            Whose::AnyOfSeveral => {
+                f.write_str(
+                    " while this command ran, and others did, so it may be the work of any",
+                )?;
+            }
+            Whose::Earlier => f.write_str(" while an earlier command ran")?,
+        }
         let shown = |path: &Path| crate::failure::printable(&path.display().to_string());
         match &self.action {
             Action::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
@@ -276,6 +324,7 @@ impl Protection {
             is_complete: AtomicBool::new(true),
             took: AtomicU64::new(u64::MAX),
             temporary: Arc::clone(&temporary),
+            written: Written::default(),
             inner: Mutex::new(Inner {
                 roots,
                 reader: Reader::default(),
@@ -285,6 +334,7 @@ impl Protection {
                 temporary,
                 baseline: None,
                 running: 0,
+                were_several: false,
                 owed: None,
                 born: HashMap::new(),
                 untold: Vec::new(),
@@ -303,6 +353,12 @@ impl Protection {
         self
     }
 
+    /// The same beside those who write to `written`.
+    pub(crate) fn beside(mut self, written: Written) -> Protection {
+        self.written = written;
+        self
+    }
+
     /// The same with other bounds.
     pub(crate) fn within(mut self, bounds: Bounds) -> Protection {
         self.bounds = bounds;
@@ -317,7 +373,7 @@ impl Protection {
     /// Whether a look will probably be over in no time: the last one was, and none is under way.
     pub(crate) fn looks_quickly(&self) -> bool {
         let is_free = self.inner.try_lock().is_ok();
-        is_free && self.took.load(Ordering::Relaxed) <= QUICK_MICROSECONDS
+        is_free && self.written.is_free() && self.took.load(Ordering::Relaxed) <= QUICK_MICROSECONDS
     }
 
     fn note_time(&self, begin: Instant) {
@@ -339,10 +395,11 @@ impl Protection {
     pub(crate) fn survey_without(self: &Arc<Protection>, lifted: &[PathBuf]) -> Survey {
         let begin = Instant::now();
         let mut inner = self.lock();
+        let log = self.written.look();
         if inner.running == 0
             && let Some(held) = inner.owed
         {
-            let found = inner.settle(held, self.bounds);
+            let found = inner.settle(held, self.bounds, &log);
             inner.untold.extend(found);
         }
         inner.reader.begin_round();
@@ -360,20 +417,26 @@ impl Protection {
         // What came while other commands run may be theirs, and is not taken for the user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
             Some(baseline) => baseline,
-            None => inner.new_baseline(items, complete),
+            None => inner.new_baseline(items, complete, &log),
         };
         inner.running += 1;
+        inner.were_several |= inner.running > 1;
         inner.is_complete = complete;
         self.is_complete.store(complete, Ordering::Relaxed);
         inner.lifted.extend(lifted);
         inner.baseline = Some(Arc::clone(&baseline));
         let (mut read_only, mut pinned) = inner.mounts(&baseline);
+        if inner.running > 1 {
+            // Our own tools may have removed something since.
+            read_only.retain(|path| path.symlink_metadata().is_ok());
+        }
         let mut own = Lifted::default();
         own.extend(lifted);
         own.take_out(&mut read_only, &mut pinned);
         let hidden = self.hidden(&mut inner, &secrets);
         // What covers a secret holds it as well.
         read_only.retain(|path| !hidden.contains(path));
+        drop(log);
         drop(inner);
         self.note_time(begin);
         let protection = Some(Arc::clone(self));
@@ -399,18 +462,23 @@ impl Protection {
         survey.protection = None;
         let begin = Instant::now();
         let mut inner = self.lock();
+        let log = self.written.look();
         let mut findings = std::mem::take(&mut inner.untold);
+        findings.iter_mut().for_each(|finding| finding.whose = Whose::Earlier);
+        let whose = if inner.were_several { Whose::AnyOfSeveral } else { Whose::This };
         inner.running = inner.running.saturating_sub(1);
         inner.baseline = Some(Arc::clone(&survey.baseline));
-        findings.extend(inner.settle(survey.held, self.bounds));
+        let found = inner.settle(survey.held, self.bounds, &log);
+        findings.extend(found.into_iter().map(|finding| Finding { whose, ..finding }));
         self.is_complete.store(inner.is_complete, Ordering::Relaxed);
         // What a command made too large to be looked at is told each time.
         let grew = survey.complete && !inner.is_complete;
         if grew || (!survey.complete && !std::mem::replace(&mut inner.told_too_much, true)) {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
-            let too_much = |path| Finding { path, what: What::TooMuch, action: Action::Left };
+            let too_much = |path| Finding::new(path, What::TooMuch, Action::Left);
             findings.extend(roots.take(1).map(too_much));
         }
+        drop(log);
         drop(inner);
         self.note_time(begin);
         findings
@@ -424,6 +492,7 @@ impl Protection {
         if inner.running == 0 {
             inner.baseline = None;
             inner.lifted = Lifted::default();
+            inner.were_several = false;
         }
     }
 
@@ -442,8 +511,9 @@ impl Protection {
     pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
         let Some(held) = inner.owed else { return };
+        let log = self.written.look();
         let (baseline, lifted) = (inner.baseline.clone(), inner.lifted.clone());
-        let found = inner.settle(held, self.bounds);
+        let found = inner.settle(held, self.bounds, &log);
         inner.untold.extend(found);
         if !is_dead {
             inner.baseline = baseline;
@@ -470,7 +540,12 @@ impl Drop for Survey {
 
 impl Inner {
     /// Notes what everything is now.
-    fn new_baseline(&mut self, items: Vec<(usize, Item)>, is_complete: bool) -> Arc<Baseline> {
+    fn new_baseline(
+        &mut self,
+        items: Vec<(usize, Item)>,
+        is_complete: bool,
+        log: &Log,
+    ) -> Arc<Baseline> {
         // The number of a folder that is gone is given to another one.
         let roots = &self.roots;
         self.born.retain(|identity, Born { key: (at, path), .. }| {
@@ -482,6 +557,7 @@ impl Inner {
             scans: self.roots.iter().map(|watched| watched.scan.number()).collect(),
             pointed,
             is_complete,
+            since: log.since(),
         };
         let pointed = baseline.pointed.clone();
         for (at, item) in items.into_iter().chain(pointed) {

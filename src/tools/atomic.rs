@@ -1,10 +1,10 @@
 //! Files that are either the old one or the new one, whatever happens in between.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,28 +19,39 @@ use crate::tools::workspace::Entry;
 const NAMES_MAX: u32 = 16;
 
 /// Writes `bytes` and only then gives them the name `name` in `folder`. With `old` they take its
-/// place, with its permissions; without, there must be nothing of that name.
+/// place, with its permissions; without, there must be nothing of that name. Returns what was made.
 pub(crate) fn replace(
     folder: &OwnedFd,
     name: &OsStr,
     bytes: &[u8],
     old: Option<&Entry>,
-) -> io::Result<()> {
+) -> io::Result<Made> {
     let mut temporary = Temporary::create(folder, if old.is_some() { 0o600 } else { 0o666 })?;
     temporary.file.write_all(bytes)?;
     if let Some(old) = old {
         adopt(&temporary.file, old)?;
     }
     temporary.file.sync_all()?;
+    // From the moment that it has its name, others can change it.
+    let mode = temporary.file.metadata()?.mode();
+    let file = temporary.file.try_clone()?;
     match old {
         Some(_) => temporary.rename(name)?,
         None => temporary.link(name)?,
     }
     match fsync(folder) {
         // Some file systems know no way to sync a folder.
-        Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => Ok(()),
-        Err(errno) => Err(errno.into()),
+        Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => {}
+        Err(errno) => return Err(errno.into()),
     }
+    Ok(Made { metadata: file.metadata()?, mode })
+}
+
+/// A file that was just made.
+pub(crate) struct Made {
+    pub(crate) metadata: Metadata,
+    /// The permissions that it was given.
+    pub(crate) mode: u32,
 }
 
 /// Removes the file `name` from `folder`.
@@ -52,15 +63,19 @@ pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Lets whoever may read the file `name` in `folder` run it, or nobody.
-pub(crate) fn run(folder: &OwnedFd, name: &OsStr, may: bool) -> io::Result<()> {
+/// Lets whoever may read the file `name` in `folder`, which is `made`, run it, or nobody.
+pub(crate) fn run(folder: &OwnedFd, name: &OsStr, made: Made, may: bool) -> io::Result<Made> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let file = openat(folder, name, flags, Mode::empty())?;
-    let mode = Entry::of(&file)?.mode & 0o777;
+    let file = File::from(openat(folder, name, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    if (found.dev(), found.ino()) != (made.metadata.dev(), made.metadata.ino()) {
+        return Err(io::Error::other("somebody replaced it a moment ago"));
+    }
+    let mode = made.mode & 0o777;
     let mode = if may { mode | ((mode & 0o444) >> 2) } else { mode & !0o111 };
     #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "9 bits")]
-    let mode = Mode::from_bits_truncate(mode as nix::libc::mode_t);
-    Ok(fchmod(&file, mode)?)
+    fchmod(&file, Mode::from_bits_truncate(mode as nix::libc::mode_t))?;
+    Ok(Made { metadata: file.metadata()?, mode })
 }
 
 /// Keeps `bytes` in the folder `blobs` under their `hash`, if they are not there already.

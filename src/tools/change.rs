@@ -1,5 +1,6 @@
 //! A change of one file, from what it would be to what it was: shared by the tools that write.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -234,6 +235,8 @@ impl Change {
         };
         // Somebody who works beside may want to change the same file at this moment.
         let _alone = env.reads.changing(place.absolute());
+        // Nor may it be taken for the work of a command that runs beside.
+        let mut writing = env.written.alone();
         let (parent, name) = place.open_parent(self.target.before.is_none())?;
         self.require_unchanged(env, &parent, Path::new(&name))?;
         if verdict != "unchanged" {
@@ -243,12 +246,17 @@ impl Change {
                     .map_err(|error| failed("the before-image", &error))?;
             }
             let done = if self.removes {
-                atomic::remove(&parent, &name)
+                atomic::remove(&parent, &name).map(|()| writing.removed(place.absolute()))
             } else {
                 let before = before.map(|before| &before.entry);
-                atomic::replace(&parent, &name, &self.after, before)
-                    .and_then(|()| self.exec.map_or(Ok(()), |may| atomic::run(&parent, &name, may)))
+                let said = |made: atomic::Made| {
+                    let atomic::Made { metadata, mode } = &made;
+                    writing.wrote(place.absolute(), metadata, *mode, &self.after);
+                    made
+                };
+                self.replace(&parent, &name, before, said)
             };
+            drop(writing);
             done.map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => stale(place, "it is there by now"),
                 _ => failed(&place.shown(), &error),
@@ -256,6 +264,21 @@ impl Change {
         }
         env.reads.wrote(call, place.absolute(), text::sha256(&self.after));
         Ok(self.report(verdict, self.sentence(verdict)))
+    }
+
+    /// Puts the new content in place. Says what it made, also if it could not go on after that.
+    fn replace(
+        &self,
+        parent: &OwnedFd,
+        name: &OsStr,
+        before: Option<&Entry>,
+        mut said: impl FnMut(atomic::Made) -> atomic::Made,
+    ) -> io::Result<()> {
+        let made = said(atomic::replace(parent, name, &self.after, before)?);
+        if let Some(may) = self.exec {
+            said(atomic::run(parent, name, made, may)?);
+        }
+        Ok(())
     }
 
     /// Refuses if the file or its folder is not what the change was made for.

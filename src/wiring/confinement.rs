@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use posse_actors::ports::Asking;
 use secrecy::SecretString;
 
 use crate::config::{Layers, Origin, SandboxSettings};
 use crate::failure::{Exit, Failure};
-use crate::sandbox::{Backend, Sandbox, Surroundings, Wanted};
+use crate::sandbox::{Backend, Sandbox, Surroundings, Wanted, Written};
 use crate::wiring::run::Setup;
 
 /// Chooses what confines commands, for those who want to see how a weaker one behaves.
@@ -16,6 +17,9 @@ const BACKEND: &str = "POSSE_SANDBOX_BACKEND";
 
 /// Lets surveys of the workspace look at fewer folders, for those who want to see what happens then.
 const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
+
+/// What file tools write, whichever session of this process they belong to.
+static WRITTEN: LazyLock<Written> = LazyLock::new(Written::default);
 
 /// The sandbox of a session that works in `roots`.
 pub(crate) fn sandbox(
@@ -37,7 +41,7 @@ pub(crate) fn sandbox(
         Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
             .because(error.to_string())
     })?;
-    let mut sandbox = sandbox.confined(wanted, surroundings);
+    let mut sandbox = sandbox.confined(wanted, surroundings).beside(WRITTEN.clone());
     if let Some(folders) = setup.environment.get(SURVEY).and_then(|folders| folders.parse().ok()) {
         sandbox = sandbox.surveying_at_most(folders);
     }

@@ -260,6 +260,7 @@ pub(crate) fn assemble_in(
     let tier = sandbox.tier().to_owned();
     let session_dir = kept.dir.clone();
     let mut env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
+    env.written = sandbox.written();
     env.recall = recalling::recall(&kept.journal);
     let budgets = Arc::clone(&env.budgets);
     let taped = |model| match setup.tape {

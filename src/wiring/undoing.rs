@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::failure::{Exit, Failure, printable};
 use crate::hex::hex;
 use crate::journal::{self, StateDir};
+use crate::protected::is_protected;
 
 /// Bytes of a file that is looked at.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -97,7 +98,12 @@ fn call(blobs: &Path, change: &Change) -> Result<UserCall, Failure> {
     let Some(before) = &change.before else {
         // There was no such file.
         let command = format!("rm -- {}", quoted(path));
-        let arguments = json!({ "command": command }).to_string();
+        let mut arguments = json!({ "command": command });
+        if is_protected(path) {
+            // Otherwise the check after the command would put it back.
+            arguments["unprotect"] = json!([path]);
+        }
+        let arguments = arguments.to_string();
         return Ok(UserCall { tool: "bash".to_owned(), arguments, said });
     };
     let unknown = |why: &str| {
@@ -226,5 +232,10 @@ mod tests {
         let made = call(dir.path(), &new).unwrap();
         let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
         assert_eq!(arguments["command"], r"rm -- 'it'\''s -rf'");
+        assert_eq!(arguments.get("unprotect"), None);
+        let path = ".vscode/tasks.json".to_owned();
+        let made = call(dir.path(), &Change { path, ..new }).unwrap();
+        let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
+        assert_eq!(arguments["unprotect"], json!([".vscode/tasks.json"]));
     }
 }

@@ -95,6 +95,7 @@ impl Shared {
             budgets: Arc::clone(&self.env.budgets),
             jobs: Arc::clone(&self.env.jobs),
             recall: self.env.recall.clone(),
+            written: self.env.written.clone(),
             dry_run: self.env.dry_run,
             fuzzy_edit: self.env.fuzzy_edit,
             require_read: self.env.require_read,

@@ -52,6 +52,8 @@ mod worktree;
 mod whole_story;
 // Commands that go on in the background.
 mod jobs;
+// What a person allows to be written while commands run.
+mod beside;
 // Who may open it, and journals of other versions.
 mod journal_lock;
 mod journal_versions;

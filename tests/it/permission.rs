@@ -245,11 +245,11 @@ fn lets_plan_read_and_nothing_else() {
 }
 
 /// A person at a pseudo-terminal.
-struct Person {
+pub(crate) struct Person {
     terminal: File,
     screen: Receiver<Vec<u8>>,
-    seen: String,
-    running: Running,
+    pub(crate) seen: String,
+    pub(crate) running: Running,
 }
 
 impl Person {
@@ -259,7 +259,7 @@ impl Person {
     }
 
     /// Starts a command in a terminal of its own; standard output is a pipe.
-    fn facing(mut command: Command) -> Person {
+    pub(crate) fn facing(mut command: Command) -> Person {
         let pair = openpty(None, None).unwrap();
         for end in [&pair.master, &pair.slave] {
             // Other tests start processes at this moment; they must not keep the terminal open.
@@ -281,7 +281,7 @@ impl Person {
     }
 
     /// Waits until the screen shows this, and forgets what came before.
-    fn sees(&mut self, text: &str) {
+    pub(crate) fn sees(&mut self, text: &str) {
         loop {
             if let Some(at) = self.seen.find(text) {
                 self.seen.drain(..at + text.len());
@@ -294,7 +294,7 @@ impl Person {
         }
     }
 
-    fn types(&mut self, text: &str) {
+    pub(crate) fn types(&mut self, text: &str) {
         self.terminal.write_all(text.as_bytes()).unwrap();
     }
 }

@@ -2,6 +2,28 @@
 
 use super::*;
 
+#[test]
+fn a_yes_to_a_command_that_plants_says_what_it_is_worth() {
+    let why = |command: &str, tier: &'static str| {
+        let situation = Situation { tier, ..situation("build", &[], Asking::Human) };
+        match policy(&[]).judge(&action(&format!("bash {command}")), &situation) {
+            Verdict::Ask(question) => question.reason,
+            other => panic!("{command}: {other:?}"),
+        }
+    };
+    for tier in ["full", "reduced"] {
+        assert_eq!(
+            why("echo x > AGENTS.md", tier),
+            "AGENTS.md decides what runs or steers later, and what a command makes of it is undone \
+             at its end unless the call names it in unprotect; it is asked about each time"
+        );
+    }
+    assert_eq!(
+        why("echo x > AGENTS.md", "none"),
+        "AGENTS.md decides what runs or steers later; it is asked about each time"
+    );
+}
+
 /// A command and what it would be free to touch besides.
 fn free(command: &str, besides: &[Operation]) -> Action {
     let mut action = action(&format!("bash {command}"));

@@ -14,6 +14,7 @@ use crate::sandbox::protect::lifted::Lifted;
 use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
 use crate::sandbox::protect::scan::{Bounds, Item, Sort};
 use crate::sandbox::protect::state::{self, State};
+use crate::sandbox::protect::written::Log;
 use crate::sandbox::protect::{Action, Baseline, Before, Born, Finding, Held, Inner, Key, What};
 
 /// How often everything is looked at, as long as there is something to put right: somebody may
@@ -25,16 +26,16 @@ const FINDINGS_MAX: usize = 200;
 
 impl Inner {
     /// Compares everything with the baseline and puts right what differs.
-    pub(super) fn settle(&mut self, held: Held, bounds: Bounds) -> Vec<Finding> {
+    pub(super) fn settle(&mut self, held: Held, bounds: Bounds, log: &Log) -> Vec<Finding> {
         let Some(baseline) = self.baseline.clone() else { return Vec::new() };
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
         for round in 0..ROUNDS_MAX {
-            let mut found = self.round(&baseline, held, bounds);
+            let mut found = self.round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
                 // Nobody gets out of sight by making more than is looked at.
                 bounds = bounds.wider();
-                found.extend(self.round(&baseline, held, bounds));
+                found.extend(self.round(&baseline, held, bounds, log));
             }
             let acted = found.iter().any(|finding| finding.action != Action::Left);
             for finding in found {
@@ -50,11 +51,18 @@ impl Inner {
             self.baseline = None;
             self.owed = None;
             self.lifted = Lifted::default();
+            self.were_several = false;
         }
         findings
     }
 
-    fn round(&mut self, baseline: &Baseline, held: Held, bounds: Bounds) -> Vec<Finding> {
+    fn round(
+        &mut self,
+        baseline: &Baseline,
+        held: Held,
+        bounds: Bounds,
+        log: &Log,
+    ) -> Vec<Finding> {
         let mut items: Vec<(usize, Item)> = Vec::new();
         self.is_complete = true;
         for (at, watched) in self.roots.iter_mut().enumerate() {
@@ -72,6 +80,9 @@ impl Inner {
                 now.insert((at, item.path), current);
             }
         }
+        // What our own tools have written since is what must be there.
+        let amended = self.with_written(baseline, log, &now);
+        let baseline = amended.as_ref().unwrap_or(baseline);
         let moved = self.move_back(baseline, &now);
         if !moved.is_empty() {
             // Names lead elsewhere by now: the next round looks at what is there.
@@ -207,7 +218,7 @@ impl Inner {
             ),
             Err(errno) => Action::Failed(errno.desc().to_owned()),
         };
-        findings.push(Finding { path: path.to_owned(), what, action });
+        findings.push(Finding::new(path.to_owned(), what, action));
     }
 
     fn restore_entries(
@@ -277,7 +288,7 @@ impl Inner {
         }
         if self.came_along(key.0, &key.1) {
             let (what, action) = (What::CameWithRepository, Action::Left);
-            findings.push(Finding { path, what, action });
+            findings.push(Finding::new(path, what, action));
             return;
         }
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
@@ -336,7 +347,7 @@ impl Inner {
                 let what = What::Settings(cleaned.removed);
                 let action = written
                     .map_or_else(|errno| Action::Failed(errno.desc().to_owned()), Action::Cleaned);
-                findings.push(Finding { path, what, action });
+                findings.push(Finding::new(path, what, action));
             }
             (Sort::Common | Sort::Pointer, _) if self.leads_inside(key) => {}
             (Sort::Common | Sort::Pointer, _) => {
@@ -388,7 +399,7 @@ impl Inner {
             Err(Errno::ENOENT) => return,
             Err(errno) => Action::Failed(errno.desc().to_owned()),
         };
-        findings.push(Finding { path: path.to_owned(), what, action });
+        findings.push(Finding::new(path.to_owned(), what, action));
     }
 
     pub(super) fn path(&self, key: &Key) -> PathBuf {
@@ -397,7 +408,7 @@ impl Inner {
 }
 
 fn failed(path: &Path, what: What, errno: Errno) -> Finding {
-    Finding { path: path.to_owned(), what, action: Action::Failed(errno.desc().to_owned()) }
+    Finding::new(path.to_owned(), what, Action::Failed(errno.desc().to_owned()))
 }
 
 fn is_modules(key: &Key) -> bool {

@@ -87,7 +87,7 @@ impl Inner {
             Ok(taken) => Action::Restored(taken),
             Err(errno) => Action::Failed(errno.desc().to_owned()),
         };
-        Finding { path: self.path(key), what: What::Removed, action }
+        Finding::new(self.path(key), What::Removed, action)
     }
 
     /// Every `.git` that is no longer anywhere. What was in a folder that package managers fill
@@ -110,7 +110,7 @@ impl Inner {
             let is_other = parent.is_ok_and(|(folder, name)| Stat::at(&folder, name).is_ok());
             let what = if is_other { What::Replaced } else { What::Removed };
             let action = Action::Failed(GONE.to_owned());
-            lost.push(Finding { path: self.path(key), what, action });
+            lost.push(Finding::new(self.path(key), what, action));
         }
         lost.sort_by(|one, other| one.path.cmp(&other.path));
         lost

@@ -16,13 +16,13 @@ use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
 use crate::sandbox::protect::scan::settled;
 
 /// Bytes of a file that are kept.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of all files that are kept.
 const ALL_BYTES_MAX: usize = 8 << 20;
 /// Entries of one protected folder that are kept.
 const ENTRIES_MAX: usize = 4096;
 /// How deep a protected folder is looked into.
-const DEPTH_MAX: usize = 16;
+pub(super) const DEPTH_MAX: usize = 16;
 
 /// One name, and what is below it.
 #[derive(Debug, Clone)]
@@ -71,6 +71,29 @@ impl State {
                 a.identity == b.identity && a.kind == b.kind
             }
             _ => false,
+        }
+    }
+
+    pub(super) fn empty_folder() -> State {
+        State::Folder { mode: 0o755, entries: BTreeMap::new(), is_whole: true }
+    }
+
+    /// Makes what is at `path` below this folder `state`, or nothing; the folders around it stay.
+    pub(super) fn set(&mut self, path: &Path, state: Option<State>) {
+        let mut parts = path.components();
+        let Some(first) = parts.next() else { return };
+        let rest = parts.as_path();
+        if !self.is_folder() {
+            *self = State::empty_folder();
+        }
+        let State::Folder { entries, .. } = self else { return };
+        let name = PathBuf::from(first.as_os_str());
+        match (rest.as_os_str().is_empty(), state) {
+            (true, Some(state)) => drop(entries.insert(name, state)),
+            (true, None) => drop(entries.remove(&name)),
+            (false, state) => {
+                entries.entry(name).or_insert_with(State::empty_folder).set(rest, state);
+            }
         }
     }
 

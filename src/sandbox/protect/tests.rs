@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod written;
+
 /// A workspace with a repository, another repository below, and files of all kinds.
 struct World {
     root: PathBuf,

@@ -177,10 +177,9 @@ mod tests {
 
     #[test]
     fn names_the_first_of_those_that_are_not_told_one_by_one() {
-        let finding = |number: usize| Finding {
-            path: format!("/w/{number:02}\n/.npmrc").into(),
-            what: What::Created,
-            action: Action::Left,
+        let finding = |number: usize| {
+            let path = format!("/w/{number:02}\n/.npmrc").into();
+            Finding::new(path, What::Created, Action::Left)
         };
         let told = |many: usize| lines(&(0..many).map(finding).collect::<Vec<_>>());
         assert_eq!(told(FINDINGS_MAX).len(), FINDINGS_MAX);

@@ -1,0 +1,268 @@
+//! What our own tools write while commands run is what is expected after them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+impl World {
+    /// Writes as a tool does that somebody has allowed to.
+    fn allowed(&self, path: &str, text: &str) {
+        let mut writing = self.protection.written.alone();
+        write(&self.root, "unnamed", text);
+        let (from, to) = (self.root.join("unnamed"), self.root.join(path));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::rename(from, &to).unwrap();
+        let metadata = fs::metadata(&to).unwrap();
+        writing.wrote(&to, &metadata, metadata.permissions().mode(), text.as_bytes());
+    }
+
+    fn allowed_to_remove(&self, path: &str) {
+        let mut writing = self.protection.written.alone();
+        fs::remove_file(self.root.join(path)).unwrap();
+        writing.removed(&self.root.join(path));
+    }
+}
+
+/// Where and what, without what became of it.
+fn told(findings: &[Finding], root: &Path) -> Vec<(String, What)> {
+    let below = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
+    findings.iter().map(|finding| (below(&finding.path), finding.what.clone())).collect()
+}
+
+#[test]
+fn stays_as_it_is() {
+    for held in [Held::ByCheck, Held::ByMounts] {
+        let world = World::with(|root| {
+            write(root, ".git/config", "[core]\n\thooksPath = tools/hooks\n");
+            write(root, "tools/hooks/pre-push", "one\n");
+        });
+        let findings = world.after_held(held, |_| {
+            world.allowed("CLAUDE.md", "first\n");
+            world.allowed("CLAUDE.md", "second\n");
+            world.allowed("AGENTS.md", "other words\n");
+            world.allowed(".vscode/settings.json", "{}\n");
+            world.allowed(".vscode/deep/er/x.json", "{}\n");
+            world.allowed(".claude/commands/do.md", "do it\n");
+            world.allowed("web/.cursor/rules/a.mdc", "be kind\n");
+            world.allowed("tools/hooks/pre-push", "two\n");
+            world.allowed("src/main.rs", "fn main() { }\n");
+            world.allowed_to_remove(".vscode/tasks.json");
+            world.allowed(".cursor/rules/a.mdc", "be kind\n");
+            world.allowed_to_remove(".cursor/rules/a.mdc");
+        });
+        assert_eq!(findings, [], "{held:?}");
+        for (path, text) in [
+            ("CLAUDE.md", "second\n"),
+            ("AGENTS.md", "other words\n"),
+            (".vscode/settings.json", "{}\n"),
+            (".vscode/deep/er/x.json", "{}\n"),
+            (".claude/commands/do.md", "do it\n"),
+            ("web/.cursor/rules/a.mdc", "be kind\n"),
+            ("tools/hooks/pre-push", "two\n"),
+        ] {
+            assert_eq!(world.read(path), text, "{held:?}");
+        }
+        assert!(!world.exists(".vscode/tasks.json") && !world.quarantine.exists(), "{held:?}");
+        // And then it is held like everything else.
+        let findings = world.after(|root| write(root, "CLAUDE.md", "planted\n"));
+        assert_eq!(told(&findings, &world.root), [("CLAUDE.md".to_owned(), What::Changed)]);
+        assert_eq!(world.read("CLAUDE.md"), "second\n");
+    }
+}
+
+#[test]
+fn is_what_comes_back_when_a_command_changes_it() {
+    let on = |held: Held, act: &dyn Fn(&World), told_of: &[(&str, What)], then: &[(&str, &str)]| {
+        let world = World::new();
+        let findings = world.after_held(held, |_| act(&world));
+        let wanted: Vec<_> =
+            told_of.iter().map(|(at, what)| ((*at).to_owned(), what.clone())).collect();
+        assert_eq!(told(&findings, &world.root), wanted, "{held:?}");
+        for (path, text) in then {
+            let there = world.read(path);
+            if text.is_empty() {
+                assert!(!world.exists(path), "{held:?} {path}: {there}");
+            } else {
+                assert_eq!(there, *text, "{held:?} {path}");
+            }
+        }
+    };
+    // Mounts hold what was there before, and not what took its place.
+    for held in [Held::ByCheck, Held::ByMounts] {
+        on(
+            held,
+            &|world| {
+                world.allowed("AGENTS.md", "allowed\n");
+                write(&world.root, "AGENTS.md", "planted\n");
+            },
+            &[("AGENTS.md", What::Changed)],
+            &[("AGENTS.md", "allowed\n")],
+        );
+        on(
+            held,
+            &|world| {
+                world.allowed("CLAUDE.md", "allowed\n");
+                fs::remove_file(world.root.join("CLAUDE.md")).unwrap();
+            },
+            &[("CLAUDE.md", What::Removed)],
+            &[("CLAUDE.md", "allowed\n")],
+        );
+        on(
+            held,
+            &|world| {
+                world.allowed(".claude/settings.json", "{}\n");
+                write(&world.root, ".claude/settings.json", "planted\n");
+                write(&world.root, ".claude/hooks.json", "planted\n");
+            },
+            &[(".claude/hooks.json", What::Created), (".claude/settings.json", What::Changed)],
+            &[(".claude/settings.json", "{}\n"), (".claude/hooks.json", "")],
+        );
+        on(
+            held,
+            &|world| {
+                world.allowed(".claude/settings.json", "{}\n");
+                fs::remove_dir_all(world.root.join(".claude")).unwrap();
+            },
+            &[(".claude", What::Removed)],
+            &[(".claude/settings.json", "{}\n")],
+        );
+        on(
+            held,
+            &|world| {
+                world.allowed("CLAUDE.md", "allowed\n");
+                let run = fs::Permissions::from_mode(0o755);
+                fs::set_permissions(world.root.join("CLAUDE.md"), run).unwrap();
+            },
+            &[("CLAUDE.md", What::Changed)],
+            &[("CLAUDE.md", "allowed\n")],
+        );
+        // What was removed with permission is not made again by whoever likes to.
+        on(
+            held,
+            &|world| {
+                world.allowed_to_remove("AGENTS.md");
+                write(&world.root, "AGENTS.md", "planted\n");
+            },
+            &[("AGENTS.md", What::Created)],
+            &[("AGENTS.md", "")],
+        );
+        // What somebody allowed over a plant is what somebody allowed.
+        on(
+            held,
+            &|world| {
+                write(&world.root, "CLAUDE.md", "planted\n");
+                world.allowed("CLAUDE.md", "allowed\n");
+            },
+            &[],
+            &[("CLAUDE.md", "allowed\n")],
+        );
+        on(
+            held,
+            &|world| {
+                world.allowed("web/CLAUDE.md", "allowed\n");
+                fs::rename(world.root.join("web"), world.root.join("site")).unwrap();
+            },
+            &[],
+            &[("site/CLAUDE.md", "allowed\n")],
+        );
+        let big = "x".repeat(2 << 20);
+        on(held, &|world| world.allowed("CLAUDE.md", &big), &[], &[("CLAUDE.md", &big)]);
+        on(
+            held,
+            &|world| {
+                world.allowed("CLAUDE.md", &big);
+                write(&world.root, "CLAUDE.md", "planted\n");
+            },
+            // There is no copy to put back.
+            &[("CLAUDE.md", What::Changed), ("CLAUDE.md", What::Removed)],
+            &[("CLAUDE.md", "")],
+        );
+    }
+}
+
+#[test]
+fn counts_for_all_commands_that_ran_then_and_for_no_later_one() {
+    let world = World::new();
+    let first = world.protection.survey();
+    world.allowed("CLAUDE.md", "allowed\n");
+    let second = world.protection.survey();
+    assert_eq!(world.protection.check_after(second), []);
+    write(&world.root, "GEMINI.md", "planted\n");
+    let findings = world.protection.check_after(first);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].whose, Whose::AnyOfSeveral);
+    assert!(findings[0].to_string().contains(
+        "GEMINI.md is protected and was created while this command ran, and others did, so it may \
+         be the work of any; it was moved to "
+    ));
+    assert_eq!(world.read("CLAUDE.md"), "allowed\n");
+    // The user may do away with it.
+    fs::remove_file(world.root.join("CLAUDE.md")).unwrap();
+    let findings = world.after(|root| write(root, "GEMINI.md", "planted\n"));
+    assert_eq!(told(&findings, &world.root), [("GEMINI.md".to_owned(), What::Created)]);
+    assert_eq!(findings[0].whose, Whose::This);
+    assert!(!world.exists("CLAUDE.md"));
+}
+
+#[test]
+fn survives_commands_that_were_given_up() {
+    let world = World::new();
+    let survey = world.protection.survey();
+    drop(survey);
+    world.allowed("CLAUDE.md", "allowed\n");
+    world.protection.check_given_up(false);
+    world.allowed("AGENTS.md", "allowed\n");
+    write(&world.root, "GEMINI.md", "planted\n");
+    world.protection.check_given_up(true);
+    let findings = world.after(|_| {});
+    assert_eq!(told(&findings, &world.root), [("GEMINI.md".to_owned(), What::Created)]);
+    assert_eq!(findings[0].whose, Whose::Earlier);
+    assert_eq!((world.read("CLAUDE.md"), world.read("AGENTS.md")), {
+        let text = || "allowed\n".to_owned();
+        (text(), text())
+    });
+}
+
+/// Writers and commands at the same time, as fast as they can: no look comes between a change and
+/// its record.
+#[test]
+fn is_never_taken_away_in_between() {
+    let world = World::new();
+    let is_over = AtomicBool::new(false);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let commands = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let mut findings = Vec::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    findings.extend(world.after(|_| std::thread::yield_now()));
+                }
+                findings
+            })
+        });
+        for number in 0..300 {
+            let text = format!("{number}\n");
+            for path in ["AGENTS.md", "CLAUDE.md", ".claude/settings.json"] {
+                world.allowed(path, &text);
+            }
+            if number % 3 == 0 {
+                world.allowed_to_remove("CLAUDE.md");
+                world.allowed_to_remove(".claude/settings.json");
+                world.allowed("CLAUDE.md", &text);
+                world.allowed(".claude/settings.json", &text);
+            }
+            for path in ["AGENTS.md", "CLAUDE.md", ".claude/settings.json"] {
+                assert_eq!(world.read(path), text);
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "{number}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for command in commands {
+            assert_eq!(command.join().unwrap(), []);
+        }
+    });
+    assert!(!world.quarantine.exists());
+}

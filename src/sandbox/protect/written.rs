@@ -1,0 +1,246 @@
+//! What the program's own tools wrote while commands ran, so that a check takes it for what it is.
+//!
+//! A tool asks to be [alone](Written::alone), changes a file, and says what it made of it. Whoever
+//! looks at control files, before or after a command, waits for that and is waited for: a look sees
+//! a change together with its record, or neither. Records are kept as long as a command runs that
+//! was looked after before they were made; where none runs, nothing is kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::protected::{self, Class};
+use crate::sandbox::protect::place::{Identity, Kind, Stat};
+use crate::sandbox::protect::scan::Sort;
+use crate::sandbox::protect::state::{self, State};
+use crate::sandbox::protect::{Baseline, Before, Inner, Key};
+
+/// Bytes of names and contents that are kept of everything.
+const BYTES_MAX: usize = 8 << 20;
+/// Bytes of them that ordinary names may take: settings of git can make one a hook.
+const ORDINARY_BYTES_MAX: usize = BYTES_MAX / 2;
+
+/// What the tools of this process wrote. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Written(Arc<RwLock<Log>>);
+
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// The number of the last record.
+    last: u64,
+    /// Held by everybody who will ask what was written since.
+    asked: Arc<()>,
+    records: BTreeMap<PathBuf, Record>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Record {
+    number: u64,
+    /// None: the file was removed.
+    made: Option<(Identity, State)>,
+    /// The folders around it then, the nearest first.
+    around: Vec<Option<Identity>>,
+    bytes: usize,
+}
+
+/// From when on somebody asks what was written.
+#[derive(Debug, Clone)]
+pub(super) struct Since {
+    number: u64,
+    _asks: Arc<()>,
+}
+
+/// The only one who writes at this moment, and nobody looks.
+#[derive(Debug)]
+pub struct Writing<'a>(RwLockWriteGuard<'a, Log>);
+
+impl Written {
+    /// Waits until nobody looks at control files and nobody else writes one; blocks. What is
+    /// written must be said to what this returns before that is dropped.
+    #[must_use]
+    pub fn alone(&self) -> Writing<'_> {
+        Writing(self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps writers away while somebody looks.
+    pub(super) fn look(&self) -> RwLockReadGuard<'_, Log> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a look would not have to wait.
+    pub(super) fn is_free(&self) -> bool {
+        self.0.try_read().is_ok()
+    }
+}
+
+impl Writing<'_> {
+    /// `path`, which is absolute and contains no link, is now the file that `metadata` describes,
+    /// with exactly `bytes` and the permissions `mode`.
+    pub fn wrote(&mut self, path: &Path, metadata: &Metadata, mode: u32, bytes: &[u8]) {
+        if !self.is_asked() {
+            return;
+        }
+        let identity = Identity { device: metadata.dev(), inode: metadata.ino() };
+        let stat = Stat {
+            identity,
+            kind: Kind::File,
+            mode: mode & 0o7777,
+            size: bytes.len() as u64,
+            links: metadata.nlink(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        };
+        let room = BYTES_MAX.saturating_sub(self.0.bytes);
+        let is_kept = bytes.len() as u64 <= state::FILE_BYTES_MAX && bytes.len() <= room;
+        let copy = is_kept.then(|| Arc::from(bytes));
+        self.note(path, Some((identity, State::File { stat, copy })));
+    }
+
+    /// There is nothing at `path` any more.
+    pub fn removed(&mut self, path: &Path) {
+        if self.is_asked() {
+            self.note(path, None);
+        }
+    }
+
+    /// Whether anybody will ask. What was written for those who asked before is forgotten if not.
+    fn is_asked(&mut self) -> bool {
+        let is_asked = Arc::strong_count(&self.0.asked) > 1;
+        if !is_asked {
+            self.0.records.clear();
+            self.0.bytes = 0;
+        }
+        is_asked
+    }
+
+    fn note(&mut self, path: &Path, made: Option<(Identity, State)>) {
+        let log = &mut *self.0;
+        log.last += 1;
+        let content = match &made {
+            Some((_, State::File { copy: Some(copy), .. })) => copy.len(),
+            _ => 0,
+        };
+        let bytes = path.as_os_str().len() + content;
+        if let Some(old) = log.records.remove(path) {
+            log.bytes -= old.bytes;
+        }
+        let is_ordinary = !protected::is_protected(&path.to_string_lossy());
+        if is_ordinary && log.bytes + bytes > ORDINARY_BYTES_MAX {
+            return;
+        }
+        let identity = |folder: &Path| {
+            let found = fs::symlink_metadata(folder).ok()?;
+            Some(Identity { device: found.dev(), inode: found.ino() })
+        };
+        let around = path.ancestors().skip(1).map(identity).collect();
+        log.bytes += bytes;
+        let record = Record { number: log.last, made, around, bytes };
+        log.records.insert(path.to_owned(), record);
+    }
+}
+
+impl Log {
+    /// From now on.
+    pub(super) fn since(&self) -> Since {
+        Since { number: self.last, _asks: Arc::clone(&self.asked) }
+    }
+
+    fn after(&self, since: &Since) -> impl Iterator<Item = (&PathBuf, &Record)> {
+        let number = since.number;
+        self.records.iter().filter(move |(_, record)| record.number > number)
+    }
+}
+
+impl Inner {
+    /// The baseline with what our own tools have written since. None: they have written nothing.
+    pub(super) fn with_written(
+        &self,
+        baseline: &Baseline,
+        log: &Log,
+        now: &BTreeMap<Key, Before>,
+    ) -> Option<Baseline> {
+        let mut amended: Option<Baseline> = None;
+        for (path, record) in log.after(&baseline.since) {
+            for (at, watched) in self.roots.iter().enumerate() {
+                let below = path.strip_prefix(&watched.root.path).ok();
+                let Some(below) = below.filter(|_| !watched.is_out_of_reach) else { continue };
+                let items = amended.as_ref().map_or(&baseline.items, |amended| &amended.items);
+                if let Some((key, sort)) = held_as(at, below, items, now) {
+                    let amended = amended.get_or_insert_with(|| baseline.clone());
+                    amend(&mut amended.items, key, sort, below, record);
+                }
+            }
+        }
+        amended
+    }
+}
+
+/// The protected name that `below` is, or is in.
+fn held_as(
+    at: usize,
+    below: &Path,
+    items: &HashMap<Key, Before>,
+    now: &BTreeMap<Key, Before>,
+) -> Option<(Key, Sort)> {
+    let mut folder = PathBuf::new();
+    let mut may_be_named = true;
+    for part in below {
+        let above = folder.file_name().unwrap_or_default().to_owned();
+        folder.push(part);
+        let key: Key = (at, folder.as_path().into());
+        if let Some(known) = items.get(&key).or_else(|| now.get(&key)) {
+            if known.state.is_some() {
+                return Some((key, known.sort));
+            }
+            // What counts in a repository is not told by its name alone.
+            may_be_named = false;
+        }
+        may_be_named &= !protected::is_vendored(part.as_encoded_bytes());
+        match protected::class_of(above.as_encoded_bytes(), part.as_encoded_bytes()) {
+            Some(Class::Git) if is_dot_git(part.as_encoded_bytes()) => may_be_named = false,
+            Some(class) if may_be_named => return Some((key, Sort::Name(class))),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn is_dot_git(name: &[u8]) -> bool {
+    matches!(&*protected::fold(name), b".git" | b"git~1")
+}
+
+/// Makes `items` say what `record` says of `below`, which is `key` or in it.
+fn amend(items: &mut HashMap<Key, Before>, key: Key, sort: Sort, below: &Path, record: &Record) {
+    let rest = below.strip_prefix(&key.1).unwrap_or(Path::new(""));
+    let depth = rest.components().count();
+    // Of the folders from the file up to the root of everything.
+    let around = |up: usize| record.around.get(up).copied().flatten();
+    let state = record.made.as_ref().map(|(_, state)| state.clone());
+    if depth == 0 {
+        let Some((identity, _)) = record.made else {
+            items.remove(&key);
+            return;
+        };
+        // A mount over the old file went with it.
+        let (birth, is_mounted, parent) = (None, false, around(0));
+        items.insert(key, Before { sort, state, identity, birth, parent, is_mounted });
+        return;
+    }
+    // Further down nobody looks.
+    if depth > state::DEPTH_MAX {
+        return;
+    }
+    if let Some(known) = items.get_mut(&key) {
+        if let Some(folder) = &mut known.state {
+            folder.set(rest, state);
+        }
+    } else if let Some(identity) = around(depth - 1) {
+        let mut folder = State::empty_folder();
+        folder.set(rest, state);
+        let (birth, is_mounted, parent) = (None, false, around(depth));
+        let state = Some(folder);
+        items.insert(key, Before { sort, state, identity, birth, parent, is_mounted });
+    }
+}
