@@ -34,7 +34,7 @@ pub const SOCKET: &str = "attach.sock";
 
 pub use lock::stopped_owner;
 pub use memory::MemoryJournal;
-pub use read::{replayed, whole_session};
+pub use read::{replayed, until, whole_session};
 pub use scan::Damage;
 pub use standing::{SessionState, has_begun, last_change, owner};
 pub use state::{StateDir, new_session_id};

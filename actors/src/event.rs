@@ -18,7 +18,7 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, SessionId,
     StopReason, Usage,
 };
-use crate::delegation::Outcome;
+use crate::delegation::{Memories, Outcome};
 use crate::ledger::{Billing, Budget};
 use crate::ports::{HookEvent, Remains};
 
@@ -71,6 +71,9 @@ pub enum Event {
         parent_record: u64,
         /// The whole history until then, without system messages.
         history: Vec<Arc<Message>>,
+        /// What its agents had reported.
+        #[serde(default, skip_serializing_if = "Memories::is_empty")]
+        memories: Memories,
     },
     /// A stored session goes on.
     #[serde(rename = "session.resumed")]

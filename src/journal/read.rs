@@ -57,6 +57,36 @@ pub fn replayed(found: &Found) -> Result<(Replayed, Option<String>), Failure> {
     }
 }
 
+/// Tells `each` of the records up to `last` whose lines `wanted` is true of, the first one first.
+/// What stops the reading before `last` is returned as a text.
+pub fn until(
+    found: &Found,
+    last: u64,
+    wanted: &dyn Fn(&[u8]) -> bool,
+    each: &mut dyn FnMut(StoredRecord),
+) -> Result<Option<String>, Failure> {
+    let (mut bytes, mut beyond) = (0, false);
+    let read = records(found, &mut |line, head| {
+        beyond = head.record > last;
+        if beyond {
+            return Err(io::Error::other("it is enough"));
+        }
+        bytes += line.len();
+        if bytes > BYTES_MAX {
+            return Err(io::Error::other(format!("it is larger than {} MiB", BYTES_MAX >> 20)));
+        }
+        if wanted(line) {
+            each(parse(line, head, &found.id));
+        }
+        Ok(())
+    });
+    match read {
+        Err(_) if beyond => Ok(None),
+        Ok(problem) => Ok(problem),
+        Err(ReadError::Out(error) | ReadError::Journal(error)) => Err(unreadable(found, &error)),
+    }
+}
+
 /// Every record of session `id`, for a reader that needs them all. Damage is an error.
 pub fn whole_session(state: &StateDir, id: &str) -> Result<(Found, Vec<StoredRecord>), Failure> {
     let found = state.find(Within::Everywhere, id)?;

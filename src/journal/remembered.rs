@@ -15,7 +15,7 @@ use crate::journal::state::{StateDir, Within};
 pub fn show(state: &StateDir, id: &str, json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
     let (replayed, problem) = read::replayed(&found)?;
-    let memories = Memories::of(&replayed.delegated);
+    let memories = Memories::of(&replayed);
     let written = if json {
         let value = json!({"sessionId": found.id, "memories": memories});
         serde_json::to_writer_pretty(&mut *out, &value)

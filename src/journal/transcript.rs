@@ -131,7 +131,7 @@ fn describe_session(event: &Event) -> Option<(Tone, &'static str, String)> {
             "started",
             format!("{agent} with {model} ({provider}) in {cwd}, posse {posse}"),
         ),
-        Event::SessionForked { parent, parent_record, history } => {
+        Event::SessionForked { parent, parent_record, history, .. } => {
             let messages = counted(history.len() as u64, "message");
             let text = format!("from session {parent} at record {parent_record}, with {messages}");
             (Tone::Quiet, "branched", text)

@@ -56,6 +56,16 @@ pub(crate) async fn memory(session: &SessionHandle) -> String {
 
 /// Forgets that, of one agent or of all; what is left.
 pub(crate) async fn forget(session: &SessionHandle, agent: Option<String>) -> String {
+    let known = session.memories().await;
+    if let Some(agent) = &agent
+        && !known.all().iter().any(|memory| memory.agent == *agent)
+    {
+        let mut names: Vec<&str> = known.all().iter().map(|m| m.agent.as_str()).collect();
+        names.dedup();
+        let whose = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+        let text = format!("No agent \"{agent}\" has reported anything; nothing is forgotten{whose}");
+        return printable(&text) + ".\n";
+    }
     memories(&session.forget(agent).await)
 }
 

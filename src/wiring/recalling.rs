@@ -1,14 +1,19 @@
 //! Reads back from a session's own journal what a call returned, and what was said: what a history
 //! that was made smaller no longer shows.
 
+mod origins;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, Message, text_of};
-use posse_actors::event::{Event, Origin, StoredRecord};
+use posse_actors::event::{Branch, Event, Origin, StoredRecord};
 use posse_actors::ports::{CallContext, JournalStore};
 
+use crate::journal::StateDir;
 use crate::tools::recall::{HISTORY, Recall};
+
+use origins::Origins;
 
 /// Records that are read at once.
 const RECORDS: u64 = 256;
@@ -16,27 +21,50 @@ const RECORDS: u64 = 256;
 /// Bytes of a conversation that are shown at once; what was said before that has a name of its own.
 const BYTES_MAX: usize = 1 << 20;
 
-/// The memory of the session that `journal` records.
-pub(crate) fn recall(journal: &Arc<dyn JournalStore>) -> Recall {
-    let journal = Arc::clone(journal);
+/// The memory of the session that `journal` records; what it branched off from lies in `state`.
+pub(crate) fn recall(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall {
+    let (journal, origins) = (Arc::clone(journal), Origins::new(state));
     Recall::new(move |context, name| {
-        let journal = Arc::clone(&journal);
+        let (journal, origins) = (Arc::clone(&journal), origins.clone());
         Box::pin(async move {
-            match before(&name) {
-                Some(end) => said(&*journal, &context, end).await.map(Some),
-                None => returned(&*journal, &name).await,
+            match Page::named(&name) {
+                Some(page) => said(&*journal, &origins, &context, page).await.map(Some),
+                None => returned(&*journal, &origins, &name).await,
             }
         })
     })
 }
 
-/// The record before which `name` shows what was said; `None`: it is the name of a call.
-fn before(name: &str) -> Option<u64> {
-    let rest = name.strip_prefix(HISTORY)?;
-    if rest.is_empty() {
-        return Some(u64::MAX);
+/// A part of what was said: before a record, here or in a session from which this one branched off.
+#[derive(Debug, PartialEq, Eq)]
+struct Page {
+    session: Option<String>,
+    end: u64,
+}
+
+impl Page {
+    /// The part that `name` means; `None`: it is the name of a call.
+    fn named(name: &str) -> Option<Page> {
+        let rest = name.strip_prefix(HISTORY)?;
+        if rest.is_empty() {
+            return Some(Page { session: None, end: u64::MAX });
+        }
+        let (session, end) = match rest.strip_prefix("-of-") {
+            Some(rest) => {
+                let (session, end) = rest.rsplit_once("-before-")?;
+                (Some(session.to_owned()), end)
+            }
+            None => (None, rest.strip_prefix("-before-")?),
+        };
+        Some(Page { session, end: end.parse().ok()? })
     }
-    rest.strip_prefix("-before-")?.parse().ok()
+
+    /// The line that says how it is read.
+    fn pointer(&self) -> String {
+        let of = self.session.iter().map(|id| format!("-of-{id}")).collect::<String>();
+        let end = self.end;
+        format!("(read_file output:{HISTORY}{of}-before-{end} shows what was said before this)\n")
+    }
 }
 
 /// The number of the last record. Looked for: a journal has marks, and each look reads one record.
@@ -81,15 +109,45 @@ async fn walk_back(
 }
 
 /// What `call` returned, as the model read it.
-async fn returned(journal: &dyn JournalStore, call: &str) -> Result<Option<String>, String> {
-    let mut found: Option<String> = None;
+async fn returned(
+    journal: &dyn JournalStore,
+    origins: &Origins,
+    call: &str,
+) -> Result<Option<String>, String> {
+    let (mut found, mut branch, mut copied) = (None, None, None);
     walk_back(journal, u64::MAX, |records| {
         // Of an outcome and what a hook made of it, the later one counts.
         found = records.iter().rev().find_map(|record| outcome(&record.event, call));
+        if let Some((at, history)) = records.iter().find_map(|record| branched(&record.event)) {
+            (branch, copied) = (Some(at), copied_outcome(history, call));
+        }
         found.is_some()
     })
     .await?;
-    Ok(found)
+    match (found, branch) {
+        (None, Some(branch)) => origins.returned(branch, call.to_owned(), copied).await,
+        (found, _) => Ok(found),
+    }
+}
+
+/// Where a session branched off, and what it took with it.
+fn branched(event: &Event) -> Option<(Branch, &[Arc<Message>])> {
+    match event {
+        Event::SessionForked { parent, parent_record, history, .. } => {
+            Some((Branch { session: parent.clone(), record: *parent_record }, history))
+        }
+        _ => None,
+    }
+}
+
+/// What `call` returned as a history shows it.
+fn copied_outcome(history: &[Arc<Message>], call: &str) -> Option<String> {
+    history.iter().find_map(|message| match &**message {
+        Message::Tool { tool_call_id, content, .. } if tool_call_id.as_str() == call => {
+            Some(shown(content))
+        }
+        _ => None,
+    })
 }
 
 /// What `event` says that `call` returned.
@@ -105,37 +163,51 @@ fn outcome(event: &Event, call: &str) -> Option<String> {
         {
             Some(shown(content))
         }
-        // Another session's outcome has no record of its own here.
-        Event::SessionForked { history, .. } => {
-            history.iter().find_map(|message| match &**message {
-                Message::Tool { tool_call_id, content, .. } if tool_call_id.as_str() == call => {
-                    Some(shown(content))
-                }
-                _ => None,
-            })
-        }
         _ => None,
     }
 }
 
-/// What was said last before record `end` in the conversation of whoever asks, as much as is shown at
-/// once.
+/// What was said last before the end of `page` in the conversation of whoever asks, as much as is
+/// shown at once.
 async fn said(
     journal: &dyn JournalStore,
+    origins: &Origins,
     context: &CallContext,
-    end: u64,
+    page: Page,
 ) -> Result<String, String> {
     let child = context.origin.parent_invocation_id.is_some();
+    if let Some(session) = page.session {
+        if child {
+            return Err("that is another conversation".to_owned());
+        }
+        let mut branch = None;
+        walk_back(journal, u64::MAX, |records| {
+            branch = records.iter().find_map(|record| branched(&record.event)).map(|(at, _)| at);
+            branch.is_some()
+        })
+        .await?;
+        return match branch {
+            Some(branch) => origins.page(branch, session, page.end).await,
+            None => Err("this session did not branch off from another".to_owned()),
+        };
+    }
     let ours = |origin: Option<&Origin>| match (child, origin) {
         (true, origin) => {
             origin.is_some_and(|origin| origin.invocation_id == context.origin.invocation_id)
         }
-        (false, origin) => origin.is_none_or(|origin| origin.parent_invocation_id.is_none()),
+        (false, origin) => is_mains(origin),
     };
     let (mut pieces, mut bytes, mut first) = (Vec::new(), 0, 1);
-    walk_back(journal, end, |records| {
+    let mut branch = None;
+    walk_back(journal, page.end, |records| {
         for record in records.iter().rev().filter(|record| ours(record.origin.as_deref())) {
             let mut piece = String::new();
+            if let Some((at, history)) = branched(&record.event) {
+                // What is told there is all that was said, and not what was left of it.
+                history.iter().for_each(|message| tell_message(message, &mut piece));
+                branch = Some((at, piece));
+                continue;
+            }
             tell(&record.event, &mut piece);
             if bytes > 0 && bytes + piece.len() > BYTES_MAX {
                 first = record.record + 1;
@@ -149,14 +221,24 @@ async fn said(
     .await?;
     let mut text = String::with_capacity(bytes + 128);
     if first > 1 {
+        text.push_str(&Page { session: None, end: first }.pointer());
+    } else if let Some((branch, copied)) = branch {
+        let session = branch.session.clone();
+        match origins.said(branch, BYTES_MAX.saturating_sub(bytes)).await {
+            Ok(before) => text.push_str(&before),
+            Err(why) => text.extend(["(", &why, "; this is left of it:)\n", &copied]),
+        }
         // Writing to a string cannot fail.
-        let _: std::fmt::Result = writeln!(
-            text,
-            "(read_file output:{HISTORY}-before-{first} shows what was said before this)"
-        );
+        let _: std::fmt::Result =
+            writeln!(text, "(here this session branched off from session {session})");
     }
     text.extend(pieces.into_iter().rev());
     Ok(text)
+}
+
+/// Whether it is the main agent whom a record is about, or nobody.
+fn is_mains(origin: Option<&Origin>) -> bool {
+    origin.is_none_or(|origin| origin.parent_invocation_id.is_none())
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "only what was said matters")]
@@ -175,12 +257,6 @@ fn tell(event: &Event, text: &mut String) {
         }
         Event::ContextCompacted { .. } => {
             writeln!(text, "(from here on, what is above was shown as a summary)")
-        }
-        Event::SessionForked { history, .. } => {
-            for message in history {
-                tell_message(message, text);
-            }
-            Ok(())
         }
         _ => Ok(()),
     };
@@ -267,6 +343,10 @@ mod tests {
         Counting { records: (1..).zip(texts).map(record).collect(), read: AtomicU64::default() }
     }
 
+    fn nowhere() -> Origins {
+        Origins::new(StateDir::new("/nowhere"))
+    }
+
     fn context() -> CallContext {
         let mut context = CallContext::of_main("s", "c", "build");
         let mut origin = (*context.origin).clone();
@@ -282,7 +362,8 @@ mod tests {
         let (mut seen, mut pages) = (40_000_u64, 0);
         loop {
             let count = long.read.load(Ordering::SeqCst);
-            let text = said(&long, &context(), end).await.unwrap();
+            let page = Page { session: None, end };
+            let text = said(&long, &nowhere(), &context(), page).await.unwrap();
             let read = long.read.load(Ordering::SeqCst) - count;
             assert!(text.len() <= BYTES_MAX + 200 && read < 5000, "{} {read}", text.len());
             let numbers: Vec<u64> = text
@@ -295,7 +376,7 @@ mod tests {
             pages += 1;
             let Some(rest) = text.split("output:").nth(1) else { break };
             let name = rest.split(' ').next().unwrap();
-            end = before(name).unwrap();
+            end = Page::named(name).unwrap().end;
         }
         assert_eq!(seen, 0, "every record is on one of {pages} pages");
     }
@@ -306,12 +387,17 @@ mod tests {
             let short = journal((1..=length).map(|nth| format!("text {nth}")));
             assert_eq!(last_record(&short).await, Ok(length));
             for number in (2..=length).step_by(2) {
-                let found = returned(&short, &format!("c{number}")).await;
+                let found = returned(&short, &nowhere(), &format!("c{number}")).await;
                 assert_eq!(found, Ok(Some(format!("text {number}"))));
             }
-            assert_eq!(returned(&short, "c0").await, Ok(None));
+            assert_eq!(returned(&short, &nowhere(), "c0").await, Ok(None));
         }
-        assert_eq!(before("history-before-x"), None);
-        assert_eq!(before("historyx"), None);
+        for odd in ["history-before-x", "historyx", "history-of-s", "history-of-s-before-"] {
+            assert_eq!(Page::named(odd), None, "{odd}");
+        }
+        let page = Page { session: Some("2026-s-before-1".to_owned()), end: 7 };
+        let pointer = page.pointer();
+        let name = pointer.split([':', ' ']).nth(2).unwrap();
+        assert_eq!(Page::named(name), Some(page));
     }
 }

@@ -261,7 +261,7 @@ pub(crate) fn assemble_in(
     let session_dir = kept.dir.clone();
     let mut env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
     env.written = sandbox.written();
-    env.recall = recalling::recall(&kept.journal);
+    env.recall = recalling::recall(&kept.journal, StateDir::new(setup.dirs.state.clone()));
     let budgets = Arc::clone(&env.budgets);
     let taped = |model| match setup.tape {
         Some(tape) => tape.recording(masking.model(model)),

@@ -4,12 +4,12 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Message, ToolCall};
 use crate::delegation::Outcome;
 use crate::delegation::handoff::one_line;
-use crate::record::Delegated;
+use crate::record::Replayed;
 
 /// Reports that are kept with a part of what was said.
 const RESULTS_MAX: usize = 3;
@@ -27,11 +27,11 @@ const PREVIEW_CHARS_MAX: usize = 300;
 const BRIEF_CHARS_MAX: usize = 80;
 
 /// The memories of all agents of a session.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memories(Vec<Memory>);
 
 /// What one agent has reported.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
     /// Its name.
@@ -57,7 +57,7 @@ pub struct Memory {
 }
 
 /// One task and its answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// In one line.
@@ -89,9 +89,10 @@ pub(crate) struct Learnt<'a> {
 }
 
 impl Memories {
-    /// What the journal says.
-    pub fn of(delegated: &[Delegated]) -> Memories {
-        let mut memories = Memories::default();
+    /// What the journal says: that of the session it branched off from, and then its own.
+    pub fn of(replayed: &Replayed) -> Memories {
+        let Replayed { inherited, delegated, .. } = replayed;
+        let mut memories = inherited.clone();
         for one in delegated.iter().filter(|one| !one.forgotten) {
             if let Some(outcome) = &one.ended {
                 memories.learn(&Learnt {
@@ -106,6 +107,11 @@ impl Memories {
             }
         }
         memories
+    }
+
+    /// Whether nobody has reported anything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// All of them, in the order in which they began.

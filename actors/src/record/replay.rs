@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
-use crate::delegation::Deeds;
+use crate::delegation::{Deeds, Forget, Memories};
 use crate::event::{
     Begun, Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
 };
@@ -84,6 +84,9 @@ pub struct Replayed {
     pub jobs: Vec<LeftJob>,
     /// Agents that worked for others, in the order in which they began. Not of one invocation.
     pub delegated: Vec<Delegated>,
+    /// What agents had reported in the session that it branched off from.
+    #[serde(default, skip_serializing_if = "Memories::is_empty")]
+    pub inherited: Memories,
     /// What the calls of the invocation did. Of one invocation only.
     #[serde(default)]
     pub deeds: Deeds,
@@ -293,6 +296,18 @@ pub struct Replay {
     replayed: Replayed,
 }
 
+/// What a session knows of another that it branched off from.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only these are about it")]
+fn inherit(inherited: &mut Memories, event: &Event) {
+    match event {
+        Event::SessionForked { memories, .. } => inherited.clone_from(memories),
+        Event::MemoryForgotten { agent } => {
+            inherited.forget(&agent.clone().map_or(Forget::Everything, Forget::Of));
+        }
+        _ => (),
+    }
+}
+
 impl Replay {
     /// Version of what is kept of a fold to go on with it later. Another number is for whatever
     /// makes the same records come to something else.
@@ -329,6 +344,7 @@ impl Replay {
             }
             let cwd = self.replayed.started.as_ref().map_or("", |started| &started.cwd);
             delegated::follow(&mut self.replayed.delegated, cwd, record);
+            inherit(&mut self.replayed.inherited, &record.event);
         }
         let ours = self.is_ours(record.origin.as_deref());
         if let Event::ModelUsage { usage, .. } = &record.event

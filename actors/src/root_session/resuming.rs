@@ -11,6 +11,7 @@ use ractor::{ActorRef, SpawnErr};
 
 use crate::agent_invocation::{Pending, Queued};
 use crate::conversation::{CallId, ContentPart, Message, text_of};
+use crate::delegation::Memories;
 use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin};
 use crate::ledger::{Accounts, Salvaged};
 use crate::ports::ToolOutput;
@@ -120,7 +121,7 @@ impl RootSession {
             self.tell_of_left_jobs(replayed, state);
         }
         if let Some(branch) = &resumption.branch {
-            self.branch_off(branch, state);
+            self.branch_off(branch, Memories::of(replayed), state);
         } else {
             let records = replayed.last_record;
             let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
@@ -182,12 +183,16 @@ impl RootSession {
         }
     }
 
-    fn branch_off(&self, branch: &Branch, state: &State) {
+    fn branch_off(&self, branch: &Branch, memories: Memories, state: &State) {
+        if let Some(desk) = &self.desk {
+            desk.memories().clone_from(&memories);
+        }
         self.transcript.note(None, self.started(Some(branch.clone())));
         let forked = Event::SessionForked {
             parent: branch.session.clone(),
             parent_record: branch.record,
             history: state.history.clone(),
+            memories,
         };
         self.transcript.note(None, forked);
         for Queued { id, kind, content } in &state.queued {

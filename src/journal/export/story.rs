@@ -144,7 +144,7 @@ impl Story {
             Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
                 self.started.get_or_insert(Started { ts, posse, cwd, agent, provider, model });
             }
-            Event::SessionForked { parent, parent_record, history } => {
+            Event::SessionForked { parent, parent_record, history, .. } => {
                 self.taken_over(ts, &history);
                 let text = format!("from session {parent} at record {parent_record}");
                 self.note(ts, false, "branched", text);

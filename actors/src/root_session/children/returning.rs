@@ -86,7 +86,7 @@ impl RootSession {
         state: &mut State,
     ) {
         let Some(desk) = &self.desk else { return };
-        *desk.memories() = Memories::of(&replayed.delegated);
+        *desk.memories() = Memories::of(replayed);
         let (mut total, mut spent, mut spent_nano) = (0_u32, Spent::default(), 0_u64);
         for one in &replayed.delegated {
             total = total.saturating_add(one.starts);

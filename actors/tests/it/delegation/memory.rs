@@ -50,7 +50,7 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
     let live = stage.session.memories().await;
     assert_eq!(live.all().len(), 2);
     let records = bench.journal.records();
-    assert_eq!(Memories::of(&replay(&records, None).delegated), live);
+    assert_eq!(Memories::of(&replay(&records, None)), live);
     end(&bench, stage).await;
 
     let (mut again, scout, _) = self::bench(
@@ -72,7 +72,7 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
     let live = stage.session.memories().await;
     stage.end().await;
     let replayed = replay(&again.journal.records(), None);
-    assert_eq!(Memories::of(&replayed.delegated), live);
+    assert_eq!(Memories::of(&replayed), live);
     assert_eq!(live.all().iter().map(|one| one.tasks).collect::<Vec<_>>(), [1, 1]);
 }
 
