@@ -78,6 +78,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         dry_run: false,
         again: None,
         hang_up: HangUp::Ends,
+        worktrees: Vec::new(),
     };
     let exit =
         wiring::perform(assembled, Task::Prompt(Prompt::text(PROMPT)), manner).map_err(one)?;

@@ -10,7 +10,7 @@ mod memory;
 mod outcome;
 mod tools;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
 pub(crate) use memory::{Forget, Learnt, files_of, follow_files};
 pub use memory::{Memories, Memory, Report as Remembered};
-pub(crate) use outcome::Ended;
 pub use outcome::Outcome;
+pub(crate) use outcome::{Ended, LeftBelow, NO_PLACE};
 pub(crate) use tools::{left, reattach, register, waiting_for};
 
 /// The tool that starts an agent.
@@ -188,6 +188,8 @@ pub(crate) struct Desk {
     memories: Mutex<Memories>,
     /// Those that are at work and that nobody waits for.
     beside: Mutex<BTreeMap<InvocationId, Beside>>,
+    /// Those that work in places of their own, or did.
+    rooms: Mutex<BTreeSet<InvocationId>>,
 }
 
 /// An agent in the background.
@@ -213,6 +215,7 @@ impl Desk {
             request: Mutex::new("".into()),
             memories: Mutex::default(),
             beside: Mutex::default(),
+            rooms: Mutex::default(),
         }
     }
 
@@ -251,6 +254,11 @@ impl Desk {
     /// Those that are at work and that nobody waits for.
     pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, Beside>> {
         self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that work in places of their own, or did.
+    pub(crate) fn rooms(&self) -> MutexGuard<'_, BTreeSet<InvocationId>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those of them that work for `origin`, a line each.

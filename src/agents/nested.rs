@@ -59,6 +59,10 @@ impl Tool for Noticing {
         self.tool.spec()
     }
 
+    fn if_denied(&self) -> Option<&str> {
+        self.tool.if_denied()
+    }
+
     fn history_shortened(&self) {
         self.notes.seen.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.tool.history_shortened();

@@ -87,6 +87,8 @@ pub struct Manner {
     pub hang_up: HangUp,
     /// How the session can go on later, if it is kept.
     pub again: Option<Again>,
+    /// Worktrees of agents that were there before: those that still are, are named at the end.
+    pub worktrees: Vec<String>,
 }
 
 /// Works on `task`, shows it as `manner` says, and ends the session.
@@ -207,14 +209,14 @@ impl Front {
             signals: Signals::listen(),
             stdout: Output::new(Target::Stdout),
             stderr,
-            manner,
             stopped: None,
             hurried: false,
             detached: false,
             denials: Vec::new(),
             unknown: Vec::new(),
             spent: None,
-            worktrees: Vec::new(),
+            worktrees: manner.worktrees.clone(),
+            manner,
         }
     }
 
@@ -256,7 +258,10 @@ impl Front {
                 self.unknown.push(UnknownEnd { tool: name.clone(), begun: begun.clone() });
             }
             Event::DelegationEnded { workplace: Some(remains), .. } if remains.kept => {
-                self.worktrees.push(remains.cwd.clone());
+                // One that went on has ended more than once.
+                if !self.worktrees.contains(&remains.cwd) {
+                    self.worktrees.push(remains.cwd.clone());
+                }
             }
             Event::SessionEnded { usage, cost_usd, cost_nano_usd, unpriced_requests, .. } => {
                 self.spent = Some(Spent {

@@ -183,6 +183,10 @@ impl Tool for MaskedTool {
         self.tool.spec()
     }
 
+    fn if_denied(&self) -> Option<&str> {
+        self.tool.if_denied()
+    }
+
     fn prepare(
         &self,
         arguments: Value,

@@ -16,7 +16,7 @@ use crate::failure::printable;
 use crate::secrets::is_secret;
 use crate::tools::text::count;
 use crate::tools::workspace::Workspace;
-use crate::tools::worktree::{Changed, Side, Tree, Unavailable, Worktrees};
+use crate::tools::worktree::{Changed, Found, LeftOut, Side, Tree, Unavailable, Worktrees};
 use crate::tools::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
 
 /// How it is called.
@@ -31,7 +31,7 @@ pub(crate) const FILES_MAX: usize = 2000;
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
-        "Shows what an agent of yours has changed in its worktree, as a diff.",
+        "Shows what an agent of yours, or one below it, has changed in its worktree, as a diff.",
         SideEffect::None,
         &json!({
             "id": { "type": "string" },
@@ -91,8 +91,9 @@ fn prepare(
     origin: &Origin,
 ) -> Result<Prepared, ToolError> {
     let tree = opened(worktrees, id, origin)?;
-    let changed = changed(&tree, id)?;
-    let text = whole(&tree, &changed, id).map_err(|why| unavailable(id, &why))?;
+    let Found { changed, left_out } = found(worktrees, &tree, id)?;
+    let mut text = whole(&tree, &changed, id).map_err(|why| unavailable(id, &why))?;
+    text.push_str(&of_left_out(&left_out, worktrees, id));
     let summary = format!("look at what agent {id} changed");
     let operations = changed.iter().filter(|one| !is_secret(&one.path));
     let action = Action {
@@ -116,13 +117,46 @@ pub(crate) fn opened(worktrees: &Worktrees, id: &str, origin: &Origin) -> Result
 }
 
 /// What was changed in it.
-pub(crate) fn changed(tree: &Tree, id: &str) -> Result<Vec<Changed>, ToolError> {
-    let changed = tree.changed().map_err(|why| unavailable(id, &why))?;
-    if changed.len() > FILES_MAX {
-        let what = format!("agent {id} changed more than {FILES_MAX} files; look with bash");
-        return Err(ToolError::new("DLG006", what));
+pub(crate) fn found(worktrees: &Worktrees, tree: &Tree, id: &str) -> Result<Found, ToolError> {
+    let too_many = |many: &str| {
+        let what = format!(
+            "agent {id} changed {many}, which is more than can be shown or taken over at once. They \
+             are in {}; agent_merge with \"files\" takes over those that you name",
+            at(worktrees, id)
+        );
+        Err(ToolError::new("DLG006", what))
+    };
+    match tree.look() {
+        Ok(found) if found.changed.len() > FILES_MAX => {
+            too_many(&count(found.changed.len(), "file"))
+        }
+        Ok(found) => Ok(found),
+        Err(Unavailable::TooLarge(files)) => too_many(&format!("more than {files}")),
+        Err(why) => Err(unavailable(id, &why)),
     }
-    Ok(changed)
+}
+
+/// The folder that an agent worked in.
+pub(crate) fn at(worktrees: &Worktrees, id: &str) -> String {
+    let cwd = worktrees.cwd_of(id).unwrap_or_default();
+    printable(&cwd.display().to_string())
+}
+
+/// What a merge leaves out, and where that is. Nothing if there is nothing.
+pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -> String {
+    if left_out.count == 0 {
+        return String::new();
+    }
+    let named: Vec<&String> = left_out.named.iter().filter(|path| !is_secret(path)).collect();
+    let more = if named.len() < left_out.count { ", …" } else { "" };
+    let named: Vec<&str> = named.into_iter().map(String::as_str).collect();
+    format!(
+        "left out, for git ignores it or its name cannot be written: {} ({}{more}) in {}; agent_merge \
+         takes those over that \"files\" names\n",
+        count(left_out.count, "new file"),
+        named.join(", "),
+        at(worktrees, id)
+    )
 }
 
 /// Who owns what an agent changed: the main agent is another invocation with each prompt.
@@ -139,6 +173,7 @@ pub(crate) fn unavailable(id: &str, why: &Unavailable) -> ToolError {
                 "there is no worktree of an agent {id} of yours: it had none, or changed nothing, \
                  and it was removed"
             ),
+            Unavailable::NotYours(_) => format!("the worktree of agent {id} is not yours: {why}"),
             why => format!("the worktree of agent {id} cannot be looked at: {why}"),
         },
     )

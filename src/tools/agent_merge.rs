@@ -5,7 +5,7 @@
 //! As long as there is one that cannot be put together, nothing is changed, so that what a caller reads
 //! of a merge is always true of the whole of it; it can name files to take over the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -19,10 +19,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::failure::printable;
-use crate::tools::agent_diff::{changed, opened, read, unavailable};
+use crate::secrets::is_secret;
+use crate::tools::agent_diff::{found, of_left_out, opened, read, unavailable};
 use crate::tools::change::{Change, Target};
 use crate::tools::text::{count, is_binary, sha256};
-use crate::tools::worktree::{Changed, Side, Tree, Unavailable, Worktrees, three_way};
+use crate::tools::worktree::{
+    Changed, Found, LeftOut, Side, Tree, Unavailable, Worktrees, three_way,
+};
 use crate::tools::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
 
 /// How it is called.
@@ -37,7 +40,8 @@ const CONFLICTS_MAX: usize = 50;
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
-        "Takes what an agent of yours has changed in its worktree over into the workspace. If \
+        "Takes what an agent of yours, or one below it, has changed in its worktree over into the \
+         workspace. If \
          something was changed on both sides, nothing is taken and you are told where.",
         SideEffect::Workspace,
         &json!({
@@ -70,18 +74,19 @@ struct Merge {
     changes: Vec<Change>,
     /// Files that are here what the agent made of them.
     already: usize,
-    /// What becomes of files that were changed on both sides.
-    results: BTreeMap<String, String>,
-    /// Whether nothing is left in the worktree then.
+    /// What becomes of files: the SHA-256 of what stands here then, if anything does.
+    becoming: BTreeMap<String, Option<String>>,
+    /// Whether nothing is left in the worktree then but what is left out.
     is_whole: bool,
+    left_out: LeftOut,
 }
 
 /// What becomes of one file.
 enum Step {
-    Already,
-    Change(Change),
-    /// Put together: its hash is remembered.
-    Joined(Change, String),
+    /// It stands here; its hash.
+    Already(Option<String>),
+    /// It is to stand here; its hash.
+    Change(Change, Option<String>),
     /// Why not.
     Conflict(String),
 }
@@ -89,6 +94,10 @@ enum Step {
 impl Tool for AgentMerge {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn if_denied(&self) -> Option<&str> {
+        Some("nothing was taken over; agent_merge with \"files\" takes over those that you name")
     }
 
     fn prepare(
@@ -127,34 +136,44 @@ fn prepare(
         return Err(ToolError::new("DLG006", what));
     }
     let tree = opened(worktrees, &id, origin)?;
-    let all = changed(&tree, &id)?;
-    let chosen = chosen(&all, files.as_deref())?;
-    let before = worktrees.results(&id);
-    let mut merge = Merge {
-        changes: Vec::new(),
-        already: 0,
-        results: BTreeMap::new(),
-        is_whole: chosen.len() == all.len(),
-        id,
+    let all = found(worktrees, &tree, &id);
+    let files = files.filter(|files| !files.is_empty());
+    let (chosen, already) = match &files {
+        Some(files) => chosen(&tree, &id, files, &worktrees.taken(&id))?,
+        None => (all.clone()?.changed, 0),
     };
+    // Where there are too many to be listed, those that are named can still be taken over.
+    let known = all.ok();
+    let is_whole =
+        known.as_ref().is_some_and(|all| all.changed.iter().all(|one| chosen.contains(one)));
+    let left_out = known.map(|found| without(found, &chosen)).unwrap_or_default();
+    let becoming = BTreeMap::new();
+    let mut merge = Merge { changes: Vec::new(), already, becoming, is_whole, left_out, id };
     let (mut conflicts, mut clean) = (Vec::new(), Vec::new());
     for one in &chosen {
-        let step = step(env, &tree, one, before.get(&one.path));
-        match step.map_err(|why| unavailable(&merge.id, &why))? {
-            Step::Already => merge.already += 1,
+        let step = step(env, &tree, one);
+        let hash = match step.map_err(|why| unavailable(&merge.id, &why))? {
             Step::Conflict(why) => {
                 conflicts.push(format!("{}: {why}", printable(&one.path)));
                 continue;
             }
-            Step::Change(change) => merge.changes.push(change),
-            Step::Joined(change, result) => {
-                merge.results.insert(one.path.clone(), result);
-                merge.changes.push(change);
+            Step::Already(hash) => {
+                merge.already += 1;
+                hash
             }
-        }
+            Step::Change(change, hash) => {
+                merge.changes.push(change);
+                hash
+            }
+        };
+        merge.becoming.insert(one.path.clone(), hash);
         clean.push(one.path.as_str());
     }
-    let looked = || chosen.iter().map(|one| read(&env.workspace, &one.path)).collect();
+    // Of a secret no more is known than that it is one.
+    let looked = || {
+        let open = chosen.iter().filter(|one| !is_secret(&one.path));
+        open.map(|one| read(&env.workspace, &one.path)).collect()
+    };
     if !conflicts.is_empty() {
         let summary = format!("look at changes of agent {} that do not fit", merge.id);
         return Ok(refusal::prepared(NAME, looked(), summary, refused(&conflicts, &clean)));
@@ -173,21 +192,41 @@ fn prepare(
     Ok(Prepared { action: merge.action(), payload: Box::new(merge) })
 }
 
-/// Those of `all` that are meant.
-fn chosen(all: &[Changed], files: Option<&[String]>) -> Result<Vec<Changed>, ToolError> {
-    let Some(files) = files.filter(|files| !files.is_empty()) else { return Ok(all.to_vec()) };
-    let find = |path: &String| {
+/// What is left out if `chosen` is not.
+fn without(Found { changed, mut left_out }: Found, chosen: &[Changed]) -> LeftOut {
+    let named = chosen.iter().filter(|one| !changed.contains(one));
+    for one in named {
+        left_out.count = left_out.count.saturating_sub(1);
+        left_out.named.retain(|path| *path != printable(&one.path));
+    }
+    left_out
+}
+
+/// Those that are meant, and how many of them were taken over before.
+fn chosen(
+    tree: &Tree,
+    id: &str,
+    files: &[String],
+    taken: &BTreeSet<String>,
+) -> Result<(Vec<Changed>, usize), ToolError> {
+    let (mut chosen, mut already) = (Vec::new(), BTreeSet::new());
+    for path in files {
         let path = path.strip_prefix("./").unwrap_or(path);
-        all.iter().find(|one| one.path == path).cloned().ok_or_else(|| {
-            let what =
-                format!("it did not change {}; agent_diff lists what it did", printable(path));
-            ToolError::new("DLG006", what)
-        })
-    };
-    let mut chosen = files.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        match tree.one(path).map_err(|why| unavailable(id, &why))? {
+            Some(one) => chosen.push(one),
+            None if taken.contains(path) => {
+                already.insert(path);
+            }
+            None => {
+                let path = printable(path);
+                let what = format!("it did not change {path}; agent_diff lists what it did");
+                return Err(ToolError::new("DLG006", what));
+            }
+        }
+    }
     chosen.sort_by(|a, b| a.path.cmp(&b.path));
     chosen.dedup();
-    Ok(chosen)
+    Ok((chosen, already.len()))
 }
 
 fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
@@ -211,18 +250,16 @@ fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
     ToolError::new("DLG007", what)
 }
 
-/// What becomes of `one`. `joined`: what an earlier merge was about to make of it.
-fn step(
-    env: &ToolEnvironment,
-    tree: &Tree,
-    one: &Changed,
-    joined: Option<&String>,
-) -> Result<Step, Unavailable> {
+/// What becomes of `one`.
+fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unavailable> {
     let conflict = |why: &str| Ok(Step::Conflict(why.to_owned()));
     if matches!(one.before, Side::Link | Side::Other)
         || matches!(one.after, Side::Link | Side::Other)
     {
         return conflict("it is a link, or no file; do that with bash");
+    }
+    if is_secret(&one.path) {
+        return conflict("it has the name of a secret, which only a person may take over");
     }
     let place = match env.workspace.locate(&one.path) {
         Ok(place) if place.relative() == one.path => place,
@@ -238,35 +275,34 @@ fn step(
     let exec = |side: Side| matches!(side, Side::File { exec: true });
     let wanted = (exec(one.before) != exec(one.after)).then(|| exec(one.after));
     let is_so = wanted.is_none_or(|exec| target.may_run() == exec);
+    let hash = |bytes: &Option<Vec<u8>>| bytes.as_deref().map(sha256);
     if ours == theirs && is_so {
-        return Ok(Step::Already);
+        return Ok(Step::Already(hash(&ours)));
     }
     let Some(theirs) = theirs else {
         return if ours == base {
-            Ok(Step::Change(Change::removal(target)))
+            Ok(Step::Change(Change::removal(target), None))
         } else {
             conflict("it was changed here, and removed there")
         };
     };
     if ours == base || ours.as_ref() == Some(&theirs) {
+        let result = sha256(&theirs);
         let change = Change::new(target, theirs, Vec::new()).with_exec(wanted);
-        return Ok(Step::Change(change));
+        return Ok(Step::Change(change, Some(result)));
     }
     let Some(ours) = ours else { return conflict("it was removed here, and changed there") };
-    if joined.is_some_and(|joined| *joined == sha256(&ours)) && is_so {
-        return Ok(Step::Already);
-    }
     let Some(base) = base else { return conflict("it was made here and there, not the same") };
     if [&base, &ours, &theirs].into_iter().any(|bytes| is_binary(bytes)) {
         return conflict("it was changed here and there, and is no text");
     }
     match three_way(&base, &ours, &theirs) {
         // Whatever it made of the file is here, and more.
-        Ok(text) if text == ours && is_so => Ok(Step::Already),
+        Ok(text) if text == ours && is_so => Ok(Step::Already(Some(sha256(&ours)))),
         Ok(text) => {
             let result = sha256(&text);
             let change = Change::new(target, text, Vec::new()).with_exec(wanted);
-            Ok(Step::Joined(change, result))
+            Ok(Step::Change(change, Some(result)))
         }
         Err(lines) => {
             let lines: Vec<String> = lines.iter().take(9).map(ToString::to_string).collect();
@@ -313,12 +349,7 @@ impl Merge {
                 return ToolOutput::error(format!("{error}\nnothing was changed"));
             }
         }
-        let remembered = if self.results.is_empty() {
-            Ok(())
-        } else {
-            worktrees.will_become(&self.id, &self.results)
-        };
-        if let Err(why) = remembered {
+        if let Err(why) = worktrees.will_become(&self.id, self.becoming.clone()) {
             return ToolOutput::error(format!(
                 "{}\nnothing was changed",
                 unavailable(&self.id, &why)
@@ -334,6 +365,8 @@ impl Merge {
                 Err(error) => {
                     said.push(error.to_string());
                     said.push("the rest is not taken over; agent_merge again goes on".to_owned());
+                    // Whoever looks next does the same.
+                    worktrees.have_become(&self.id, true).ok();
                     let metadata = json!({ "agentId": self.id, "changes": made });
                     return ToolOutput::error(said.join("\n")).with_metadata(metadata);
                 }
@@ -343,11 +376,20 @@ impl Merge {
             let files = count(self.already, "file");
             said.push(format!("{files} had been taken over already, or made the same here"));
         }
-        if self.is_whole {
-            said.push(match worktrees.merged(&self.id) {
-                Ok(()) => "everything that it changed is here now; its worktree was removed".into(),
-                Err(why) => format!("everything that it changed is here now; {why}"),
-            });
+        // Of a worktree that goes, nothing needs to be known any more.
+        let goes = self.is_whole && self.left_out.count == 0;
+        let settled =
+            if goes { worktrees.merged(&self.id) } else { worktrees.have_become(&self.id, false) };
+        let all = if self.is_whole { "everything that it changed is here now; " } else { "" };
+        match settled {
+            Ok(()) if goes => said.push(format!("{all}its worktree was removed")),
+            Ok(()) if self.is_whole => {
+                // Those that this call has named are here.
+                said.push(format!("{all}its worktree is kept"));
+                said.push(of_left_out(&self.left_out, worktrees, &self.id).trim_end().to_owned());
+            }
+            Ok(()) => {}
+            Err(why) => said.push(format!("{all}{why}")),
         }
         let metadata = json!({ "agentId": self.id, "changes": made });
         ToolOutput::text(said.join("\n")).with_metadata(metadata)

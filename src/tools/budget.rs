@@ -131,6 +131,10 @@ impl Tool for Budgeted {
         self.tool.spec()
     }
 
+    fn if_denied(&self) -> Option<&str> {
+        self.tool.if_denied()
+    }
+
     fn prepare(
         &self,
         arguments: Value,

@@ -11,6 +11,7 @@ mod changes;
 mod git;
 mod merge;
 mod snapshot;
+mod taken;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -27,7 +28,8 @@ use crate::sandbox::Sandbox;
 use crate::tools::listing::Stop;
 use crate::tools::{blocking, diff};
 
-pub(crate) use changes::{Changed, Side, Tree};
+pub use changes::LeftOut;
+pub(crate) use changes::{Changed, Found, Side, Tree};
 pub(crate) use merge::three_way;
 
 /// The longest that making a worktree may take.
@@ -78,6 +80,12 @@ pub enum Unavailable {
     /// The agent has had one, and it is not there any more.
     #[error("its worktree is not there any more")]
     Gone,
+    /// It is there, and is somebody else's.
+    #[error("{0} has asked for it, and can take it over")]
+    NotYours(String),
+    /// Something is where a new one would be.
+    #[error("something is left of the one it had")]
+    Occupied,
     /// What git or the system says.
     #[error("{0}")]
     Failed(String),
@@ -103,6 +111,8 @@ pub struct Left {
     pub files: Vec<(String, usize, usize)>,
     /// How many files there are.
     pub count: usize,
+    /// New files that a merge leaves out.
+    pub left_out: LeftOut,
 }
 
 /// What is kept beside a worktree.
@@ -156,6 +166,10 @@ impl Worktrees {
     /// it, and what was made so far is removed.
     pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<Place, Unavailable> {
         let folder = self.folder(id)?;
+        // One that was taken over as a whole has left no more than that it was there.
+        if folder.join(TREE).symlink_metadata().is_ok() {
+            return Err(Unavailable::Occupied);
+        }
         let found = git::repository(&self.sandbox, &self.session_dir, &self.cwd, self.main_of);
         let repository = found.await?;
         let files = git::files(&self.sandbox, &self.session_dir, &repository).await?;
@@ -183,6 +197,8 @@ impl Worktrees {
     pub fn reopen(&self, id: &str) -> Result<Place, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         let place = place(&folder, &kept);
+        // Before anything in it changes.
+        self.settle(id, taken::is_here).ok();
         if !place.cwd.is_dir() || !folder.join(snapshot::BASE_LIST).is_file() {
             return Err(Unavailable::Gone);
         }
@@ -190,16 +206,23 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// Nobody works in it any more. One in which nothing was changed is removed: `None`.
+    /// Whether `id` has one with something in it.
+    pub fn is_there(&self, id: &str) -> bool {
+        self.folder(id).is_ok_and(|folder| {
+            folder.join(KEPT).is_file() && folder.join(TREE).symlink_metadata().is_ok()
+        })
+    }
+
+    /// Nobody works in it any more. One in which nothing was changed or made is removed: `None`.
     pub fn close(&self, id: &str) -> Result<Option<Left>, Unavailable> {
         self.live().remove(id);
         let tree = self.tree(id)?;
-        let changed = tree.changed()?;
-        if changed.is_empty() {
+        let Found { changed, left_out } = tree.look()?;
+        if changed.is_empty() && left_out.count == 0 {
             self.remove(id)?;
             return Ok(None);
         }
-        let mut left = Left { files: Vec::new(), count: changed.len() };
+        let mut left = Left { files: Vec::new(), count: changed.len(), left_out };
         for one in changed.iter().take(NAMED_MAX) {
             let (before, after) = (tree.before(one)?, tree.after(one)?);
             let diff = diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
@@ -213,13 +236,19 @@ impl Worktrees {
         self.live().contains(id)
     }
 
-    /// What was changed in the worktree of `id`, which `caller` has asked for.
+    /// What was changed in the worktree of `id`, for `caller`, which has asked for it. The main agent
+    /// may look at all of them: whoever asked worked for it in the end.
     pub(crate) fn of_caller(&self, id: &str, caller: Option<&str>) -> Result<Tree, Unavailable> {
         let (_, kept) = self.kept(id)?;
-        if kept.caller.as_deref() != caller {
-            return Err(Unavailable::Gone);
+        if caller.is_some() && kept.caller.as_deref() != caller {
+            return Err(Unavailable::NotYours(kept.caller.unwrap_or("the main agent".to_owned())));
         }
         self.tree(id)
+    }
+
+    /// Its working directory, for whoever has to look there.
+    pub(crate) fn cwd_of(&self, id: &str) -> Option<PathBuf> {
+        self.kept(id).ok().map(|(folder, kept)| place(&folder, &kept).cwd)
     }
 
     /// Whether it was taken over as a whole.
@@ -234,22 +263,37 @@ impl Worktrees {
         empty(&folder)
     }
 
-    /// What a merge made of files that were changed on both sides: SHA-256 by path.
-    pub(crate) fn results(&self, id: &str) -> BTreeMap<String, String> {
-        let read = |folder: PathBuf| fs::read(folder.join(RESULTS)).ok();
-        let bytes = self.folder(id).ok().and_then(read);
-        bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    /// Files of it that were taken over at some time.
+    pub(crate) fn taken(&self, id: &str) -> BTreeSet<String> {
+        self.folder(id).map(|folder| taken::done(&folder)).unwrap_or_default()
     }
 
-    /// Remembers that before the merge begins, so that one that broke off can be done again.
+    /// Remembers what a merge is about to make of files, the SHA-256 of each, so that one that broke
+    /// off can be gone on with.
     pub(crate) fn will_become(
         &self,
         id: &str,
-        results: &BTreeMap<String, String>,
+        becoming: BTreeMap<String, Option<String>>,
     ) -> Result<(), Unavailable> {
-        let mut all = self.results(id);
-        all.extend(results.iter().map(|(path, hash)| (path.clone(), hash.clone())));
-        store(&self.folder(id)?.join(RESULTS), &all)
+        taken::begin(&self.folder(id)?, becoming)
+    }
+
+    /// What was to become of files has become of them: what the agent changes next is compared with
+    /// that. `broke_off`: of those where it has.
+    pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
+        self.settle(id, |cwd, path, becomes| !broke_off || taken::is_here(cwd, path, becomes))?;
+        Ok(())
+    }
+
+    fn settle(
+        &self,
+        id: &str,
+        is_here: impl Fn(&Path, &str, Option<&str>) -> bool,
+    ) -> Result<bool, Unavailable> {
+        let (folder, kept) = self.kept(id)?;
+        let tree = Tree::open(&folder, &kept.prefix, LOOKING_MAX)?;
+        let is_here = |path: &str, becomes: Option<&str>| is_here(&self.cwd, path, becomes);
+        taken::settle(&folder, &kept.prefix, &tree, is_here)
     }
 
     /// Removes those of the session in `session_dir` whose invocations nobody knows: posse was killed
@@ -279,6 +323,7 @@ impl Worktrees {
 
     fn tree(&self, id: &str) -> Result<Tree, Unavailable> {
         let (folder, kept) = self.kept(id)?;
+        self.settle(id, taken::is_here)?;
         Tree::open(&folder, &kept.prefix, LOOKING_MAX)
     }
 
@@ -304,7 +349,6 @@ impl Worktrees {
 
 /// What is known of a worktree. Written last: one without it is not finished.
 const KEPT: &str = "worktree.json";
-const RESULTS: &str = "merged.json";
 /// Where they lie in the folder of a session.
 const WORKTREES: &str = "worktrees";
 /// The worktree itself.

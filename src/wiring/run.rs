@@ -703,7 +703,16 @@ fn manner(
         dry_run: args.dry_run,
         again: (!args.no_transcript).then(|| resuming::again(assembled, args, loaded, environment)),
         hang_up: hang_up(args, assembled),
+        worktrees: left_apart(assembled),
     }
+}
+
+/// Worktrees of agents that were at work when the session broke off.
+fn left_apart(assembled: &Assembled) -> Vec<String> {
+    let resumption = assembled.settings.resumption.as_ref();
+    let delegated = resumption.into_iter().flat_map(|resumption| &resumption.replayed.delegated);
+    let at_work = delegated.filter(|one| one.ended.is_none());
+    at_work.filter_map(|one| one.workplace.clone()).collect()
 }
 
 /// What happens when the terminal goes away.

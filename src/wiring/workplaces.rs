@@ -146,6 +146,10 @@ impl Workplaces for OwnPlaces {
         Box::pin(std::future::ready(place))
     }
 
+    fn is_there(&self, id: &InvocationId) -> bool {
+        self.worktrees.is_there(id.as_str())
+    }
+
     fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkLeft>, String>> {
         let (worktrees, id) = (Arc::clone(&self.worktrees), id.clone());
         Box::pin(async move {
@@ -166,5 +170,10 @@ impl Workplaces for OwnPlaces {
 
 fn of_left(left: Left) -> WorkLeft {
     let file = |(path, added, removed)| FileLeft { path, added, removed };
-    WorkLeft { count: left.count, files: left.files.into_iter().map(file).collect() }
+    WorkLeft {
+        count: left.count,
+        files: left.files.into_iter().map(file).collect(),
+        left_out: left.left_out.count,
+        left_out_files: left.left_out.named,
+    }
 }

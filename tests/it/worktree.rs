@@ -414,6 +414,9 @@ fn a_protected_file_is_not_taken_over_by_yes() {
     let said = said(&server);
     assert!(said[0].contains("AGENTS.md (+1 -0)"), "{said:?}");
     assert!(said[1].starts_with("Denied: AGENTS.md decides what runs"), "{said:?}");
+    assert!(said[1].contains("with \"files\" takes over those that you name"), "{said:?}");
+    let farewell = format!("worktree kept: {}/", worktrees(&machine).display());
+    assert_eq!(ended.stderr.matches(&farewell).count(), 1, "{}", ended.stderr);
     assert!(!machine.work("AGENTS.md").exists());
     assert_eq!(machine.read("g"), "g\n", "nothing of it was taken over");
 }
@@ -586,4 +589,153 @@ fn below_the_top_of_a_repository_the_same_part_of_it_is_the_workspace() {
     assert_eq!(machine.read("sub/h"), "h\n");
     assert!(Path::new(&machine.work("sub/h")).is_file());
     assert!(ended.took < Duration::from_secs(30));
+}
+
+/// A worker writes what git ignores; the main agent merges all, and then what is named.
+fn ignored_writer(request: &Value) -> Answer {
+    let results = texts(request, "tool");
+    let id = || id_in(&results[0]);
+    match (task(request).as_str(), results.len()) {
+        ("go", 0) => calls(&[isolated("write")]),
+        ("go", 1) => calls(&[("agent_merge", json!({"id": id()}))]),
+        ("go", 2) => calls(&[("agent_merge", json!({"id": id(), "files": ["dist/out.txt"]}))]),
+        ("go", _) => says("That is all."),
+        ("write", 0) => {
+            calls(&[("write_file", json!({"path": "dist/out.txt", "content": "precious\n"}))])
+        }
+        ("write", 1) => calls(&[("write_file", json!({"path": "new", "content": "n\n"}))]),
+        (_, _) => says("written"),
+    }
+}
+
+#[test]
+fn what_git_ignores_is_named_and_never_lost() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(ignored_writer)]);
+    let machine = machine(&server);
+    machine.write(".gitignore", "dist\n");
+    fs::write(machine.path("home/.gitignore"), "*\n").unwrap();
+    let ended = machine.posse(&["run", "--yes", "-p", "go"]);
+    ended.assert_code(0);
+    let said = said(&server);
+    let [result, merged, named] = &said[..] else { panic!("{said:#?}") };
+    assert!(result.contains("not in the workspace: new (+1 -0)."), "{result}");
+    assert!(result.contains("It made 1 new there that git ignores"), "{result}");
+    assert!(result.contains("dist/out.txt. agent_merge leaves them out unless"), "{result}");
+    assert!(merged.contains("created new") && merged.contains("its worktree is kept"), "{merged}");
+    assert!(merged.contains("1 new file (dist/out.txt) in /"), "{merged}");
+    assert!(named.contains("created dist/out.txt") && named.contains("was removed"), "{named}");
+    assert_eq!(machine.read("dist/out.txt"), "precious\n");
+    assert_eq!(trees(&machine), Vec::<PathBuf>::new());
+}
+
+/// A worker changes two files; one is taken over, the worker goes on, and the rest is taken over.
+fn twice_writer(request: &Value) -> Answer {
+    let results = texts(request, "tool");
+    let id = || id_in(&results[0]);
+    match (texts(request, "user")[0].contains("<task>"), results.len()) {
+        (false, 0) => calls(&[isolated("write")]),
+        (false, 1) => calls(&[("agent_merge", json!({"id": id(), "files": ["f"]}))]),
+        (false, 2) => {
+            let again = json!({"agent": "worker", "task": "again", "resume": id()});
+            calls(&[("delegate_agent", again)])
+        }
+        (false, 3) => calls(&[("agent_merge", json!({"id": id()}))]),
+        (false, _) => says("That is all."),
+        (true, 0) => edit("f", "one", "one!"),
+        (true, 1) => edit("g", "g", "G"),
+        (true, 2) if texts(request, "user").len() == 2 => edit("f", "one!", "one!!"),
+        (true, _) => says("written"),
+    }
+}
+
+#[test]
+fn after_a_part_was_taken_over_the_agent_goes_on_from_there() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(twice_writer)]);
+    let machine = machine(&server);
+    machine.posse(&["run", "--yes", "-p", "go"]).assert_code(0);
+    let said = said(&server);
+    let [_, part, again, rest] = &said[..] else { panic!("{said:#?}") };
+    assert!(part.starts_with("updated f (+1 -1"), "{part}");
+    assert!(again.contains("not in the workspace: f (+1 -1), g (+1 -1)."), "{again}");
+    assert!(rest.contains("updated f (+1 -1") && rest.contains("was removed"), "{rest}");
+    assert_eq!(machine.read("f"), "one!!\nmiddle\ntwo\n");
+    assert_eq!(machine.read("g"), "G\n");
+}
+
+/// A worker changes a secret beside another file.
+fn secret_writer(request: &Value) -> Answer {
+    let results = texts(request, "tool");
+    match (task(request).as_str(), results.len()) {
+        ("go", 0) => calls(&[isolated("write")]),
+        ("go", 1) => calls(&[("agent_merge", json!({"id": id_in(&results[0])}))]),
+        ("go", _) => says("That is all."),
+        ("write", 0) => {
+            calls(&[("bash", json!({"command": "n=nv; echo K=1 > .e$n; echo x >> g"}))])
+        }
+        (_, _) => says("written"),
+    }
+}
+
+#[test]
+fn a_secret_is_named_as_what_cannot_be_taken_over_and_the_others_can_be() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(secret_writer)]);
+    let machine = machine(&server);
+    machine.posse(&["run", "--yes", "--sandbox", "off", "-p", "go"]);
+    let said = said(&server);
+    assert!(said[1].starts_with("DLG007 nothing was changed: 1 file"), "{said:?}");
+    assert!(said[1].contains("\n  .env: it has the name of a secret"), "{said:?}");
+    assert!(said[1].contains("\"files\" takes the others over: g"), "{said:?}");
+    assert_eq!(machine.read("g"), "g\n");
+}
+
+/// A worker that only looks, and writes when it is asked to go on.
+fn second_thoughts(request: &Value) -> Answer {
+    let results = texts(request, "tool");
+    match (texts(request, "user")[0].contains("<task>"), results.len()) {
+        (false, 0) => calls(&[isolated("look")]),
+        (false, 1) => {
+            let again = json!({"agent": "worker", "task": "again", "resume": id_in(&results[0])});
+            calls(&[("delegate_agent", again)])
+        }
+        (false, 2) => calls(&[("agent_merge", json!({"id": id_in(&results[0])}))]),
+        (false, _) => says("That is all."),
+        (true, 0) => calls(&[("read_file", json!({"path": "f"}))]),
+        (true, 1) if texts(request, "user").len() == 2 => {
+            calls(&[("read_file", json!({"path": "f"}))])
+        }
+        (true, 2) => edit("f", "one", "one!"),
+        (true, _) => says("seen"),
+    }
+}
+
+#[test]
+fn one_whose_worktree_was_removed_goes_on_in_a_new_one() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(second_thoughts)]);
+    let machine = machine(&server);
+    machine.posse(&["run", "--yes", "-p", "go"]).assert_code(0);
+    let said = said(&server);
+    let [first, again, merged] = &said[..] else { panic!("{said:#?}") };
+    assert!(first.contains("It changed nothing in its worktree, which was removed."), "{first}");
+    assert!(again.contains("): done") && again.contains("f (+1 -1)"), "{again}");
+    assert!(merged.starts_with("updated f (+1 -1"), "{merged}");
+    assert_eq!(machine.read("f"), "one!\nmiddle\ntwo\n");
+    let told: Vec<String> =
+        server.requests().iter().flat_map(|request| texts(request, "user")).collect();
+    assert!(told.iter().any(|text| text.contains("Working directory: a new copy of ")), "{told:?}");
+}
+
+#[test]
+fn whoever_goes_on_alone_reads_that_nothing_of_a_worktree_is_in_the_workspace() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(one_writer)]);
+    let machine = machine(&server);
+    kill_when(&machine, |event| event["type"] == "tool.started" && event["name"] == "bash");
+    let dir = machine.session_dir();
+    let id = dir.file_name().unwrap().to_str().unwrap();
+    let ended = machine.posse(&["resume", id, "--yes", "--single-agent"]);
+    let said = said(&server);
+    let [tree] = &trees(&machine)[..] else { panic!("{:?}", trees(&machine)) };
+    let apart = format!("none of it is in the workspace: {}", tree.display());
+    assert!(said[0].contains(&apart), "{said:?}");
+    let farewell = format!("worktree kept: {}", tree.display());
+    assert!(ended.stderr.contains(&farewell), "{}", ended.stderr);
 }

@@ -144,7 +144,12 @@ impl DelegateTool {
             Some(_) => String::new(),
         };
         let cwd = &self.desk.cwd;
-        let cwd = if isolated { own_place(cwd) } else { cwd.clone() };
+        let in_room = isolated || self.has_room(&input);
+        let cwd = match (isolated, in_room) {
+            (true, _) => own_place(&format!("a copy of {cwd} as it is now")),
+            (false, true) => self.place_again(&input, cwd),
+            (false, false) => cwd.clone(),
+        };
         let place = (cwd.as_str(), memory.as_str());
         let handoff =
             Handoff::new(&input, &origin.agent, &request, place, caps).map_err(|room| {
@@ -172,7 +177,7 @@ impl DelegateTool {
             detail: format!(
                 "agent: {}\nprovider: {place}\n{}{goes_on}it will receive:\n{}",
                 deputy.name,
-                if isolated { "works in: a worktree of its own\n" } else { "" },
+                if in_room { "works in: a worktree of its own\n" } else { "" },
                 handoff.text
             ),
             digest: digest(&[
@@ -214,6 +219,25 @@ impl DelegateTool {
             return Err(no_place(deputy, "the workspace is in no git repository"));
         }
         Ok(isolated)
+    }
+
+    /// Whether it goes on, and has had a place of its own.
+    fn has_room(&self, input: &Input) -> bool {
+        let id = input.resume.as_deref().map(InvocationId::new);
+        id.is_some_and(|id| self.desk.rooms().contains(&id))
+    }
+
+    /// What one that goes on is told of its place, which may not be there any more.
+    fn place_again(&self, input: &Input, cwd: &str) -> String {
+        let id = InvocationId::new(input.resume.as_deref().unwrap_or_default());
+        let workplaces = self.desk.delegation.workplaces.as_ref();
+        if workplaces.is_some_and(|workplaces| workplaces.is_there(&id)) {
+            return own_place(&format!("your copy of {cwd}, with what you left in it"));
+        }
+        own_place(&format!(
+            "a new copy of {cwd} as it is now. The one that you had is gone: what you changed there is \
+             in this one only if it was taken over. It is a copy"
+        ))
     }
 
     /// The agent of that name, if `origin` may call it.
@@ -314,9 +338,9 @@ pub(crate) fn waiting_for(places: u32) -> String {
 const WORKTREE: &str = "worktree";
 
 /// What an agent is told of where it works. The path itself is in what all of its name are told.
-fn own_place(cwd: &str) -> String {
+fn own_place(copy: &str) -> String {
     format!(
-        "a copy of {cwd} as it is now, which is yours alone. What you change there is taken over by \
+        "{copy}, which is yours alone. What you change there is taken over by \
          whoever called you: do not commit, and change nothing elsewhere"
     )
 }

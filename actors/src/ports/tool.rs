@@ -40,6 +40,11 @@ pub trait Tool: Send + Sync + 'static {
     /// Does it. Dropping the future cancels: processes die with it.
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput>;
 
+    /// What the model can do where a call is denied, if it can do anything.
+    fn if_denied(&self) -> Option<&str> {
+        None
+    }
+
     /// The history was made shorter: the model may no longer see what it was shown before.
     fn history_shortened(&self) {}
 

@@ -23,6 +23,9 @@ pub trait Workplaces: fmt::Debug + Send + Sync + 'static {
     /// The one that `id` has had.
     fn reopen(&self, id: &InvocationId, agent: &str) -> PortFuture<Result<Workplace, String>>;
 
+    /// Whether `id` has one with something in it.
+    fn is_there(&self, id: &InvocationId) -> bool;
+
     /// Nobody works there any more: what was changed. `None`: nothing was, and the place is gone.
     fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkLeft>, String>>;
 
@@ -57,6 +60,17 @@ pub struct WorkLeft {
     pub count: usize,
     /// The first of them.
     pub files: Vec<FileLeft>,
+    /// New files that are not taken over with the others.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub left_out: usize,
+    /// The first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out_files: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that the attribute wants")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A file that an agent has changed.

@@ -151,6 +151,20 @@ impl Pipeline {
 
     async fn permit(&self) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
         let tool = self.tool()?;
+        let permitted = self.permit_of(Arc::clone(&tool)).await;
+        permitted.map_err(|refusal| match (refusal, tool.if_denied()) {
+            (Ended::Refused { class: "denied", mut output }, Some(advice)) => {
+                output.content.push(ContentPart::text(format!("\n{advice}")));
+                Ended::Refused { class: "denied", output }
+            }
+            (refusal, _) => refusal,
+        })
+    }
+
+    async fn permit_of(
+        &self,
+        tool: Arc<dyn Tool>,
+    ) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
         let accepted = self.arguments(&*tool).await?;
         let prepared = self.prepare(&*tool, &accepted.value).await?;
         let mut reviewed = self.review(prepared);

@@ -50,6 +50,7 @@ pub(super) fn clipped(line: &str) -> String {
 pub(super) fn of_worktree(remains: &Remains) -> String {
     match &remains.left {
         _ if !remains.kept => String::new(),
+        Some(left) if left.count == 0 => "; its worktree is kept".to_owned(),
         Some(left) if left.count == 1 => "; 1 file changed in its worktree".to_owned(),
         Some(left) => format!("; {} files changed in its worktree", left.count),
         None => "; its worktree is kept".to_owned(),

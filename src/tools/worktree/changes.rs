@@ -3,12 +3,13 @@
 //! Nothing in the worktree is believed: files are reached beneath its descriptor and through no link,
 //! whatever the agent made of the folders between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ignore::WalkBuilder;
@@ -25,8 +26,14 @@ use crate::tools::worktree::{TREE, Unavailable, failed};
 
 /// New files that are looked at.
 const NEW_MAX: usize = 20_000;
-/// What a folder of build output or of a cache has in it.
+/// What a folder has in it whose contents can be made again, and how that begins
+/// (<https://bford.info/cachedir/>).
 const CACHE_TAG: &str = "CACHEDIR.TAG";
+const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
+/// New files that are left out and counted.
+const LEFT_OUT_MAX: usize = 1000;
+/// Of these, those that are named.
+const LEFT_OUT_NAMED_MAX: usize = 20;
 
 /// What a name stands for on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +60,31 @@ pub(crate) struct Changed {
     pub(crate) after: Side,
 }
 
+/// New files that a merge leaves out unless it names them: git ignores them, or they have names that
+/// cannot be written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// How many; no more are counted than 1,000.
+    pub count: usize,
+    /// The first of them, by path.
+    pub named: Vec<String>,
+}
+
+/// What is found in a worktree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Every file that is not what it was, by path.
+    pub(crate) changed: Vec<Changed>,
+    pub(crate) left_out: LeftOut,
+}
+
 /// A worktree, opened to be looked at.
 #[derive(Debug)]
 pub(crate) struct Tree {
     work: OwnedFd,
     base: OwnedFd,
-    /// The same as paths, for walking.
+    /// The same as paths, for walking: all of it, and the working directory.
+    top: PathBuf,
     cwd: PathBuf,
     /// What files were, by their path below the working directory.
     based: BTreeMap<String, Based>,
@@ -81,6 +107,7 @@ impl Tree {
         Ok(Tree {
             work: opened(TREE)?,
             base: opened(BASE)?,
+            top: folder.join(TREE),
             cwd: folder.join(TREE).join(prefix),
             based: based.collect(),
             prefix: prefix.to_owned(),
@@ -88,41 +115,74 @@ impl Tree {
         })
     }
 
-    /// Every file that is not what it was, by path. New files that are ignored do not count.
-    pub(crate) fn changed(&self) -> Result<Vec<Changed>, Unavailable> {
+    /// Everything that is not what it was.
+    pub(crate) fn look(&self) -> Result<Found, Unavailable> {
         let (stop, held) = Stop::after(self.time);
         let mut changed = Vec::new();
         for (path, based) in &self.based {
             if stop.is_due() {
                 return Err(Unavailable::TimedOut);
             }
-            let before = if based.link { Side::Link } else { Side::File { exec: based.exec } };
-            let there = self.there(&self.work, path)?;
-            if there.as_ref().is_some_and(|(_, entry)| seen(entry) == based.seen) {
-                continue;
-            }
-            let after = there.map_or(Side::Nothing, |(_, entry)| side(&entry));
-            let (path, same) = (path.clone(), before == after);
-            let one = Changed { path, before, after };
-            if same && self.before(&one)? == self.after(&one)? {
-                continue;
-            }
-            changed.push(one);
+            changed.extend(self.compared(path, based)?);
         }
         self.find_new(&mut changed, &stop)?;
-        drop(held);
         changed.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(changed)
+        let left_out = self.find_left_out(&changed, &stop);
+        drop(held);
+        Ok(Found { changed, left_out })
     }
 
-    /// Adds files that were not there.
+    /// The file of that name, if it is not what it was: also one that git ignores.
+    pub(crate) fn one(&self, path: &str) -> Result<Option<Changed>, Unavailable> {
+        if let Some(based) = self.based.get(path) {
+            return self.compared(path, based);
+        }
+        let is_plain =
+            |part| matches!(part, Component::Normal(name) if !name.eq_ignore_ascii_case(".git"));
+        if path.is_empty() || !Path::new(path).components().all(is_plain) {
+            return Ok(None);
+        }
+        let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
+        let (path, before, after) = (path.to_owned(), Side::Nothing, side(&entry));
+        Ok((entry.kind != Kind::Folder).then_some(Changed { path, before, after }))
+    }
+
+    /// What is to be said of `path` as it is now, for comparing from now on. `None`: nothing is there.
+    pub(super) fn based_now(&self, path: &str) -> Result<Option<(Based, Vec<u8>)>, Unavailable> {
+        let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
+        let (after, name) = (side(&entry), self.prefix.join(path));
+        let one = Changed { path: path.to_owned(), before: Side::Nothing, after };
+        let Some(bytes) = self.after(&one)? else { return Ok(None) };
+        let based = Based {
+            path: name.to_string_lossy().into_owned(),
+            link: after == Side::Link,
+            exec: after == Side::File { exec: true },
+            seen: seen(&entry),
+        };
+        Ok(Some((based, bytes)))
+    }
+
+    fn compared(&self, path: &str, based: &Based) -> Result<Option<Changed>, Unavailable> {
+        let before = if based.link { Side::Link } else { Side::File { exec: based.exec } };
+        let there = self.there(&self.work, path)?;
+        if there.as_ref().is_some_and(|(_, entry)| seen(entry) == based.seen) {
+            return Ok(None);
+        }
+        let after = there.map_or(Side::Nothing, |(_, entry)| side(&entry));
+        let one = Changed { path: path.to_owned(), before, after };
+        let is_same = before == after && self.before(&one)? == self.after(&one)?;
+        Ok((!is_same).then_some(one))
+    }
+
+    /// Adds files that were not there and that git does not ignore.
     fn find_new(&self, changed: &mut Vec<Changed>, stop: &Stop) -> Result<(), Unavailable> {
-        let mut walk = WalkBuilder::new(&self.cwd);
-        walk.hidden(false).require_git(false).follow_links(false).filter_entry(|entry| {
-            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-            let is_git = entry.file_name() == ".git";
-            let is_cache = is_folder && entry.path().join(CACHE_TAG).symlink_metadata().is_ok();
-            entry.depth() == 0 || !(is_git || is_cache)
+        let mut walk = WalkBuilder::new(&self.top);
+        // As git has it: nothing above its top counts, and no file of another program.
+        walk.hidden(false).ignore(false).parents(false).require_git(false).follow_links(false);
+        let cwd = self.cwd.clone();
+        walk.filter_entry(move |entry| {
+            let on_the_way = cwd.starts_with(entry.path()) || entry.path().starts_with(&cwd);
+            entry.depth() == 0 || (on_the_way && entry.file_name() != ".git")
         });
         let known = changed.len();
         for entry in walk.build().flatten() {
@@ -135,7 +195,7 @@ impl Tree {
             if entry.file_type().is_none_or(|kind| kind.is_dir()) {
                 continue;
             }
-            // What is no UTF-8 can be neither judged nor written.
+            // What is no UTF-8 can be neither judged nor written: it is left out.
             let below = entry.path().strip_prefix(&self.cwd).ok().and_then(Path::to_str);
             let Some(below) = below.filter(|below| !self.based.contains_key(*below)) else {
                 continue;
@@ -146,6 +206,40 @@ impl Tree {
             changed.push(Changed { path, before: Side::Nothing, after: side(&entry) });
         }
         Ok(())
+    }
+
+    /// The files that were not there either, and that are not among `changed`. What git ignores and
+    /// what says of itself that it can be made again does not count.
+    fn find_left_out(&self, changed: &[Changed], stop: &Stop) -> LeftOut {
+        let known: BTreeSet<PathBuf> = changed.iter().map(|one| self.cwd.join(&one.path)).collect();
+        let based = self.based.keys().map(|path| self.cwd.join(path));
+        let known: Arc<BTreeSet<PathBuf>> = Arc::new(known.into_iter().chain(based).collect());
+        let mut walk = WalkBuilder::new(&self.cwd);
+        walk.standard_filters(false).follow_links(false).sort_by_file_name(Ord::cmp);
+        let (top, seen) = (self.top.join(".git"), Arc::clone(&known));
+        walk.filter_entry(move |entry| {
+            let tag = entry.path().join(CACHE_TAG);
+            let is_cache = entry.depth() > 0 && !seen.contains(&tag) && is_cache_tag(&tag);
+            entry.path() != top && !is_cache
+        });
+        let mut left_out = LeftOut::default();
+        for entry in walk.build() {
+            let path = match &entry {
+                Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_dir()) => continue,
+                Ok(entry) if known.contains(entry.path()) => continue,
+                Ok(entry) => entry.path().strip_prefix(&self.cwd).unwrap_or(entry.path()),
+                // Nobody knows what is in there.
+                Err(_) => Path::new("(what cannot be read)"),
+            };
+            left_out.count += 1;
+            if left_out.named.len() < LEFT_OUT_NAMED_MAX {
+                left_out.named.push(printable(&path.to_string_lossy()));
+            }
+            if left_out.count >= LEFT_OUT_MAX || stop.is_due() {
+                break;
+            }
+        }
+        left_out
     }
 
     /// What the file was. `None`: there was none.
@@ -211,6 +305,15 @@ impl Tree {
             Err(errno) => gone(errno),
         }
     }
+}
+
+/// Whether a folder says with this file that everything in it can be made again.
+fn is_cache_tag(path: &Path) -> bool {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let Ok(file) = open(path, flags, Mode::empty()) else { return false };
+    let mut begins = Vec::new();
+    let read = File::from(file).take(CACHE_SIGNATURE.len() as u64).read_to_end(&mut begins);
+    read.is_ok() && begins == CACHE_SIGNATURE
 }
 
 fn side(entry: &Entry) -> Side {

@@ -28,6 +28,9 @@ const FILES_MAX: usize = 200_000;
 /// Bytes that are copied.
 const BYTES_MAX: u64 = 2 << 30;
 
+/// Bytes of the list of what git ignores here alone.
+const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
+
 /// What files were, for comparing.
 pub(super) const BASE_LIST: &str = "base.json";
 /// Their contents.
@@ -220,6 +223,13 @@ fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
     let mut common = repository.common.as_os_str().as_bytes().to_vec();
     common.push(b'\n');
     fs::write(git.join("commondir"), common)?;
+    // What the user has told git alone to ignore.
+    let exclude = Path::new("info/exclude");
+    let told = fs::symlink_metadata(repository.common.join(exclude));
+    if told.is_ok_and(|told| told.is_file() && told.len() <= EXCLUDE_BYTES_MAX) {
+        make_folder(&git.join("info"))?;
+        fs::copy(repository.common.join(exclude), git.join(exclude))?;
+    }
     for entry in fs::read_dir(&repository.git_dir)?.flatten() {
         let name = entry.file_name();
         // An index can be split into two files.

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "a user's own git is started plainly")]
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
@@ -78,10 +79,11 @@ impl World {
 }
 
 fn seen(tree: &Tree) -> Vec<(String, Side, Side)> {
-    let changed = tree.changed().unwrap();
+    let changed = tree.look().unwrap().changed;
     changed.into_iter().map(|one| (one.path, one.before, one.after)).collect()
 }
 
+const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n";
 const FILE: Side = Side::File { exec: false };
 const PROGRAM: Side = Side::File { exec: true };
 
@@ -132,9 +134,9 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
     // Written again with the same bytes, it is what it was.
     fs::write(at("f"), "one\ntwo\n").unwrap();
     fs::write(at("build.log"), "x").unwrap();
-    fs::write(at(".gitignore"), "*.log\n").unwrap();
+    fs::write(at(".gitignore"), "*.log\ntarget\n").unwrap();
     fs::create_dir(at("target")).unwrap();
-    fs::write(at("target/CACHEDIR.TAG"), "x").unwrap();
+    fs::write(at("target/CACHEDIR.TAG"), TAG).unwrap();
     fs::write(at("target/out"), "x").unwrap();
     assert_eq!(
         seen(&worktrees.tree("i1").unwrap()),
@@ -154,6 +156,8 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
         ("sub/g", FILE, Side::Nothing),
     ];
     assert_eq!(found, expected.map(|(path, before, after)| (path.to_owned(), before, after)));
+    let left_out = worktrees.tree("i1").unwrap().look().unwrap().left_out;
+    assert_eq!((left_out.count, left_out.named), (1, vec!["build.log".to_owned()]));
     // The list of what it was is not in reach of whoever works in it.
     let left = worktrees.close("i1").unwrap().unwrap();
     assert_eq!((left.count, left.files[3].clone()), (4, ("sub/g".to_owned(), 0, 1)));
@@ -172,16 +176,113 @@ fn only_what_lies_below_the_working_directory_counts() {
     fs::write(place.cwd.join("g"), "changed\n").unwrap();
     assert_eq!(seen(&worktrees.tree("i1").unwrap()), [("g".to_owned(), FILE, FILE)]);
     let tree = worktrees.of_caller("i1", None).unwrap();
-    let [one] = &tree.changed().unwrap()[..] else { panic!() };
+    let [one] = &tree.look().unwrap().changed[..] else { panic!() };
     assert_eq!(tree.before(one).unwrap().unwrap(), b"g\n");
     assert_eq!(tree.after(one).unwrap().unwrap(), b"changed\n");
     // Whoever did not ask for it, or names no worktree, has none.
     for (id, caller) in [("i1", Some("other")), ("i2", None), ("../i1", None), ("", None)] {
-        assert_eq!(worktrees.of_caller(id, caller).unwrap_err(), Unavailable::Gone, "{id}");
+        let why = worktrees.of_caller(id, caller).unwrap_err();
+        let is_other =
+            caller.is_some() && why == Unavailable::NotYours("the main agent".to_owned());
+        assert!(is_other || why == Unavailable::Gone, "{id}: {why}");
     }
     fs::set_permissions(&place.cwd, fs::Permissions::from_mode(0o500)).unwrap();
     Worktrees::keep_only(&world.path("session"), &BTreeSet::from(["i1"]));
     assert!(place.cwd.is_dir());
     Worktrees::keep_only(&world.path("session"), &BTreeSet::new());
     assert!(!place.tree.exists());
+}
+
+#[test]
+fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
+    let world = World::new();
+    // Above the repository, and for another program: neither is for git.
+    world.put(".gitignore", "*\n");
+    world.put("w/.ignore", "*\n");
+    world.put("w/.gitignore", "dist\n");
+    world.put("w/.git/info/exclude", "*.local\n");
+    let worktrees = world.make("i1", "").unwrap();
+    let place = worktrees.reopen("i1").unwrap();
+    let at = |below: &str| place.tree.join(below);
+    for folder in ["src", "dist", "cache", "dist/cache", "inner/.git"] {
+        fs::create_dir_all(at(folder)).unwrap();
+    }
+    fs::write(at("src/new.rs"), "x").unwrap();
+    fs::write(at("cache/CACHEDIR.TAG"), TAG).unwrap();
+    fs::write(at("cache/kept"), "x").unwrap();
+    let found = |of: &Worktrees| of.tree("i1").unwrap().look().unwrap();
+    let paths = |of: &Worktrees| -> Vec<String> {
+        found(of).changed.into_iter().map(|one| one.path).collect()
+    };
+    assert_eq!(paths(&worktrees), ["cache/CACHEDIR.TAG", "cache/kept", "src/new.rs"]);
+    assert_eq!(found(&worktrees).left_out, LeftOut::default());
+    fs::remove_dir_all(at("cache")).unwrap();
+    fs::remove_dir_all(at("src")).unwrap();
+    fs::write(at("dist/out"), "x").unwrap();
+    fs::write(at("dist/cache/CACHEDIR.TAG"), TAG).unwrap();
+    fs::write(at("dist/cache/again"), "x").unwrap();
+    fs::write(at("mine.local"), "x").unwrap();
+    fs::write(at("inner/.git/config"), "x").unwrap();
+    let no_text = std::ffi::OsStr::from_bytes(b"no-\xff");
+    fs::write(place.tree.join(no_text), "x").unwrap();
+    let left = worktrees.close("i1").unwrap().unwrap();
+    let named = ["dist/out", "inner/.git/config", "mine.local", "no-\u{fffd}"];
+    assert_eq!((left.count, left.left_out.count), (0, 4), "{left:?}");
+    assert_eq!(left.left_out.named, named);
+    assert!(at("dist/out").is_file());
+    // Whoever names one gets it, but never what belongs to git.
+    let tree = worktrees.tree("i1").unwrap();
+    assert_eq!(tree.one("dist/out").unwrap().unwrap().after, FILE);
+    for path in ["f", "inner/.git/config", "../i1/base.json", "/etc/hostname", "dist", ""] {
+        assert_eq!(tree.one(path).unwrap(), None, "{path}");
+    }
+    for path in ["dist/out", "inner", "mine.local"] {
+        let path = at(path);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+    }
+    fs::remove_file(place.tree.join(no_text)).unwrap();
+    assert_eq!(worktrees.close("i1").unwrap(), None);
+}
+
+#[test]
+fn what_was_taken_over_is_what_the_next_change_is_compared_with() {
+    let hash = |text: &str| Some(crate::tools::text::sha256(text.as_bytes()));
+    for broke_off in [false, true] {
+        let world = World::new();
+        let worktrees = world.make("i1", "").unwrap();
+        let place = worktrees.reopen("i1").unwrap();
+        let at = |below: &str| place.tree.join(below);
+        fs::write(at("f"), "ONE\ntwo\n").unwrap();
+        fs::remove_dir_all(at("sub")).unwrap();
+        fs::write(at("sub"), "now a file\n").unwrap();
+        fs::write(at("late"), "x\n").unwrap();
+        let becoming = BTreeMap::from([
+            ("f".to_owned(), hash("ONE\ntwo\nand mine\n")),
+            ("sub/g".to_owned(), None),
+            ("sub".to_owned(), hash("now a file\n")),
+            ("late".to_owned(), hash("x\n")),
+        ]);
+        worktrees.will_become("i1", becoming).unwrap();
+        world.put("w/f", "ONE\ntwo\nand mine\n");
+        fs::remove_dir_all(world.path("w/sub")).unwrap();
+        world.put("w/sub", "now a file\n");
+        if broke_off {
+            // The next process knows no more than that, and `late` was not reached.
+            let sandbox = Arc::new(Sandbox::with_helper("/bin/true".into(), Vec::new()));
+            let (session, cwd) = (world.path("session"), world.path("w"));
+            let next = Worktrees::new(&session, &cwd, sandbox, |_| None);
+            next.reopen("i1").unwrap();
+        } else {
+            worktrees.have_become("i1", false).unwrap();
+        }
+        let late = [("late".to_owned(), Side::Nothing, FILE)];
+        let expected: &[_] = if broke_off { &late } else { &[] };
+        assert_eq!(seen(&worktrees.tree("i1").unwrap()), expected);
+        assert_eq!(worktrees.taken("i1").contains("late"), !broke_off);
+        assert!(worktrees.taken("i1").contains("sub/g"));
+        fs::write(at("f"), "ONE\nTWO\n").unwrap();
+        let tree = worktrees.tree("i1").unwrap();
+        let one = tree.one("f").unwrap().unwrap();
+        assert_eq!(tree.before(&one).unwrap().unwrap(), b"ONE\ntwo\n");
+    }
 }

@@ -146,6 +146,7 @@ impl Delegated {
                 .remains
                 .clone()
                 .or_else(|| self.workplace.clone().map(Remains::unknown)),
+            left_below: Vec::new(),
         }
     }
 
@@ -155,12 +156,23 @@ impl Delegated {
             Some(outcome) => self.ending(outcome.clone()).compact(Caps::default().result_bytes_max),
             None => format!(
                 "The session broke off while agent {} ({}) worked on this call. Whether it got done is \
-                 not known. {}\nLook at how things are before it is done again.",
+                 not known. {}\n{}Look at how things are before it is done again.",
                 self.origin.agent,
                 self.id(),
-                self.deeds
+                self.deeds,
+                self.apart()
             ),
         }
+    }
+
+    /// Where all that was done, if not in the workspace.
+    fn apart(&self) -> String {
+        self.workplace.as_ref().map_or_else(String::new, |cwd| {
+            format!(
+                "All of that was in a worktree of its own, and none of it is in the workspace: {}\n",
+                cwd.escape_debug()
+            )
+        })
     }
 
     /// Counts how long it has been at work up to `ts`.

@@ -8,7 +8,7 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::{self, Ending, Outcome as Left, Queued, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
-use crate::delegation::{Ended, Learnt, Outcome, files_of, notice_id};
+use crate::delegation::{Ended, Learnt, NO_PLACE, Outcome, files_of, notice_id};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::Spent;
 use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
@@ -88,6 +88,7 @@ impl RootSession {
         let now = self.ports.clock.monotonic();
         let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
         let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
+        let left_below = self.left_below(id, &state.children);
         state.till.give_share(id, None);
         if let Some(desk) = &self.desk {
             desk.in_background().remove(id);
@@ -96,11 +97,24 @@ impl RootSession {
         let (outcome, said) = Outcome::of(ending, turns);
         let agent = child.origin.agent.clone();
         let room = child.room.as_ref();
+        // Of one that is gone nothing is to be said.
+        let is_gone = matches!(ending, Ending::Failed { class, .. } if class == NO_PLACE);
+        let room = room.filter(|_| !is_gone);
         let workplace =
             room.map(|room| room.remains().unwrap_or_else(|| Remains::unknown(room.cwd.clone())));
         let (id, deeds) = (id.clone(), child.deeds.clone());
-        let ended =
-            Ended { id, agent, outcome, said, turns, usage, cost_nano_usd, deeds, workplace };
+        let ended = Ended {
+            id,
+            agent,
+            outcome,
+            said,
+            turns,
+            usage,
+            cost_nano_usd,
+            deeds,
+            workplace,
+            left_below,
+        };
         let id = &ended.id.clone();
         let ended = Arc::new(ended);
         child.ended = Some((Arc::clone(&ended), now));

@@ -136,13 +136,14 @@ impl RootSession {
             let before = state.children.all.get(nth).and_then(|before| before.room.as_ref());
             child.room = before.map(|room| Room::known(room.cwd.clone()));
         }
+        self.knows_room(&child);
         self.transcript.note(Some(&child.caller), child.requested(kind));
         let message = Event::UserMessage { content: content.clone(), message_id: None };
         self.transcript.note(Some(&child.origin), message);
         self.transcript.note(Some(&child.origin), child.started(kind));
         if let Some(nth) = goes_on {
             state.children.all.remove(&nth);
-            child.rereading = Some(self.wake(me, &child));
+            child.rereading = Some(self.wake(me, &child, true));
         } else {
             let messages = vec![Message::User { content }.into()];
             self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;

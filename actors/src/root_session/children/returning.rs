@@ -223,7 +223,7 @@ impl RootSession {
         {
             self.transcript.note(Some(&child.origin), child.started(kind));
         }
-        child.rereading = Some(self.wake(me, &child));
+        child.rereading = Some(self.wake(me, &child, false));
         child.returned = true;
         child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
         child.cost = (one.run_nano_usd, 0);
@@ -242,7 +242,9 @@ impl RootSession {
         let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
         let idle = self.idle(whose, kind, one.call_id.clone(), permit);
         let room = one.workplace.clone().map(Room::known);
-        Child { task: one.task.clone(), background: one.background, room, ..idle }
+        let child = Child { task: one.task.clone(), background: one.background, room, ..idle };
+        self.knows_room(&child);
+        child
     }
 
     /// It is known how this one ended: so that it can be read, and go on.

@@ -8,6 +8,7 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::Ending;
 use crate::conversation::{InvocationId, Usage};
+use crate::delegation::{LeftBelow, NO_PLACE};
 use crate::event::Origin;
 use crate::mailbox::{Beside, beside};
 use crate::ports::{Remains, Toolbox, WorkLeft, Workplace};
@@ -89,8 +90,16 @@ impl Children {
 }
 
 impl RootSession {
-    /// Lets an agent that is known go on from its records, in its own place if it had one.
-    pub(super) fn wake(&self, me: &ActorRef<Msg>, child: &Child) -> Beside {
+    /// Who is asked to go on is told of its place.
+    pub(super) fn knows_room(&self, child: &Child) {
+        if let Some(desk) = self.desk.as_ref().filter(|_| child.room.is_some()) {
+            desk.rooms().insert(child.id().clone());
+        }
+    }
+
+    /// Lets an agent that is known go on from its records, in its own place if it had one. `anew`:
+    /// where that is gone, in a new one, as it was told.
+    pub(super) fn wake(&self, me: &ActorRef<Msg>, child: &Child, anew: bool) -> Beside {
         let id = child.id().clone();
         let room = child.room.as_ref().filter(|room| room.place.is_none());
         if room.is_none() {
@@ -98,8 +107,13 @@ impl RootSession {
         }
         let workplaces = self.desk.as_ref().and_then(|desk| desk.delegation.workplaces.clone());
         let (whose, agent) = (id.clone(), child.origin.agent.clone());
+        let caller = Arc::clone(&child.caller);
         let work = async move {
             match workplaces {
+                Some(workplaces) if anew && !workplaces.is_there(&whose) => {
+                    let opened = workplaces.open(&whose, &agent, &caller).await;
+                    opened.map_err(|why| format!("it is gone, and there can be no new one: {why}"))
+                }
                 Some(workplaces) => workplaces.reopen(&whose, &agent).await,
                 None => Err("there are no worktrees here".to_owned()),
             }
@@ -124,7 +138,7 @@ impl RootSession {
             }
             (Ok(_), None) => (),
             (Err(why), _) => {
-                let class = "worktree".to_owned();
+                let class = NO_PLACE.to_owned();
                 let cause = format!("it cannot go on in its worktree: {why}");
                 let ending = Ending::Failed { class, cause };
                 self.conclude_child(me, id, &ending, (0, Usage::default()), state);
@@ -159,6 +173,19 @@ impl RootSession {
             room.ending = Some((ending.clone(), counted, work));
         }
         true
+    }
+
+    /// Places that those below `id` have left or will leave, where something may be to be taken over.
+    pub(super) fn left_below(&self, id: &InvocationId, children: &Children) -> Vec<LeftBelow> {
+        let workplaces = self.desk.as_ref().and_then(|desk| desk.delegation.workplaces.as_ref());
+        let Some(workplaces) = workplaces else { return Vec::new() };
+        let below = children.all.values().filter(|child| children.is_below(child, id));
+        let left = below.filter_map(|child| {
+            let room = child.room.as_ref().filter(|_| workplaces.is_there(child.id()))?;
+            let (id, agent) = (child.id().clone(), child.origin.agent.clone());
+            Some(LeftBelow { id, agent, cwd: room.cwd.clone() })
+        });
+        left.collect()
     }
 
     /// What an agent has left in its place is known.

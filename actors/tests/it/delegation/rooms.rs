@@ -24,6 +24,8 @@ struct Rooms {
     left: Option<WorkLeft>,
     /// Why there is none.
     wanting: Option<&'static str>,
+    /// Nothing is there any more of those that there were.
+    gone: bool,
 }
 
 impl Rooms {
@@ -63,7 +65,8 @@ impl Workplaces for Rooms {
         agent: &str,
         caller: &Origin,
     ) -> PortFuture<Result<Workplace, String>> {
-        assert_eq!((agent, caller.agent.as_str()), ("scout", "build"));
+        let asked = (agent, caller.agent.as_str());
+        assert!(asked == ("scout", "build") || asked == ("other", "scout"), "{asked:?}");
         self.say("open", id);
         self.place(id)
     }
@@ -71,6 +74,10 @@ impl Workplaces for Rooms {
     fn reopen(&self, id: &InvocationId, _: &str) -> PortFuture<Result<Workplace, String>> {
         self.say("reopen", id);
         self.place(id)
+    }
+
+    fn is_there(&self, _: &InvocationId) -> bool {
+        !self.gone
     }
 
     fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkLeft>, String>> {
@@ -124,7 +131,7 @@ impl Tool for Here {
 
 fn left() -> WorkLeft {
     let file = |path: &str| FileLeft { path: path.to_owned(), added: 2, removed: 1 };
-    WorkLeft { count: 3, files: vec![file("a"), file("b\nmine")] }
+    WorkLeft { count: 3, files: vec![file("a"), file("b\nmine")], ..WorkLeft::default() }
 }
 
 /// A main agent that gives a task away, and how that is asked for.
@@ -296,8 +303,68 @@ async fn goes_on_where_it_was_or_ends_with_the_reason() {
             assert_eq!(rooms.said(), ["reopen", "close"]);
         } else {
             assert_eq!((rooms.said().len(), scout.requests().len()), (1, 0));
-            // It may be there again, and nobody has looked.
-            assert!(result.contains("agent_diff"), "{result}");
+            assert!(result.contains("cannot go on: give the task to a new agent"), "{result}");
+            for untrue in ["agent_diff", "by force", "\"resume\"", "is kept"] {
+                assert!(!result.contains(untrue), "{untrue}: {result}");
+            }
         }
     }
+}
+
+/// An agent that has ended is asked to go on: what it was told of its place, and what was done.
+async fn asked_again(gone: bool) -> (String, Vec<String>, Vec<String>) {
+    let rooms = Arc::new(Rooms { left: Some(left()), gone, ..Rooms::default() });
+    let scout = model("scout", vec![Step::say("made"), Step::say("made again")]);
+    let again = |request: &[Arc<Message>]| {
+        let result = request.iter().rev().find_map(|message| match &**message {
+            Message::Tool { content, .. } => Some(text_of(content)),
+            _ => None,
+        });
+        let id = result.unwrap().split(['(', ')']).nth(1).unwrap().to_owned();
+        Step::Call(vec![call("scout", &format!(r#","resume":"{id}""#))])
+    };
+    let bench =
+        bench(vec![isolated(), Step::Told(Box::new(again)), Step::say("done")], &scout, &rooms);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    end(&bench, stage).await;
+    let last = scout.requests().pop().unwrap();
+    let told = last.iter().rev().find_map(|message| match &**message {
+        Message::User { content } => Some(text_of(content)),
+        _ => None,
+    });
+    (told.unwrap(), rooms.said(), results(&bench.model))
+}
+
+#[tokio::test]
+async fn one_that_goes_on_is_told_of_its_own_place_and_gets_a_new_one_for_one_that_is_gone() {
+    let (told, said, results) = asked_again(false).await;
+    assert!(
+        told.contains("Working directory: your copy of /project, with what you left"),
+        "{told}"
+    );
+    assert!(told.contains("do not commit"), "{told}");
+    assert_eq!(said, ["open", "close", "reopen", "close"]);
+    assert!(results.last().unwrap().contains("made again"), "{results:?}");
+    let (told, said, results) = asked_again(true).await;
+    assert!(told.contains("a new copy of /project as it is now. The one that you had"), "{told}");
+    assert_eq!(said, ["open", "close", "open", "close"]);
+    assert!(results.last().unwrap().contains("made again"), "{results:?}");
+}
+
+#[tokio::test]
+async fn what_a_deeper_one_left_is_named_to_whoever_hears_of_the_end() {
+    let rooms = Arc::new(Rooms { left: Some(left()), ..Rooms::default() });
+    let deeper = Step::Call(vec![call("other", r#","isolation":"worktree""#)]);
+    // Both are played by one model: the lead calls, the other answers, the lead answers.
+    let scout = model("scout", vec![deeper, Step::say("made"), Step::say("led")]);
+    let bench = bench(vec![Step::Call(vec![call("scout", "")]), Step::say("done")], &scout, &rooms);
+    let mut stage = bench.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    end(&bench, stage).await;
+    let [result] = results(&bench.model).try_into().unwrap();
+    assert!(result.contains("\nled\n"), "{result}");
+    let other = result.split("Agent other (").nth(1).unwrap_or_else(|| panic!("{result}"));
+    assert!(other.contains("leaves a worktree that was not taken over"), "{result}");
+    assert!(other.contains("/copies/"), "{result}");
 }
