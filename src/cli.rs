@@ -381,6 +381,8 @@ pub enum ConfigArgs {
     },
     /// `schema`.
     Schema,
+    /// `forget`: what was chosen last.
+    Forget,
     /// `reference`: every key, as Markdown.
     Reference,
     /// `edit`.

@@ -34,7 +34,7 @@ pub(crate) use show::shown_value;
 pub use show::{paths, show};
 
 use file::Reading;
-use layers::Reader;
+use layers::{Finished, Reader};
 
 /// The name of the configuration file in its folders.
 const FILE_NAME: &str = "config.json";
@@ -90,15 +90,24 @@ pub fn load(
     dirs: &Dirs,
     sources: &Sources<'_>,
 ) -> Result<Loaded, Vec<Failure>> {
-    load_with(environment, dirs, sources, |_| Vec::new())
+    load_with(environment, dirs, sources, Outside { rules: &|_| Vec::new(), is_preset: &|_| true })
 }
 
-/// The same, with what is wrong with the rules; `rules` says that of the value of `permissions`.
+/// What others know of values that are checked here.
+pub(crate) struct Outside<'a> {
+    /// What is wrong with the value of `permissions`.
+    pub(crate) rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
+    /// Whether a provider of that name is there without being defined.
+    pub(crate) is_preset: &'a dyn Fn(&str) -> bool,
+}
+
+/// The same, with what others know: rules that make no sense are wrong, and a saved provider that is
+/// not there is left aside.
 pub(crate) fn load_with(
     environment: &Environment,
     dirs: &Dirs,
     sources: &Sources<'_>,
-    rules: impl Fn(&[Value]) -> Vec<Failure>,
+    outside: Outside<'_>,
 ) -> Result<Loaded, Vec<Failure>> {
     let mut reader = Reader::default();
     reader.user_file(&user_file(dirs), Reading::Optional);
@@ -115,13 +124,15 @@ pub(crate) fn load_with(
         reader.flag(key, value, flag);
     }
     let project = reader.take_project();
-    let (layers, mut notices, mut failures) = reader.finish();
+    let finished = reader.finish(outside.is_preset);
+    let Finished { layers, mut notices, mut failures, missing } = finished;
     notices.extend(notice);
+    notices.extend(missing.map(|name| left_aside(&name, dirs)));
     let mut settings = Settings::from_layers(&layers, environment, &mut failures);
     settings.trust_project = sources.trust_project;
     settings.project_rules = project.as_ref().map_or(0, |project| project.rules_in(&layers));
     let from = settings.permissions_from.as_deref();
-    failures.extend(rules(&settings.permissions).into_iter().map(|failure| match from {
+    failures.extend((outside.rules)(&settings.permissions).into_iter().map(|failure| match from {
         Some(from) => failure.at(from),
         None => failure,
     }));
@@ -130,6 +141,16 @@ pub(crate) fn load_with(
     } else {
         Err(failures)
     }
+}
+
+fn left_aside(provider: &str, dirs: &Dirs) -> Notice {
+    let path = preferences::path(dirs);
+    let text = format!(
+        "the provider \"{provider}\" that was chosen last ({}) is not defined here and was left \
+         aside; choose another with /provider, or forget it with `posse config forget`",
+        printable(&path.display().to_string())
+    );
+    Notice { code: "CFG024", text }
 }
 
 /// The user's configuration file, whether or not it exists.

@@ -61,6 +61,9 @@ pub trait Sessions {
     /// Makes what was selected the default of later processes.
     fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure>;
 
+    /// Forgets what was selected last, here and in earlier processes. Nothing is asked anew.
+    fn forget(&mut self, what: Selected) -> Result<(), Failure>;
+
     /// A task that is to be done as a skill says; or why there is no such skill. An empty `task`
     /// leaves it to the skill.
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>>;
@@ -140,6 +143,28 @@ pub struct Choice {
     pub provider: Option<String>,
     /// The model.
     pub model: Option<String>,
+}
+
+impl Choice {
+    /// The same with something else selected. `None`: what is configured.
+    pub(crate) fn with(&self, what: Selected, name: Option<String>) -> Choice {
+        let mut choice = self.clone();
+        match what {
+            Selected::Agent => choice.agent = name,
+            Selected::Model => choice.model = name,
+            Selected::Provider => {
+                // A model belongs to its provider.
+                choice.model = None;
+                choice.provider = name;
+            }
+        }
+        choice
+    }
+}
+
+/// Whether `name` says that nothing is to be selected any more. `names`: what can be selected.
+pub(crate) fn is_default(name: &str, names: impl FnOnce() -> Vec<String>) -> bool {
+    name == "default" && !names().iter().any(|known| known == name)
 }
 
 /// A session that is ready to start.

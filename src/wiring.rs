@@ -152,7 +152,9 @@ pub(crate) fn place(
         presets: &presets,
         flags,
     };
-    let mut loaded = config::load_with(environment, &dirs, &sources, permission::check_rules)?;
+    let is_preset = |name: &str| provider::is_preset(name);
+    let outside = config::Outside { rules: &permission::check_rules, is_preset: &is_preset };
+    let mut loaded = config::load_with(environment, &dirs, &sources, outside)?;
     loaded.notices.extend(notice);
     let wrong = roles::check(&loaded);
     if !wrong.is_empty() {
@@ -220,6 +222,10 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
         }
         ConfigArgs::Schema => config::json_schema(),
         ConfigArgs::Reference => config::reference(),
+        ConfigArgs::Forget => {
+            let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+            config::preferences::forget(&dirs).map_err(|error| vec![error])?
+        }
         ConfigArgs::Edit { edit, place: args } => {
             let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
             let file = args.config.clone().unwrap_or_else(|| config::user_file(&dirs));
@@ -273,12 +279,9 @@ fn overruled(place: &Place, key: &str, file: &Path) -> Option<String> {
             | Origin::Flag(_) => true,
         })?;
     let value = printable(&leaf.value.to_string());
-    let saved = config::preferences::path(&place.dirs);
     let saved = match leaf.origin {
-        Origin::Preferences => {
-            format!("; to forget it, remove {}", printable(&saved.display().to_string()))
-        }
-        _ => String::new(),
+        Origin::Preferences => "; `posse config forget` forgets it",
+        _ => "",
     };
     Some(format!("note: {name} = {value} counts before it ({}){saved}\n", leaf.origin))
 }

@@ -90,6 +90,8 @@ pub(crate) enum Msg {
     WaitEnded(u64),
     /// The invocation wants nothing any more. What had arrived is kept as a partial reply.
     Cancel(InvocationId),
+    /// The user asks for a try now, whatever was said about waiting: one is made.
+    Relent,
 }
 
 impl Msg {
@@ -100,6 +102,7 @@ impl Msg {
             Msg::AttemptEnded(..) => "AttemptEnded",
             Msg::WaitEnded(_) => "WaitEnded",
             Msg::Cancel(_) => "Cancel",
+            Msg::Relent => "Relent",
         }
     }
 }
@@ -113,7 +116,7 @@ pub(crate) struct State {
     open: BTreeMap<Key, Open>,
     /// One for each model, by its name.
     lanes: HashMap<String, Lane>,
-    /// Why a lane is shut: class and cause of the last refusal.
+    /// Why a lane is shut: class of the last refusal, and what was behind it.
     troubles: HashMap<String, (&'static str, String)>,
     alarm: Option<(Duration, Beside)>,
     /// Alarms that were set so far.
@@ -175,6 +178,7 @@ impl Actor for ProviderClient {
             Msg::AttemptEnded(key, Ok(result)) => self.attempt_ended(key, result, state),
             Msg::AttemptEnded(_, Err(died)) => attempt_died(died)?,
             Msg::Cancel(invocation) => self.cancel(&invocation, state),
+            Msg::Relent => state.lanes.values_mut().for_each(|lane| lane.relent(self.now())),
         }
         self.proceed(&me, state);
         Ok(())
@@ -332,7 +336,7 @@ impl ProviderClient {
             }
             Decision::Refused { wait, asked } => {
                 lane.refused(key, wait, asked, now);
-                let trouble = (error.class(), error.chain());
+                let trouble = (error.class(), error.reason());
                 state.troubles.insert(open.lane.clone(), trouble);
                 for other in state.open.values_mut().filter(|other| other.lane == open.lane) {
                     other.word_at = other.work.is_none().then_some(now);
@@ -364,7 +368,7 @@ impl ProviderClient {
         let theirs = |_: &Key, open: &mut Open| open.question.origin.invocation_id == *invocation;
         for (key, mut open) in state.open.extract_if(.., theirs) {
             open.work = None;
-            self.keep_partial(&open, "interrupted");
+            self.keep_partial(&open, INTERRUPTED);
             if let Some(lane) = state.lanes.get_mut(&open.lane) {
                 lane.cancel(key, now);
             }
@@ -377,22 +381,27 @@ impl ProviderClient {
     }
 }
 
+/// Why a reply broke off that nobody wanted any more.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+
 /// Records what had arrived of a reply that ends here, if anything had, and what it has cost.
+/// Returns the text.
 pub(crate) fn keep_partial(
     draft: &Draft,
     transcript: &Transcript,
     origin: &Arc<Origin>,
     turn: u32,
     cause: &str,
-) {
+) -> String {
     let text = draft.take();
     if !text.is_empty() {
-        let event = Event::ModelPartial { turn, text, cause: cause.to_owned() };
+        let event = Event::ModelPartial { turn, text: text.clone(), cause: cause.to_owned() };
         transcript.note(Some(origin), event);
     }
     if let Some(meter) = draft.take_meter() {
         meter.cut(cause);
     }
+    text
 }
 
 /// A panicking adapter is a bug of ours: the client crashes with it, and is restarted. Otherwise

@@ -396,6 +396,7 @@ impl RootSession {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
+        state.contacts.relent(self.ports.clock.monotonic(), &self.settings.limits);
         let base = state.history.len();
         self.admit_as(me, self.new_origin(), base, Task::Prompt(prompt), state).await
     }

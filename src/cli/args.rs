@@ -282,6 +282,8 @@ enum ConfigCommand {
     },
     /// Prints the JSON Schema of the configuration
     Schema,
+    /// Forgets the provider and the model that were chosen last in a conversation
+    Forget,
     /// Prints every key with its type, default and who may set it
     #[command(hide = true)]
     Reference,
@@ -412,6 +414,7 @@ impl Config {
             ConfigCommand::Instructions(list) => ConfigArgs::Instructions(list.into_args()),
             ConfigCommand::Path { place } => ConfigArgs::Path { place: place.into_args() },
             ConfigCommand::Schema => ConfigArgs::Schema,
+            ConfigCommand::Forget => ConfigArgs::Forget,
             ConfigCommand::Reference => ConfigArgs::Reference,
             ConfigCommand::Edit(Edit { key, value, unset, config }) => {
                 let edit = match (key, value, unset) {

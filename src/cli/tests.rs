@@ -331,6 +331,7 @@ fn reads_everything_around_a_run() {
         ("completions zsh", Invocation::Completions(CompletionsArgs { shell: Shell::Zsh })),
         ("man out", Invocation::Man(ManArgs { dir: Some("out".into()) })),
         ("config schema", Invocation::Config(ConfigArgs::Schema)),
+        ("config forget", Invocation::Config(ConfigArgs::Forget)),
         ("config reference", Invocation::Config(ConfigArgs::Reference)),
         ("config edit", edit(ConfigEdit::Explain)),
         ("config edit a.b -1", edit(ConfigEdit::Set { key: "a.b".into(), value: "-1".into() })),

@@ -126,10 +126,24 @@ pub(crate) struct Reader {
     saved: Option<Saved>,
 }
 
+/// What all layers come to.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// What counts.
+    pub(crate) layers: Layers,
+    /// What should be said.
+    pub(crate) notices: Vec<Notice>,
+    /// What is wrong.
+    pub(crate) failures: Vec<Failure>,
+    /// A saved provider that is not there.
+    pub(crate) missing: Option<String>,
+}
+
 /// What the saved preferences replaced.
 #[derive(Debug)]
 struct Saved {
     provider: String,
+    provider_before: Option<Leaf>,
     model_before: Option<Leaf>,
 }
 
@@ -162,11 +176,32 @@ impl Reader {
         }
         let chosen = |text: &str| Leaf { value: text.into(), origin: Origin::Preferences };
         let leaves = &mut self.layers.leaves;
-        leaves.insert("defaultProvider".to_owned(), chosen(&provider));
+        let provider_before = leaves.insert("defaultProvider".to_owned(), chosen(&provider));
         if let Some(model) = &saved.model {
             leaves.insert("model".to_owned(), chosen(model));
         }
-        self.saved = Some(Saved { provider, model_before });
+        self.saved = Some(Saved { provider, provider_before, model_before });
+    }
+
+    /// Leaves a saved provider aside that is not there: it was chosen where other files counted.
+    /// Returns its name.
+    fn leave_unknown_aside(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
+        let name = self.saved.as_ref()?.provider.clone();
+        let chosen = |leaf: &Leaf| leaf.origin == Origin::Preferences;
+        let counts = self.layers.get("defaultProvider").is_some_and(chosen);
+        let defined = self.layers.below(&format!("providers.{name}.")).next().is_some();
+        if !counts || defined || is_preset(&name) {
+            return None;
+        }
+        let saved = self.saved.take()?;
+        let leaves = &mut self.layers.leaves;
+        leaves.remove("defaultProvider");
+        leaves.extend(saved.provider_before.map(|leaf| ("defaultProvider".to_owned(), leaf)));
+        if leaves.get("model").is_none_or(chosen) {
+            leaves.remove("model");
+            leaves.extend(saved.model_before.map(|leaf| ("model".to_owned(), leaf)));
+        }
+        Some(name)
     }
 
     /// Where another provider was named, the model that was chosen for the saved one goes.
@@ -222,9 +257,11 @@ impl Reader {
     }
 
     /// What counts, what should be said, and what is wrong.
-    pub(crate) fn finish(mut self) -> (Layers, Vec<Notice>, Vec<Failure>) {
-        self.part_from_saved();
+    /// `is_preset` knows the providers that nobody needs to define.
+    pub(crate) fn finish(mut self, is_preset: impl Fn(&str) -> bool) -> Finished {
         self.keep_providers_apart();
+        let missing = self.leave_unknown_aside(is_preset);
+        self.part_from_saved();
         for key in schema::KEYS {
             if let Some(value) = key.default_value() {
                 let leaf = || Leaf { value, origin: Origin::BuiltIn };
@@ -237,7 +274,8 @@ impl Reader {
             let text = format!("{names}: accepted, but without effect in this version");
             self.notices.push(Notice { code: "CFG017", text });
         }
-        (self.layers, self.notices, self.failures)
+        let Reader { layers, notices, failures, .. } = self;
+        Finished { layers, notices, failures, missing }
     }
 
     fn set(&mut self, key: &'static Key, value: &Value, origin: Origin) {

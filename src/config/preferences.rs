@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::config::file::{Reading, Source};
 use crate::config::layers::{is_model, is_name};
 use crate::config::{Dirs, Notice, write};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, printable};
 
 const VERSION: u64 = 1;
 
@@ -64,6 +64,32 @@ pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
             .at(path.display().to_string())
             .because(error.to_string())
     })
+}
+
+/// Forgets what was chosen last, whatever is in the file. Returns what is to be said of it.
+pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
+    let path = path(dirs);
+    let shown = printable(&path.display().to_string());
+    let (before, _) = load(dirs);
+    match std::fs::remove_file(&path) {
+        Ok(()) => {
+            let named = [("provider", before.provider), ("model", before.model)];
+            let named =
+                named.into_iter().filter_map(|(key, name)| Some(format!("{key} {}", name?)));
+            let named: Vec<String> = named.collect();
+            let what =
+                if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) };
+            Ok(format!("forgot what was chosen last{what}  ({shown})\n"))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(format!("nothing was chosen  ({shown})\n"))
+        }
+        Err(error) => {
+            Err(Failure::new("CFG007", Exit::Configuration, "the choice cannot be removed")
+                .at(shown)
+                .because(error.to_string()))
+        }
+    }
 }
 
 fn read(dirs: &Dirs) -> Result<Preferences, (&'static str, String)> {
@@ -126,6 +152,19 @@ mod tests {
         let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(path(&dirs)), mode(dirs.state.clone())), (0o600, 0o700));
         assert_eq!(fs::read_dir(&dirs.state).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn forgets_a_choice_even_one_that_cannot_be_read() {
+        let (_dir, dirs) = dirs();
+        assert!(forget(&dirs).unwrap().starts_with("nothing was chosen"));
+        save(&dirs, &chosen("openai", Some("gpt-5.1"))).unwrap();
+        let said = forget(&dirs).unwrap();
+        assert!(said.starts_with("forgot what was chosen last: provider openai, model gpt-5.1"));
+        assert!(!path(&dirs).exists());
+        fs::write(path(&dirs), "{").unwrap();
+        assert!(forget(&dirs).unwrap().starts_with("forgot what was chosen last  ("));
+        assert!(!path(&dirs).exists());
     }
 
     #[test]

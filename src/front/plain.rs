@@ -28,7 +28,7 @@ use crate::talk::joining::Joinable;
 use crate::talk::outcome::unwritten;
 use crate::talk::queue::Queue;
 use crate::talk::signals::Signals;
-use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task};
+use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task, is_default};
 
 use terminal::{Input, Terminal};
 
@@ -359,23 +359,18 @@ impl Plain<'_> {
             self.complain(&[failure]).await;
             return;
         }
-        let mut choice = self.choice.clone();
-        let chosen = Some(name.clone());
-        match what {
-            Selected::Agent => choice.agent = chosen,
-            Selected::Model => choice.model = chosen,
-            Selected::Provider => {
-                // A model belongs to its provider.
-                choice.model = None;
-                choice.provider = chosen;
-            }
+        let default = is_default(&name, || self.sessions.names(what));
+        if default && let Err(failure) = self.sessions.forget(what) {
+            self.complain(&[failure]).await;
+            return;
         }
+        let choice = self.choice.with(what, (!default).then(|| name.clone()));
         if !self.reopen(choice, true).await {
             return;
         }
         let selection = self.selection();
         self.say(&selection).await;
-        if let Err(failure) = self.sessions.remember(what, &name) {
+        if !default && let Err(failure) = self.sessions.remember(what, &name) {
             self.complain(&[failure]).await;
         }
     }

@@ -76,7 +76,7 @@ pub struct SessionSummary {
     pub title: Option<String>,
     /// The beginning of the first prompt.
     pub prompt: Option<String>,
-    /// Replies of the main agent, if it ended.
+    /// Replies of the main agent, if it ended. Of a large journal: as its last end says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
     /// What is known of its cost, in billionths of a dollar. Of a large journal: as its last end

@@ -1,6 +1,7 @@
 //! What could be meant by what is being written: commands behind a slash, files behind an `@`.
 //! Pure: what files there are is found out by somebody else.
 
+use crate::failure::printable;
 use crate::talk::commands::COMMANDS;
 use crate::tui::text::{Row, clipped, harmless, row, span, width};
 use crate::tui::theme::{Role, Theme};
@@ -71,6 +72,25 @@ fn split_lines(query: &str) -> (&str, &str) {
     if are_lines && lines.matches('-').count() < 2 { query.split_at(at) } else { (query, "") }
 }
 
+/// A name as tools read it back: in quotes and escaped where it has white space, or what a terminal
+/// or a model would not show as it is.
+fn written(name: &str) -> String {
+    let is_plain = |c: char| !c.is_whitespace() && c != '"' && c != '\\';
+    if name.chars().all(is_plain) && printable(name) == name {
+        return name.to_owned();
+    }
+    let mut text = String::from("\"");
+    for c in name.chars() {
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            '\t' => text.push_str("\\t"),
+            c => text.push_str(&printable(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    text.push('"');
+    text
+}
+
 impl Completion {
     /// Commands whose name begins like this; `None` if there are none, or it is written whole.
     pub(super) fn of_commands(prefix: &str) -> Option<Completion> {
@@ -95,11 +115,7 @@ impl Completion {
     /// Files that were found, the best first.
     pub(super) fn of_files(query: &str, suffix: &str, names: &[String]) -> Option<Completion> {
         let item = |name: &String| {
-            let text = if name.contains(char::is_whitespace) {
-                format!("\"{name}\"")
-            } else {
-                name.clone()
-            };
+            let text = written(name);
             // What is in a folder comes next.
             let end = if name.ends_with('/') { "" } else { " " };
             Item { with: format!("@{text}{suffix}{end}"), label: harmless(name), what: "" }
@@ -241,6 +257,13 @@ mod tests {
         found.go(true);
         assert_eq!(found.text(), "@src/:3-9");
         assert_eq!(Completion::of_files("", "", &[]), None);
+        let names = ["we\u{1b}[31m.txt", "a\"b", "a\u{202e}b"].map(str::to_owned);
+        let mut odd = Completion::of_files("", "", &names).unwrap();
+        assert_eq!(odd.text(), "@\"we\\u{1b}[31m.txt\" ");
+        odd.go(false);
+        assert_eq!(odd.text(), "@\"a\\u{202e}b\" ");
+        odd.go(false);
+        assert_eq!(odd.text(), "@\"a\\\"b\" ");
         let none = Completion::of_files("nosuch", ":1-3", &[]).unwrap();
         assert!(none.is_empty());
         let rows = none.rows(80, 5, Theme::Plain);

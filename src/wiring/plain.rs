@@ -182,6 +182,18 @@ impl talk::Sessions for Sessions<'_> {
         preferences::save(&self.found.dirs, &chosen)
     }
 
+    fn forget(&mut self, what: Selected) -> Result<(), Failure> {
+        let dirs = &self.found.dirs;
+        let (saved, _) = preferences::load(dirs);
+        match what {
+            Selected::Agent => Ok(()),
+            // A model that was chosen is one of its provider.
+            Selected::Provider => preferences::forget(dirs).map(drop),
+            Selected::Model if saved.model.is_none() => Ok(()),
+            Selected::Model => preferences::save(dirs, &Preferences { model: None, ..saved }),
+        }
+    }
+
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>> {
         let Place { cwd, dirs, loaded } = &*self.found;
         let skills = skills::load(cwd, dirs, &loaded.settings, self.environment);

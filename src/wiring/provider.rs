@@ -154,6 +154,11 @@ pub(crate) fn name<'a>(settings: &'a Settings, environment: &Environment) -> Opt
     settings.default_provider.as_deref().or_else(|| at_hand(environment))
 }
 
+/// Whether a provider of that name needs no definition.
+pub(crate) fn is_preset(name: &str) -> bool {
+    presets::preset(name).is_some()
+}
+
 /// The first preset whose key variable is set.
 fn at_hand(environment: &Environment) -> Option<&'static str> {
     let keyed = |preset: &&presets::Preset| {

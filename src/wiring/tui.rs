@@ -102,6 +102,10 @@ impl talk::Sessions for World<'_> {
         self.sessions.remember(what, name)
     }
 
+    fn forget(&mut self, what: Selected) -> Result<(), Failure> {
+        self.sessions.forget(what)
+    }
+
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>> {
         self.sessions.skill(name, task)
     }

@@ -9,6 +9,9 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::model_server::{ModelServer, says};
+use crate::posse::Machine;
+
 /// A home and a folder to work in.
 struct Desk {
     dir: TempDir,
@@ -97,8 +100,15 @@ fn a_change_says_what_keeps_it_from_counting() {
     assert_eq!(
         ended.err,
         "note: model = \"two\" counts before it (saved preferences); \
-         to forget it, remove /home/state/preferences.json\n"
+         `posse config forget` forgets it\n"
     );
+    let ended = desk.posse(&["config", "forget"]);
+    let said =
+        "forgot what was chosen last: provider mine, model two  (/home/state/preferences.json)\n";
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), said));
+    assert!(!state.join("preferences.json").exists());
+    let ended = desk.posse(&["config", "forget"]);
+    assert_eq!(ended.out, "nothing was chosen  (/home/state/preferences.json)\n");
     // What goes with nothing else is written, and said at once.
     let ended = desk.posse(&["config", "edit", "providers.mine.apiKey", "not-a-real-key"]);
     assert_eq!(ended.code, Some(0));
@@ -155,4 +165,47 @@ fn nothing_at_all_without_a_terminal_is_a_usage_error() {
     let ended = Desk::new().posse(&[]);
     assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""));
     assert!(ended.err.contains("Usage"), "{}", ended.err);
+}
+
+#[test]
+fn a_choice_counts_where_it_is_defined_and_is_left_aside_elsewhere() {
+    let server = ModelServer::start(vec![says("Still here.")]);
+    let machine = Machine::with(&server);
+    let two = r#"{ "providers": { "two": { "baseURL": "http://localhost:1/v1", "auth": "none", "model": "m-2" } } }"#;
+    machine.write("cfg.json", two);
+    let plain = ["plain", "--config", "cfg.json"];
+    machine.posse_with_input(&plain, b"/provider two\n/exit\n").assert_code(0);
+    let saved = machine.path("posse/state/preferences.json");
+    assert!(fs::read_to_string(&saved).unwrap().contains("\"two\""));
+
+    let ended = machine.posse(&["run", "hi"]);
+    ended.assert_code(0);
+    assert!(ended.stdout.contains("Still here."), "{}", ended.stdout);
+    let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("\"two\"")).collect();
+    assert_eq!(said.len(), 1, "{}", ended.stderr);
+    assert!(said[0].contains("preferences.json") && said[0].contains("posse config forget"));
+    // What is named by hand must be there.
+    let ended = machine.posse(&["run", "--provider", "three", "hi"]);
+    ended.assert_code(3);
+    assert!(ended.stderr.contains("error[CFG024]"), "{}", ended.stderr);
+
+    machine.posse_with_input(&plain, b"/provider default\n/exit\n").assert_code(0);
+    assert!(!saved.exists());
+    assert!(!machine.posse(&["config", "show"]).stderr.contains("two"));
+    let chosen = b"/model m-9\n/model default\n/exit\n";
+    machine.posse_with_input(&["plain"], chosen).assert_code(0);
+    let left = fs::read_to_string(&saved).unwrap();
+    assert!(!left.contains("m-9"), "{left}");
+}
+
+#[test]
+fn a_list_counts_the_replies_of_every_model_that_was_chosen() {
+    let server = ModelServer::start(vec![says("One."), says("Two.")]);
+    let machine = Machine::with(&server);
+    let lines = b"hello one\nhello two\n/model m2\n/exit\n";
+    machine.posse_with_input(&["plain"], lines).assert_code(0);
+    let ended = machine.posse(&["sessions", "list", "--json"]);
+    let listed: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let turns = listed.pointer("/sessions/0/turns").or_else(|| listed.pointer("/0/turns"));
+    assert_eq!(turns, Some(&Value::from(2)), "{}", ended.stdout);
 }

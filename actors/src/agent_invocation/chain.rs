@@ -184,6 +184,18 @@ impl Chain {
         state.failures = state.failures.saturating_add(1);
     }
 
+    /// The user asks for a try now: those who are away may be asked all the same, unless another
+    /// one can be. Returns whether they may.
+    pub(crate) fn relent(&mut self, now: Duration, limits: &Limits) -> bool {
+        let soon = now + limits.failover_wait;
+        let is_away = |link: &Link| link.away_until.is_some_and(|until| until > soon);
+        let relents = self.links.len() == 1 || self.links.iter().all(is_away);
+        if relents {
+            self.links.iter_mut().for_each(|link| link.away_until = None);
+        }
+        relents
+    }
+
     /// From now on this one is meant to answer.
     pub(crate) fn switch(&mut self, link: usize) {
         self.at = link;

@@ -9,6 +9,7 @@ use crate::agent_invocation::ending::{no_provider, parked, unanswered};
 use crate::conversation::{ContentPart, Message};
 use crate::event::{Event, Origin};
 use crate::ledger::{Answered, Gauge};
+use crate::limits::Limits;
 use crate::mailbox::Line;
 use crate::ports::{Abilities, ProviderError, ProviderInfo, Request};
 use crate::provider_client::{self, Deadline, Draft, Unanswered, keep_partial};
@@ -70,6 +71,13 @@ impl Contacts {
     pub(crate) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
         for contact in &*self.all {
             contact.client.tell(message());
+        }
+    }
+
+    /// The user asks for a try now: where nobody else can be asked, those who are away are, once.
+    pub(crate) fn relent(&self, now: Duration, limits: &Limits) {
+        if self.known().chain.relent(now, limits) {
+            self.tell(|| provider_client::Msg::Relent);
         }
     }
 

@@ -366,6 +366,14 @@ impl ProviderError {
         }
     }
 
+    /// What is behind its class, in one line: the chain of causes without its own words.
+    pub(crate) fn reason(&self) -> String {
+        let chain = self.chain();
+        let own = self.to_string();
+        let behind = chain.strip_prefix(own.as_str()).and_then(|rest| rest.strip_prefix(": "));
+        behind.unwrap_or(&chain).to_owned()
+    }
+
     /// The whole chain of causes in one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();

@@ -248,6 +248,15 @@ impl Lane {
         self.settle();
     }
 
+    /// Somebody wants to know now: one may ask, whatever the last ones were told. What that one
+    /// hears counts again.
+    pub(crate) fn relent(&mut self, now: Duration) {
+        if let Gate::Shut { until, bar, .. } = &mut self.gate {
+            *until = now.min(*until);
+            *bar = now.min(*bar);
+        }
+    }
+
     fn settle(&mut self) {
         if let Gate::Opening { room, .. } = self.gate
             && (room >= ROOM_MAX || (self.waiting.is_empty() && self.out.is_empty()))

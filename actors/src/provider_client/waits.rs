@@ -81,7 +81,10 @@ impl ProviderClient {
             let provider = provider.info().profile;
             let (class, cause) = match (&open.error, state.troubles.get(&open.lane)) {
                 (Some(error), _) => (error.class().to_owned(), ProviderError::chain(error)),
-                (None, Some((class, cause))) => ((*class).to_owned(), cause.clone()),
+                (None, Some((class, reason))) => {
+                    let error = ProviderError::of_class(class, reason.clone().into());
+                    ((*class).to_owned(), error.chain())
+                }
                 (None, None) => (String::new(), String::new()),
             };
             let wait_ms = millis(wait);

@@ -264,6 +264,7 @@ impl RootSession {
             }
             None => return Ok(Err(PromptError::NothingUnfinished)),
         };
+        state.contacts.relent(self.ports.clock.monotonic(), &self.settings.limits);
         self.admit_as(me, origin, base, Task::GoOn, state).await
     }
 

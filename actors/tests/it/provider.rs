@@ -7,7 +7,7 @@ use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{AssistantMessage, CallId, Message, Prompt, StopReason, ToolCall};
 use posse_actors::event::{Announcement, Event};
 use posse_actors::ports::{Clock, Completion, ProviderError};
-use posse_actors::testing::{Bench, ManualClock, Step, types};
+use posse_actors::testing::{Bench, ManualClock, Stage, Step, types};
 
 use crate::support::{count, end, play, quick, soon};
 
@@ -312,4 +312,60 @@ async fn turns_and_tokens_count_across_a_crash() {
     assert_eq!((outcome.turns, outcome.usage.input_tokens), (3, Some(30)));
     end(&bench, stage).await;
     assert_eq!(bench.fail.left(), 0);
+}
+
+/// Plays one prompt until it waits for the provider, and stops it.
+async fn stop_the_wait(stage: &mut Stage) {
+    let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
+    let waits = |event: &Event| matches!(event, Event::ProviderWaiting { .. });
+    soon("the wait", stage.until(waits)).await;
+    stage.session.interrupt();
+    let outcome = soon("stopping", running.outcome()).await.unwrap();
+    assert_eq!(outcome.ending, Ending::Interrupted);
+}
+
+fn limited(wait: Duration) -> Step {
+    let retry_after = Some(wait);
+    let error = ProviderError::RateLimited { retry_after, source: "too many".into() };
+    Step::Fail(String::new(), error)
+}
+
+#[tokio::test]
+async fn whoever_asks_again_gets_one_try_at_once_and_what_it_hears_counts() {
+    let hour = 3600 * SECOND;
+    let steps = vec![limited(hour), limited(hour), limited(hour), Step::say("done")];
+    let (mut bench, clock) = by_hand(steps);
+    // More than what is asked: it is waited for, and not parked.
+    bench.limits.patience = 3 * hour;
+    bench.limits.retry_after_max = 2 * hour;
+    let mut stage = bench.start().await;
+    for tries in 1..=3 {
+        stop_the_wait(&mut stage).await;
+        assert_eq!(bench.model.requests().len(), tries, "one for each prompt, and no more");
+    }
+    let outcome = stage.play("now?").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    assert_eq!(clock.monotonic(), Duration::ZERO, "nobody waited");
+    end(&bench, stage).await;
+}
+
+#[tokio::test]
+async fn a_run_that_parked_is_asked_for_again_at_once_and_says_why_once() {
+    let hour = 3600 * SECOND;
+    let (mut bench, clock) = by_hand(vec![limited(hour), limited(hour), Step::say("done")]);
+    bench.limits.patience = 60 * SECOND;
+    bench.limits.retry_after_max = 2 * hour;
+    let mut stage = bench.start().await;
+    for tries in 1..=2 {
+        let outcome = stage.play("go").await;
+        let cause = "the provider limits the rate of requests: too many".to_owned();
+        let class = "provider.rate_limited".to_owned();
+        let next_try_ms = Some(3_600_000);
+        assert_eq!(outcome.ending, Ending::Parked { class, cause, next_try_ms });
+        assert_eq!(bench.model.requests().len(), tries);
+    }
+    let outcome = stage.play("now?").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    assert_eq!(clock.monotonic(), Duration::ZERO);
+    end(&bench, stage).await;
 }

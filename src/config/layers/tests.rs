@@ -5,7 +5,9 @@ use std::fs;
 use serde_json::json;
 
 use crate::config::tests::Place;
-use crate::config::{Environment, Origin, preferences, show};
+use crate::config::{
+    Dirs, Environment, Origin, Outside, Settings, Sources, load_with, preferences, show,
+};
 
 #[test]
 fn reports_values_that_cannot_both_be_meant() {
@@ -122,6 +124,48 @@ fn puts_what_was_chosen_last_between_files_and_environment() {
 }
 
 #[test]
+fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
+    let seen = |place: &Place, provider: Option<&str>| {
+        let environment: Environment =
+            [("POSSE_HOME", place.dir.path().join("home"))].into_iter().collect();
+        let dirs = Dirs::from_environment(&environment).unwrap();
+        let flags = provider.map(|name| ("defaultProvider", json!(name), "--provider"));
+        let sources = Sources { flags: flags.into_iter().collect(), ..Sources::default() };
+        let is_preset = |name: &str| name == "openai";
+        let outside = Outside { rules: &|_| Vec::new(), is_preset: &is_preset };
+        let loaded = load_with(&environment, &dirs, &sources, outside).unwrap();
+        let Settings { default_provider, model, .. } = loaded.settings;
+        let said = loaded.notices.iter().filter(|notice| notice.code == "CFG024").count();
+        (default_provider.unwrap_or_default(), model.unwrap_or_default(), said)
+    };
+    let pair = |provider: &str, model: &str, said| (provider.to_owned(), model.to_owned(), said);
+    let saved = |provider: &str| json!({ "provider": provider, "model": "saved" }).to_string();
+    let own = r#"{ "defaultProvider": "mine", "model": "m",
+                   "providers": { "mine": { "baseURL": "http://localhost:1/v1" } } }"#;
+    let table = [
+        ("{}", "two", None, pair("", "", 1)),
+        (own, "two", None, pair("mine", "m", 1)),
+        (own, "mine", None, pair("mine", "saved", 0)),
+        (own, "openai", None, pair("openai", "saved", 0)),
+        // What a flag names is not judged here, and what was saved does not count anyway.
+        (own, "two", Some("three"), pair("three", "m", 0)),
+    ];
+    for (file, provider, flag, expected) in table {
+        let place = Place::new().user(file).file("home/state/preferences.json", &saved(provider));
+        assert_eq!(seen(&place, flag), expected, "{file} {provider} {flag:?}");
+    }
+    let place = Place::new().file("home/state/preferences.json", &saved("two"));
+    let environment: Environment =
+        [("POSSE_HOME", place.dir.path().join("home"))].into_iter().collect();
+    let dirs = Dirs::from_environment(&environment).unwrap();
+    let outside = Outside { rules: &|_| Vec::new(), is_preset: &|_| false };
+    let loaded = load_with(&environment, &dirs, &Sources::default(), outside).unwrap();
+    let text = place.notices(&loaded);
+    assert!(text.contains("\"two\"") && text.contains("posse config forget"), "{text}");
+    assert!(text.contains("preferences.json"), "{text}");
+}
+
+#[test]
 fn goes_on_without_preferences_that_are_damaged() {
     let place = Place::new().file("home/state/preferences.json", "{");
     let loaded = place.load().unwrap();
@@ -226,7 +270,7 @@ fn never_writes_what_it_reads() {
     let home = place.dir.path().join("home");
     assert!(!home.join("state").exists());
     let environment: Environment = [("POSSE_HOME", home.as_os_str())].into_iter().collect();
-    let dirs = crate::config::Dirs::from_environment(&environment).unwrap();
+    let dirs = Dirs::from_environment(&environment).unwrap();
     assert_eq!(preferences::load(&dirs).1, None);
     assert_eq!(fs::read_dir(&home).unwrap().count(), 1);
 }

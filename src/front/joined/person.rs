@@ -24,6 +24,8 @@ use crate::talk::signals::Signals;
 
 /// What can be typed.
 const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
+    \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
+    \x20 /context      what a request is made of\n\
     \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
     \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
 
@@ -293,6 +295,7 @@ impl Person {
                 self.send(&Instruction::Compact(keep), Asked::Say).await;
             }
             Typed::Command(Command::Context(_), _) => {
+                self.shown.wants_context = true;
                 self.send(&Instruction::Context, Asked::Say).await;
             }
             Typed::Blank => (),

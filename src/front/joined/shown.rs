@@ -9,11 +9,15 @@ use posse_actors::event::{Announcement, Event, MessageKind};
 
 use crate::failure::{printable, printable_lines};
 use crate::front::progress::Progress;
+use crate::talk::context;
 use crate::talk::joining::Accepted;
+
+/// What comes before pieces of a reply whose beginning was not heard.
+const IN_THE_MIDDLE: &str = "… (joined in the middle)";
 
 /// Turns announcements into text.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "two are settings, two are what was heard")]
+#[expect(clippy::struct_excessive_bools, reason = "two are settings, the others what was heard")]
 pub(super) struct Shown {
     progress: Progress,
     /// Whether what happens from now on may be drawn as it arrives.
@@ -31,6 +35,10 @@ pub(super) struct Shown {
     said: String,
     /// A request was seen whose reply is heard from its beginning.
     whole: bool,
+    /// Of the reply that is being streamed, the beginning was not heard, and that was said.
+    in_the_middle: bool,
+    /// Somebody here asked what a request is made of.
+    pub(super) wants_context: bool,
     me: String,
 }
 
@@ -57,6 +65,8 @@ impl Shown {
             open: Vec::new(),
             said: String::new(),
             whole: false,
+            in_the_middle: false,
+            wants_context: false,
             me: accepted.name.clone(),
         }
     }
@@ -72,15 +82,29 @@ impl Shown {
         if self.is_partial(event) {
             return added;
         }
-        added.text = self.words(announcement);
+        let begins = is_root && !self.whole && matches!(event, Event::TextDelta { .. });
+        if begins && !std::mem::replace(&mut self.in_the_middle, true) {
+            added.text = self.note(IN_THE_MIDDLE);
+        }
+        if let Event::ModelPartial { text, cause, .. } = event
+            && is_root
+            && cause == "interrupted"
+        {
+            added.text.push_str(&self.rest(text));
+        }
+        added.text.push_str(&self.words(announcement));
         match event {
             Event::ModelRequest { .. } if is_root => {
                 self.said.clear();
                 self.whole = self.is_new(announcement);
+                self.in_the_middle = false;
             }
             Event::TextDelta { text } if is_root => self.said.push_str(text),
             Event::ModelReply { message, .. } if is_root => {
                 let said = std::mem::take(&mut self.said);
+                if std::mem::take(&mut self.in_the_middle) {
+                    added.text.push_str(&self.note("(the whole of it:)"));
+                }
                 let content = message.content.as_deref().unwrap_or_default();
                 // What was streamed may have had holes: whoever reads slowly is told the whole.
                 let streams = self.caught_up && self.live;
@@ -120,10 +144,21 @@ impl Shown {
         added
     }
 
-    /// A piece of a reply whose beginning was not heard: the whole comes.
+    /// A piece of a reply whose beginning was not heard, where pieces are not shown: the whole
+    /// comes.
     fn is_partial(&self, event: &Event) -> bool {
         let is_piece = matches!(event, Event::TextDelta { .. } | Event::ThinkingDelta { .. });
-        is_piece && !self.whole
+        is_piece && !self.whole && !(self.caught_up && self.live)
+    }
+
+    /// What had arrived of a reply that was stopped, unless it stands there.
+    fn rest(&mut self, text: &str) -> String {
+        let said = std::mem::take(&mut self.said);
+        if self.caught_up && self.live && said == text {
+            return String::new();
+        }
+        let start = self.progress.finish_line();
+        format!("{start}{}\n", printable_lines(text.trim_end()))
     }
 
     fn is_new(&self, announcement: &Announcement) -> bool {
@@ -165,6 +200,17 @@ impl Shown {
             }
             Event::MessageQueued { kind: MessageKind::FollowUp, content, .. } => {
                 said("> (after the answer)", &text_of(content))
+            }
+            Event::ContextUsed { used } => {
+                if !std::mem::take(&mut self.wants_context) {
+                    return String::new();
+                }
+                context::table(used)
+            }
+            // Nobody here is told of it otherwise.
+            Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
+                let text = context::compacted(announcement.event()).unwrap_or_default();
+                return self.note(&format!("({})", printable(&text)));
             }
             // The client of the session that owns it has no name.
             Event::PermissionGranted { answered_by: None, by, .. }
@@ -214,6 +260,7 @@ fn decided(event: &Event) -> Option<&QuestionId> {
 
 #[cfg(test)]
 mod tests {
+    use posse_actors::context::ContextUse;
     use posse_actors::conversation::{
         AssistantMessage, CallId, ContentPart, SessionId, StopReason, ToolCall, Usage,
     };
@@ -341,8 +388,11 @@ mod tests {
         // Joined in the middle of a reply.
         let mut shown = joined(1);
         shown.follow(&stored(1, request()));
-        assert_eq!(shown.follow(&delta("second half")), Added::default());
-        shown.follow(&stored(2, reply("first half, second half", 0)));
+        let first = shown.follow(&delta("second")).text;
+        assert_eq!(first, "… (joined in the middle)\nsecond");
+        assert_eq!(shown.follow(&delta(" half")).text, " half");
+        let text = shown.follow(&stored(2, reply("first half, second half", 0))).text;
+        assert_eq!(text, "\n(the whole of it:)\n");
         let answer = shown.follow(&stored(3, done("first half, second half"))).answer;
         assert_eq!(answer, "first half, second half\n");
 
@@ -363,6 +413,42 @@ mod tests {
         shown.follow(&delta("look"));
         let text = shown.follow(&stored(11, reply("let me look", 1))).text;
         assert_eq!(text, "\nlet me look\n");
+    }
+
+    #[test]
+    fn what_had_arrived_of_a_stopped_reply_is_shown_unless_it_stands_there() {
+        let stopped = |text: &str| Event::ModelPartial {
+            turn: 1,
+            text: text.to_owned(),
+            cause: "interrupted".to_owned(),
+        };
+        let mut shown = joined(1);
+        shown.follow(&stored(1, request()));
+        shown.follow(&delta("half"));
+        let text = shown.follow(&stored(2, stopped("first half"))).text;
+        assert!(text.starts_with("\nfirst half\n"), "{text}");
+        assert!(text.contains("the reply broke off"), "{text}");
+        shown.follow(&stored(3, request()));
+        assert_eq!(shown.follow(&delta("all")).text, "all", "heard from its beginning");
+        let text = shown.follow(&stored(4, stopped("all"))).text;
+        assert!(!text.contains("all\n") && text.contains("the reply broke off"), "{text}");
+    }
+
+    #[test]
+    fn a_context_is_shown_to_whoever_asked_and_what_became_smaller_to_all() {
+        let mut shown = joined(0);
+        let used = || {
+            let event = Event::ContextUsed { used: ContextUse::default() };
+            let (session_id, origin) = (SessionId::new("s"), None);
+            Arc::new(Announcement {
+                seq: 0,
+                fact: Fact::Passing { ts: 1, session_id, origin, event },
+            })
+        };
+        assert_eq!(shown.follow(&used()).text, "");
+        shown.wants_context = true;
+        assert!(shown.follow(&used()).text.contains("system prompt"));
+        assert_eq!(shown.follow(&used()).text, "", "once");
     }
 
     #[test]

@@ -65,7 +65,8 @@ impl App {
                 self.completion = None;
                 // What can be seen is shown to the model, and not read by it.
                 let name = with.trim_start_matches('@').trim().trim_matches('"');
-                if with.starts_with('@') && may_be_image(name) {
+                let is_plain = !name.contains('\\');
+                if with.starts_with('@') && is_plain && may_be_image(name) {
                     self.composer.complete(bytes, "");
                     return Some(vec![Effect::Attach(name.to_owned())]);
                 }

@@ -5,7 +5,7 @@ use posse_actors::root_session::SessionHandle;
 
 use crate::failure::{Exit, Failure};
 use crate::talk::commands::Command;
-use crate::talk::{Choice, Errand, Ready, Report, Selected, Task, asked};
+use crate::talk::{Choice, Errand, Ready, Report, Selected, Task, asked, is_default};
 use crate::tui::World;
 use crate::tui::running::performing::NOBODY;
 use crate::tui::running::session::{Current, Looked, Told};
@@ -18,24 +18,19 @@ const LOOKING: &str = "looking around";
 
 impl Tui<'_> {
     pub(super) async fn select(&mut self, what: Selected, name: String) {
-        let mut choice = self.choice.clone();
-        let chosen = Some(name.clone());
-        match what {
-            Selected::Agent => choice.agent = chosen,
-            Selected::Model => choice.model = chosen,
-            Selected::Provider => {
-                // A model belongs to its provider.
-                choice.model = None;
-                choice.provider = chosen;
-            }
+        let default = is_default(&name, || self.world.names(what));
+        if default && let Err(failure) = self.world.forget(what) {
+            self.app.view.failures(&[failure]);
+            return;
         }
+        let choice = self.choice.with(what, (!default).then(|| name.clone()));
         let goes_on = self.current.is_some();
         if !self.reopen(choice, goes_on).await {
             return;
         }
         let lines = asking::selection(&self.app);
         self.app.view.lines(lines);
-        if let Err(failure) = self.world.remember(what, &name) {
+        if !default && let Err(failure) = self.world.remember(what, &name) {
             self.app.view.failures(&[failure]);
         }
     }

@@ -106,6 +106,29 @@ fn what_is_wrong_with_the_request_is_not_passed_on() {
     assert_eq!(verdict(&busy()), Verdict::Next);
 }
 
+#[test]
+fn a_try_that_is_asked_for_goes_to_those_who_are_away_only_if_nobody_else_is_there() {
+    let limits = Limits::default();
+    let away = |chain: &mut Chain, link| {
+        chain.failed(link, &busy(), Some(3600 * SECOND), SECOND, &limits);
+        chain.switch(link);
+    };
+    let choose = |chain: &Chain| chain.choose(Needs::default(), SECOND, 60 * SECOND, &limits);
+    let mut chain = Chain::new([Abilities::default()]);
+    away(&mut chain, 0);
+    assert!(!chain.relent(SECOND, &limits), "the other one can be asked");
+    assert_eq!(asked(choose(&chain)), 1);
+    away(&mut chain, 1);
+    assert!(matches!(choose(&chain), Choice::GiveUp { .. }));
+    assert!(chain.relent(SECOND, &limits));
+    assert_eq!(asked(choose(&chain)), 1, "the one that answered last");
+    // What they say then counts again.
+    away(&mut chain, 1);
+    assert_eq!(asked(choose(&chain)), 0);
+    away(&mut chain, 0);
+    assert!(matches!(choose(&chain), Choice::GiveUp { .. }));
+}
+
 proptest! {
     #[test]
     fn a_walk_ends_and_only_on_links_that_are_fit(

@@ -323,3 +323,30 @@ proptest! {
         prop_assert!(world.waiting.is_empty() && world.out.is_empty());
     }
 }
+
+#[test]
+fn whoever_wants_to_know_now_is_one_and_what_it_hears_counts_again() {
+    let mut lane = lane();
+    arrive(&mut lane, 1, SECOND);
+    assert_eq!(asks(&mut lane, SECOND), [1]);
+    lane.refused(1, SECOND, Some(3600 * SECOND), SECOND);
+    for round in 1..=3 {
+        let at = SECOND + round * SECOND;
+        lane.relent(at);
+        arrive(&mut lane, 10, at);
+        arrive(&mut lane, 11, at);
+        assert_eq!(asks(&mut lane, at), [10], "one looks, the other one waits");
+        lane.refused(10, SECOND, Some(3600 * SECOND), at);
+        lane.cancel(11, at);
+        arrive(&mut lane, 12, at);
+        assert_eq!(lane.turn_of(12), Some(at + 3600 * SECOND));
+        lane.cancel(12, at);
+    }
+    lane.relent(10 * SECOND);
+    arrive(&mut lane, 20, 10 * SECOND);
+    assert_eq!(asks(&mut lane, 10 * SECOND), [20]);
+    lane.alive(20);
+    lane.relent(11 * SECOND);
+    arrive(&mut lane, 21, 11 * SECOND);
+    assert_eq!(asks(&mut lane, 11 * SECOND), [21], "what is open stays open");
+}
