@@ -124,15 +124,19 @@ struct Wanted {
     resume: Option<InvocationId>,
 }
 
+fn input_of(arguments: Value) -> Result<Input, ToolError> {
+    let input: Input = serde_json::from_value(arguments)
+        .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
+    if input.task.trim().is_empty() {
+        let why = "task: it is empty; say what is to be done, and what the answer has to tell you";
+        return Err(ToolError::new("ARG001", why));
+    }
+    Ok(input)
+}
+
 impl DelegateTool {
     fn prepared(&self, arguments: Value, context: &CallContext) -> Result<Prepared, ToolError> {
-        let input: Input = serde_json::from_value(arguments)
-            .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
-        if input.task.trim().is_empty() {
-            let why =
-                "task: it is empty; say what is to be done, and what the answer has to tell you";
-            return Err(ToolError::new("ARG001", why));
-        }
+        let input = input_of(arguments)?;
         let origin = &context.origin;
         let (nth, deputy) = self.may_call(origin, &input.agent)?;
         let isolated = self.isolates(&input, deputy)?;

@@ -187,10 +187,12 @@ impl Origins {
     fn find(&self, branch: &Branch) -> Result<Found, String> {
         let id = branch.session.as_str();
         let found = self.0.find(Within::Everywhere, id);
-        found.ok().filter(|found| found.id == id && journal::has_begun(&found.dir)).ok_or_else(|| {
-            let id = printable(id);
-            format!("it is in session {id}, from which this one branched off, and that is gone")
-        })
+        found.ok().filter(|found| found.id == id && journal::has_begun(&found.dir)).ok_or_else(
+            || {
+                let id = printable(id);
+                format!("it is in session {id}, from which this one branched off, and that is gone")
+            },
+        )
     }
 }
 
