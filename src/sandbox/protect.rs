@@ -464,7 +464,9 @@ impl Protection {
         let mut inner = self.lock();
         let log = self.written.look();
         let mut findings = std::mem::take(&mut inner.untold);
-        findings.iter_mut().for_each(|finding| finding.whose = Whose::Earlier);
+        for finding in &mut findings {
+            finding.whose = Whose::Earlier;
+        }
         let whose = if inner.were_several { Whose::AnyOfSeveral } else { Whose::This };
         inner.running = inner.running.saturating_sub(1);
         inner.baseline = Some(Arc::clone(&survey.baseline));

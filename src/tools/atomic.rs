@@ -63,15 +63,15 @@ pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Lets whoever may read the file `name` in `folder`, which is `made`, run it, or nobody.
-pub(crate) fn run(folder: &OwnedFd, name: &OsStr, made: Made, may: bool) -> io::Result<Made> {
+/// Lets whoever may read the file `name` in `folder`, which is `known`, run it, or nobody.
+pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io::Result<Made> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
     let found = file.metadata()?;
-    if (found.dev(), found.ino()) != (made.metadata.dev(), made.metadata.ino()) {
+    if (found.dev(), found.ino()) != (known.metadata.dev(), known.metadata.ino()) {
         return Err(io::Error::other("somebody replaced it a moment ago"));
     }
-    let mode = made.mode & 0o777;
+    let mode = known.mode & 0o777;
     let mode = if may { mode | ((mode & 0o444) >> 2) } else { mode & !0o111 };
     #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "9 bits")]
     fchmod(&file, Mode::from_bits_truncate(mode as nix::libc::mode_t))?;

@@ -249,10 +249,8 @@ impl Change {
                 atomic::remove(&parent, &name).map(|()| writing.removed(place.absolute()))
             } else {
                 let before = before.map(|before| &before.entry);
-                let said = |made: atomic::Made| {
-                    let atomic::Made { metadata, mode } = &made;
-                    writing.wrote(place.absolute(), metadata, *mode, &self.after);
-                    made
+                let said = |made: &atomic::Made| {
+                    writing.wrote(place.absolute(), &made.metadata, made.mode, &self.after);
                 };
                 self.replace(&parent, &name, before, said)
             };
@@ -272,11 +270,12 @@ impl Change {
         parent: &OwnedFd,
         name: &OsStr,
         before: Option<&Entry>,
-        mut said: impl FnMut(atomic::Made) -> atomic::Made,
+        mut said: impl FnMut(&atomic::Made),
     ) -> io::Result<()> {
-        let made = said(atomic::replace(parent, name, &self.after, before)?);
+        let made = atomic::replace(parent, name, &self.after, before)?;
+        said(&made);
         if let Some(may) = self.exec {
-            said(atomic::run(parent, name, made, may)?);
+            said(&atomic::run(parent, name, &made, may)?);
         }
         Ok(())
     }
