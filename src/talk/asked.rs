@@ -62,8 +62,10 @@ pub(crate) async fn forget(session: &SessionHandle, agent: Option<String>) -> St
     {
         let mut names: Vec<&str> = known.all().iter().map(|m| m.agent.as_str()).collect();
         names.dedup();
-        let whose = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
-        let text = format!("No agent \"{agent}\" has reported anything; nothing is forgotten{whose}");
+        let whose =
+            if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+        let text =
+            format!("No agent \"{agent}\" has reported anything; nothing is forgotten{whose}");
         return printable(&text) + ".\n";
     }
     memories(&session.forget(agent).await)

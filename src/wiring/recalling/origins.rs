@@ -151,7 +151,9 @@ impl Origins {
             let mut piece = String::new();
             if let Some((at, history)) = branched(&record.event) {
                 before = Some(at);
-                history.iter().for_each(|message| tell_message(message, &mut copied));
+                for message in history {
+                    tell_message(message, &mut copied);
+                }
                 return;
             }
             tell(&record.event, &mut piece);
@@ -187,10 +189,12 @@ impl Origins {
     fn find(&self, branch: &Branch) -> Result<Found, String> {
         let id = branch.session.as_str();
         let found = self.0.find(Within::Everywhere, id);
-        found.ok().filter(|found| found.id == id && journal::has_begun(&found.dir)).ok_or_else(|| {
-            let id = printable(id);
-            format!("it is in session {id}, from which this one branched off, and that is gone")
-        })
+        found.ok().filter(|found| found.id == id && journal::has_begun(&found.dir)).ok_or_else(
+            || {
+                let id = printable(id);
+                format!("it is in session {id}, from which this one branched off, and that is gone")
+            },
+        )
     }
 }
 
