@@ -261,6 +261,11 @@ impl fmt::Display for ToolSelection {
 }
 
 impl Agent {
+    /// What it is told before anything else; hidden characters are visible escapes.
+    pub fn told(&self) -> &str {
+        &self.prompt
+    }
+
     /// Whether it may activate the skill of that name.
     pub fn sees_skill(&self, name: &str) -> bool {
         let named = |names: &Vec<String>| names.iter().any(|one| one == name || one == "*");

@@ -10,7 +10,7 @@ use crate::agents::roster::Known;
 use crate::agents::{
     Agent, CatalogEntry, Cost, Decision, Delegation, Limits, Mode, Source, ToolSelection,
 };
-use crate::failure::{Exit, Failure, nearest, printable};
+use crate::failure::{Exit, Failure, nearest, printable, printable_lines};
 
 /// Characters of a name.
 const NAME_CHARS_MAX: usize = 40;
@@ -331,7 +331,8 @@ impl<'a> Reader<'a> {
             let what = format!("what it is told is longer than {PROMPT_BYTES_MAX} bytes");
             self.flaw("AGN003", "prompt", what, "make it shorter");
         }
-        prompt
+        // What a person does not see when reading it, a model does not get unseen.
+        printable_lines(&prompt)
     }
 
     fn group<'g>(&mut self, above: &Group<'a>, name: &'g str) -> Group<'g>

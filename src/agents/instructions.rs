@@ -52,14 +52,20 @@ impl Instruction {
     }
 }
 
+/// Bytes that are left of those that some files may have together.
+struct Space {
+    left: usize,
+    max: usize,
+}
+
 impl Instructions {
     /// Reads those of `folders`, which lie below `root`, in this order; but none that is `touched`
     /// itself. What is skipped or cut is said in their place.
     pub(crate) fn in_folders(root: &Path, folders: &[PathBuf], touched: &Path) -> Instructions {
         let mut instructions = Instructions::default();
-        let mut left = NESTED_BYTES_MAX;
+        let mut space = Space { left: NESTED_BYTES_MAX, max: NESTED_BYTES_MAX };
         for folder in folders {
-            instructions.folder(root, folder, Some(touched), &mut left);
+            instructions.folder(root, folder, Some(touched), &mut space);
         }
         instructions
     }
@@ -68,8 +74,8 @@ impl Instructions {
     /// Both are resolved; without a repository, `root` is `cwd`.
     pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
         let mut instructions = Instructions::default();
-        let mut left = BYTES_MAX;
-        instructions.add(user, None, &printable(&user.display().to_string()), &mut left);
+        let mut space = Space { left: BYTES_MAX, max: BYTES_MAX };
+        instructions.add(user, None, &printable(&user.display().to_string()), &mut space);
         let mut folders: Vec<PathBuf> = cwd
             .ancestors()
             .take_while(|folder| folder.starts_with(root))
@@ -78,50 +84,51 @@ impl Instructions {
             .collect();
         folders.reverse();
         for folder in folders {
-            instructions.folder(root, &folder, None, &mut left);
+            instructions.folder(root, &folder, None, &mut space);
         }
         instructions
     }
 
     /// Adds the first that there is in a folder, unless it is `touched`.
-    fn folder(&mut self, root: &Path, folder: &Path, touched: Option<&Path>, left: &mut usize) {
+    fn folder(&mut self, root: &Path, folder: &Path, touched: Option<&Path>, space: &mut Space) {
         for name in NAMES {
             let path = folder.join(name);
             if touched == Some(path.as_path()) {
                 return;
             }
             let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-            if self.add(&path, Some(root), &printable(&shown), left) {
+            if self.add(&path, Some(root), &printable(&shown), space) {
                 return;
             }
         }
     }
 
     /// Adds a file; `false` if there is none. One that is skipped is one.
-    fn add(&mut self, path: &Path, within: Option<&Path>, source: &str, left: &mut usize) -> bool {
+    fn add(&mut self, path: &Path, within: Option<&Path>, source: &str, space: &mut Space) -> bool {
         if path.symlink_metadata().is_err() {
             return false;
         }
-        let bytes = match open(path, within, *left) {
+        let bytes = match open(path, within, space.left) {
             Ok(bytes) => bytes,
             Err(why) => {
                 self.notices.push(format!("{source}: skipped, {why}"));
                 return true;
             }
         };
-        let cut = bytes.len() > *left;
-        let Some(text) = text(&bytes, *left) else {
+        let cut = bytes.len() > space.left;
+        let Some(text) = text(&bytes, space.left) else {
             self.notices.push(format!("{source}: skipped, it is not UTF-8 text"));
             return true;
         };
         if cut {
             self.notices.push(format!(
-                "{source}: cut after {} bytes; all instructions together may have {BYTES_MAX}",
-                text.len()
+                "{source}: cut after {} bytes; all that are read together may have {}",
+                text.len(),
+                space.max
             ));
         }
         // After a cut nothing more is read: the beginning of a sentence helps nobody.
-        *left = if cut { 0 } else { left.saturating_sub(text.len()) };
+        space.left = if cut { 0 } else { space.left.saturating_sub(text.len()) };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
         if let Some(found) = hidden(&text) {
             self.notices.push(format!("{source}: hidden characters, shown as escapes: {found}"));

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::agents::definition::{Written, define};
 use crate::agents::folder::{self, AgentFile};
 use crate::agents::front_matter;
+use crate::agents::instructions::hidden;
 use crate::agents::{Agent, Source, built_in};
 use crate::failure::{Exit, Failure, nearest, printable};
 
@@ -53,6 +54,8 @@ pub struct Known<'a> {
 pub struct Roster {
     agents: Vec<Agent>,
     refused: Vec<(String, Failure)>,
+    /// What is odd and keeps nobody from being used.
+    remarks: Vec<Failure>,
     /// Files of a project that nobody trusts.
     inert: Vec<String>,
 }
@@ -60,7 +63,7 @@ pub struct Roster {
 impl Roster {
     /// The agents that are always there.
     pub fn built_in() -> Roster {
-        Roster { agents: built_in(), refused: Vec::new(), inert: Vec::new() }
+        Roster { agents: built_in(), refused: Vec::new(), remarks: Vec::new(), inert: Vec::new() }
     }
 
     /// Loads everything there is.
@@ -85,7 +88,52 @@ impl Roster {
                 }
             }
         }
+        roster.look_for_strangers();
         roster
+    }
+
+    /// Whoever names agents that there are not has mistyped them, or they are left out.
+    fn look_for_strangers(&mut self) {
+        let mut remarks = Vec::new();
+        for agent in &self.agents {
+            let lists = [
+                ("allowedAgents", agent.delegation.allowed.as_deref().unwrap_or_default()),
+                ("deniedAgents", &agent.delegation.denied),
+            ];
+            for (list, names) in lists {
+                for name in names.iter().filter(|name| self.find(name).is_none()) {
+                    remarks.push(self.stranger(agent, list, name));
+                }
+            }
+        }
+        self.remarks.extend(remarks);
+    }
+
+    fn stranger(&self, agent: &Agent, list: &str, name: &str) -> Failure {
+        let why = if self.inert.iter().any(|inert| inert == name) {
+            "the project has one, and you do not trust it"
+        } else if self.refused.iter().any(|(refused, _)| refused == name) {
+            "the one of that name is left out"
+        } else {
+            "there is no such agent"
+        };
+        let what = format!("agent \"{}\": {list} names \"{name}\"", agent.name);
+        let failure = Failure::new("AGN009", Exit::Configuration, what)
+            .at(agent.source.place().unwrap_or_default())
+            .because(why);
+        match nearest(name, self.agents.iter().map(|agent| agent.name.as_str())) {
+            Some(meant) => failure.fix(format!("did you mean \"{meant}\"?")),
+            None => failure.fix("`posse agents` lists those there are"),
+        }
+    }
+
+    /// Says where characters hide in what an agent is told.
+    fn remark_hidden(&mut self, name: &str, place: String, text: &str) {
+        if let Some(found) = hidden(text) {
+            let name = printable(name);
+            let what = format!("agent \"{name}\": hidden characters, shown as escapes: {found}");
+            self.remarks.push(Failure::new("AGN010", Exit::Configuration, what).at(place));
+        }
     }
 
     fn files(&mut self, folder: &Path, within: Option<&Path>) -> Vec<AgentFile> {
@@ -108,7 +156,19 @@ impl Roster {
             "" => place.clone(),
             path => format!("{place} ({path})"),
         };
-        self.add(&Written { name, fields, body: None, source, place: &at }, known);
+        if self.add(&Written { name, fields, body: None, source, place: &at }, known) {
+            let prompt = &fields.get("prompt");
+            let part = |part: &str| prompt.and_then(|prompt| prompt.get(part)?.as_str());
+            let texts = [
+                ("description", fields.get("description").and_then(Value::as_str)),
+                ("prompt", prompt.and_then(Value::as_str)),
+                ("prompt.system", part("system")),
+                ("prompt.append", part("append")),
+            ];
+            for (path, text) in texts {
+                self.remark_hidden(name, at(path), text.unwrap_or_default());
+            }
+        }
     }
 
     fn file(&mut self, file: &AgentFile, source: Source, known: &Known<'_>) {
@@ -124,7 +184,8 @@ impl Roster {
             self.refused.push((name.clone(), refuse(1, "the file is not UTF-8 text")));
             return;
         };
-        let parsed = match front_matter::parse(&text.replace("\r\n", "\n")) {
+        let text = text.replace("\r\n", "\n");
+        let parsed = match front_matter::parse(&text) {
             Ok(parsed) => parsed,
             Err(flaw) => {
                 self.refused.push((name.clone(), refuse(flaw.line, &flaw.what)));
@@ -145,10 +206,13 @@ impl Roster {
             }
         };
         let (fields, body) = (&parsed.fields, Some(parsed.body.as_str()));
-        self.add(&Written { name, fields, body, source, place: &at }, known);
+        if self.add(&Written { name, fields, body, source, place: &at }, known) {
+            self.remark_hidden(name, shown.clone(), &text);
+        }
     }
 
-    fn add(&mut self, written: &Written<'_>, known: &Known<'_>) {
+    /// Whether there is a new agent.
+    fn add(&mut self, written: &Written<'_>, known: &Known<'_>) -> bool {
         if let Some(taken) = self.agents.iter().find(|agent| agent.name == written.name) {
             let whose = match &taken.source {
                 Source::BuiltIn => "a built-in agent has that name".to_owned(),
@@ -159,13 +223,17 @@ impl Roster {
                 .at((written.place)("name"))
                 .fix("give it another name");
             self.refused.push((String::new(), failure));
-            return;
+            return false;
         }
         match define(written, known) {
-            Ok(agent) => self.agents.push(agent),
+            Ok(agent) => {
+                self.agents.push(agent);
+                true
+            }
             Err(flaws) => {
                 let name = written.name.to_owned();
                 self.refused.extend(flaws.into_iter().map(|flaw| (name.clone(), flaw)));
+                false
             }
         }
     }
@@ -178,6 +246,11 @@ impl Roster {
     /// What was refused, and why.
     pub fn refused(&self) -> impl Iterator<Item = &Failure> {
         self.refused.iter().map(|(_, failure)| failure)
+    }
+
+    /// What is odd and keeps nobody from being used.
+    pub fn remarks(&self) -> &[Failure] {
+        &self.remarks
     }
 
     /// Agents of the project that nobody trusts.

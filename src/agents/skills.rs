@@ -138,7 +138,7 @@ impl Skill {
             return Err("it holds secrets".to_owned());
         }
         let bytes = folder::read(&self.folder, path, FILE_BYTES_MAX);
-        let bytes = bytes.map_err(|error| error.to_string())?;
+        let bytes = bytes.map_err(|error| folder::why(&error))?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
         }

@@ -124,6 +124,7 @@ fn shape(kind: Kind) -> Value {
         Kind::TextMap => {
             json!({ "type": "object", "additionalProperties": line(), "maxProperties": 1000 })
         }
+        Kind::Object => json!({ "type": "object" }),
         Kind::Any => json!({}),
     }
 }
@@ -146,6 +147,7 @@ fn kind(kind: Kind) -> String {
         Kind::TextList => "list of texts".into(),
         Kind::ObjectList => "list of objects".into(),
         Kind::TextMap => "object of texts".into(),
+        Kind::Object => "object".into(),
         Kind::Any => "anything".into(),
     }
 }

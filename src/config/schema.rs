@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     TextList,
     ObjectList,
     TextMap,
+    /// An object, whose parts are kept as they are.
+    Object,
     /// Anything, kept as it is.
     Any,
 }

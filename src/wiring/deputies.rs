@@ -1,7 +1,6 @@
 //! Which agents there are in a place, and which of the project's the user believes.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,23 +82,20 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Lines for standard error: what was refused, and what is not believed.
+/// Lines for standard error: what was refused, what is odd, and what is not believed.
 pub(crate) fn remarks(roster: &Roster) -> String {
-    let mut text = String::new();
-    for failure in roster.refused() {
-        let place = failure.place.as_deref().map(printable).unwrap_or_default();
-        let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-        let fix = failure.fix.as_deref().map(|fix| format!(" ({fix})")).unwrap_or_default();
-        let (code, what) = (failure.code, printable(&failure.what));
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = writeln!(
-            text,
-            "{code}: {what}{}{}; left out [{place}]",
-            printable(&why),
-            printable(&fix)
-        );
-    }
-    text + &untrusted("agents", roster.inert())
+    let refused = roster.refused().map(|failure| remark(failure, "; left out"));
+    let odd = roster.remarks().iter().map(|failure| remark(failure, ""));
+    refused.chain(odd).collect::<String>() + &untrusted("agents", roster.inert())
+}
+
+/// One line; `end` says what became of it.
+pub(crate) fn remark(failure: &Failure, end: &str) -> String {
+    let place = failure.place.as_deref().map(printable).unwrap_or_default();
+    let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+    let fix = failure.fix.as_deref().map(|fix| format!(" ({fix})")).unwrap_or_default();
+    let (code, what) = (failure.code, printable(&failure.what));
+    format!("{code}: {what}{}{}{end} [{place}]\n", printable(&why), printable(&fix))
 }
 
 /// What is said of a project's `what` that nobody trusts: nothing, where there are none.

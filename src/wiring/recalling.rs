@@ -61,7 +61,7 @@ impl Page {
 
     /// The line that says how it is read.
     fn pointer(&self) -> String {
-        let of = self.session.iter().map(|id| format!("-of-{id}")).collect::<String>();
+        let of = self.session.as_ref().map(|id| format!("-of-{id}")).unwrap_or_default();
         let end = self.end;
         format!("(read_file output:{HISTORY}{of}-before-{end} shows what was said before this)\n")
     }
@@ -204,7 +204,9 @@ async fn said(
             let mut piece = String::new();
             if let Some((at, history)) = branched(&record.event) {
                 // What is told there is all that was said, and not what was left of it.
-                history.iter().for_each(|message| tell_message(message, &mut piece));
+                for message in history {
+                    tell_message(message, &mut piece);
+                }
                 branch = Some((at, piece));
                 continue;
             }

@@ -11,12 +11,12 @@ use posse_actors::ports::Tool;
 use crate::agents::{self, Rights, Roster, SkillPlaces, Skills};
 use crate::cli::ListArgs;
 use crate::config::{Dirs, Environment, Settings};
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{Exit, Failure};
 use crate::lists;
 use crate::project::{self, Identity};
 use crate::sealed::Vault;
 use crate::trust::Trust;
-use crate::wiring::deputies::untrusted;
+use crate::wiring::deputies::{remark, untrusted};
 use crate::wiring::{Place, notices, place};
 
 /// Loads every skill that counts in `cwd`.
@@ -83,15 +83,8 @@ pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool
 
 /// Lines for standard error: what was refused, what is odd, and what is not believed.
 pub(crate) fn remarks(skills: &Skills) -> String {
-    let line = |failure: &Failure, end: &str| {
-        let place = failure.place.as_deref().map(printable).unwrap_or_default();
-        let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-        let fix = failure.fix.as_deref().map(|fix| format!(" ({fix})")).unwrap_or_default();
-        let (code, what) = (failure.code, printable(&failure.what));
-        format!("{code}: {what}{}{}{end} [{place}]\n", printable(&why), printable(&fix))
-    };
-    let refused = skills.refused().iter().map(|failure| line(failure, "; left out"));
-    let odd = skills.remarks().iter().map(|failure| line(failure, ""));
+    let refused = skills.refused().iter().map(|failure| remark(failure, "; left out"));
+    let odd = skills.remarks().iter().map(|failure| remark(failure, ""));
     refused.chain(odd).collect::<String>() + &untrusted("skills", skills.inert())
 }
 

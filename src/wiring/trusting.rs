@@ -1,5 +1,7 @@
 //! `posse trust`: what a project wants, what it would mean, and the user's yes to exactly that.
 
+mod contents;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -16,6 +18,8 @@ use crate::sealed::Vault;
 use crate::trust::{Trust, Trusted, difference};
 use crate::wiring::world::now_ms;
 use crate::wiring::{authority, deputies};
+
+use contents::Contents;
 
 type Ended = Result<Exit, Vec<Failure>>;
 /// Which settings a heading is about.
@@ -58,6 +62,8 @@ struct Case {
     unsealed: Vec<(String, String)>,
     before: Option<Trusted>,
     notices: Vec<config::Notice>,
+    /// What the agents and skills would be.
+    contents: Contents,
 }
 
 impl Case {
@@ -79,6 +85,8 @@ impl Case {
         let loaded = config::load(environment, dirs, &sources)?;
         let shown =
             |notice: &config::Notice| !matches!(notice.code, "CFG005" | "TRU001" | "CFG017");
+        let file = loaded.project;
+        let contents = Contents::of(&root, dirs, &loaded.settings, file.as_ref());
         let notices = loaded.notices.into_iter().filter(shown).collect();
         let agents = deputies::digests(&root);
         let (mut skills, mut unsealed) = (BTreeMap::new(), Vec::new());
@@ -88,8 +96,7 @@ impl Case {
                 Err(why) => unsealed.push((path, why)),
             }
         }
-        let file = loaded.project;
-        Ok(Case { root, identity, file, agents, skills, unsealed, before, notices })
+        Ok(Case { root, identity, file, agents, skills, unsealed, before, notices, contents })
     }
 
     fn waiting(&self) -> impl Iterator<Item = &Wanted> {
@@ -170,6 +177,7 @@ impl Case {
             let line = format!("{path}  {state}  sha256 {digest}");
             // Writing to a string cannot fail.
             let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
+            text.push_str(&self.contents.skill(path));
         }
         if !self.unsealed.is_empty() {
             text.push_str("skills that cannot be trusted:\n");
@@ -180,7 +188,7 @@ impl Case {
         text
     }
 
-    /// The agents of the project, with what only a look at the file tells.
+    /// The agents of the project.
     fn agents_text(&self) -> String {
         let mut text = String::new();
         if self.agents.is_empty() {
@@ -194,6 +202,7 @@ impl Case {
             let line = format!("{name}.md  {state}  sha256 {digest}");
             // Writing to a string cannot fail.
             let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
+            text.push_str(&self.contents.agent(name));
         }
         text
     }
@@ -273,6 +282,7 @@ impl Case {
             "sha256": self.digest(),
             "agents": self.agents,
             "skills": self.skills,
+            "contents": self.contents.json(self.agents.keys(), self.skills.keys()),
             "state": self.state(),
             "trustedSha256": self.before.as_ref().map(|before| &before.digest),
             "settings": settings,

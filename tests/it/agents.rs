@@ -235,6 +235,104 @@ fn refuses_with_file_and_line_and_loads_the_others() {
 }
 
 #[test]
+fn the_example_of_the_guide_works_as_it_stands() {
+    let guide = include_str!("../../docs/guide/agents.md");
+    let example = guide.split("```markdown\n").nth(1).unwrap().split("```").next().unwrap();
+    let machine = Machine::new();
+    user_agent(&machine, "reviewer-sql.md", example);
+    let (rows, said) = listed(&machine, &[]);
+    assert!(names(&rows).contains(&"reviewer-sql"), "{said}");
+    assert_eq!(said, "");
+}
+
+#[test]
+fn what_hides_in_an_agent_is_escaped_and_said_with_its_place() {
+    const HIDDEN: &str = "---\ndescription: d\ntools: []\nmode: all\n---\nDo\u{202e} it\u{e0041}\n";
+    let server = ModelServer::start(vec![says("done")]);
+    let machine = Machine::configured(
+        &server,
+        &json!({"agents": {"conf": {"description": "d", "tools": [], "prompt": "a\u{200b}b"}}}),
+        &json!({}),
+    );
+    user_agent(&machine, "hid.md", HIDDEN);
+    user_agent(
+        &machine,
+        "boss.md",
+        "---\ndescription: d\ntools: []\ndelegation: { canDelegate: true, allowedAgents: [ghost, hib] }\n---\nx\n",
+    );
+    let (_, said) = listed(&machine, &[]);
+    for part in [
+        "AGN010: agent \"hid\": hidden characters, shown as escapes: 6:3 U+202E, 6:7 U+E0041 [",
+        "AGN010: agent \"conf\": hidden characters, shown as escapes: 1:2 U+200B [",
+        "AGN009: agent \"boss\": allowedAgents names \"ghost\": there is no such agent",
+        "names \"hib\": there is no such agent (did you mean \"hid\"?)",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let ended = machine.posse(&["run", "--agent", "hid", "go"]);
+    ended.assert_code(0);
+    assert!(ended.stderr.contains("6:3 U+202E"), "{}", ended.stderr);
+    let prompt = text_of(&server.requests()[0]["messages"][0]["content"]);
+    assert!(prompt.starts_with("Do\\u{202e} it\\u{e0041}\n"), "{prompt}");
+
+    machine.write(".posse/agents/theirs.md", HIDDEN);
+    let shown = machine.posse(&["trust", "show"]).stdout;
+    assert!(shown.contains("6:3 U+202E") && shown.contains("| Do\\u{202e} it"), "{shown}");
+}
+
+#[test]
+fn agents_that_are_no_object_are_a_mistake_with_its_place() {
+    for wrong in [json!([1]), json!("x"), json!(null)] {
+        let machine = Machine::new();
+        machine.write_config(&json!({ "agents": wrong }).to_string());
+        let ended = machine.posse(&["agents"]);
+        ended.assert_code(3);
+        for part in ["error[CFG003]", "agents must be an object", "config.json:1", "\"agents\": {"]
+        {
+            assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn trust_shows_what_agents_and_skills_may_do_and_say() {
+    let machine = Machine::new();
+    machine.write(
+        ".posse/agents/audit.md",
+        AUDIT.replace(
+            "mode: all",
+            "mode: all\ndefaultDecision: deny\npermissions:\n  - { tool: bash, decision: deny }",
+        ),
+    );
+    machine.write(
+        ".posse/agents/greedy.md",
+        "---\ndescription: d\ntools: []\ndefaultDecision: allow\n---\nTake it.\n",
+    );
+    machine.write(
+        ".posse/skills/deploy/SKILL.md",
+        "---\nname: deploy\ndescription: Does deploy.\nallowed-tools: bash\n---\nRun it.\n",
+    );
+    let shown = machine.posse(&["trust", "show"]);
+    shown.assert_code(0);
+    for part in [
+        "mode all; tools: read_file, grep, and it only reads",
+        "where no rule decides: deny",
+        "rule: {\"",
+        "| You look for holes.",
+        "left out: AGN003: agent \"greedy\": a repository cannot allow what nothing else covers",
+        "it expects these tools, and allows none: bash",
+        "| Run it.",
+    ] {
+        assert!(shown.stdout.contains(part), "{part}: {}", shown.stdout);
+    }
+    let shown = machine.posse(&["trust", "show", "--json"]);
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let contents = &shown["contents"];
+    assert_eq!(contents["agents"]["audit"]["defaultDecision"], "deny", "{shown}");
+    assert_eq!(contents["skills"][".posse/skills/deploy"]["begins"], "Run it.\n", "{shown}");
+}
+
+#[test]
 fn an_agent_of_the_user_works_for_the_user() {
     let server = ModelServer::start(vec![runs("true"), says("No holes.")]);
     let machine = Machine::with(&server);

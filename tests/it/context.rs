@@ -93,6 +93,59 @@ fn what_was_left_out_is_read_again_by_its_id() {
     machine.verify();
 }
 
+/// Ids of the sessions there are, the one that was used last first.
+fn sessions(machine: &Machine) -> Vec<String> {
+    let listed = machine.posse(&["sessions", "list", "--json"]);
+    let rows: Value = serde_json::from_str(&listed.stdout).unwrap();
+    rows.as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_branch_reads_what_its_origin_has_recorded() {
+    let read = |nth: usize| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))]);
+    let mut answers: Vec<Answer> = (0..12).map(read).collect();
+    answers.extend([says("Read them."), Answer::Obey]);
+    let server = ModelServer::start_and_repeat(answers);
+    let machine = Machine::configured(&server, &small(), &json!({}));
+    put_files(&machine, 12);
+    machine.posse(&["run", "Read them all."]).assert_code(0);
+    let trunk = sessions(&machine).remove(0);
+    let context = server.requests().last().unwrap()["messages"].to_string();
+    let id = |nth: usize| {
+        let id = id_of(&context, &format!("f{nth}.txt"));
+        id.unwrap_or_else(|| panic!("no id: {context}"))
+    };
+    let ask = |session: &str, fork: bool, name: &str| {
+        let order = order("read_file", &json!({ "path": format!("output:{name}") }));
+        let mut args = vec!["resume", session];
+        args.extend(fork.then_some("--fork"));
+        let ended = machine.posse(&[args, vec![order.as_str()]].concat());
+        ended.assert_code(0);
+        (sessions(&machine).remove(0), server.tool_results().pop().unwrap())
+    };
+    let journal = |id: &str| machine.posse(&["sessions", "show", id, "--json"]).stdout;
+    let before = journal(&trunk);
+    let (branch, shown) = ask(&trunk, true, &id(0));
+    assert!(branch != trunk && shown.contains(&secret_of(0)), "{shown}");
+    // The whole history, and not what a compaction had left of it.
+    let (same, shown) = ask(&branch, false, "history");
+    assert_eq!(same, branch);
+    assert!(shown.contains("USER: Read them all.") && shown.contains(&secret_of(0)), "{shown}");
+    let (_, shown) = ask(&branch, false, &format!("history-of-{trunk}-before-4"));
+    assert!(shown.contains("USER: Read them all.") && !shown.contains(&secret_of(0)), "{shown}");
+    // And one that branched off from that one.
+    let (twig, shown) = ask(&branch, true, &id(1));
+    assert!(twig != branch && shown.contains(&secret_of(1)), "{shown}");
+    let (_, shown) = ask(&twig, false, "history-of-elsewhere-before-9");
+    assert!(shown.contains("did not branch off from session elsewhere"), "{shown}");
+    assert_eq!(journal(&trunk), before, "it was only read");
+    machine.posse(&["sessions", "rm", &trunk, "--yes"]).assert_code(0);
+    let (_, shown) = ask(&twig, false, &id(2));
+    assert!(shown.contains(&format!("it is in session {trunk}")), "{shown}");
+    assert!(shown.contains("that is gone"), "{shown}");
+    machine.verify();
+}
+
 #[test]
 fn a_server_that_refuses_a_size_gets_a_smaller_one_once_and_then_a_clear_end() {
     let full = || {

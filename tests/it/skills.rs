@@ -32,6 +32,8 @@ fn a_model_activates_a_skill_and_reads_its_files() {
             ("skill", json!({"name": "deploy", "path": "references/hosts.md"})),
             ("skill", json!({"name": "deploy", "path": "../../config.json"})),
             ("skill", json!({"name": "depoly"})),
+            ("skill", json!({"name": "deploy", "path": "/etc/passwd"})),
+            ("skill", json!({"name": "deploy", "path": "out.md"})),
         ]),
         says("done"),
     ]);
@@ -40,6 +42,8 @@ fn a_model_activates_a_skill_and_reads_its_files() {
     fs::create_dir_all(machine.path("home/.agents/skills/deploy/references")).unwrap();
     fs::write(machine.path("home/.agents/skills/deploy/references/hosts.md"), "one\ntwo\n")
         .unwrap();
+    let link = machine.path("home/.agents/skills/deploy/out.md");
+    std::os::unix::fs::symlink("/etc/hostname", link).unwrap();
     machine.posse(&["run", "deploy it"]).assert_code(0);
     let requests = server.requests();
     assert!(
@@ -56,7 +60,10 @@ fn a_model_activates_a_skill_and_reads_its_files() {
     assert!(results[0].contains("It allows none of them."), "{results:?}");
     assert!(results[1].contains("one\ntwo"), "{results:?}");
     assert!(results[2].contains("SKL007"), "{results:?}");
+    assert!(results[2].contains("it leads out of the folder of the skill"), "{results:?}");
     assert!(results[3].contains("did you mean deploy?"), "{results:?}");
+    assert!(results[4].contains("not from the root"), "{results:?}");
+    assert!(results[5].contains("it is a link"), "{results:?}");
 }
 
 #[test]
@@ -183,6 +190,36 @@ fn notes_of_a_folder_come_with_the_first_file_that_is_touched_there() {
     let listed = machine.posse(&["config", "instructions", "--json"]);
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
     assert_eq!(listed, json!([{"file": "AGENTS.md", "bytes": 11, "tokens": 3}]));
+}
+
+#[test]
+fn what_is_wrong_with_the_notes_of_a_folder_is_a_warning_once() {
+    let server = ModelServer::start(vec![
+        calls(&[("read_file", json!({"path": "web/a.txt"}))]),
+        calls(&[("read_file", json!({"path": "web/b.txt"}))]),
+        calls(&[("read_file", json!({"path": "bin/a.txt"}))]),
+        says("done"),
+    ]);
+    let machine = Machine::with(&server);
+    machine.write("web/AGENTS.md", "Web\u{202e} rules.");
+    machine.write("bin/AGENTS.md", [0xff, 0xfe]);
+    for file in ["web/a.txt", "web/b.txt", "bin/a.txt"] {
+        machine.write(file, "a");
+    }
+    let (ended, events) = machine.stream(&["look"]);
+    ended.assert_code(0);
+    let warnings: Vec<&str> = events
+        .iter()
+        .filter(|event| event["type"] == "warning")
+        .map(|event| event["message"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        warnings,
+        [
+            "web/AGENTS.md: hidden characters, shown as escapes: 1:4 U+202E",
+            "bin/AGENTS.md: skipped, it is not UTF-8 text",
+        ]
+    );
 }
 
 #[test]

@@ -132,6 +132,24 @@ pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
+/// Why a file cannot be read, and what could be.
+pub(super) fn why(error: &io::Error) -> String {
+    use nix::libc::{ELOOP, ENOTDIR};
+    match error.raw_os_error() {
+        // Whoever follows no links is told of one as of a loop, or of a folder that is none.
+        Some(ELOOP) => "it is a link, and only files that lie in the folder are read".to_owned(),
+        Some(ENOTDIR) => {
+            "a part of it is a link or no folder, and links are not followed".to_owned()
+        }
+        _ if error.kind() == io::ErrorKind::InvalidInput => {
+            "it leads out of the folder of the skill: name one of its files, without .. and not \
+             from the root"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
 /// SHA-256 in hex.
 pub(super) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))

@@ -55,6 +55,7 @@ fn examples(kind: Kind) -> (Value, Option<Value>) {
         Kind::TextList => (json!(["/a"]), Some(json!([1]))),
         Kind::ObjectList => (json!([{}]), Some(json!(["a"]))),
         Kind::TextMap => (json!({ "A": "b" }), Some(json!({ "A": 1 }))),
+        Kind::Object => (json!({ "A": { "b": 1 } }), Some(json!([1]))),
         Kind::Any => (json!({ "anything": [1] }), None),
     }
 }

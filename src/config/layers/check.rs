@@ -38,6 +38,7 @@ pub(crate) fn check(kind: Kind, value: &Value) -> Result<(), String> {
             entries.len() <= ITEMS_MAX
                 && entries.values().all(|value| value.as_str().is_some_and(is_line))
         }),
+        Kind::Object => value.is_object(),
         Kind::Any => true,
     };
     if fits { Ok(()) } else { Err(expected(kind)) }
@@ -60,6 +61,7 @@ fn expected(kind: Kind) -> String {
         Kind::TextList => "a list of texts".into(),
         Kind::ObjectList => "a list of objects, and nothing else".into(),
         Kind::TextMap => "an object of texts".into(),
+        Kind::Object => "an object".into(),
         Kind::Any => "any value".into(),
     }
 }
@@ -113,6 +115,7 @@ fn sample(key: &Key) -> Value {
         (None, Kind::TextList) => json!(["text"]),
         (None, Kind::ObjectList) => json!([{}]),
         (None, Kind::TextMap) => json!({ "name": "text" }),
+        (None, Kind::Object) => json!({ "name": {} }),
         (None, Kind::Text | Kind::Secret | Kind::Any) => json!("text"),
     }
 }

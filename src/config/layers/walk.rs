@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
         }
         let line = self.line(property.value.range().start);
         // The parts of an open-ended object are leaves of their own, so that layers merge.
-        if matches!(key.kind, Kind::TextMap | Kind::Any)
+        if matches!(key.kind, Kind::TextMap | Kind::Object | Kind::Any)
             && let Value::Object(entries) = value
         {
             self.found.extend(entries.into_iter().map(|(name, value)| Found {

@@ -1,8 +1,8 @@
 //! Every key there is, as data, in the order of its path.
 
 use crate::config::schema::Kind::{
-    Address, Any, Bool, Choice, ObjectList, Ratio, Secret, Text, TextList, TextMap, Variable,
-    Whole, WholeOrAuto,
+    Address, Any, Bool, Choice, Object, ObjectList, Ratio, Secret, Text, TextList, TextMap,
+    Variable, Whole, WholeOrAuto,
 };
 use crate::config::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
 use crate::config::schema::{BuiltIn as D, Key, Kind, Project};
@@ -41,7 +41,7 @@ pub(crate) static KEYS: &[Key] = &[
     key("agentMode", Choice(MODES), D::Text("single-agent"), Harmless,
         "One agent, or agents that may delegate.")
         .variable("POSSE_MODE"),
-    key("agents", Any, D::None, Trusted,
+    key("agents", Object, D::None, Trusted,
         "Further agents, by name."),
     key("budget.maxCostMicroUsd", Whole(1, 1_000_000_000_000), D::None, Never,
         "A session ends before it costs more than this many millionths of a dollar.")

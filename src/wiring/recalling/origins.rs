@@ -151,7 +151,9 @@ impl Origins {
             let mut piece = String::new();
             if let Some((at, history)) = branched(&record.event) {
                 before = Some(at);
-                history.iter().for_each(|message| tell_message(message, &mut copied));
+                for message in history {
+                    tell_message(message, &mut copied);
+                }
                 return;
             }
             tell(&record.event, &mut piece);

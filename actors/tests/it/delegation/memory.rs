@@ -2,6 +2,7 @@
 //! forgotten.
 
 use posse_actors::delegation::Memories;
+use posse_actors::event::Branch;
 use posse_actors::record::replay;
 use posse_actors::root_session::Resumption;
 use posse_actors::testing::MemoryStore;
@@ -74,6 +75,39 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
     let replayed = replay(&again.journal.records(), None);
     assert_eq!(Memories::of(&replayed), live);
     assert_eq!(live.all().iter().map(|one| one.tasks).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[tokio::test]
+async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
+    let (trunk, _, _) = bench(
+        vec![calls(&["scout", "other"]), Step::say("done")],
+        vec![Step::say("Findings:\n- it is in src/a.rs:3")],
+    );
+    let mut stage = trunk.start().await;
+    play(&mut stage, "go", &[]).await.unwrap();
+    let known = stage.session.memories().await;
+    assert_eq!(known.all().len(), 2);
+    end(&trunk, stage).await;
+
+    let (mut branch, scout, _) =
+        bench(vec![calls(&["scout"]), Step::say("done")], vec![Step::say("here")]);
+    branch.process = 2;
+    let replayed = replay(&trunk.journal.records(), None);
+    let at = Branch { session: SessionId::new("trunk"), record: replayed.last_record };
+    branch.resumption = Some(Resumption { replayed, branch: Some(at), ..Resumption::default() });
+    let mut stage = branch.start().await;
+    assert_eq!(stage.session.memories().await, known);
+    play(&mut stage, "and now", &[]).await.unwrap();
+    assert!(packets(&scout)[0].contains("- it is in src/a.rs:3"), "{:?}", packets(&scout));
+    // It is in the branch's own journal: the trunk may be gone.
+    let live = stage.session.memories().await;
+    assert_eq!(live.all().iter().map(|one| one.tasks).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(Memories::of(&replay(&branch.journal.records(), None)), live);
+    let left = stage.session.forget(Some("other".to_owned())).await;
+    stage.end().await;
+    assert_eq!(left.all().len(), 1);
+    assert_eq!(Memories::of(&replay(&branch.journal.records(), None)), left);
+    assert_eq!(Memories::of(&replay(&trunk.journal.records(), None)), known);
 }
 
 #[tokio::test]
