@@ -96,6 +96,8 @@ impl App {
         if matches!(typed, Typed::Text(_) | Typed::Shell(_)) {
             self.composer.remember(&text);
         }
+        // Whoever goes on has not left.
+        self.leaving.warned &= ends || typed == Typed::Blank;
         match typed {
             Typed::Blank => Vec::new(),
             Typed::Text(text) => vec![Effect::Say(text, kind)],
@@ -136,8 +138,6 @@ fn is_echoed(command: &Command) -> bool {
             | Command::Skills
             | Command::Skill(..)
             | Command::Doctor
-            | Command::Stop
-            | Command::StopAll
             | Command::Exit
     )
 }
