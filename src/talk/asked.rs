@@ -54,21 +54,36 @@ pub(crate) async fn memory(session: &SessionHandle) -> String {
     memories(&session.memories().await)
 }
 
-/// Forgets that, of one agent or of all; what is left.
+/// Forgets that, of one agent or of all; what that was, and what is left.
 pub(crate) async fn forget(session: &SessionHandle, agent: Option<String>) -> String {
-    let known = session.memories().await;
-    if let Some(agent) = &agent
-        && !known.all().iter().any(|memory| memory.agent == *agent)
-    {
-        let mut names: Vec<&str> = known.all().iter().map(|m| m.agent.as_str()).collect();
-        names.dedup();
-        let whose =
-            if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
-        let text =
-            format!("No agent \"{agent}\" has reported anything; nothing is forgotten{whose}");
-        return printable(&text) + ".\n";
+    let before = session.memories().await;
+    let left = session.forget(agent.clone()).await;
+    let mut gone: Vec<&str> = Vec::new();
+    for memory in before.all().iter().filter(|one| !left.all().contains(one)) {
+        if !gone.contains(&memory.agent.as_str()) {
+            gone.push(&memory.agent);
+        }
     }
-    memories(&session.forget(agent).await)
+    let left = if left.all().is_empty() { None } else { Some(memories(&left)) };
+    forgotten(&gone, left.as_deref(), agent.as_deref())
+}
+
+/// `gone`: the agents. `left`: what is left, in words, if something is. `agent`: which was meant.
+fn forgotten(gone: &[&str], left: Option<&str>, agent: Option<&str>) -> String {
+    let names = printable(&gone.join(", "));
+    match (gone.is_empty(), left, agent) {
+        (true, _, None) => {
+            "There is nothing to forget: no agent has reported anything.\n".to_owned()
+        }
+        (true, _, Some(agent)) => {
+            let agent = printable(agent);
+            format!("No agent {agent} has reported anything; /memory shows who has.\n")
+        }
+        (false, None, _) => format!("Forgotten: all that agents have reported ({names}).\n"),
+        (false, Some(left), _) => {
+            format!("Forgotten: what {names} has reported. What is left:\n{left}")
+        }
+    }
 }
 
 fn memories(memories: &Memories) -> String {
@@ -195,5 +210,39 @@ pub(crate) fn own_call(command: &str) -> UserCall {
             "I ran this command myself, beside our conversation:\n\n```\n{command}\n```\n\n\
              What came of it:"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_is_said() {
+        let none: &[&str] = &[];
+        let table = [
+            (none, None, None, "There is nothing to forget: no agent has reported anything.\n"),
+            (
+                none,
+                Some("worker (local)\n"),
+                Some("x\u{1b}"),
+                "No agent x\\u{1b} has reported anything; /memory shows who has.\n",
+            ),
+            (
+                &["explore", "worker"],
+                None,
+                None,
+                "Forgotten: all that agents have reported (explore, worker).\n",
+            ),
+            (
+                &["explore"],
+                Some("worker (local)\n"),
+                Some("explore"),
+                "Forgotten: what explore has reported. What is left:\nworker (local)\n",
+            ),
+        ];
+        for (gone, left, agent, said) in table {
+            assert_eq!(forgotten(gone, left, agent), said);
+        }
     }
 }

@@ -11,18 +11,23 @@ use crate::talk::counted;
 /// What a request is made of, part by part.
 pub(crate) fn table(used: &ContextUse) -> String {
     let ContextUse { system, instructions, tools, messages, tool_results, total, .. } = *used;
-    let share = |tokens: u64| (tokens * 100).checked_div(total).unwrap_or_default();
     let mut text = String::new();
-    let rows = [
+    let mut rows = vec![
         ("system prompt", system),
         ("instructions", instructions),
         ("tools", tools),
         ("messages", messages),
         ("tool results", tool_results),
     ];
-    for (name, tokens) in rows {
+    let rest = total.saturating_sub(rows.iter().map(|(_, tokens)| tokens).sum());
+    if rest > 0 {
+        // What the provider counts beside the text of messages.
+        rows.push(("anything else", rest));
+    }
+    let shares = shares(&rows.iter().map(|(_, tokens)| *tokens).collect::<Vec<_>>(), total);
+    for ((name, tokens), share) in rows.into_iter().zip(shares) {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name:<14} {tokens:>9} tokens {:>3} %", share(tokens));
+        let _ = writeln!(text, "{name:<14} {tokens:>9} tokens {share:>3} %");
     }
     let kind = if used.calibrated { "as the provider counts" } else { "estimated" };
     let _ = writeln!(text, "{:<14} {total:>9} tokens, {kind}", "together");
@@ -39,6 +44,21 @@ pub(crate) fn table(used: &ContextUse) -> String {
         let _ = writeln!(text, "compacted {times} since it was opened");
     }
     text
+}
+
+/// Parts in percent of their sum, as whole numbers that add up to 100: what is cut off goes to
+/// those that lost most of it. `total`: what they are shares of, if that is more than their sum.
+fn shares(parts: &[u64], total: u64) -> Vec<u64> {
+    let total = u128::from(total).max(parts.iter().map(|part| u128::from(*part)).sum()).max(1);
+    let percent = |part: u64| (u128::from(part) * 100 / total, u128::from(part) * 100 % total);
+    let mut shares: Vec<u128> = parts.iter().map(|part| percent(*part).0).collect();
+    let cut: u128 = parts.iter().map(|part| percent(*part).1).sum::<u128>() / total;
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(percent(parts[*at]).1));
+    for at in order.into_iter().take(usize::try_from(cut).unwrap_or_default()) {
+        shares[at] += 1;
+    }
+    shares.into_iter().map(|share| u64::try_from(share).unwrap_or_default()).collect()
 }
 
 /// What somebody asked for, in one line.
@@ -118,6 +138,22 @@ mod tests {
         compacted 2 times since it was opened
         ");
         assert!(table(&ContextUse::default()).contains("   0 tokens   0 %"));
+    }
+
+    #[test]
+    fn shares_add_up_to_a_hundred() {
+        let table: [(&[u64], u64, &[u64]); 5] = [
+            (&[1, 1, 1], 3, &[34, 33, 33]),
+            (&[999, 1], 1000, &[100, 0]),
+            (&[0, 0], 0, &[0, 0]),
+            (&[u64::MAX, u64::MAX], u64::MAX, &[50, 50]),
+            (&[157, 61, 2893, 311, 9, 0], 3431, &[5, 2, 84, 9, 0, 0]),
+        ];
+        for (parts, total, expected) in table {
+            assert_eq!(shares(parts, total), expected, "{parts:?}");
+        }
+        let used = ContextUse { messages: 60, total: 100, ..ContextUse::default() };
+        assert!(super::table(&used).contains("anything else         40 tokens  40 %"));
     }
 
     #[test]

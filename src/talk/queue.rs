@@ -48,8 +48,9 @@ impl Queue {
         own.map(|waiting| &waiting.id).nth(nth)
     }
 
-    /// All of them, those of the user with the number by which they are dropped.
-    pub(crate) fn table(&self) -> String {
+    /// All of them, those of the user with the number by which they are dropped. `busy`: something
+    /// runs.
+    pub(crate) fn table(&self, busy: bool) -> String {
         let (mut text, mut nth) = (String::new(), 0);
         for Waiting { kind, text: said, .. } in &self.0 {
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -61,7 +62,7 @@ impl Queue {
                 nth += 1;
                 nth.to_string()
             };
-            let line = format!("{number:>3}  {}: {cut}{more}", when(*kind));
+            let line = format!("{number:>3}  {}: {cut}{more}", when(*kind, busy));
             text.extend([printable(&line).as_str(), "\n"]);
         }
         match (text.is_empty(), nth) {
@@ -72,9 +73,10 @@ impl Queue {
     }
 }
 
-/// When a message is said, and by whom.
-pub(crate) fn when(kind: MessageKind) -> &'static str {
+/// When a message is said, and by whom. `busy`: something runs.
+pub(crate) fn when(kind: MessageKind, busy: bool) -> &'static str {
     match kind {
+        MessageKind::Steer | MessageKind::FollowUp if !busy => "goes with your next message",
         MessageKind::Steer | MessageKind::Aside => "at the next step",
         MessageKind::FollowUp => "after the answer",
         MessageKind::Notice => "posse tells the model",
@@ -95,17 +97,19 @@ mod tests {
     #[test]
     fn only_the_users_own_messages_have_a_number() {
         let mut queue = Queue::default();
-        assert_eq!(queue.table(), "No message waits.\n");
+        assert_eq!(queue.table(true), "No message waits.\n");
         queue.follow(&queued("m1", MessageKind::Notice, "an agent has ended"));
         queue.follow(&queued("m2", MessageKind::Steer, "mind\nthe\u{1b}[2J gap"));
         queue.follow(&queued("m3", MessageKind::Aside, "I ran this"));
         queue.follow(&queued("m4", MessageKind::FollowUp, &"x".repeat(900)));
         queue.follow(&queued("m4", MessageKind::FollowUp, "again"));
-        let table = queue.table();
+        let table = queue.table(true);
         assert_eq!(table.lines().count(), 4, "{table}");
         assert!(table.contains("  -  posse tells the model: an agent"), "{table}");
         assert!(table.contains("  1  at the next step: mind the\\u{1b}[2J gap"), "{table}");
         assert!(table.chars().count() < 500 && !table.contains('\u{1b}'), "{table}");
+        let idle = queue.table(false);
+        assert!(idle.contains("  1  goes with your next message: mind"), "{idle}");
         assert_eq!(queue.own("2").map(MessageId::as_str), Some("m4"));
         assert_eq!((queue.own("0"), queue.own("3"), queue.own("x")), (None, None, None));
         queue.follow(&Event::MessageWithdrawn { message_id: MessageId::new("m2") });

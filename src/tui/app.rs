@@ -5,6 +5,7 @@ mod choosing;
 mod commanding;
 mod composing;
 mod frame;
+mod leaving;
 mod looking;
 mod words;
 
@@ -101,6 +102,7 @@ pub(super) struct App {
     pending: Option<(char, Duration)>,
     /// When Ctrl+C was pressed last, to leave.
     cancelled: Option<Duration>,
+    leaving: leaving::Leaving,
     /// What runs was asked to stop.
     pub(super) stopping: bool,
     /// A task is being worked on.
@@ -260,16 +262,11 @@ impl App {
                 Vec::new()
             }
             Action::Cancel => self.cancel(now),
-            Action::Leave if self.composer.is_empty() => {
-                if self.busy {
-                    self.view.note(
-                        Role::Dim,
-                        "(something runs: Esc stops it, /exit stops it and leaves)",
-                    );
-                    return Vec::new();
-                }
-                vec![Effect::Leave(Exit::Done)]
+            Action::Leave if self.composer.is_empty() && self.busy => {
+                self.leaving.refused = Some(now);
+                Vec::new()
             }
+            Action::Leave if self.composer.is_empty() => self.leave(),
             Action::Leave => {
                 self.composer.edit(Edit::Delete);
                 Vec::new()
@@ -351,11 +348,11 @@ impl App {
         // Behind a question nothing moves.
         let seen = !self.questions.is_open() && self.viewer.is_none();
         let moves = self.view.pulse().filter(|_| seen);
-        let hint = self
-            .cancelled
-            .map(|at| (at + AGAIN).saturating_sub(now))
-            .filter(|left| !left.is_zero());
-        [shortcut, deaf, moves, hint, self.looking_changes(now)]
+        let hint = |at: Option<Duration>| {
+            at.map(|at| (at + AGAIN).saturating_sub(now)).filter(|left| !left.is_zero())
+        };
+        let (hint, refused) = (hint(self.cancelled), hint(self.leaving.refused));
+        [shortcut, deaf, moves, hint, refused, self.looking_changes(now)]
             .into_iter()
             .flatten()
             .min()

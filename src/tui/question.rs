@@ -277,9 +277,9 @@ impl Questions {
         let deaf = self.deaf_for(now).is_some();
         let mut keys = vec![("y", "once")];
         let wider = [
-            (Scope::Session, "s", "for this session"),
-            (Scope::Project, "p", "in this project"),
-            (Scope::Global, "a", "always, everywhere"),
+            (Scope::Session, "s", "until this session ends"),
+            (Scope::Project, "p", "in this project, until it expires"),
+            (Scope::Global, "a", "everywhere, until it expires"),
         ];
         keys.extend(
             wider

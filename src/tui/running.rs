@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use posse_actors::conversation::ContentPart;
+use posse_actors::event::Fact;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -174,6 +175,7 @@ impl Tui<'_> {
         match started {
             Ok(current) => {
                 current.describe(&mut self.app);
+                self.app.view.unpark();
                 current.measure(&self.tells);
                 self.current = Some(current);
             }
@@ -363,6 +365,10 @@ impl Tui<'_> {
         if let Some(current) = &mut self.current {
             current.notice(announcement);
         }
+        self.app.view.wall_ms = match &announcement.fact {
+            Fact::Stored(record) => record.ts,
+            Fact::Passing { ts, .. } => *ts,
+        };
         self.app.follow(announcement.event(), announcement.origin(), now);
         if let Some(current) = &self.current {
             self.app.status.cost = current.cost();

@@ -216,6 +216,13 @@ pub(super) fn wrap(
     wrapper.finish()
 }
 
+/// What stands before the rows that go on with a line: they are seen to belong to it, also in a
+/// list.
+pub(super) fn hanging(line: &str, columns: usize) -> [Span<'static>; 1] {
+    let indent = line.bytes().take_while(|byte| *byte == b' ').count();
+    [Span::raw(" ".repeat(indent.min(HANGING_MAX).min(columns / 4) + 2))]
+}
+
 /// Breaks a line where the screen ends and nowhere else: nothing of it is left out, and what is
 /// written at its end does not jump. The last column stays free for a cursor.
 pub(super) fn break_rows(
@@ -248,6 +255,9 @@ pub(super) fn break_rows(
     }
     rows
 }
+
+/// Columns of an indentation that are repeated.
+const HANGING_MAX: usize = 12;
 
 struct Wrapper<'a> {
     columns: usize,
@@ -322,11 +332,17 @@ impl<'a> Wrapper<'a> {
         let own: usize = self.rest.iter().map(|span| width(&span.content)).sum();
         let room = self.columns.saturating_sub(own);
         for (text, style) in word {
-            for part in parts(&text, room) {
-                if self.taken + width(part) > self.columns && !self.fresh {
+            // Lists and paths have places where they are rather broken.
+            for piece in text.split_inclusive([',', ';', '/']) {
+                if self.taken + width(piece) > self.columns && width(piece) <= room && !self.fresh {
                     self.next_row();
                 }
-                self.write(&[(part.to_owned(), style)]);
+                for part in parts(piece, room) {
+                    if self.taken + width(part) > self.columns && !self.fresh {
+                        self.next_row();
+                    }
+                    self.write(&[(part.to_owned(), style)]);
+                }
             }
         }
     }
@@ -383,6 +399,8 @@ mod tests {
         assert_eq!(rows("a bcdefgh", 4), ["a", "bcde", "fgh"]);
         assert_eq!(rows("    indented word", 12), ["    indented", "word"]);
         assert_eq!(rows("日本語", 4), ["日本", "語"]);
+        assert_eq!(rows("bash,edit,glob,write_file", 12), ["bash,edit,", "glob,", "write_file"]);
+        assert_eq!(rows("a bash/write_fi", 8), ["a", "bash/", "write_fi"]);
     }
 
     #[test]

@@ -43,6 +43,14 @@ enum Banner {
     Silent { provider: String, since: Duration },
 }
 
+/// The session has stopped itself.
+#[derive(Debug, Clone, PartialEq)]
+struct Parked {
+    cause: String,
+    /// When it is tried again by itself, if it is.
+    next: Option<Duration>,
+}
+
 /// A message that waits to be said.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Waiting {
@@ -52,9 +60,9 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// When it is said, in words.
-    pub(super) fn when(&self) -> &'static str {
-        queue::when(self.kind)
+    /// When it is said, in words; `busy`: something runs.
+    pub(super) fn when(&self, busy: bool) -> &'static str {
+        queue::when(self.kind, busy)
     }
 
     /// What posse itself has to say is not the user's to take back.
@@ -92,10 +100,10 @@ pub(super) struct View {
     outputs: Outputs,
     /// Questions that are open, and their calls.
     asked: Vec<(QuestionId, CallId)>,
-    /// Calls that a person allowed, having seen what they would do.
-    seen: Vec<CallId>,
     running: Option<(InvocationId, Duration)>,
-    parked: Option<String>,
+    parked: Option<Parked>,
+    /// What the clock on the wall showed when the last event happened, in milliseconds since 1970.
+    pub(super) wall_ms: u64,
     /// Tokens in the last request and its reply.
     pub(super) context: Option<u64>,
     pub(super) usage: Usage,
@@ -108,7 +116,7 @@ pub(super) struct View {
 impl View {
     /// Follows what happened.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
-        if let Some(note) = origin.and_then(|origin| self.tree.follow(event, origin, now)) {
+        if let Some(note) = self.tree.follow(event, origin, (now, self.wall_ms)) {
             self.end_text();
             self.blocks.push_back(note);
         }
@@ -145,23 +153,32 @@ impl View {
                 (self.provider, self.model) = (provider.clone(), model.clone());
                 self.began(origin, now);
             }
-            Event::InvocationCompleted { .. }
-            | Event::InvocationFailed { .. }
-            | Event::InvocationCancelled { .. } => self.ended(),
-            Event::SessionParked { cause, .. } => {
-                self.parked = Some(harmless(cause));
+            Event::InvocationCompleted { .. } | Event::InvocationFailed { .. } => self.ended(),
+            Event::InvocationCancelled { .. } => self.stopped(),
+            Event::SessionParked { cause, next_try_ms, .. } => {
+                self.park(cause, *next_try_ms, now);
                 self.notice(event);
+            }
+            Event::InvocationRequested { call_id, background: false, .. } => {
+                // From here on it is in the tree.
+                self.handed_on(call_id);
             }
             Event::ToolRequested { .. }
             | Event::ToolStarted { .. }
             | Event::ToolOutputDelta { .. }
             | Event::ToolCompleted { .. }
             | Event::ToolFailed { .. }
-            | Event::ToolOutcomeUnknown { .. } => self.follow_call(event, now),
+            | Event::ToolOutcomeUnknown { .. } => {
+                self.follow_call(event, now);
+                self.settle_turns(event);
+            }
             Event::PermissionRequested { .. }
             | Event::PermissionGranted { .. }
             | Event::PermissionWithdrawn { .. }
-            | Event::PermissionDenied { .. } => self.follow_question(event),
+            | Event::PermissionDenied { .. } => {
+                self.follow_question(event);
+                self.settle_turns(event);
+            }
             Event::ContextCompacted { tokens_after, .. } => {
                 // What was counted before is not true any more.
                 self.context = *tokens_after;
@@ -190,13 +207,17 @@ impl View {
                         return;
                     }
                 }
+                self.parked = None;
                 self.end_text();
                 self.blocks.push_back(Block::User(shown(content)));
             }
             Event::MessageQueued { message_id, kind: MessageKind::Aside, .. } => {
                 self.asides.push(message_id.clone());
             }
-            Event::UserCall { call_id, .. } => self.own_call = Some(call_id.clone()),
+            Event::UserCall { call_id, .. } => {
+                self.parked = None;
+                self.own_call = Some(call_id.clone());
+            }
             Event::MessageQueued { message_id, kind, content }
                 if self.queue.iter().all(|waiting| waiting.id != *message_id) =>
             {
@@ -216,7 +237,6 @@ impl View {
 
     fn began(&mut self, origin: Option<&Origin>, now: Duration) {
         self.asked.clear();
-        self.seen.clear();
         self.parked = None;
         if let Some(origin) = origin {
             self.running = Some((origin.invocation_id.clone(), now));
@@ -225,22 +245,40 @@ impl View {
 
     fn follow_question(&mut self, event: &Event) {
         match event {
-            Event::PermissionRequested { request_id, call_id, .. } => {
+            Event::PermissionRequested { request_id, call_id, summary, .. } => {
                 self.asked.push((request_id.clone(), call_id.clone()));
+                self.will_do(call_id, summary);
             }
-            Event::PermissionGranted { request_id, by, answered_by, .. } => {
-                self.decided(request_id, by == "user");
+            Event::PermissionGranted { request_id, answered_by, grant, .. } => {
+                self.decided(request_id);
                 if answered_by.is_some() {
                     self.notice(event);
                 }
+                if let Some(grant) = grant {
+                    self.end_text();
+                    self.note(Role::Dim, notices::granted(grant));
+                }
             }
-            Event::PermissionWithdrawn { request_id, .. } => self.decided(request_id, false),
+            Event::PermissionWithdrawn { request_id, .. } => self.decided(request_id),
             Event::PermissionDenied { request_id, .. } => {
-                self.decided(request_id, false);
+                self.decided(request_id);
                 self.notice(event);
             }
             _ => (),
         }
+    }
+
+    /// Whoever stopped it waits for nothing.
+    fn stopped(&mut self) {
+        self.parked = None;
+        self.ended();
+    }
+
+    fn park(&mut self, cause: &str, next_try_ms: Option<u64>, now: Duration) {
+        let left = |at: u64| Duration::from_millis(at.saturating_sub(self.wall_ms));
+        let next = next_try_ms.map(|at| now + left(at));
+        self.banner = None;
+        self.parked = Some(Parked { cause: harmless(cause), next });
     }
 
     /// The model says something: whatever was waited for is over.
@@ -262,7 +300,7 @@ impl View {
                 self.think(text);
             }
             Event::ModelRequest { provider, model, .. } => {
-                self.banner = None;
+                self.goes_on();
                 (self.provider, self.model) = (provider.clone(), model.clone());
                 self.end_text();
                 self.thought.clear();
@@ -344,10 +382,8 @@ impl View {
         }
     }
 
-    fn decided(&mut self, id: &QuestionId, allowed: bool) {
-        let call = self.asked.iter().find(|(asked, _)| asked == id).map(|(_, call)| call.clone());
+    fn decided(&mut self, id: &QuestionId) {
         self.asked.retain(|(asked, _)| asked != id);
-        self.seen.extend(call.filter(|_| allowed));
     }
 
     fn notice(&mut self, event: &Event) {
@@ -393,6 +429,16 @@ impl View {
     /// Whoever worked for somebody else is followed no more: their session is over.
     pub(super) fn forget_agents(&mut self) {
         self.tree = Tree::default();
+    }
+
+    /// Agents that work for another one.
+    pub(super) fn agents(&self) -> usize {
+        self.tree.agents()
+    }
+
+    /// Another provider, or another session: what was waited for is not waited for any more.
+    pub(super) fn unpark(&mut self) {
+        self.parked = None;
     }
 
     /// Whether something goes on, and since when.
@@ -446,3 +492,6 @@ fn shown(content: &[ContentPart]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use crate::tui::diff;
 use crate::tui::input::{Code, Key};
-use crate::tui::text::{Row, clipped, harmless, row, span, wrap};
+use crate::tui::text::{Row, clipped, hanging, harmless, row, span, wrap};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::view::Outputs;
 
@@ -106,7 +106,9 @@ impl Viewer {
             let lines = harmless(page.text.trim_end_matches('\n'));
             let lines = lines.split('\n');
             lines
-                .flat_map(|line| wrap(&[span(theme, Role::Text, line)], columns, &[], &[]))
+                .flat_map(|line| {
+                    wrap(&[span(theme, Role::Text, line)], columns, &[], &hanging(line, columns))
+                })
                 .collect()
         };
         let room = height.saturating_sub(2).max(1);

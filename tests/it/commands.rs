@@ -28,7 +28,7 @@ const EXPECTED: [(&str, &str, &str, &str); 31] = [
     ("doctor", "/doctor", "terminal", ">terminal"),
     ("jobs", "/jobs", "Nothing runs in the background", "Nothing runs in the background"),
     ("memory", "/memory", "No agent has reported", "No agent has reported"),
-    ("forget", "/forget explore", "No agent has reported", "No agent has reported"),
+    ("forget", "/forget explore", "No agent explore has", "No agent explore has"),
     ("theme", "/theme dark", "Line mode has no themes", "theme: dark"),
     ("queue", "/queue", "No message waits", "no message waits"),
     ("stop", "/stop", "Nothing runs.", "(nothing runs)"),

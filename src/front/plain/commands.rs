@@ -45,7 +45,7 @@ impl Plain<'_> {
             }
             Typed::Command(command, _) => {
                 self.catch_up().await;
-                if let Some(command) = self.answer(command).await {
+                if let Some(command) = self.answer(command, false).await {
                     self.change(command).await;
                 }
             }
@@ -56,7 +56,7 @@ impl Plain<'_> {
     /// Follows a command that was typed while a task is worked on, and that is no end of it.
     pub(super) async fn command_meanwhile(&mut self, command: Command, when: When) {
         let left = match when {
-            When::Always => self.answer(command).await,
+            When::Always => self.answer(command, true).await,
             When::Idle => Some(command),
         };
         if left.is_some() {
@@ -65,7 +65,8 @@ impl Plain<'_> {
     }
 
     /// Does what can be done at any time. What has to wait until nothing runs is given back.
-    async fn answer(&mut self, command: Command) -> Option<Command> {
+    /// `busy`: a task is worked on.
+    async fn answer(&mut self, command: Command, busy: bool) -> Option<Command> {
         let session = self.current.session.clone();
         let text = match command {
             Command::Help => help(),
@@ -76,7 +77,7 @@ impl Plain<'_> {
             Command::Memory => asked::memory(&session).await,
             Command::Forget(agent) => asked::forget(&session, agent).await,
             Command::Jobs(which) => self.current.jobs.asked(which.as_deref(), &session),
-            Command::Queue(which) => self.queue(which).await,
+            Command::Queue(which) => self.queue(which, busy).await,
             Command::Diff => asked::changes(&session).await.text(),
             Command::Agents => {
                 let agents = self.report(Report::Agents).await?;
@@ -215,8 +216,8 @@ impl Plain<'_> {
         }
     }
 
-    async fn queue(&mut self, which: Option<String>) -> String {
-        let Some(number) = which else { return self.current.queue.table() };
+    async fn queue(&mut self, which: Option<String>, busy: bool) -> String {
+        let Some(number) = which else { return self.current.queue.table(busy) };
         let Some(id) = self.current.queue.own(&number).cloned() else {
             return format!(
                 "No message {} of yours waits; /queue lists them.\n",

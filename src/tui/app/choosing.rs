@@ -77,13 +77,15 @@ impl App {
 
     /// Opens the messages that wait.
     pub(super) fn open_queue(&mut self) {
+        let busy = self.busy;
         let entry = |waiting: &Waiting| {
-            let label = format!("{}: {}", waiting.when(), in_one_line(&waiting.text));
+            let label = format!("{}: {}", waiting.when(busy), in_one_line(&waiting.text));
             Entry { value: waiting.id.to_string(), label }
         };
         let entries: Vec<Entry> =
             self.view.queue().iter().filter(|waiting| waiting.is_own()).map(entry).collect();
         if entries.is_empty() {
+            self.view.said("/queue".to_owned());
             self.view.note(Role::Dim, "(no message waits)");
             return;
         }

@@ -25,6 +25,13 @@ impl App {
             Command::Queue(which) => return self.queue(which.as_deref()),
             Command::StopAll => {
                 self.stopping = self.busy;
+                if !self.busy {
+                    let text = match self.view.agents() {
+                        0 => "(nothing runs)",
+                        _ => "(agents in the background are told to stop)",
+                    };
+                    self.view.note(Role::Dim, text);
+                }
                 return vec![Effect::InterruptAll];
             }
             Command::Stop if self.busy => return self.stop(),
@@ -33,7 +40,8 @@ impl App {
                     self.view.note(Role::Dim, "(nothing runs)");
                 }
             }
-            Command::Exit => return vec![Effect::Leave(Exit::Done)],
+            Command::Exit if self.busy => return vec![Effect::Leave(Exit::Done)],
+            Command::Exit => return self.leave(),
             Command::Select(what, None) => return vec![Effect::Choose(what, None)],
             Command::Select(what, Some(name)) => return vec![Effect::Select(what, name)],
             command @ (Command::New
@@ -91,6 +99,7 @@ impl App {
     /// Shows what was changed.
     pub(in crate::tui) fn show_changes(&mut self, changes: Changes) {
         if changes.diffs.is_empty() {
+            self.view.said("/diff".to_owned());
             self.view.note(Role::Dim, format!("({})", changes.text().trim_end()));
             return;
         }

@@ -97,6 +97,8 @@ impl App {
         if matches!(typed, Typed::Text(_) | Typed::Shell(_)) {
             self.composer.remember(&text);
         }
+        // Whoever goes on has not left.
+        self.leaving.warned &= ends || typed == Typed::Blank;
         match typed {
             Typed::Blank => Vec::new(),
             Typed::Text(text) => vec![Effect::Say(text, kind)],
@@ -137,8 +139,6 @@ fn is_echoed(command: &Command) -> bool {
             | Command::Skills
             | Command::Skill(..)
             | Command::Doctor
-            | Command::Stop
-            | Command::StopAll
             | Command::Exit
     )
 }

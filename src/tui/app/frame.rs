@@ -103,7 +103,7 @@ impl App {
         self.frozen = None;
         let mut extra = self.view.banner(wide, self.theme, now);
         for waiting in self.view.queue().iter().take(QUEUE_SHOWN_MAX) {
-            let when = waiting.when();
+            let when = waiting.when(self.busy);
             let text = format!("⤷ {when}: {}", harmless(&waiting.text).replace('\n', " ⏎ "));
             extra.push(row(self.theme, Role::Dim, clipped(&text, wide)));
         }
@@ -171,6 +171,10 @@ impl App {
             } else {
                 "Ctrl+C again leaves (or Ctrl+D, /exit)"
             };
+            return row(theme, Role::Warn, clipped(text, wide));
+        }
+        if self.busy && self.may_not_leave(now) {
+            let text = "something runs: Esc stops it, /exit stops it and leaves";
             return row(theme, Role::Warn, clipped(text, wide));
         }
         if let Some(below) = self.past.as_ref().map(Past::below).filter(|below| *below > 0) {

@@ -21,6 +21,14 @@ pub(super) fn introduction(app: &App, options: &Options) -> Lines {
         Role::Dim,
         format!("posse {} · session {}{kept}", env!("CARGO_PKG_VERSION"), app.session),
     )];
+    let place = printable(&app.status.cwd);
+    lines.push((
+        Role::Dim,
+        match app.status.tier.as_str() {
+            "full" => format!("in {place} · commands run in a sandbox"),
+            _ => format!("in {place}"),
+        },
+    ));
     match app.status.tier.as_str() {
         "full" => (),
         "reduced" => lines
@@ -96,7 +104,12 @@ pub(super) fn conclude(app: &mut App, concluded: Concluded, yes: bool) {
         _ => String::new(),
     };
     let took = lasted(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-    app.view.note(Role::Dim, format!("({word}: {} {replies}{tokens} · {took})", outcome.turns));
+    let empty = match &outcome.ending {
+        Ending::Answered(answer) if answer.trim().is_empty() => ", and the last one was empty",
+        _ => "",
+    };
+    let count = outcome.turns;
+    app.view.note(Role::Dim, format!("({word}: {count} {replies}{empty}{tokens} · {took})"));
 }
 
 /// What is said when the terminal is the shell's again.

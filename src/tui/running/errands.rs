@@ -144,10 +144,7 @@ impl Tui<'_> {
                     self.app.view.note(Role::Warn, NOBODY);
                 }
             }
-            Command::Skill(name, task) => match self.world.skill(&name, &task) {
-                Ok(prompt) => self.prompt(prompt),
-                Err(failures) => self.app.view.failures(&failures),
-            },
+            Command::Skill(name, task) => self.use_skill(&name, &task),
             Command::Diff => self.changes(),
             Command::Agents => self.report(Report::Agents),
             Command::Permissions => self.report(Report::Permissions),
@@ -175,6 +172,16 @@ impl Tui<'_> {
     pub(super) fn look_around(&mut self) {
         let errand = self.world.found();
         self.look(LOOKING, async { Looked::Around(done(errand).await) });
+    }
+
+    fn use_skill(&mut self, name: &str, task: &str) {
+        match self.world.skill(name, task) {
+            Ok(prompt) => self.prompt(prompt),
+            Err(failures) => {
+                self.app.view.said(format!("/skill {name} {task}").trim_end().to_owned());
+                self.app.view.failures(&failures);
+            }
+        }
     }
 
     fn look_up(&mut self, id: &str, fork: bool) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratatui_core::text::Span;
 
 use crate::tui::markdown::{self, Piece};
-use crate::tui::text::{Row, harmless, span, wrap};
+use crate::tui::text::{Row, hanging, harmless, span, wrap};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::view::tool::Tool;
 
@@ -73,13 +73,20 @@ impl Block {
                 let lines = harmless(text);
                 let lines = lines.trim_end_matches('\n').split('\n');
                 lines
-                    .flat_map(|line| wrap(&[span(theme, *role, line)], columns, &[], &under))
+                    .flat_map(|line| {
+                        wrap(&[span(theme, *role, line)], columns, &[], &hanging(line, columns))
+                    })
                     .collect()
             }
             Block::Lines(lines) => lines
                 .iter()
                 .flat_map(|(role, line)| {
-                    wrap(&[span(theme, *role, harmless(line))], columns, &[], &under)
+                    wrap(
+                        &[span(theme, *role, harmless(line))],
+                        columns,
+                        &[],
+                        &hanging(line, columns),
+                    )
                 })
                 .collect(),
         }

@@ -5,15 +5,16 @@ use std::time::Duration;
 use posse_actors::conversation::{CallId, text_of};
 use posse_actors::event::Event;
 
-use crate::tui::view::tool::{State, Tool};
+use crate::tui::view::tool::{State, Tool, Waits};
 use crate::tui::view::{Block, View};
 
 impl View {
     pub(super) fn follow_call(&mut self, event: &Event, now: Duration) {
         match event {
-            Event::ToolRequested { call_id, name, .. } => {
+            Event::ToolRequested { call_id, name, arguments } => {
                 self.end_text();
-                let tool = Tool::asked(call_id.clone(), name, now);
+                let mut tool = Tool::asked(call_id.clone(), name, now);
+                tool.wants(arguments);
                 self.blocks.push_back(Block::Tool(Box::new(tool)));
             }
             Event::ToolStarted { call_id, name, summary, .. } => {
@@ -27,11 +28,9 @@ impl View {
                 }
             }
             Event::ToolCompleted { call_id, name, content, metadata, duration_ms } => {
-                let seen = self.seen.contains(call_id);
-                self.seen.retain(|call| call != call_id);
                 let own = self.own_call.as_ref() == Some(call_id);
                 let tool = self.tool(call_id, name, now);
-                tool.completed(content, metadata, *duration_ms, seen, own);
+                tool.completed(content, metadata, *duration_ms, own);
                 let title = tool.title();
                 self.outputs.add(title, &text_of(content), metadata["diff"].as_str());
             }
@@ -45,6 +44,41 @@ impl View {
                 self.tool(call_id, name, now).lost(begun.as_ref());
             }
             _ => (),
+        }
+    }
+
+    /// Somebody is asked whether a call may do this.
+    pub(super) fn will_do(&mut self, call: &CallId, summary: &str) {
+        if let Some(tool) = self.known(call) {
+            tool.summary = Some(summary.to_owned());
+        }
+    }
+
+    /// An agent works for a call: the tree says what it does.
+    pub(super) fn handed_on(&mut self, call: &CallId) {
+        if let Some(tool) = self.known(call) {
+            tool.hand_on();
+        }
+    }
+
+    /// Which calls wait, and for what: some event of a call or a question was followed.
+    pub(super) fn settle_turns(&mut self, event: &Event) {
+        if matches!(event, Event::ToolOutputDelta { .. }) {
+            return;
+        }
+        let open = |block: &Block| matches!(block, Block::Tool(tool) if tool.is_open());
+        let many = self.blocks.iter().filter(|block| open(block)).count() > 1;
+        for block in &mut self.blocks {
+            if let Block::Tool(tool) = block
+                && tool.is_open()
+            {
+                let asked = self.asked.iter().any(|(_, call)| *call == tool.call);
+                tool.waits = match tool.state {
+                    State::Asked if asked => Some(Waits::Answer),
+                    State::Asked if many => Some(Waits::Turn),
+                    _ => None,
+                };
+            }
         }
     }
 

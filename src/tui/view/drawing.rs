@@ -8,7 +8,7 @@ use crate::tui::text::{Row, clipped, harmless, row, span};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::view::block::{Block, Kind, TURN, apart, turn};
 use crate::tui::view::tool::age;
-use crate::tui::view::{Banner, View};
+use crate::tui::view::{Banner, Parked, View};
 
 impl View {
     /// Rows of what is finished, at most `rows_max`. What is given once is not given again.
@@ -47,7 +47,12 @@ impl View {
         now: Duration,
     ) -> Vec<Row> {
         let rest = self.stream.rest().map(Block::Text);
-        let blocks = || self.blocks.iter().chain(rest.as_ref()).rev();
+        // Whoever works for a call stands in the tree.
+        let elsewhere = |block: &&Block| matches!(block, Block::Tool(tool) if tool.is_elsewhere());
+        let blocks = || {
+            let blocks = self.blocks.iter().filter(move |block| !elsewhere(block));
+            blocks.chain(rest.as_ref()).rev()
+        };
         // What stands before each of them, the last one first.
         let before = blocks().skip(1).map(Block::kind).map(Some).chain([self.before]);
         let mut parts = vec![self.tree.rows(columns, theme, now)];
@@ -77,9 +82,9 @@ impl View {
         let mut rows = Vec::new();
         match &self.banner {
             Some(Banner::Waiting { provider, until, patience, cause }) => {
-                let left = until.saturating_sub(now).as_secs_f64().ceil();
+                let left = countdown(until.saturating_sub(now));
                 let text = format!(
-                    "⏸ {}: next try in {left:.0} s (patience after that: {}); Esc stops it",
+                    "⏸ {}: next try in {left} (patience after that: {}); Esc stops it",
                     harmless(provider),
                     rough(*patience)
                 );
@@ -96,7 +101,16 @@ impl View {
             }
             None => (),
         }
-        if let Some(since) = self.running() {
+        let parked = self.parked.as_ref();
+        if let Some(Parked { cause, next: Some(until) }) = parked
+            && self.running.is_some()
+        {
+            let left = countdown(until.saturating_sub(now));
+            let text = format!("⏸ parked: next try in {left} · Esc stops it");
+            rows.push(row(theme, Role::Warn, clipped(&text, columns)));
+            let text = format!("  {}", cause.replace('\n', " "));
+            rows.push(row(theme, Role::Dim, clipped(&text, columns)));
+        } else if let Some(since) = self.running() {
             let thought = self.thought.lines().rev().find(|line| !line.trim().is_empty());
             let what = if thought.is_some() { "thinking" } else { "working" };
             let mut text = format!("{what} · {} · Esc stops it", age(now, since));
@@ -106,7 +120,7 @@ impl View {
             let mark = span(theme, Role::Accent, format!("{} ", turn(now)));
             let text = span(theme, Role::Dim, clipped(&text, columns.saturating_sub(2)));
             rows.push(Line::from(vec![mark, text]));
-        } else if let Some(cause) = &self.parked {
+        } else if let Some(Parked { cause, .. }) = parked {
             let text = format!("⏸ parked: {}", cause.replace('\n', " "));
             rows.push(row(theme, Role::Warn, clipped(&text, columns)));
         }
@@ -116,7 +130,13 @@ impl View {
     /// How often something on the screen changes with the time alone; `None`: nothing does.
     pub(in crate::tui) fn pulse(&self) -> Option<Duration> {
         let turns = self.running.is_some() || self.banner.is_some();
-        if turns { Some(TURN) } else { self.tree.pulse() }
+        // Who waits for long watches seconds go by, and nothing that turns.
+        let waits = self.parked.as_ref().is_some_and(|parked| parked.next.is_some());
+        match (turns, waits) {
+            (true, true) => Some(Duration::from_secs(1)),
+            (true, false) => Some(TURN),
+            (false, _) => self.tree.pulse(),
+        }
     }
 }
 
@@ -126,6 +146,15 @@ fn rough(time: Duration) -> String {
         seconds @ 0..=99 => format!("{seconds} s"),
         seconds @ 100..=5999 => format!("{} min", seconds / 60),
         seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+/// What is left of a wait, so exactly that it is seen to go by. It is over when it says 0.
+pub(super) fn countdown(left: Duration) -> String {
+    match left.as_millis().div_ceil(1000) {
+        seconds @ 0..=99 => format!("{seconds} s"),
+        seconds @ 100..=5999 => format!("{} min {} s", seconds / 60, seconds % 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Events that deserve a line of their own, and the words for them.
 
-use posse_actors::event::Event;
+use posse_actors::event::{Event, Grant, Scope};
 
 use crate::talk::context;
 use crate::talk::notices::{of_hook, switch};
@@ -20,6 +20,26 @@ pub(super) fn brief(text: &str) -> String {
     let cut: String = text.chars().take(TOLD_CHARS_MAX).collect();
     let more = if cut.len() < text.len() { " …" } else { "" };
     cut + more
+}
+
+/// What an answer allows from now on, for how long, and how that is taken back.
+pub(super) fn granted(grant: &Grant) -> String {
+    let Grant { operation, target, scope } = grant;
+    let (reach, back) = match scope {
+        Scope::Once => ("once", ""),
+        Scope::Session => {
+            ("until this session ends", "/permissions lists it, /new begins without it")
+        }
+        Scope::Project => (
+            "in this project until it expires",
+            "posse grants list says when, posse grants revoke takes it back",
+        ),
+        Scope::Global => (
+            "everywhere until it expires",
+            "posse grants list says when, posse grants revoke takes it back",
+        ),
+    };
+    format!("(allowed {reach}: {operation} {target}; {back})")
 }
 
 /// The line for an event, if it has one.

@@ -31,6 +31,13 @@ const LIVE_BYTES_MAX: usize = 8 << 10;
 /// Columns of a line of output: what is longer is cut, and whole in the viewer.
 const LINE_COLUMNS_MAX: usize = 400;
 
+/// Arguments that tell best what a call would do, the best first.
+const TELLING: [&str; 8] =
+    ["command", "path", "file_path", "pattern", "query", "url", "task", "name"];
+
+/// Columns of what a call would do that never said so itself.
+const WANTED_COLUMNS_MAX: usize = 200;
+
 /// How far a call is.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
@@ -44,6 +51,15 @@ pub(super) enum State {
     Failed { class: String, why: String },
     /// Nobody knows; when it began, if that was recorded.
     Unknown { since_ms: Option<u64> },
+}
+
+/// What a call waits for that has not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// A person is asked.
+    Answer,
+    /// Others come first.
+    Turn,
 }
 
 /// A call.
@@ -63,6 +79,10 @@ pub(in crate::tui) struct Tool {
     output: Vec<String>,
     above: usize,
     diff: Option<String>,
+    /// What it waits for, if it has not begun.
+    pub(super) waits: Option<Waits>,
+    /// An agent works for it, and is followed elsewhere.
+    handed_on: bool,
 }
 
 impl Tool {
@@ -78,7 +98,30 @@ impl Tool {
             output: Vec::new(),
             above: 0,
             diff: None,
+            waits: None,
+            handed_on: false,
         }
+    }
+
+    /// It was asked for with these arguments: what it would do, until somebody says that better.
+    pub(super) fn wants(&mut self, arguments: &str) {
+        let given: Value = serde_json::from_str(arguments).unwrap_or_default();
+        let named = TELLING.iter().find_map(|name| given[*name].as_str());
+        let any = || given.as_object()?.values().find_map(Value::as_str);
+        if let Some(text) = named.or_else(any).map(str::trim).filter(|text| !text.is_empty()) {
+            self.summary = Some(clipped(&format!("{} {text}", self.name), WANTED_COLUMNS_MAX));
+        }
+    }
+
+    /// An agent works for it from now on. What it printed was about the time before.
+    pub(super) fn hand_on(&mut self) {
+        self.handed_on = true;
+        self.live = String::new();
+    }
+
+    /// Whether what it does is to be seen elsewhere.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.handed_on && self.is_open()
     }
 
     pub(super) fn printed(&mut self, text: &str) {
@@ -92,13 +135,12 @@ impl Tool {
         }
     }
 
-    /// It ended well. `seen`: the user saw the change in a question. `own`: the user made it.
+    /// It ended well. `own`: the user made it.
     pub(super) fn completed(
         &mut self,
         content: &[ContentPart],
         metadata: &Value,
         duration_ms: u64,
-        seen: bool,
         own: bool,
     ) {
         self.state = State::Done;
@@ -113,8 +155,7 @@ impl Tool {
             (self.output, self.above) =
                 last_lines(&text_of(content), if own { OWN_LINES_MAX } else { OUTPUT_LINES_MAX });
         }
-        self.diff =
-            metadata["diff"].as_str().filter(|diff| !diff.is_empty() && !seen).map(str::to_owned);
+        self.diff = metadata["diff"].as_str().filter(|diff| !diff.is_empty()).map(str::to_owned);
     }
 
     pub(super) fn failed(&mut self, class: &str, content: &[ContentPart]) {
@@ -165,6 +206,14 @@ impl Tool {
             )
         };
         let mut rows = match &self.state {
+            State::Asked if self.waits.is_some() => {
+                let (role, mark, what) = match self.waits {
+                    Some(Waits::Answer) => (Role::Warn, "? ", "waits for your answer"),
+                    _ => (Role::Dim, "· ", "waits its turn"),
+                };
+                let title = clipped(&title, columns.saturating_mul(2));
+                head(role, mark, format!("{title} · {what}"))
+            }
             State::Asked | State::Running => {
                 let text = format!(
                     "{} · {}",

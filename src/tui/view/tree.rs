@@ -13,6 +13,7 @@ use crate::talk::workers;
 use crate::tui::status::short;
 use crate::tui::text::{Row, clipped, harmless, row, width};
 use crate::tui::theme::{Role, Theme};
+use crate::tui::view::drawing::countdown;
 use crate::tui::view::tool::age;
 use crate::tui::view::{Block, turn};
 
@@ -38,6 +39,11 @@ struct Node {
     doing: Doing,
     /// Questions of it that are open.
     questions: Vec<QuestionId>,
+    /// Whom it works for.
+    caller: Option<InvocationId>,
+    /// It is a model that is asked beside the conversation, for a summary or a title: nobody asked
+    /// for it as a tool, so nobody is told that it has ended.
+    aside: bool,
 }
 
 /// What it is at.
@@ -66,14 +72,17 @@ impl Tree {
     pub(super) fn follow(
         &mut self,
         event: &Event,
-        origin: &Origin,
-        now: Duration,
+        origin: Option<&Origin>,
+        (now, wall_ms): (Duration, u64),
     ) -> Option<Block> {
+        self.end_asides(event, origin);
+        let origin = origin?;
         match event {
             Event::InvocationRequested { child_invocation_id, target, task, .. } => {
                 let path = format!("{}/{target}", origin.agent_path);
                 let caller = Some(&origin.invocation_id);
                 self.add((child_invocation_id, caller), &path, task, now);
+                self.is_agent(child_invocation_id);
             }
             Event::DelegationEnded { child_invocation_id, outcome, cost_nano_usd, .. } => {
                 let at = self.nodes.iter().position(|node| node.id == *child_invocation_id)?;
@@ -87,16 +96,54 @@ impl Tree {
             | Event::InvocationCancelled { .. } => (),
             other if origin.parent_invocation_id.is_some() => {
                 let id = &origin.invocation_id;
-                if self.nodes.iter().all(|node| node.id != *id) {
+                if is_work(other) && self.nodes.iter().all(|node| node.id != *id) {
                     let caller = origin.parent_invocation_id.as_ref();
                     self.add((id, caller), &origin.agent_path, "", now);
                 }
+                if matches!(other, Event::InvocationStarted { .. } | Event::ToolStarted { .. }) {
+                    self.is_agent(id);
+                }
                 let node = self.nodes.iter_mut().find(|node| node.id == *id)?;
-                node.follow(other, now);
+                node.follow(other, now, wall_ms);
             }
             _ => (),
         }
         None
+    }
+
+    /// An agent says itself how it ended.
+    fn is_agent(&mut self, id: &InvocationId) {
+        if let Some(node) = self.nodes.iter_mut().find(|node| node.id == *id) {
+            node.aside = false;
+        }
+    }
+
+    /// What was asked beside has ended: it was answered and paid for, or what it was for came about
+    /// with it or without.
+    fn end_asides(&mut self, event: &Event, origin: Option<&Origin>) {
+        let id = origin.map(|origin| &origin.invocation_id);
+        match event {
+            Event::ModelUsage { .. } => {
+                self.nodes.retain(|node| !node.aside || Some(&node.id) != id);
+            }
+            Event::ContextCompacted { .. }
+            | Event::SessionTitled { .. }
+            | Event::Warning { .. }
+            | Event::InvocationCompleted { .. }
+            | Event::InvocationFailed { .. }
+            | Event::InvocationCancelled { .. } => {
+                let is_theirs = |node: &Node| {
+                    id.is_none() || Some(&node.id) == id || node.caller.as_ref() == id
+                };
+                self.nodes.retain(|node| !node.aside || !is_theirs(node));
+            }
+            _ => (),
+        }
+    }
+
+    /// Agents at work, without what is asked beside.
+    pub(super) fn agents(&self) -> usize {
+        self.nodes.iter().filter(|node| !node.aside).count()
     }
 
     fn add(
@@ -110,6 +157,7 @@ impl Tree {
             return;
         }
         let path = harmless(path).replace('\n', " ");
+        let above = caller.cloned();
         // Below whom it works for, behind who else does.
         let caller = self.nodes.iter().position(|node| Some(&node.id) == caller);
         let place = caller.map_or(self.nodes.len(), |at| {
@@ -126,6 +174,8 @@ impl Tree {
             cost_nano_usd: None,
             doing: Doing::Something("starts".to_owned()),
             questions: Vec::new(),
+            caller: above,
+            aside: true,
         };
         self.nodes.insert(place, node);
     }
@@ -157,6 +207,22 @@ impl Tree {
     }
 }
 
+/// Whether whoever does this is at work.
+fn is_work(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::InvocationStarted { .. }
+            | Event::ModelRequest { .. }
+            | Event::TextDelta { .. }
+            | Event::ThinkingDelta { .. }
+            | Event::ProviderWaiting { .. }
+            | Event::ProviderSilent { .. }
+            | Event::ToolRequested { .. }
+            | Event::ToolStarted { .. }
+            | Event::PermissionRequested { .. }
+    )
+}
+
 impl Node {
     /// Agents between it and the main one.
     fn depth(&self) -> usize {
@@ -182,8 +248,8 @@ impl Node {
         match &self.doing {
             Doing::Something(what) => (Role::Dim, turn(now), what.clone()),
             Doing::Waiting { until, cause } => {
-                let left = until.saturating_sub(now).as_secs_f64().ceil();
-                let what = format!("provider away, next try in {left:.0} s: {cause}");
+                let left = countdown(until.saturating_sub(now));
+                let what = format!("provider away, next try in {left}: {cause}");
                 (Role::Warn, "⏸", what)
             }
             Doing::Silent { since } => {
@@ -193,7 +259,7 @@ impl Node {
         }
     }
 
-    fn follow(&mut self, event: &Event, now: Duration) {
+    fn follow(&mut self, event: &Event, now: Duration, wall_ms: u64) {
         let doing = match event {
             Event::ModelUsage { usage, billing, .. } => {
                 self.usage.add(usage);
@@ -212,6 +278,10 @@ impl Node {
             }
             Event::ProviderWaiting { wait_ms, cause, .. } => Doing::Waiting {
                 until: now + Duration::from_millis(*wait_ms),
+                cause: harmless(cause).replace('\n', " "),
+            },
+            Event::SessionParked { cause, next_try_ms: Some(at), .. } => Doing::Waiting {
+                until: now + Duration::from_millis(at.saturating_sub(wall_ms)),
                 cause: harmless(cause).replace('\n', " "),
             },
             Event::ProviderSilent { silent_ms, .. } => {

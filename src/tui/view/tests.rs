@@ -1,0 +1,251 @@
+//! What is said while something waits, and what stays of it.
+
+use posse_actors::conversation::{CallId, ContentPart, InvocationId, QuestionId, Usage};
+use posse_actors::event::{Event, Grant, JobEnd, MessageKind, Scope};
+use serde_json::json;
+
+use crate::failure::Exit;
+use crate::tui::app::Effect;
+use crate::tui::input::Key;
+use crate::tui::testing::{Stage, origin, question};
+
+const DIFF: &str = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n";
+
+fn request(turn: u32) -> Event {
+    let (provider, model) = ("anthropic".to_owned(), "large-5".to_owned());
+    Event::ModelRequest { turn, provider, model, messages: 2 }
+}
+
+fn asks_for(id: &str, name: &str, arguments: &serde_json::Value) -> Event {
+    let (call_id, name) = (CallId::new(id), name.to_owned());
+    Event::ToolRequested { call_id, name, arguments: arguments.to_string() }
+}
+
+fn fails(id: &str, class: &str, why: &str) -> Event {
+    Event::ToolFailed {
+        call_id: CallId::new(id),
+        name: "bash".to_owned(),
+        content: vec![ContentPart::text(why)],
+        class: class.to_owned(),
+        metadata: json!(null),
+        duration_ms: 0,
+    }
+}
+
+fn cancelled() -> Event {
+    Event::InvocationCancelled { turns: 1, usage: Usage::default() }
+}
+
+fn parked() -> Event {
+    Event::SessionParked {
+        cause: "429: come back later".to_owned(),
+        class: Some("rate_limit".to_owned()),
+        next_try_ms: Some(3_601_000),
+    }
+}
+
+#[test]
+fn who_is_parked_sees_for_how_long_and_nothing_of_it_stays() {
+    let mut stage = Stage::at_work();
+    stage.app.view.wall_ms = 1000;
+    stage.happens(parked());
+    stage.later(20_000);
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("⏸ parked: next try in 59 min 40 s · Esc stops it"), "{screen}");
+    assert!(screen.contains("  429: come back later") && !screen.contains("working"), "{screen}");
+    stage.later(3_000);
+    assert!(stage.screen(80, 24).contains("next try in 59 min 37 s"));
+    let clears: [fn(&mut Stage); 4] = [
+        |stage| stage.happens(request(1)),
+        |stage| stage.happens(cancelled()),
+        |stage| stage.says("Here."),
+        |stage| stage.app.view.unpark(),
+    ];
+    for clear in clears {
+        let mut stage = Stage::at_work();
+        stage.happens(parked());
+        clear(&mut stage);
+        stage.happens(cancelled());
+        assert!(!stage.screen(80, 24).contains("⏸ parked"));
+    }
+}
+
+#[test]
+fn what_is_asked_beside_goes_with_its_end() {
+    let beside = origin("i9", Some("i1"), "build/compact");
+    let used = Event::ModelUsage { turn: 1, usage: Usage::default(), billing: None };
+    let warning = Event::Warning { message: "there is no summary".to_owned() };
+    let titled = Event::SessionTitled { title: "Prices".to_owned() };
+    for (by_itself, end) in [(true, used), (false, warning), (false, titled)] {
+        let mut stage = Stage::new();
+        stage.happens_in(&beside, request(1));
+        stage.later(6000);
+        assert!(stage.screen(80, 24).contains("compact · 6 s · asks its model"));
+        assert_eq!(stage.app.view.agents(), 0, "it is none of the agents");
+        if by_itself {
+            stage.happens_in(&beside, end);
+        } else {
+            stage.app.follow(&end, None, stage.now);
+        }
+        let screen = stage.screen(80, 24);
+        assert!(!screen.contains("asks its model"), "{screen}");
+        assert_eq!(stage.app.next_change(stage.now), None, "nothing counts on");
+    }
+    // An agent of that name stays until it says how it ended.
+    let mut stage = Stage::at_work();
+    let child = origin("i9", Some("i1"), "build/compact");
+    stage.happens(requested("i9", "c1"));
+    stage.happens_in(&child, request(1));
+    let used = Event::ModelUsage { turn: 1, usage: Usage::default(), billing: None };
+    stage.happens_in(&child, used);
+    stage.happens(Event::Warning { message: "mind the gap".to_owned() });
+    assert!(stage.screen(80, 24).contains("compact “make it short”"));
+}
+
+fn requested(id: &str, call: &str) -> Event {
+    Event::InvocationRequested {
+        child_invocation_id: InvocationId::new(id),
+        target: "compact".to_owned(),
+        call_id: CallId::new(call),
+        provider: "anthropic".to_owned(),
+        task: "make it short".to_owned(),
+        background: false,
+        workplace: None,
+    }
+}
+
+#[test]
+fn a_call_that_was_denied_or_stopped_says_what_it_was() {
+    let mut stage = Stage::at_work();
+    stage.happens(asks_for("c1", "bash", &json!({"command": "rm -rf build"})));
+    stage.happens(fails("c1", "denied", "Denied: the user said no"));
+    stage.happens(asks_for("c2", "bash", &json!({"command": "touch zz", "timeout": 3})));
+    stage.happens(asks_for("c3", "odd", &json!(["x"])));
+    stage.happens(cancelled());
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("✗ bash rm -rf build\n  └ denied: the user said no"), "{screen}");
+    assert!(screen.contains("✗ bash touch zz\n  └ cancelled"), "{screen}");
+    assert!(screen.contains("✗ odd\n  └ cancelled"), "{screen}");
+}
+
+#[test]
+fn calls_that_wait_say_for_what_and_do_not_turn() {
+    let mut stage = Stage::at_work();
+    for (id, command) in [("call-q1", "touch a"), ("c2", "touch b"), ("c3", "touch c")] {
+        stage.happens(asks_for(id, "bash", &json!({"command": command})));
+    }
+    stage.happens(question("q1", "touch a"));
+    stage.later(20_000);
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("? run touch a · waits for your answer"), "{screen}");
+    assert!(screen.contains("· bash touch b · waits its turn"), "{screen}");
+    assert!(!screen.contains("20 s"), "{screen}");
+    stage.happens(Event::PermissionDenied {
+        request_id: QuestionId::new("q1"),
+        by: "user".to_owned(),
+        reason: "the user said no".to_owned(),
+        rule: None,
+        answered_by: None,
+    });
+    stage.happens(fails("call-q1", "denied", "Denied: the user said no"));
+    stage.happens(fails("c2", "skipped", "Skipped"));
+    // The last one is looked at now.
+    let screen = stage.screen(80, 24);
+    assert!(!screen.contains("· waits") && screen.contains("bash touch c · 20 s"), "{screen}");
+}
+
+#[test]
+fn a_change_that_was_allowed_stands_in_the_transcript() {
+    let mut stage = Stage::at_work();
+    stage.happens(asks_for("call-q1", "edit_file", &json!({"path": "x"})));
+    stage.happens(question("q1", DIFF));
+    let (operation, target) = ("write".to_owned(), "src".to_owned());
+    for scope in [Scope::Session, Scope::Project, Scope::Global] {
+        let grant = Grant { operation: operation.clone(), target: target.clone(), scope };
+        stage.happens(Event::PermissionGranted {
+            request_id: QuestionId::new("q1"),
+            by: "user".to_owned(),
+            scope,
+            grant: Some(grant),
+            binding: String::new(),
+            answered_by: None,
+        });
+    }
+    stage.calls("call-q1", "change x (+1 -1)", "changed", json!({"diff": DIFF}));
+    let screen = stage.screen(140, 30);
+    for line in [
+        "1 -one",
+        "1 +two",
+        "(allowed until this session ends: write src; /permissions lists it",
+        "(allowed in this project until it expires: write src; posse grants list says when",
+        "(allowed everywhere until it expires: write src; posse grants list says when",
+        "posse grants revoke takes it back)",
+    ] {
+        assert!(screen.contains(line), "{line}: {screen}");
+    }
+}
+
+#[test]
+fn who_works_for_a_call_is_shown_once() {
+    let mut stage = Stage::at_work();
+    stage.happens(asks_for("c1", "delegate", &json!({"task": "make it short"})));
+    let text = "waiting for a place (limit 3)\n".to_owned();
+    stage.happens(Event::ToolOutputDelta { call_id: CallId::new("c1"), text });
+    assert!(stage.screen(80, 24).contains("waiting for a place (limit 3)"));
+    stage.happens(requested("i9", "c1"));
+    let screen = stage.screen(80, 24);
+    assert!(!screen.contains("waiting for a place"), "{screen}");
+    assert!(screen.contains("compact “make it short”"), "{screen}");
+    assert!(!screen.contains("delegate"), "{screen}");
+    stage.happens(cancelled());
+    assert!(stage.screen(80, 24).contains("✗ delegate make it short"));
+}
+
+#[test]
+fn a_message_that_came_too_late_goes_with_the_next() {
+    let mut stage = Stage::at_work();
+    stage.happens(Event::MessageQueued {
+        message_id: posse_actors::conversation::MessageId::new("m1"),
+        kind: MessageKind::Steer,
+        content: vec![ContentPart::text("and the tests")],
+    });
+    assert!(stage.screen(80, 24).contains("⤷ at the next step: and the tests"));
+    stage.happens(cancelled());
+    stage.app.over();
+    let screen = stage.screen(80, 24);
+    assert!(screen.contains("⤷ goes with your next message: and the tests"), "{screen}");
+    assert!(screen.contains("Alt+Up takes the last one back"), "{screen}");
+}
+
+#[test]
+fn leaving_says_first_what_ends_with_it() {
+    let leave = vec![Effect::Leave(Exit::Done)];
+    let mut stage = Stage::at_work();
+    assert_eq!(stage.presses(Key::ctrl('d')), []);
+    assert!(stage.screen(80, 24).contains("something runs: Esc stops it"));
+    stage.later(2000);
+    assert!(!stage.screen(80, 24).contains("something runs"), "a hint for a moment");
+    stage.ends();
+    let summary = "serve".to_owned();
+    stage.happens(Event::JobStarted { call_id: CallId::new("c1"), summary: summary.clone() });
+    assert_eq!(stage.presses(Key::ctrl('d')), []);
+    let text = "! 1 job in the background would end with the session: Ctrl+D or /exit again";
+    assert!(stage.screen(100, 24).contains(text));
+    assert_eq!(stage.types("/exit\n"), leave);
+    // Whoever said something in between is told again.
+    stage.types("go on\n");
+    assert_eq!(stage.types("/exit\n"), []);
+    assert_eq!(stage.presses(Key::ctrl('d')), leave);
+    stage.happens(Event::JobEnded {
+        call_id: CallId::new("c1"),
+        summary,
+        end: JobEnd::Exited,
+        detail: "exit 0".to_owned(),
+        exit_code: Some(0),
+        bytes: 0,
+        duration_ms: 1,
+        findings: Vec::new(),
+    });
+    stage.types("go on\n");
+    assert_eq!(stage.presses(Key::ctrl('d')), leave);
+}
