@@ -257,11 +257,11 @@ impl Front {
             Event::ToolOutcomeUnknown { name, begun, .. } => {
                 self.unknown.push(UnknownEnd { tool: name.clone(), begun: begun.clone() });
             }
-            Event::DelegationEnded { workplace: Some(remains), .. } if remains.kept => {
+            Event::DelegationEnded { workplace: Some(remains), .. }
+                if remains.kept && !self.worktrees.contains(&remains.cwd) =>
+            {
                 // One that went on has ended more than once.
-                if !self.worktrees.contains(&remains.cwd) {
-                    self.worktrees.push(remains.cwd.clone());
-                }
+                self.worktrees.push(remains.cwd.clone());
             }
             Event::SessionEnded { usage, cost_usd, cost_nano_usd, unpriced_requests, .. } => {
                 self.spent = Some(Spent {

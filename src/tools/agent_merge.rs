@@ -82,6 +82,7 @@ struct Merge {
 }
 
 /// What becomes of one file.
+#[expect(clippy::large_enum_variant, reason = "one at a time, and most are changes")]
 enum Step {
     /// It stands here; its hash.
     Already(Option<String>),

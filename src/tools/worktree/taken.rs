@@ -72,15 +72,12 @@ pub(super) fn settle(
             continue;
         }
         let whole = prefix.join(&path);
-        match tree.based_now(&path)? {
-            Some((based, bytes)) => {
-                list.insert(based.path.clone(), based);
-                written.push((whole, path.clone(), bytes));
-            }
-            None => {
-                list.remove(&*whole.to_string_lossy());
-                remove(&base.join(whole)).map_err(|error| failed(&printable(&path), &error))?;
-            }
+        if let Some((based, bytes)) = tree.based_now(&path)? {
+            list.insert(based.path.clone(), based);
+            written.push((whole, path.clone(), bytes));
+        } else {
+            list.remove(&*whole.to_string_lossy());
+            remove(&base.join(whole)).map_err(|error| failed(&printable(&path), &error))?;
         }
         taken.done.insert(path);
     }
