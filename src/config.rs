@@ -94,6 +94,7 @@ pub fn load(
 }
 
 /// What others know of values that are checked here.
+#[derive(Clone, Copy)]
 pub(crate) struct Outside<'a> {
     /// What is wrong with the value of `permissions`.
     pub(crate) rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
