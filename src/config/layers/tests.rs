@@ -151,10 +151,10 @@ fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
         (own, "two", Some("three"), pair("three", "m", 0)),
     ];
     for (file, provider, flag, expected) in table {
-        let place = Place::new().user(file).file("home/state/preferences.json", &saved(provider));
+        let place = Place::new().user(file).file("home/state/preferences.json", saved(provider));
         assert_eq!(seen(&place, flag), expected, "{file} {provider} {flag:?}");
     }
-    let place = Place::new().file("home/state/preferences.json", &saved("two"));
+    let place = Place::new().file("home/state/preferences.json", saved("two"));
     let environment: Environment =
         [("POSSE_HOME", place.dir.path().join("home"))].into_iter().collect();
     let dirs = Dirs::from_environment(&environment).unwrap();
