@@ -23,10 +23,7 @@ fn main() -> ExitCode {
         turns_kept: 6,
         summary_tokens: 3000,
         keep: Some("word".to_owned()),
-        summary: None,
-        clip_latest: None,
-        beside: Vec::new(),
-        keeps_task: false,
+        ..Goal::default()
     };
     let mut took: Vec<Duration> = (0..ROUNDS)
         .map(|_| {

@@ -199,6 +199,8 @@ pub(crate) struct State {
     asking: Option<Asking>,
     /// What a model is summarising before the next request.
     fitting: Option<Fitting>,
+    /// What the user said last when it began, if it began with that.
+    prompt: Option<Arc<Message>>,
     /// Requests in a row that the provider refused for their size.
     overflows: u32,
     settling: Option<Beside>,
@@ -290,6 +292,8 @@ impl Actor for AgentInvocation {
     async fn pre_start(&self, me: ActorRef<Msg>, work: Work) -> Started<State> {
         let Work { agent_loop, asked, attached, report, deeds, time_left } = work;
         let limit = |duration| beside(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
+        let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
+        let prompt = agent_loop.history().last().filter(is_user).cloned();
         let mut state = State {
             agent_loop,
             calls: HashMap::new(),
@@ -299,6 +303,7 @@ impl Actor for AgentInvocation {
             clearing: None,
             asking: None,
             fitting: None,
+            prompt,
             overflows: 0,
             settling: None,
             holds: 0,

@@ -22,7 +22,7 @@ pub(crate) use summary::{history_text, instruction as summary_instruction};
 
 /// What a shorter history should be like. Tokens are estimated ones, see
 /// [`tokens_of`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Goal {
     /// Tokens of all messages; less is removed where more would not be needed.
     pub tokens_max: u64,
@@ -41,6 +41,11 @@ pub struct Goal {
     pub beside: Vec<String>,
     /// Whether the first thing that was said is the task of all of it, and stays.
     pub keeps_task: bool,
+    /// How many of the messages that the user said since the last reply may be left out, from the
+    /// first on, before anything else: they were never answered, and more was said since.
+    pub unanswered: usize,
+    /// Whether also the latest replies go, if the user has said something since.
+    pub replies_go: bool,
 }
 
 impl Goal {
@@ -51,11 +56,7 @@ impl Goal {
             tokens_max,
             turns_kept,
             summary_tokens: summary_tokens.min(tokens_max),
-            keep: None,
-            summary: None,
-            clip_latest: None,
-            beside: Vec::new(),
-            keeps_task: false,
+            ..Goal::default()
         }
     }
 }
@@ -77,6 +78,8 @@ pub struct Compacted {
     pub turns_removed: usize,
     /// Tool outputs that were masked in turns that stay.
     pub outputs_removed: usize,
+    /// Messages of the user that were never answered, and of which only the beginning stays.
+    pub prompts_removed: usize,
     /// How many messages at the beginning were removed.
     pub messages_removed: usize,
 }
@@ -91,6 +94,12 @@ pub(crate) fn size_of(history: &[Arc<Message>]) -> u64 {
     history.iter().map(|message| tokens_of(message)).sum()
 }
 
+/// How many messages the user said since the last reply.
+pub(crate) fn said_last(history: &[Arc<Message>]) -> usize {
+    let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
+    history.iter().rev().take_while(is_user).count()
+}
+
 /// Makes `history` (valid, without system messages) shorter. `None` if it is short enough, or
 /// nothing can be removed.
 pub fn compact(history: &[Arc<Message>], goal: &Goal) -> Option<Compacted> {
@@ -99,9 +108,17 @@ pub fn compact(history: &[Arc<Message>], goal: &Goal) -> Option<Compacted> {
         return None;
     }
     let units = units(history);
-    let latest = units::latest(&units, goal.turns_kept.max(1));
+    let waiting = units::said_last(&units);
+    let answered = units.len() - waiting;
+    let unanswered = answered + goal.unanswered.min(waiting.saturating_sub(1));
+    let latest = match goal.replies_go && waiting > 0 {
+        true => unanswered,
+        false => units::latest(&units, goal.turns_kept.max(1)),
+    };
     let mut outputs = Outputs::new(history);
     let old = units.get(latest).map_or(history.len(), |unit| unit.range.start);
+    let begin = |unit: usize| units.get(unit).map_or(history.len(), |unit| unit.range.start);
+    outputs.leave_out_said(begin(answered)..begin(unanswered), goal);
     outputs.drop_repeated(old, goal.tokens_max);
     outputs.mask(0..old, 0, goal.tokens_max);
     let masked = outputs.tokens();
@@ -167,6 +184,7 @@ fn result(
         tokens_after: size_of(&kept),
         turns_removed: history[..begin].iter().filter(is_reply).count(),
         outputs_removed: outputs.masked_in(begin..history.len()),
+        prompts_removed: outputs.left_out_in(begin..history.len()),
         messages_removed: begin,
         history: kept,
     }
@@ -186,17 +204,18 @@ fn keep_skills(gone: &[Arc<Message>], kept: &mut [Arc<Message>], goal: &Goal) {
     }
 }
 
-fn bytes(message: &Message) -> usize {
-    let parts = |content: &[ContentPart]| -> usize {
-        let part = |part: &ContentPart| match part {
-            ContentPart::Text { text } => text.len(),
-            ContentPart::ImageUrl { url, .. } => url.len(),
-        };
-        content.iter().map(part).sum()
+fn parts_bytes(content: &[ContentPart]) -> usize {
+    let part = |part: &ContentPart| match part {
+        ContentPart::Text { text } => text.len(),
+        ContentPart::ImageUrl { url, .. } => url.len(),
     };
+    content.iter().map(part).sum()
+}
+
+fn bytes(message: &Message) -> usize {
     match message {
         Message::System { content } => content.len(),
-        Message::User { content } | Message::Tool { content, .. } => parts(content),
+        Message::User { content } | Message::Tool { content, .. } => parts_bytes(content),
         Message::Assistant(said) => {
             let calls = said.tool_calls.iter().map(|call| call.name.len() + call.arguments.len());
             let thought = said.reasoning.as_ref().map_or(0, |reasoning| reasoning.text.len());

@@ -184,6 +184,9 @@ pub enum Event {
         turns_removed: usize,
         /// Tool outputs that were removed from turns that stay.
         outputs_removed: usize,
+        /// Messages of the user that were never answered, and of which only the beginning stays.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        prompts_removed: usize,
         /// Tokens of a request before, estimated.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tokens_before: Option<u64>,
@@ -755,8 +758,8 @@ impl Event {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 /// A place in another session.

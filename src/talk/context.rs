@@ -63,15 +63,20 @@ fn shares(parts: &[u64], total: u64) -> Vec<u64> {
 
 /// What somebody asked for, in one line.
 pub(crate) fn made_shorter(compacted: &Compacted) -> String {
-    let Compacted { tokens_before, tokens_after, turns_removed, outputs_removed, .. } = compacted;
+    let Compacted { tokens_before, tokens_after, .. } = compacted;
+    let Compacted { turns_removed, outputs_removed, prompts_removed, .. } = compacted;
     format!(
         "about {tokens_before} tokens became {tokens_after}: {} removed; the journal keeps them\n",
-        removed(*turns_removed, *outputs_removed)
+        removed(*turns_removed, *outputs_removed, *prompts_removed)
     )
 }
 
-fn removed(turns: usize, outputs: usize) -> String {
-    format!("{} and {}", counted(turns as u64, "turn"), counted(outputs as u64, "output"))
+fn removed(turns: usize, outputs: usize, prompts: usize) -> String {
+    let (turns, outputs) = (counted(turns as u64, "turn"), counted(outputs as u64, "output"));
+    match prompts {
+        0 => format!("{turns} and {outputs}"),
+        _ => format!("{turns}, {outputs} and {}", counted(prompts as u64, "unanswered prompt")),
+    }
 }
 
 /// What became smaller, in one line.
@@ -81,6 +86,7 @@ pub(crate) fn compacted(event: &Event) -> Option<String> {
         bytes_after,
         turns_removed,
         outputs_removed,
+        prompts_removed,
         tokens_before,
         tokens_after,
         cause,
@@ -102,7 +108,7 @@ pub(crate) fn compacted(event: &Event) -> Option<String> {
     let by = summarised_by.as_deref().map(|model| format!(", summarised by {model}"));
     Some(format!(
         "the history became shorter{why}: {sizes}, {} removed{}; the journal keeps them",
-        removed(*turns_removed, *outputs_removed),
+        removed(*turns_removed, *outputs_removed, *prompts_removed),
         by.unwrap_or_default()
     ))
 }

@@ -169,6 +169,37 @@ fn a_server_that_refuses_a_size_gets_a_smaller_one_once_and_then_a_clear_end() {
     machine.verify();
 }
 
+/// A server that takes requests of so many bytes beside tools, and no more.
+fn takes_little(request: &Value) -> Answer {
+    if request["messages"].to_string().len() < 20_000 {
+        return says("fine");
+    }
+    let body = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
+    status("400 Bad Request", &["content-type: application/json"], body)
+}
+
+#[test]
+fn a_prompt_that_was_too_large_is_not_the_end_of_the_conversation() {
+    let server = ModelServer::start_and_repeat(vec![Answer::By(takes_little)]);
+    let machine = Machine::with(&server);
+    let log = format!("What is wrong here? {}", "a line of a log ".repeat(4000));
+    let lines = format!("hi\n{log}\nand now?\nand then?\n{log}\n/compact\n");
+    let ended = machine.posse_with_input(&["plain"], lines.as_bytes());
+    assert_eq!(ended.stdout, "fine\nfine\nfine\n", "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("PRV006").count(), 2, "{}", ended.stderr);
+    assert!(ended.stderr.contains("1 unanswered prompt removed"), "{}", ended.stderr);
+    // The last one was refused when the process ended: another one goes on, and so does a branch.
+    for args in [&["-c", "--fork", "a branch"][..], &["-c", "still there?"]] {
+        let again = machine.posse(args);
+        again.assert_code(0);
+        assert_eq!(again.stdout, "fine\n", "{args:?}: {}", again.stderr);
+        let asked = server.requests().last().unwrap()["messages"].to_string();
+        assert!(asked.contains("They begin: What is wrong here?"), "{asked}");
+        assert!(asked.contains("read_file output:history"), "{asked}");
+    }
+    machine.verify();
+}
+
 #[test]
 fn a_role_writes_the_summary() {
     let chatter = |nth: usize| says(&format!("{nth} {}", "so it goes ".repeat(400)));

@@ -13,7 +13,9 @@ use crate::agent_invocation::agent_loop::Input;
 use crate::agent_invocation::aside::Aside;
 use crate::agent_invocation::walking::Contacts;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
-use crate::compaction::{Compacted, Goal, compact, history_text, size_of, summary_instruction};
+use crate::compaction::{
+    Compacted, Goal, compact, history_text, said_last, size_of, summary_instruction,
+};
 use crate::context::{ContextBudget, ContextSettings, Meter, Reading, bytes_in};
 use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Origin};
@@ -25,11 +27,11 @@ use crate::tool_call::Services;
 /// needed again at once.
 const AIM: u64 = 2;
 
-/// After it, the history grows by this part of the threshold before it is looked at again.
-const PAUSE: u64 = 8;
-
 /// What saves less than this part of a request is not worth another one.
 const WORTH: u64 = 10;
+
+/// The latest turns go only where that saves this part of the history.
+const SACRIFICE: u64 = 3;
 
 /// How a request ends that the provider refused for its size.
 const CONTEXT_FULL: &str = "provider.context_full";
@@ -66,13 +68,14 @@ pub(crate) fn compacted_event(
     cause: &str,
     summarised_by: Option<String>,
 ) -> Event {
-    let Compacted { history, bytes_before, bytes_after, turns_removed, outputs_removed, .. } =
-        compacted;
+    let Compacted { history, bytes_before, bytes_after, turns_removed, .. } = compacted;
+    let Compacted { outputs_removed, prompts_removed, .. } = compacted;
     Event::ContextCompacted {
         bytes_before,
         bytes_after,
         turns_removed,
         outputs_removed,
+        prompts_removed,
         tokens_before: Some(tokens_before),
         tokens_after: Some(tokens_after),
         cause: Some(cause.to_owned()),
@@ -87,13 +90,11 @@ impl AgentInvocation {
     pub(super) fn fit(&self, me: &ActorRef<Msg>, state: &mut State) -> bool {
         let reading = self.reading(state);
         let Fitter { budget, meter, .. } = &self.fitter;
-        let grown = |floor| reading.total >= floor + reading.threshold / PAUSE;
-        let is_due = reading.total > reading.threshold && reading.floor.is_none_or(grown);
-        if !budget.compacts || !is_due {
+        if !budget.compacts || !reading.is_due() {
             return true;
         }
         let history = spoken(state.agent_loop.history());
-        let Some((goal, compacted)) = smaller(history, &reading, budget, &self.stays()) else {
+        let Some((goal, compacted)) = smaller(history, &reading, budget, &self.stays(state)) else {
             // It is as small as it gets; it is not looked at again at each turn.
             meter.settled();
             return true;
@@ -112,9 +113,10 @@ impl AgentInvocation {
     }
 
     /// What stays whatever else goes.
-    fn stays(&self) -> Stays {
+    fn stays(&self, state: &State) -> Stays {
         let keeps_task = self.origin.parent_invocation_id.is_some();
-        Stays { beside: self.services.beside(&self.origin), keeps_task }
+        let unanswered = said_before(state.agent_loop.history(), state.prompt.as_ref());
+        Stays { beside: self.services.beside(&self.origin), keeps_task, unanswered }
     }
 
     fn reading(&self, state: &State) -> Reading {
@@ -158,7 +160,7 @@ impl AgentInvocation {
         self.fitter.meter.refused();
         let history = spoken(state.agent_loop.history());
         let budget = &self.fitter.budget;
-        let stays = || self.stays();
+        let stays = || self.stays(state);
         let smaller =
             (!tried && budget.compacts).then(|| squeezed(history, &reading, budget, stays()));
         let Some(compacted) = smaller.flatten() else {
@@ -286,25 +288,28 @@ fn spoken(history: &[Arc<Message>]) -> &[Arc<Message>] {
     &history[told.count()..]
 }
 
+/// How many messages were said since the last reply, and before `prompt`: an earlier run ended
+/// without an answer to them.
+fn said_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) -> usize {
+    let said = said_last(history);
+    let waiting = &history[history.len() - said..];
+    let is_it = |one: &Arc<Message>| prompt.is_some_and(|prompt| Arc::ptr_eq(one, prompt));
+    waiting.iter().position(is_it).unwrap_or_default()
+}
+
 /// What stays whatever else goes.
 #[derive(Debug, Clone, Default)]
 struct Stays {
     beside: Vec<String>,
     keeps_task: bool,
+    /// Messages since the last reply that do not have to.
+    unanswered: usize,
 }
 
 fn goal(budget: &ContextBudget, tokens_max: u64, turns_kept: usize, stays: Stays) -> Goal {
-    let Stays { beside, keeps_task } = stays;
-    Goal {
-        tokens_max,
-        turns_kept,
-        summary_tokens: budget.summary_tokens,
-        keep: None,
-        summary: None,
-        clip_latest: None,
-        beside,
-        keeps_task,
-    }
+    let Stays { beside, keeps_task, .. } = stays;
+    let summary_tokens = budget.summary_tokens;
+    Goal { tokens_max, turns_kept, summary_tokens, beside, keeps_task, ..Goal::default() }
 }
 
 /// `history` made clearly smaller than the threshold, with as many of the latest turns as that
@@ -329,6 +334,13 @@ fn smaller(
             best = Some((goal, compacted));
         }
     }
+    // What was refused before, and never answered, is not sent again.
+    let fits = best.as_ref().is_some_and(|(_, best)| best.tokens_after <= limit);
+    if !fits && stays.unanswered > 0 && reading.refused.is_some() {
+        let usual = goal(budget, aim, budget.recent_turns_min, stays.clone());
+        let without = Goal { unanswered: stays.unanswered, ..usual };
+        best = compact(history, &without).map(|compacted| (without, compacted)).or(best);
+    }
     let worth = size_of(history) / WORTH;
     let is_worth = |one: &Compacted| {
         one.tokens_after <= limit || one.tokens_before - one.tokens_after >= worth
@@ -336,26 +348,45 @@ fn smaller(
     best.filter(|(_, one)| is_worth(one))
 }
 
-/// `history` made clearly smaller than what was refused. Outputs of the latest turns stay as long
-/// as it is possible.
+/// `history` made clearly smaller than what was refused, first without what earlier runs did not
+/// answer. Outputs of the latest turns stay as long as it is possible, and longer than these the
+/// turns. What was said last stays whatever it is.
 fn squeezed(
     history: &[Arc<Message>],
     reading: &Reading,
     budget: &ContextBudget,
     stays: Stays,
 ) -> Option<Compacted> {
-    let tokens = (reading.total / AIM).min(reading.threshold / AIM);
-    let tokens_max = reading.guessed(tokens.saturating_sub(reading.fixed));
+    let bounds = reading.threshold > reading.fixed;
+    let total = if bounds { reading.total.min(reading.threshold) } else { reading.total };
+    let tokens_max = reading.guessed(total.saturating_sub(reading.fixed) / AIM);
+    let unanswered = stays.unanswered;
     let usual = goal(budget, tokens_max, budget.recent_turns_min, stays);
-    let clipped = Goal { clip_latest: Some(budget.inline_result_tokens), ..usual.clone() };
-    let worth = (size_of(history) / WORTH).max(1);
-    let enough = |one: &Compacted| one.tokens_after <= usual.tokens_max;
-    let is_worth = |one: &Compacted| one.tokens_before - one.tokens_after >= worth;
-    let first = compact(history, &usual);
-    if first.as_ref().is_some_and(enough) {
-        return first;
+    let without = Goal { unanswered, ..usual };
+    let clipped = Goal { clip_latest: Some(budget.inline_result_tokens), ..without.clone() };
+    let summary_tokens = without.summary_tokens.min(tokens_max / AIM);
+    let last = Goal { replies_go: true, summary_tokens, ..clipped.clone() };
+    let enough = |one: &Compacted| one.tokens_after <= tokens_max;
+    let saves = |one: &Compacted| one.tokens_before - one.tokens_after;
+    let mut best: Option<Compacted> = None;
+    // What was never answered may be what nobody takes: it goes before what was.
+    for goal in [without, clipped] {
+        let Some(compacted) = compact(history, &goal) else { continue };
+        if enough(&compacted) {
+            return Some(compacted);
+        }
+        if best.as_ref().is_none_or(|best| compacted.tokens_after < best.tokens_after) {
+            best = Some(compacted);
+        }
     }
-    compact(history, &clipped).or(first).filter(is_worth)
+    let last = compact(history, &last);
+    if last.as_ref().is_some_and(enough) {
+        return last;
+    }
+    let size = size_of(history);
+    best.filter(|one| saves(one) >= (size / WORTH).max(1))
+        // The latest turns are not given for a prompt that is most of it.
+        .or(last.filter(|one| saves(one) >= size / SACRIFICE))
 }
 
 /// Whether a run ended because the provider would not take a request of that size.
@@ -383,96 +414,4 @@ fn too_large(ending: Ending, reading: &Reading, tried: bool) -> Ending {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::conversation::{AssistantMessage, CallId, ContentPart, ToolCall};
-
-    /// One turn: a call whose output has about so many bytes, and perhaps an answer and a prompt.
-    fn turn(history: &mut Vec<Arc<Message>>, nth: usize, bytes: usize, prompts: bool) {
-        let (id, name) = (CallId::new(format!("c{nth}")), "read_file".to_owned());
-        let arguments = format!(r#"{{"path":"f{nth}"}}"#);
-        let call = ToolCall { id: id.clone(), provider_id: None, name: name.clone(), arguments };
-        let said = AssistantMessage { tool_calls: vec![call], ..AssistantMessage::default() };
-        history.push(Arc::new(Message::Assistant(said)));
-        let content = vec![ContentPart::text("word ".repeat(bytes / 5))];
-        let result = Message::Tool { tool_call_id: id, name, content, is_error: false };
-        history.push(Arc::new(result));
-        if prompts {
-            let content = Some("so ".repeat(40));
-            let said = AssistantMessage { content, ..AssistantMessage::default() };
-            history.push(Arc::new(Message::Assistant(said)));
-            let content = vec![ContentPart::text(format!("and {nth}? {}", "why ".repeat(40)))];
-            history.push(Arc::new(Message::User { content }));
-        }
-    }
-
-    /// Plays turns as an invocation would, and counts how often it made the history smaller, and
-    /// how much each time was gone.
-    fn play(budget: &ContextBudget, fixed: usize, turns: &[usize], prompts: bool) -> Vec<u64> {
-        let (meter, settings) = (Meter::default(), ContextSettings::default());
-        let mut history = vec![
-            Arc::new(Message::System { content: "x".repeat(fixed) }),
-            Arc::new(Message::User { content: vec![ContentPart::text("Go.")] }),
-        ];
-        let mut freed = Vec::new();
-        for (nth, bytes) in turns.iter().enumerate() {
-            turn(&mut history, nth, *bytes, prompts);
-            let reading = meter.read(&history, &[], budget, &settings, None);
-            let grown = |floor| reading.total >= floor + reading.threshold / PAUSE;
-            if reading.total <= reading.threshold || !reading.floor.is_none_or(grown) {
-                continue;
-            }
-            let stays = Stays::default();
-            let Some((_, compacted)) = smaller(spoken(&history), &reading, budget, &stays) else {
-                meter.settled();
-                continue;
-            };
-            freed.push(compacted.tokens_before - compacted.tokens_after);
-            history.truncate(1);
-            history.extend(compacted.history);
-            meter.compacted(&history);
-        }
-        freed
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        /// Each compaction frees at least a fifth of what the threshold leaves for the history, as
-        /// long as single turns are small against that: so N turns of a size need no more
-        /// compactions than what they add is larger than that.
-        #[test]
-        fn a_small_budget_is_not_compacted_again_before_real_growth(
-            tokens_max in 4_000u64..40_000,
-            fixed in 0usize..4,
-            share in 8usize..40,
-            count in 40usize..160,
-            prompts: bool,
-        ) {
-            let budget = ContextBudget {
-                tokens_max: Some(tokens_max),
-                summary_tokens: tokens_max / 20,
-                ..ContextBudget::main()
-            };
-            let threshold = usize::try_from(budget.threshold(None)).unwrap();
-            // Up to three eighths of the threshold are instructions.
-            let fixed = threshold * 4 / 8 * fixed / 4;
-            let room = threshold - fixed / 4;
-            let bytes = room * 4 / share;
-            let freed = play(&budget, fixed, &vec![bytes; count], prompts);
-            let least = u64::try_from(room / 5).unwrap();
-            prop_assert!(freed.iter().all(|freed| *freed >= least), "{least}: {freed:?}");
-            let added = u64::try_from(count * (bytes / 4 + 160)).unwrap();
-            prop_assert!(freed.len() as u64 <= added / least + 1, "{freed:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_made_smaller_is_made_clearly_smaller() {
-        let budget = ContextBudget { tokens_max: Some(12_000), ..ContextBudget::child() };
-        // Six turns of 1,500 tokens are above 8,400; three of them would not be far below.
-        let freed = play(&budget, 0, &[6000; 60], false);
-        assert!(freed.len() <= 20 && freed.iter().all(|freed| *freed >= 4200), "{freed:?}");
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
-//! Outputs that a model no longer has to see: what it was shown again later, and what is old.
+//! What a model no longer has to see: outputs that it was shown again later or that are old, and
+//! what the user said that was never answered.
 //!
-//! Each leaves a line with the id of its call, under which it can be read again.
+//! Each leaves a line that says under which name it can be read again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,12 +9,19 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::compaction::{Goal, summary};
 use crate::context::tokens_of;
 use crate::conversation::{CallId, ContentPart, Message, ToolCall, text_of};
 use crate::skills;
 
 /// Outputs of fewer tokens are not worth a line.
 const TOKENS_MIN: u64 = 80;
+
+/// What the user said is not worth leaving out below this.
+const SAID_TOKENS_MIN: u64 = 200;
+
+/// Bytes that stay of what the user said: with the words around them fewer than what is left out.
+const SAID_BYTES_MAX: usize = 400;
 
 /// Characters of what a call was about.
 const SUBJECT_CHARS_MAX: usize = 80;
@@ -64,8 +72,18 @@ impl<'h> Outputs<'h> {
 
     /// How many outputs are taken away in `range`.
     pub(super) fn masked_in(&self, range: Range<usize>) -> usize {
+        self.changes(range).filter(|before| matches!(***before, Message::Tool { .. })).count()
+    }
+
+    /// How many messages of the user are left out in `range`.
+    pub(super) fn left_out_in(&self, range: Range<usize>) -> usize {
+        self.changes(range).filter(|before| matches!(***before, Message::User { .. })).count()
+    }
+
+    /// What was in `range` that is another message now.
+    fn changes(&self, range: Range<usize>) -> impl Iterator<Item = &Arc<Message>> {
         let pairs = self.before[range.clone()].iter().zip(&self.messages[range]);
-        pairs.filter(|(before, after)| !Arc::ptr_eq(before, after)).count()
+        pairs.filter(|(before, after)| !Arc::ptr_eq(before, after)).map(|(before, _)| before)
     }
 
     /// Takes away, from the oldest on and before `old`, what the same call returned again later,
@@ -123,6 +141,33 @@ impl<'h> Outputs<'h> {
         }
     }
 
+    /// Leaves out what the user said in `range`, but for its beginning, if all of it still weighs
+    /// too much: it was never answered, and more was said since.
+    pub(super) fn leave_out_said(&mut self, range: Range<usize>, goal: &Goal) {
+        if self.total <= goal.tokens_max {
+            return;
+        }
+        for at in range {
+            let Message::User { content } = &*self.messages[at] else { continue };
+            let own: Vec<ContentPart> = summary::own(content).cloned().collect();
+            let (parts, is_task) = (own.len(), goal.keeps_task && at == 0);
+            if is_task || tokens_of(&Message::User { content: own.clone() }) < SAID_TOKENS_MIN {
+                continue;
+            }
+            let (text, bytes) = (shown(&own), super::parts_bytes(&own));
+            let begin = &text[..text.floor_char_boundary(SAID_BYTES_MAX)];
+            let line = format!(
+                "[{bytes} bytes that were said here got no answer, and are not shown any more: \
+                 read_file output:history shows them. They begin: {}]",
+                one_line(begin, SAID_BYTES_MAX)
+            );
+            // A summary in front of it stays.
+            let mut content = content[..content.len() - parts].to_vec();
+            content.push(ContentPart::text(line));
+            self.put(at, Message::User { content });
+        }
+    }
+
     /// Replaces an output that is worth it by what `line` makes of the id and subject of its call.
     fn replace(&mut self, at: usize, line: impl FnOnce(&CallId, &str) -> String) {
         let Message::Tool { tool_call_id, name, is_error, .. } = &*self.messages[at] else {
@@ -138,6 +183,11 @@ impl<'h> Outputs<'h> {
             content: vec![ContentPart::text(line(tool_call_id, &subject))],
             is_error: *is_error,
         };
+        self.put(at, message);
+    }
+
+    /// Puts `message` in the place of a larger one.
+    fn put(&mut self, at: usize, message: Message) {
         let tokens = tokens_of(&message);
         if tokens < self.tokens[at] {
             self.total = self.total - self.tokens[at] + tokens;

@@ -33,16 +33,7 @@ fn call(id: &str, tool: &str, path: &str, output: &str) -> [Arc<Message>; 2] {
 }
 
 fn goal(tokens_max: u64, turns_kept: usize) -> Goal {
-    Goal {
-        tokens_max,
-        turns_kept,
-        summary_tokens: 500,
-        keep: None,
-        summary: None,
-        clip_latest: None,
-        beside: Vec::new(),
-        keeps_task: false,
-    }
+    Goal { tokens_max, turns_kept, summary_tokens: 500, ..Goal::default() }
 }
 
 fn conversation() -> Vec<Arc<Message>> {
@@ -198,6 +189,37 @@ fn outputs_of_the_latest_turns_go_only_where_nothing_else_helps() {
 }
 
 #[test]
+fn what_was_never_answered_goes_once_more_was_said_and_nothing_older_is_enough() {
+    let big = format!("This is the log: {}", "line of a log ".repeat(3000));
+    let history = [user("hi"), says("hello"), user(&big), user("go on"), user("well?")];
+    let all = size_of(&history);
+    assert_eq!(compact(&history, &goal(all / 2, 1)), None);
+    let wanted = Goal { unanswered: 1, ..goal(all / 2, 1) };
+    let compacted = compact(&history, &wanted).unwrap();
+    assert_eq!((compacted.prompts_removed, compacted.outputs_removed), (1, 0));
+    let text = text_at(&compacted.history, 2);
+    assert!(text.starts_with("[42017 bytes that were said here got no answer"), "{text}");
+    assert!(text.contains("read_file output:history"), "{text}");
+    assert!(text.contains("They begin: This is the log: line of a log"), "{text}");
+    for at in [0, 1, 3, 4] {
+        assert!(Arc::ptr_eq(&history[at], &compacted.history[at]));
+    }
+    // What was said last stays, whatever is wanted.
+    let [hi, hello, big, ..] = history;
+    assert_eq!(compact(&[hi, hello, big], &Goal { unanswered: 9, ..wanted }), None);
+}
+
+#[test]
+fn the_latest_turns_go_where_only_what_was_said_since_may_stay() {
+    let history = [user(&"long ".repeat(800)), says(&"tale ".repeat(800)), user("now?")];
+    assert_eq!(compact(&history, &goal(500, 1)), None);
+    let compacted = compact(&history, &Goal { replies_go: true, ..goal(500, 1) }).unwrap();
+    assert_eq!((compacted.turns_removed, compacted.history.len()), (1, 1));
+    let text = text_at(&compacted.history, 0);
+    assert!(text.contains("The user asked: long long") && text.ends_with("now?"), "{text}");
+}
+
+#[test]
 fn nothing_becomes_longer() {
     assert_eq!(compact(&[], &goal(0, 2)), None);
     let short = [user("hi"), says("hello"), user("bye"), says("bye")];
@@ -249,13 +271,15 @@ proptest! {
         turns_kept in 0..5usize,
         clip in prop::option::of(0..1000u64),
         summary_tokens in 0..1000u64,
+        unanswered in 0..3usize,
     ) {
-        let goal = Goal { clip_latest: clip, summary_tokens, ..goal(tokens_max, turns_kept) };
+        let bounds = Goal { clip_latest: clip, summary_tokens, ..goal(tokens_max, turns_kept) };
+        let goal = Goal { unanswered, ..bounds };
         let Some(compacted) = compact(&history, &goal) else { return Ok(()) };
         prop_assert!(is_valid(&compacted.history), "{:?}", compacted.history);
         prop_assert!(compacted.tokens_after < compacted.tokens_before);
         prop_assert_eq!(size_of(&compacted.history), compacted.tokens_after);
-        if clip.is_none() {
+        if clip.is_none() && compacted.prompts_removed == 0 {
             let kept = latest(&history, turns_kept).min(compacted.history.len());
             let (before, after) =
                 (&history[history.len() - kept..], &compacted.history[compacted.history.len() - kept..]);
@@ -269,6 +293,13 @@ proptest! {
                     _ => prop_assert!(Arc::ptr_eq(before, after)),
                 }
             }
+        }
+        // What was said last is there to its last word.
+        if let (Some(before), Some(after)) = (history.last(), compacted.history.last())
+            && let (Message::User { content: before }, Message::User { content: after }) =
+                (&**before, &**after)
+        {
+            prop_assert!(after.ends_with(before));
         }
         // Doing it again does nothing more.
         prop_assert_eq!(compact(&compacted.history, &goal), None);

@@ -37,6 +37,11 @@ pub(super) fn latest(units: &[Unit], turns: usize) -> usize {
     first - said
 }
 
+/// How many messages of the user stand behind the last reply.
+pub(super) fn said_last(units: &[Unit]) -> usize {
+    units.iter().rev().take_while(|unit| !unit.is_reply).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,9 @@ const BELIEVED: std::ops::RangeInclusive<f64> = 0.4..=3.0;
 /// Of a request that was refused for its size, this part may fit.
 const REFUSED: f64 = 0.8;
 
+/// After a history was made smaller it grows by this part of the threshold before it is again.
+const PAUSE: u64 = 8;
+
 /// Below this no window is so small that it would matter.
 const SMALL: u64 = 4000;
 
@@ -56,11 +59,19 @@ pub(crate) struct Reading {
     pub(crate) window: Option<u64>,
     /// What the last compaction came to.
     pub(crate) floor: Option<u64>,
+    /// What the provider would not take.
+    pub(crate) refused: Option<u64>,
     /// Reported by guessed.
     pub(crate) ratio: f64,
 }
 
 impl Reading {
+    /// Whether it is to be made smaller, and has grown since that was done last.
+    pub(crate) fn is_due(&self) -> bool {
+        let grown = |floor: u64| self.total >= floor.saturating_add(self.threshold / PAUSE);
+        self.total > self.threshold && self.floor.is_none_or(grown)
+    }
+
     /// What is guessed for as many tokens as the provider would count.
     pub(crate) fn guessed(&self, tokens: u64) -> u64 {
         part(tokens, 1.0 / self.ratio)
@@ -95,6 +106,7 @@ impl Meter {
             threshold: measured.threshold(budget, window),
             window,
             floor: measured.floor,
+            refused: measured.refused,
             ratio,
         }
     }

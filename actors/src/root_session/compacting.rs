@@ -6,7 +6,7 @@ use ractor::{ActorRef, RpcReplyPort};
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{Contacts, Fitter, Summary, compacted_event, without_summary};
-use crate::compaction::{Compacted, Goal, compact};
+use crate::compaction::{Compacted, Goal, compact, said_last, size_of};
 use crate::context::{ContextUse, Meter, Reading};
 use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Fact};
@@ -68,7 +68,7 @@ impl RootSession {
         let quarter = Goal::quarter(&state.history, turns, budget.summary_tokens);
         let origin = self.new_origin();
         let goal = Goal { keep, beside: self.services.beside(&origin), ..quarter };
-        let Some(compacted) = compact(&state.history, &goal) else {
+        let Some((goal, compacted)) = shortened(&state.history, goal) else {
             return answer(reply, Ok(None));
         };
         let Some(summariser) = state.summariser.as_ref().filter(|_| compacted.messages_removed > 0)
@@ -161,4 +161,15 @@ impl RootSession {
         history.extend(state.history.iter().cloned());
         history
     }
+}
+
+/// `history` as `goal` wants it. What the user said last stays; what was said before that, and never
+/// answered, goes where it is most of what would be left.
+fn shortened(history: &[Arc<Message>], goal: Goal) -> Option<(Goal, Compacted)> {
+    let usual = compact(history, &goal);
+    let left = usual.as_ref().map_or_else(|| size_of(history), |usual| usual.tokens_after);
+    let unanswered = said_last(history).saturating_sub(1);
+    let without = Goal { unanswered, ..goal.clone() };
+    let shorter = compact(history, &without).filter(|one| one.tokens_after <= left / 2);
+    shorter.map(|shorter| (without, shorter)).or(usual.map(|usual| (goal, usual)))
 }

@@ -125,6 +125,36 @@ async fn what_cannot_be_made_smaller_is_not_asked_again_and_the_session_lives() 
 }
 
 #[tokio::test]
+async fn what_was_too_large_is_left_out_of_what_is_asked_next_and_after_that() {
+    let bounded = |messages: &[Arc<Message>]| match text(messages).len() {
+        ..8000 => Step::say("fine"),
+        _ => full(),
+    };
+    let mut bench = Bench::new((0..20).map(|_| Step::Told(Box::new(bounded))).collect());
+    bench.limits = small(1_000_000);
+    let mut stage = bench.start().await;
+    let fine = Ending::Answered("fine".to_owned());
+    assert_eq!(stage.play("hi").await.ending, fine);
+    let log = format!("What is wrong here? {}", "word ".repeat(3000));
+    let refused = stage.play(&log).await;
+    assert!(matches!(refused.ending, Ending::Failed { .. }), "{:?}", refused.ending);
+    assert_eq!(bench.model.requests().len(), 2);
+    assert_eq!(stage.play("and now?").await.ending, fine);
+    let asked = text(bench.model.requests().last().unwrap());
+    for kept in ["hi\nfine\n", "They begin: What is wrong here?", "output:history", "and now?"] {
+        assert!(asked.contains(kept), "{kept}: {asked}");
+    }
+    // Asked for, where the answer to something small came from a model that takes more.
+    assert!(matches!(stage.play(&log).await.ending, Ending::Failed { .. }));
+    assert!(stage.session.compact().await.unwrap().is_none(), "what was said last stays");
+    assert_eq!(stage.play("again").await.ending, fine);
+    assert_eq!(compactions(&bench).len(), 2);
+    end(&bench, stage).await;
+    let replayed = replay(&bench.journal.records(), None);
+    assert!(text(&replayed.messages).len() < 8000, "what is resumed fits as well");
+}
+
+#[tokio::test]
 async fn a_provider_that_always_refuses_is_asked_twice_for_each_prompt() {
     let big = "word ".repeat(400);
     let mut steps = vec![echo(&big), echo(&big), echo(&big)];

@@ -173,15 +173,6 @@ pub(crate) fn compacted(
 ) -> Option<Vec<Arc<Message>>> {
     let told = |message: &&Arc<Message>| matches!(***message, Message::System { .. });
     let said: Vec<Arc<Message>> = history.iter().filter(|one| !told(one)).cloned().collect();
-    let goal = Goal {
-        tokens_max,
-        turns_kept,
-        summary_tokens: 200,
-        keep: None,
-        summary: None,
-        clip_latest: None,
-        beside: Vec::new(),
-        keeps_task: false,
-    };
+    let goal = Goal { tokens_max, turns_kept, summary_tokens: 200, ..Goal::default() };
     compact(&said, &goal).map(|compacted| compacted.history)
 }

@@ -26,6 +26,7 @@ fn compacted(tokens_after: u64) -> Event {
         bytes_after: 20_000,
         turns_removed: 1,
         outputs_removed: 2,
+        prompts_removed: 0,
         tokens_before: Some(24_500),
         tokens_after: Some(tokens_after),
         cause: Some("request".to_owned()),
