@@ -111,9 +111,10 @@ pub fn compact(history: &[Arc<Message>], goal: &Goal) -> Option<Compacted> {
     let waiting = units::said_last(&units);
     let answered = units.len() - waiting;
     let unanswered = answered + goal.unanswered.min(waiting.saturating_sub(1));
-    let latest = match goal.replies_go && waiting > 0 {
-        true => unanswered,
-        false => units::latest(&units, goal.turns_kept.max(1)),
+    let latest = if goal.replies_go && waiting > 0 {
+        unanswered
+    } else {
+        units::latest(&units, goal.turns_kept.max(1))
     };
     let mut outputs = Outputs::new(history);
     let old = units.get(latest).map_or(history.len(), |unit| unit.range.start);

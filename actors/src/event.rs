@@ -757,7 +757,6 @@ impl Event {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
 fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
     *number == N::default()
 }

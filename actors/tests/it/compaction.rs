@@ -144,7 +144,7 @@ async fn what_was_too_large_is_left_out_of_what_is_asked_next_and_after_that() {
     for kept in ["hi\nfine\n", "They begin: What is wrong here?", "output:history", "and now?"] {
         assert!(asked.contains(kept), "{kept}: {asked}");
     }
-    // Asked for, where the answer to something small came from a model that takes more.
+    // What was said last stays when somebody asks for a compaction; what is said next is answered.
     assert!(matches!(stage.play(&log).await.ending, Ending::Failed { .. }));
     assert!(stage.session.compact().await.unwrap().is_none(), "what was said last stays");
     assert_eq!(stage.play("again").await.ending, fine);
