@@ -1,6 +1,7 @@
 //! What agents have reported: handed to the next of their name, also after a resume, until it is
 //! forgotten.
 
+use posse_actors::conversation::SessionId;
 use posse_actors::delegation::Memories;
 use posse_actors::event::Branch;
 use posse_actors::record::replay;
