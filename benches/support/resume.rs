@@ -190,6 +190,7 @@ fn event(number: u64, compacted: bool) -> Event {
             Event::UserMessage { content: vec![ContentPart::text("go")], message_id: None }
         }
         2 if compacted && turn.is_multiple_of(COMPACTED_TURNS) => Event::ContextCompacted {
+            prompts_removed: 0,
             bytes_before: 3_000_000,
             bytes_after: 100_000,
             turns_removed: 500,
