@@ -105,8 +105,8 @@ fn cuts_at_the_limit_and_says_so() {
     assert_eq!(
         found.notices,
         [
-            "a/AGENTS.md: cut after 0 bytes; all instructions together may have 32768",
-            "a/b/AGENTS.md: cut after 0 bytes; all instructions together may have 32768",
+            "a/AGENTS.md: cut after 0 bytes; all that are read together may have 32768",
+            "a/b/AGENTS.md: cut after 0 bytes; all that are read together may have 32768",
         ]
     );
 }
