@@ -84,6 +84,16 @@ pub(crate) fn compacted_event(
     }
 }
 
+/// Why the conversation is made shorter so soon, and what can be done about it.
+fn cramped(reading: &Reading, whose: &str) -> String {
+    format!(
+        "instructions and tools take {} of the {} tokens beyond which the conversation is made \
+         shorter, so it has little room; raise context.{whose}.maxContextTokens, or take a model \
+         with a larger context",
+        reading.fixed, reading.threshold
+    )
+}
+
 impl AgentInvocation {
     /// Makes the history smaller if the next request would be too large. `false` says that a model
     /// is summarising first.
@@ -92,6 +102,12 @@ impl AgentInvocation {
         let Fitter { budget, meter, .. } = &self.fitter;
         if !budget.compacts || !reading.is_due() {
             return true;
+        }
+        if reading.is_cramped() && meter.first_to_tell() {
+            let whose =
+                if self.origin.parent_invocation_id.is_some() { "subAgent" } else { "main" };
+            let message = cramped(&reading, whose);
+            self.services.transcript.note(Some(&self.origin), Event::Warning { message });
         }
         let history = spoken(state.agent_loop.history());
         let Some((goal, compacted)) = smaller(history, &reading, budget, &self.stays(state)) else {

@@ -16,8 +16,9 @@ const BELIEVED: std::ops::RangeInclusive<f64> = 0.4..=3.0;
 /// Of a request that was refused for its size, this part may fit.
 const REFUSED: f64 = 0.8;
 
-/// After a history was made smaller it grows by this part of the threshold before it is again.
-const PAUSE: u64 = 8;
+/// After a history was made smaller the request grows by this part of the threshold, or of what is
+/// no history if that is more, before it is again: each time the provider reads all of it anew.
+const PAUSE: u64 = 4;
 
 /// Below this no window is so small that it would matter.
 const SMALL: u64 = 4000;
@@ -45,6 +46,8 @@ struct Measured {
     /// What the last compaction came to, as it was estimated.
     floor: Option<u64>,
     compactions: u32,
+    /// Whether it was said that there is little room.
+    told: bool,
 }
 
 /// A history, counted, against what there may be of it. Tokens.
@@ -68,8 +71,14 @@ pub(crate) struct Reading {
 impl Reading {
     /// Whether it is to be made smaller, and has grown since that was done last.
     pub(crate) fn is_due(&self) -> bool {
-        let grown = |floor: u64| self.total >= floor.saturating_add(self.threshold / PAUSE);
+        let pause = self.threshold.max(self.fixed) / PAUSE;
+        let grown = |floor: u64| self.total >= floor.saturating_add(pause);
         self.total > self.threshold && self.floor.is_none_or(grown)
+    }
+
+    /// Whether prompt and tools leave less than half of the budget to the conversation.
+    pub(crate) fn is_cramped(&self) -> bool {
+        self.fixed > self.threshold / 2
     }
 
     /// What is guessed for as many tokens as the provider would count.
@@ -79,6 +88,11 @@ impl Reading {
 }
 
 impl Meter {
+    /// Whether nobody has been told yet that there is little room. True once.
+    pub(crate) fn first_to_tell(&self) -> bool {
+        !std::mem::replace(&mut self.lock().told, true)
+    }
+
     /// Counts what is new in `history`.
     pub(crate) fn read(
         &self,

@@ -486,3 +486,25 @@ fn two_thousand_messages_fit_after_one_look() {
     // How long it takes is measured by `benches/compaction.rs`.
     assert!(compact(&history, &goal).unwrap().tokens_after <= 10_000);
 }
+
+#[tokio::test]
+async fn who_has_little_room_hears_it_once_and_what_to_do() {
+    let mut steps: Vec<Step> =
+        (0..12).map(|nth| echo(&format!("{nth} {}", "word ".repeat(200)))).collect();
+    steps.push(Step::say("done"));
+    let mut bench = Bench::new(steps);
+    bench.limits = small(80);
+    let mut stage = bench.start().await;
+    let outcome = stage.play("Go.").await;
+    assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
+    let seen = end(&bench, stage).await;
+    let warnings: Vec<&String> = seen
+        .iter()
+        .filter_map(|one| match one.event() {
+            Event::Warning { message } => Some(message),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("raise context.main.maxContextTokens"), "{warnings:?}");
+}

@@ -208,3 +208,17 @@ fn what_can_never_fit_does_not_cost_the_turns_before_it() {
     assert!(session.say(50));
     assert_eq!(session.history[..before.len()], before, "only what was too large is left out");
 }
+
+#[test]
+fn what_is_no_history_does_not_make_it_smaller_at_each_turn() {
+    // 2,000 tokens of instructions and tools, and a budget of 256.
+    let budget = ContextBudget {
+        tokens_max: Some(256),
+        recent_turns: 2,
+        recent_turns_min: 1,
+        summary_tokens: 32,
+        ..ContextBudget::main()
+    };
+    let freed = play(&budget, 8000, &[400; 25], false);
+    assert!(freed.len() <= 6, "{freed:?}");
+}
