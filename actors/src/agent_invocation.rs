@@ -442,8 +442,7 @@ impl AgentInvocation {
         self.give_up_fitting(state);
         state.settling = None;
         if let Some(asking) = state.asking.take() {
-            let said = asking.cut_off(&self.services.transcript, &self.origin);
-            state.agent_loop.stopped_in(&said);
+            asking.cut_off(&self.services.transcript, &self.origin);
         }
         let id = &self.origin.invocation_id;
         self.contacts.tell(|| provider_client::Msg::Cancel(id.clone()));

@@ -107,19 +107,6 @@ pub struct AssistantMessage {
     pub tool_calls: Vec<ToolCall>,
 }
 
-/// What follows in a reply that was stopped before its end.
-const STOPPED: &str = "[This reply was stopped here.]";
-
-impl AssistantMessage {
-    /// A reply of which this had arrived when it was stopped. `None`: nothing to be read had.
-    pub(crate) fn stopped(text: &str) -> Option<AssistantMessage> {
-        let text = text.trim_end();
-        let content = format!("{text}\n\n{STOPPED}");
-        (!text.is_empty())
-            .then(|| AssistantMessage { content: Some(content), ..AssistantMessage::default() })
-    }
-}
-
 /// A model's thinking.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -339,8 +339,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
     },
-    /// What had arrived of a reply that a fault or the user cut off. What the user cut off is part
-    /// of the history, with a remark, as soon as the run has ended; what a fault did is not.
+    /// What had arrived of a reply that a fault or the user cut off. Not part of the history.
     #[serde(rename = "model.text.partial")]
     ModelPartial {
         /// Which reply of this invocation, from 1.

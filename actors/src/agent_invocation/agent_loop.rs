@@ -263,13 +263,6 @@ impl AgentLoop {
         }
     }
 
-    /// The reply that was arriving when the run was stopped: the model reads how far it came.
-    pub(crate) fn stopped_in(&mut self, said: &str) {
-        if let Some(message) = AssistantMessage::stopped(said) {
-            self.history.push(Arc::new(Message::Assistant(message)));
-        }
-    }
-
     /// What was queued and never delivered, for whoever goes on.
     pub(crate) fn take_queue(&mut self) -> Vec<Queued> {
         self.queue.drain(..).collect()

@@ -16,7 +16,7 @@ use crate::event::{Event, Origin};
 use crate::ledger::Answered;
 use crate::mailbox::{Beside, beside, panic_text};
 use crate::ports::{Completion, HookEvent, Moment, Request, SideEffect, ToolSpec};
-use crate::provider_client::{Draft, INTERRUPTED, keep_partial};
+use crate::provider_client::{Draft, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
@@ -43,9 +43,9 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Keeps what had arrived, and returns it. Nothing of the reply is announced after it.
-    pub(super) fn cut_off(self, transcript: &Transcript, origin: &Arc<Origin>) -> String {
-        keep_partial(&self.draft, transcript, origin, self.turn, INTERRUPTED)
+    /// Keeps what had arrived. Nothing of the reply is announced after it.
+    pub(super) fn cut_off(self, transcript: &Transcript, origin: &Arc<Origin>) {
+        keep_partial(&self.draft, transcript, origin, self.turn, "interrupted");
     }
 }
 

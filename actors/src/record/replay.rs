@@ -16,15 +16,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{
-    AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall,
-    Usage,
+    CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
 use crate::delegation::{Deeds, Forget, Memories};
 use crate::event::{
     Begun, Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
 };
 use crate::ledger::{Accounts, Budget, LOST_REPLY};
-use crate::provider_client::INTERRUPTED;
 use crate::record::RecordId;
 
 use history::History;
@@ -295,9 +293,6 @@ pub struct Replay {
     delivered: HashSet<MessageId>,
     /// The process and the time of the last record.
     written: Option<(u32, u64)>,
-    /// What had arrived of a reply when it was stopped. It counts once the run has ended.
-    #[serde(default)]
-    stopped: Option<String>,
     replayed: Replayed,
 }
 
@@ -316,7 +311,7 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 impl Replay {
     /// Version of what is kept of a fold to go on with it later. Another number is for whatever
     /// makes the same records come to something else.
-    pub const VERSION: u32 = 4;
+    pub const VERSION: u32 = 3;
 
     /// Starts with nothing, for `invocation` or the main one.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
@@ -607,18 +602,7 @@ impl Replay {
             }
             Event::ModelReply { message, .. } => {
                 self.replayed.turns = self.replayed.turns.saturating_add(1);
-                self.stopped = None;
                 self.history.reply(message.clone());
-            }
-            Event::ModelRequest { .. } => self.stopped = None,
-            Event::ModelPartial { text, cause, .. } if cause == INTERRUPTED => {
-                self.stopped = Some(text.clone());
-            }
-            Event::InvocationCancelled { .. } | Event::InvocationFailed { .. } => {
-                let said = self.stopped.take();
-                if let Some(said) = said.as_deref().and_then(AssistantMessage::stopped) {
-                    self.history.reply(said);
-                }
             }
             _ => (),
         }

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use posse_actors::agent_invocation::Ending;
-use posse_actors::conversation::{Message, Prompt};
+use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
 use posse_actors::ports::ProviderError;
 use posse_actors::testing::{
-    Bench, HangingTool, Journaled, ManualClock, Stage, Step, WritingTool, ask_all, flaw,
+    Bench, HangingTool, Journaled, ManualClock, Stage, Step, WritingTool, ask_all,
 };
 
 use crate::support::{count, end, play, quick, soon};
@@ -42,11 +42,7 @@ async fn stops_a_stream_and_keeps_what_had_arrived() {
     assert_eq!(bench.model.dropped(), 1);
     assert_eq!(count(&seen, "model.text.partial"), 1);
     let sent = bench.model.requests();
-    assert_eq!(sent[1].len(), sent[0].len() + 2, "what had arrived, and what was said then");
-    let Message::Assistant(said) = &*sent[1][sent[0].len()] else { panic!("{sent:?}") };
-    let text = said.content.as_deref().unwrap();
-    assert_eq!(text, "half an\n\n[This reply was stopped here.]");
-    assert_eq!(flaw(&sent[1]), None);
+    assert_eq!(sent[1].len(), sent[0].len() + 1, "a partial reply is not history");
 }
 
 #[tokio::test]
