@@ -70,18 +70,12 @@ impl Accounts {
             Some(billing) => (billing.provider.clone(), billing.model.clone()),
             None => self.asked().unwrap_or_default(),
         };
-        let lost = |request: u64, charged: Option<Amount>| Billing {
-            request,
-            provider: asked.0.clone(),
-            model: asked.1.clone(),
-            answered_by: None,
-            attempt: 1,
-            outcome: LOST_REPLY.to_owned(),
-            counted: Counted::Unknown,
-            claimed: None,
-            prices: None,
-            cost_nano_usd: None,
-            charged: charged.map(|held| Charged { nano_usd: held.nano_usd, tokens: held.tokens }),
+        let lost = |request: u64, charged: Option<Amount>| {
+            lost_reply(
+                request,
+                asked.clone(),
+                charged.map(|held| Charged { nano_usd: held.nano_usd, tokens: held.tokens }),
+            )
         };
         let mut salvaged = older;
         let highest = requests.last_key_value().map_or(self.last_request, |(number, _)| *number);
@@ -171,13 +165,16 @@ fn line(origin: Option<Arc<Origin>>, turn: u32, usage: Usage, billing: Billing) 
     Salvaged { origin, event: Event::ModelUsage { turn, usage, billing: Some(Box::new(billing)) } }
 }
 
-/// A line of a version that knew no billing.
-fn line_without(origin: Option<Arc<Origin>>, turn: u32, usage: Usage) -> Salvaged {
-    let charged = Charged { nano_usd: 0, tokens: tokens(&usage) };
-    let billing = Billing {
-        request: 0,
-        provider: String::new(),
-        model: String::new(),
+/// What is recorded of a request whose reply is lost, by provider and model.
+fn lost_reply(
+    request: u64,
+    (provider, model): (String, String),
+    charged: Option<Charged>,
+) -> Billing {
+    Billing {
+        request,
+        provider,
+        model,
         answered_by: None,
         attempt: 1,
         outcome: LOST_REPLY.to_owned(),
@@ -185,8 +182,14 @@ fn line_without(origin: Option<Arc<Origin>>, turn: u32, usage: Usage) -> Salvage
         claimed: None,
         prices: None,
         cost_nano_usd: None,
-        charged: Some(charged),
-    };
+        charged,
+    }
+}
+
+/// A line of a version that knew no billing.
+fn line_without(origin: Option<Arc<Origin>>, turn: u32, usage: Usage) -> Salvaged {
+    let charged = Charged { nano_usd: 0, tokens: tokens(&usage) };
+    let billing = lost_reply(0, (String::new(), String::new()), Some(charged));
     line(origin, turn, usage, billing)
 }
 
