@@ -9,11 +9,11 @@ mod book;
 mod estimate;
 mod meter;
 mod price;
-mod purse;
+mod budget_handle;
 mod report;
 mod salvage;
 mod stranger;
-mod till;
+mod budget_keeper;
 
 pub(crate) use accounts::tokens;
 pub use accounts::{Account, Accounts, Billing, Counted};
@@ -24,5 +24,5 @@ pub use salvage::{Doubted, LOST_REPLY, Salvaged, Unproved};
 
 pub(crate) use estimate::Gauge;
 pub(crate) use meter::{Answered, Meter, MeterArgs};
-pub(crate) use purse::Purse;
-pub(crate) use till::{Order, Till};
+pub(crate) use budget_handle::BudgetHandle;
+pub(crate) use budget_keeper::{BudgetMsg, BudgetKeeper};

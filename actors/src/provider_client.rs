@@ -19,7 +19,7 @@ use tokio::task::JoinError;
 
 use crate::conversation::InvocationId;
 use crate::event::{Event, Origin};
-use crate::ledger::{Answered, Gauge, Meter, MeterArgs, Price, Purse};
+use crate::ledger::{Answered, Gauge, Meter, MeterArgs, Price, BudgetHandle};
 use crate::limits::Limits;
 use crate::mailbox::{Beside, Handled, Report, Started, beside, tell};
 use crate::ports::{Clock, Provider, ProviderError, Request};
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// What they cost, in the same order.
     pub(crate) prices: Vec<Option<Price>>,
     /// The way to the session's ledger.
-    pub(crate) purse: Purse,
+    pub(crate) purse: BudgetHandle,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) limits: Arc<Limits>,

@@ -32,7 +32,7 @@ use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
 use crate::delegation::{Deeds, Desk, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
 use crate::hooking::Hooked;
-use crate::ledger::{Order, Purse, Till, usd};
+use crate::ledger::{BudgetMsg, BudgetHandle, BudgetKeeper, usd};
 use crate::mailbox::{
     Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
 };
@@ -92,7 +92,7 @@ enum Msg {
     /// To whoever asks, or to every observer.
     Context(Option<RpcReplyPort<ContextUse>>),
     /// Something about what requests cost.
-    Ledger(Order),
+    Ledger(BudgetMsg),
     /// What agents have reported, without what is to be forgotten.
     Memories(Forget, RpcReplyPort<Memories>),
     /// Something that a front end has to say about what it was told to do.
@@ -172,7 +172,7 @@ struct State {
     /// What an earlier process began and did not end.
     unfinished: Option<Unfinished>,
     /// What everything has cost.
-    till: Till,
+    till: BudgetKeeper,
     turns: u32,
     ending: Option<(SessionEnding, Vec<Report<()>>)>,
     /// What hooks said of the session.
@@ -260,7 +260,7 @@ impl Actor for RootSession {
         let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Ledger(order));
-        let purse = Purse::new(self.settings.budget, accounts.last_request, line);
+        let purse = BudgetHandle::new(self.settings.budget, accounts.last_request, line);
         let mut state = State {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
@@ -276,7 +276,7 @@ impl Actor for RootSession {
             queued: Vec::new(),
             main: None,
             unfinished: None,
-            till: Till::new(purse, accounts),
+            till: BudgetKeeper::new(purse, accounts),
             turns: 0,
             ending: None,
             opening: Opening::Open,

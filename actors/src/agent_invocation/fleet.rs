@@ -12,7 +12,7 @@ use crate::conversation::{
     AssistantMessage, ContentPart, InvocationId, SessionId, StopReason, text_of,
 };
 use crate::event::Feed;
-use crate::ledger::{Budget, Purse};
+use crate::ledger::{Budget, BudgetHandle};
 use crate::limits::Limits;
 use crate::mailbox::{Absence, Line};
 use crate::permission_coordinator::GrantBook;
@@ -179,7 +179,7 @@ impl Fleet {
         let args = provider_client::Args {
             providers: vec![Arc::clone(weather) as Arc<dyn Provider>],
             prices: vec![None],
-            purse: Purse::new(Budget::default(), 0, |_| ()),
+            purse: BudgetHandle::new(Budget::default(), 0, |_| ()),
             clock: Arc::clone(&clock),
             transcript: transcript.clone(),
             limits: Arc::clone(&limits),

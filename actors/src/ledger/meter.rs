@@ -8,9 +8,9 @@ use crate::ledger::accounts::{Billing, Charged, Counted};
 use crate::ledger::book::{Budget, Need};
 use crate::ledger::estimate::Gauge;
 use crate::ledger::price::{Price, Rates, Tariff};
-use crate::ledger::purse::{Permit, Purse};
+use crate::ledger::budget_handle::{Permit, BudgetHandle};
 use crate::ledger::stranger::is_another;
-use crate::ledger::till::Order;
+use crate::ledger::budget_keeper::BudgetMsg;
 use crate::ports::{Completion, ProviderError, ProviderInfo, Request};
 use crate::record::Durability;
 use crate::transcript_writer::Transcript;
@@ -26,7 +26,7 @@ const OUTPUT_MIN: u64 = 4096;
 
 /// What one request is counted with.
 pub(crate) struct MeterArgs {
-    pub(crate) purse: Purse,
+    pub(crate) purse: BudgetHandle,
     pub(crate) transcript: Transcript,
     pub(crate) origin: Arc<Origin>,
     /// Which reply of its invocation it is for.
@@ -325,7 +325,7 @@ impl Counter {
         let event = Event::ModelUsage { turn: args.turn, usage, billing: Some(billing.clone()) };
         state.stage = Stage::Counted(Box::new(event));
         let origin = Arc::clone(&args.origin);
-        args.purse.tell(Order::Line { origin, usage, billing });
+        args.purse.tell(BudgetMsg::Line { origin, usage, billing });
     }
 
     /// Puts it into the journal.

@@ -82,7 +82,7 @@ impl Fleet {
         let args = Args {
             providers: vec![provider],
             prices: vec![None],
-            purse: Purse::new(Budget::default(), 0, |_| ()),
+            purse: BudgetHandle::new(Budget::default(), 0, |_| ()),
             clock: Arc::clone(clock) as Arc<dyn Clock>,
             transcript: transcript(clock),
             limits: Arc::new(limits),
@@ -337,7 +337,7 @@ async fn only_what_the_server_sent_is_a_sign_of_life() {
         }
         drop(sender);
         let meter = Meter::new(MeterArgs {
-            purse: Purse::new(Budget::default(), 0, |_| ()),
+            purse: BudgetHandle::new(Budget::default(), 0, |_| ()),
             transcript: transcript(&clock),
             origin: origin(0),
             turn: 1,

@@ -6,7 +6,7 @@ use ractor::{Actor, ActorId, ActorRef};
 use tokio::sync::watch;
 
 use crate::agent_invocation::{Contact, Contacts};
-use crate::ledger::{Price, Purse};
+use crate::ledger::{Price, BudgetHandle};
 use crate::mailbox::{Handled, Started};
 use crate::ports::{Abilities, Fallback, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};
@@ -112,7 +112,7 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         client: &Client,
-        purse: &Purse,
+        purse: &BudgetHandle,
         wary: bool,
     ) -> Started<()> {
         let args = provider_client::Args {

@@ -13,7 +13,7 @@ use crate::conversation::{
 };
 use crate::delegation::{self, Desk, Forget, Memories};
 use crate::event::{Feed, MessageKind, Subscription};
-use crate::ledger::{Accounts, Order};
+use crate::ledger::{Accounts, BudgetMsg};
 use crate::mailbox::{Line, Report, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
 use crate::ports::{Ids, JournalStore, Ports, Release};
@@ -285,7 +285,7 @@ impl SessionHandle {
 
     /// What requests have cost so far, with everything that the session has spent before.
     pub async fn accounts(&self) -> Option<Accounts> {
-        ask(&self.session, self.ask_timeout, |reply| Msg::Ledger(Order::Show(reply))).await
+        ask(&self.session, self.ask_timeout, |reply| Msg::Ledger(BudgetMsg::Show(reply))).await
     }
 
     /// What agents that worked for others have reported in this session.

@@ -10,13 +10,13 @@ use crate::conversation::{InvocationId, Usage};
 use crate::event::Origin;
 use crate::ledger::accounts::{Accounts, Billing, tokens};
 use crate::ledger::book::{Amount, Answer, Budget, Ledger, Need, Refused};
-use crate::ledger::purse::{Permit, Purse};
+use crate::ledger::budget_handle::{Permit, BudgetHandle};
 use crate::mailbox::answer;
 
 type Reply = oneshot::Sender<Result<Permit, Refused>>;
 
 /// What the keeper of the ledger is told.
-pub(crate) enum Order {
+pub(crate) enum BudgetMsg {
     /// A request would like to be made.
     Reserve { whose: InvocationId, number: u64, need: Need, reply: Reply },
     /// It was not made, or a provider did no work for it.
@@ -28,8 +28,8 @@ pub(crate) enum Order {
 }
 
 /// The ledger of a running session.
-pub(crate) struct Till {
-    purse: Purse,
+pub(crate) struct BudgetKeeper {
+    purse: BudgetHandle,
     ledger: Ledger,
     accounts: Accounts,
     waiting: BTreeMap<u64, Waiting>,
@@ -46,11 +46,11 @@ struct Waiting {
     reply: Reply,
 }
 
-impl Till {
+impl BudgetKeeper {
     /// `accounts`: what was spent before.
-    pub(crate) fn new(purse: Purse, accounts: Accounts) -> Till {
+    pub(crate) fn new(purse: BudgetHandle, accounts: Accounts) -> BudgetKeeper {
         let ledger = Ledger::new(purse.budget(), accounts.spent());
-        Till {
+        BudgetKeeper {
             purse,
             ledger,
             accounts,
@@ -61,7 +61,7 @@ impl Till {
         }
     }
 
-    pub(crate) fn purse(&self) -> &Purse {
+    pub(crate) fn purse(&self) -> &BudgetHandle {
         &self.purse
     }
 
@@ -86,14 +86,14 @@ impl Till {
         self.purse.set_share(id, nano_usd);
     }
 
-    pub(crate) fn take(&mut self, order: Order) {
+    pub(crate) fn take(&mut self, order: BudgetMsg) {
         match order {
-            Order::Reserve { whose, number, need, reply } => {
+            BudgetMsg::Reserve { whose, number, need, reply } => {
                 self.waiting.insert(number, Waiting { need, reply });
                 self.ask_share(whose, number, need);
             }
-            Order::Release { number } => self.settle(number, Amount::default()),
-            Order::Line { origin, usage, billing } => {
+            BudgetMsg::Release { number } => self.settle(number, Amount::default()),
+            BudgetMsg::Line { origin, usage, billing } => {
                 self.accounts.add(Some(&origin), &usage, Some(&billing));
                 if let Some(cost) = billing.cost_nano_usd
                     && origin.parent_invocation_id.is_some()
@@ -110,7 +110,7 @@ impl Till {
                 };
                 self.settle(billing.request, spent);
             }
-            Order::Show(reply) => answer(reply, self.accounts.clone()),
+            BudgetMsg::Show(reply) => answer(reply, self.accounts.clone()),
         }
     }
 

@@ -12,13 +12,13 @@ use crate::conversation::InvocationId;
 use tokio::sync::oneshot;
 
 use crate::ledger::book::{Amount, Budget, Need, Refused};
-use crate::ledger::till::Order;
+use crate::ledger::budget_keeper::BudgetMsg;
 
-type Line = dyn Fn(Order) + Send + Sync;
+type Line = dyn Fn(BudgetMsg) + Send + Sync;
 
 /// The way to the ledger. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Purse {
+pub(crate) struct BudgetHandle {
     line: Arc<Line>,
     budget: Budget,
     /// Of agents that may not spend all that is left: billionths of a dollar.
@@ -28,14 +28,14 @@ pub(crate) struct Purse {
     strangers: Arc<Mutex<BTreeSet<(String, String)>>>,
 }
 
-impl Purse {
+impl BudgetHandle {
     /// `last`: the highest number that a request has had.
     pub(crate) fn new(
         budget: Budget,
         last: u64,
-        line: impl Fn(Order) + Send + Sync + 'static,
-    ) -> Purse {
-        Purse {
+        line: impl Fn(BudgetMsg) + Send + Sync + 'static,
+    ) -> BudgetHandle {
+        BudgetHandle {
             line: Arc::new(line),
             budget,
             shares: Arc::default(),
@@ -79,7 +79,7 @@ impl Purse {
         known.insert((asked.to_owned(), answered.to_owned()))
     }
 
-    pub(crate) fn tell(&self, order: Order) {
+    pub(crate) fn tell(&self, order: BudgetMsg) {
         (self.line)(order);
     }
 
@@ -93,12 +93,12 @@ impl Purse {
     ) -> Option<Result<Permit, Refused>> {
         let (reply, answer) = oneshot::channel();
         let whose = whose.clone();
-        self.tell(Order::Reserve { whose, number, need, reply });
+        self.tell(BudgetMsg::Reserve { whose, number, need, reply });
         answer.await.ok()
     }
 }
 
-impl fmt::Debug for Purse {
+impl fmt::Debug for BudgetHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Purse").field("budget", &self.budget).finish_non_exhaustive()
     }
@@ -106,7 +106,7 @@ impl fmt::Debug for Purse {
 
 /// A part of the budget that is held for one request. Dropped, it is free again.
 pub(crate) struct Permit {
-    purse: Purse,
+    purse: BudgetHandle,
     number: u64,
     /// Tokens that the reply may have.
     pub(crate) output: u64,
@@ -116,7 +116,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    pub(crate) fn new(purse: &Purse, number: u64, output: u64, amount: Amount) -> Permit {
+    pub(crate) fn new(purse: &BudgetHandle, number: u64, output: u64, amount: Amount) -> Permit {
         Permit { purse: purse.clone(), number, output, amount, spent: false }
     }
 
@@ -129,7 +129,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.spent {
-            self.purse.tell(Order::Release { number: self.number });
+            self.purse.tell(BudgetMsg::Release { number: self.number });
         }
     }
 }
