@@ -113,7 +113,7 @@ fn grow(folder: &Path, files: usize) -> usize {
     bytes
 }
 
-fn searched(folder: &Path, pattern: &str, ignore_case: bool) -> search::Found {
+fn searched(folder: &Path, pattern: &str, ignore_case: bool) -> search::SearchResult {
     let matcher = RegexMatcherBuilder::new()
         .case_insensitive(ignore_case)
         .line_terminator(Some(b'\n'))

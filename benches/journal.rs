@@ -31,7 +31,7 @@ use posse_actors::ports::{
 };
 use posse_actors::record::{Durability, RecordId};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
-use posse_actors::testing::{CountedIds, ScriptedModel, Step, TokioClock, allow_all};
+use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};
 use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -166,7 +166,7 @@ async fn noted(dir: &Path) -> Duration {
         source: "programmatic".to_owned(),
     };
     assert!(tools.register(Arc::new(Talkative(spec))).is_ok());
-    let steps = vec![Step::call("talk", "{}"), Step::say("done")];
+    let steps = vec![ModelStep::call("talk", "{}"), ModelStep::say("done")];
     let ports = Ports {
         provider: Arc::new(ScriptedModel::new(steps)),
         fallbacks: Vec::new(),

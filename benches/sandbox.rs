@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use posse::sandbox::{Backend, Directory, Exit, Sandbox, Spawn, Surroundings, Update, Wanted};
+use posse::sandbox::{
+    Backend, Directory, Exit, ProbeRequest, Sandbox, Spawn, Surroundings, Update,
+};
 use posse_actors::ports::Confinement;
 
 const RUNS: usize = 200;
@@ -99,7 +101,7 @@ async fn confined(backend: Backend, thought: Duration) -> ((f64, f64), f64) {
     };
     let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
     let sandbox = Sandbox::with_helper(helper, Vec::new());
-    let sandbox = sandbox.confined(Wanted::Exactly(backend), surroundings);
+    let sandbox = sandbox.confined(ProbeRequest::Exactly(backend), surroundings);
     let mut took = Vec::with_capacity(RUNS);
     let mut ahead = 0.0;
     for at in 0..RUNS + 3 {

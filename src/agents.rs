@@ -28,7 +28,7 @@ use serde_json::Value;
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
 pub use instructions::{Instruction, Instructions};
 pub use nested::noticing;
-pub use roster::{Configured, Folders, Known, Roster};
+pub use roster::{Configured, Folders, KnownNames, Roster};
 pub use skills::{
     Rights, SKILL_CATALOG_BYTES_MAX, Skill, SkillPlaces, Skills, TOOL as SKILL_TOOL,
     has_project_skills, project_skills, tool as skill_tool,
@@ -48,9 +48,9 @@ pub struct Agent {
     /// One line for lists, and for agents that may call it.
     pub description: String,
     /// Who brought it.
-    pub source: Source,
+    pub source: AgentSource,
     /// Who it works for.
-    pub mode: Mode,
+    pub mode: AgentMode,
     /// Neither listed nor callable.
     pub hidden: bool,
     /// The provider profile it is asked through; `None`: that of the session.
@@ -66,7 +66,7 @@ pub struct Agent {
     /// Its own permission rules as JSON, in the shape of `permissions`.
     pub rules: Vec<Value>,
     /// What counts where nothing else does, if it is not to be the built-in answer.
-    pub default_decision: Option<Decision>,
+    pub default_decision: Option<AgentDecision>,
     /// Who may call it, and whom it may call.
     pub delegation: Delegation,
     /// What others are told of it.
@@ -80,7 +80,7 @@ pub struct Agent {
 
 /// Who brought an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum AgentSource {
     /// It is always there.
     BuiltIn,
     /// `agents` in the configuration: where.
@@ -91,29 +91,31 @@ pub enum Source {
     Project(String),
 }
 
-impl Source {
+impl AgentSource {
     /// One word for lists.
     pub fn word(&self) -> &'static str {
         match self {
-            Source::BuiltIn => "builtin",
-            Source::Config(_) => "config",
-            Source::User(_) => "user",
-            Source::Project(_) => "project",
+            AgentSource::BuiltIn => "builtin",
+            AgentSource::Config(_) => "config",
+            AgentSource::User(_) => "user",
+            AgentSource::Project(_) => "project",
         }
     }
 
     /// Where it is written, if it is written anywhere.
     pub fn place(&self) -> Option<&str> {
         match self {
-            Source::BuiltIn => None,
-            Source::Config(place) | Source::User(place) | Source::Project(place) => Some(place),
+            AgentSource::BuiltIn => None,
+            AgentSource::Config(place) | AgentSource::User(place) | AgentSource::Project(place) => {
+                Some(place)
+            }
         }
     }
 }
 
 /// Who an agent works for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum AgentMode {
     /// The user.
     Primary,
     /// Other agents.
@@ -122,25 +124,25 @@ pub enum Mode {
     All,
 }
 
-impl Mode {
+impl AgentMode {
     /// The name in definitions.
     pub fn name(self) -> &'static str {
         match self {
-            Mode::Primary => "primary",
-            Mode::Subagent => "subagent",
-            Mode::All => "all",
+            AgentMode::Primary => "primary",
+            AgentMode::Subagent => "subagent",
+            AgentMode::All => "all",
         }
     }
 
     /// Whether it can be the main agent.
     pub fn is_primary(self) -> bool {
-        self != Mode::Subagent
+        self != AgentMode::Subagent
     }
 }
 
 /// What to do about a call, or about starting an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum AgentDecision {
     /// Do it.
     Allow,
     /// Ask the user.
@@ -149,13 +151,13 @@ pub enum Decision {
     Deny,
 }
 
-impl Decision {
+impl AgentDecision {
     /// The name in definitions.
     pub fn name(self) -> &'static str {
         match self {
-            Decision::Allow => "allow",
-            Decision::Ask => "ask",
-            Decision::Deny => "deny",
+            AgentDecision::Allow => "allow",
+            AgentDecision::Ask => "ask",
+            AgentDecision::Deny => "deny",
         }
     }
 }
@@ -174,7 +176,7 @@ pub struct Delegation {
     /// How deep it may delegate, below what the session allows.
     pub depth_max: Option<u32>,
     /// Whether calling it is asked for, if it says so.
-    pub invocation: Option<Decision>,
+    pub invocation: Option<AgentDecision>,
 }
 
 /// What others are told of an agent.
@@ -280,22 +282,22 @@ impl Agent {
             && other.name != self.name
             && other.delegation.callable
             && !other.hidden
-            && other.mode != Mode::Primary
+            && other.mode != AgentMode::Primary
             && allowed.as_ref().is_none_or(|names| names.contains(&other.name))
             && !denied.contains(&other.name)
     }
 
     /// Whether starting it is asked for: what it says itself, else `default`; and an expensive or a
     /// project's one is asked for unless it is denied.
-    pub fn invocation(&self, default: Decision) -> Decision {
+    pub fn invocation(&self, default: AgentDecision) -> AgentDecision {
         let said = self.delegation.invocation.unwrap_or(match self.source {
-            Source::BuiltIn if self.read_only => Decision::Allow,
+            AgentSource::BuiltIn if self.read_only => AgentDecision::Allow,
             _ => default,
         });
         let costly = self.catalog.cost == Some(Cost::Expensive);
-        let foreign = matches!(self.source, Source::Project(_));
+        let foreign = matches!(self.source, AgentSource::Project(_));
         match said {
-            Decision::Allow if costly || foreign => Decision::Ask,
+            AgentDecision::Allow if costly || foreign => AgentDecision::Ask,
             said => said,
         }
     }
@@ -313,8 +315,8 @@ pub fn built_in() -> Vec<Agent> {
         name: name.to_owned(),
         display_name: None,
         description: description.to_owned(),
-        source: Source::BuiltIn,
-        mode: Mode::Primary,
+        source: AgentSource::BuiltIn,
+        mode: AgentMode::Primary,
         hidden: false,
         profile: None,
         thinking: None,
@@ -335,7 +337,7 @@ pub fn built_in() -> Vec<Agent> {
         ..agent
     };
     let deputy = |agent: Agent, category: &str, cost: Cost, when: [&str; 2]| Agent {
-        mode: Mode::Subagent,
+        mode: AgentMode::Subagent,
         delegation: Delegation { callable: true, ..Delegation::default() },
         catalog: CatalogEntry {
             category: Some(category.to_owned()),

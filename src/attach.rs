@@ -14,4 +14,4 @@ mod served;
 
 pub use guest::{Joining, join};
 pub use host::Host;
-pub use place::Place;
+pub use place::SocketAddress;

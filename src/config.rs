@@ -22,9 +22,9 @@ use serde_json::Value;
 use crate::failure::{Failure, printable};
 
 pub use describe::{json_schema, reference};
-pub use edit::{Change, edit, explain};
+pub use edit::{SettingChange, edit, explain};
 pub use environment::{Dirs, Environment};
-pub use layers::{Fate, Layers, Leaf, Origin, ProjectFile, Trust, Wanted};
+pub use layers::{Fate, Layers, Leaf, ProjectFile, ProjectSetting, SettingOrigin, TrustClass};
 pub use settings::{
     CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
     ProviderSettings, RoleSettings, SandboxSettings, Settings, SkillSettings, Timeouts,
@@ -33,8 +33,8 @@ pub use settings::{
 pub(crate) use show::shown_value;
 pub use show::{paths, show};
 
-use file::Reading;
-use layers::{Finished, Reader};
+use file::ReadPolicy;
+use layers::{Finished, LayerReader};
 
 /// The name of the configuration file in its folders.
 const FILE_NAME: &str = "config.json";
@@ -110,13 +110,13 @@ pub(crate) fn load_with(
     sources: &Sources<'_>,
     outside: Outside<'_>,
 ) -> Result<Loaded, Vec<Failure>> {
-    let mut reader = Reader::default();
-    reader.user_file(&user_file(dirs), Reading::Optional);
+    let mut reader = LayerReader::default();
+    reader.user_file(&user_file(dirs), ReadPolicy::Optional);
     if let Some(project) = sources.project {
         reader.project_file(&project_file(project), sources);
     }
     if let Some(file) = sources.file {
-        reader.user_file(file, Reading::Required);
+        reader.user_file(file, ReadPolicy::Required);
     }
     let (saved, notice) = preferences::load(dirs);
     reader.preferences(saved);

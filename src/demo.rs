@@ -14,7 +14,7 @@ use posse_actors::ports::Asking;
 use crate::cli::{DemoArgs, OutputFormat};
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{Exit, Failure};
-use crate::front::headless::{Format, HangUp, Manner};
+use crate::front::headless::{OnHangup, RunFormat, RunOptions};
 use crate::journal::verify_session;
 use crate::provider::replay;
 use crate::talk::Task;
@@ -65,11 +65,11 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
     let session_dir =
         crate::journal::StateDir::new(dirs.state.clone()).session_dir(&workspace, &id);
     introduce(&workspace);
-    let manner = Manner {
+    let manner = RunOptions {
         format: match args.output_format {
-            OutputFormat::Text => Format::Text,
-            OutputFormat::Json => Format::Json,
-            OutputFormat::StreamJson => Format::StreamJson,
+            OutputFormat::Text => RunFormat::Text,
+            OutputFormat::Json => RunFormat::Json,
+            OutputFormat::StreamJson => RunFormat::StreamJson,
         },
         interactive: false,
         color: wiring::colors(io::stderr().is_terminal(), &environment),
@@ -77,7 +77,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         yes: false,
         dry_run: false,
         again: None,
-        hang_up: HangUp::Ends,
+        hang_up: OnHangup::Ends,
         worktrees: Vec::new(),
     };
     let exit =

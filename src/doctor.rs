@@ -88,7 +88,7 @@ impl Check {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct DoctorReport<'a> {
     v: u32,
     ok: bool,
     checks: &'a [Check],
@@ -113,7 +113,7 @@ pub fn run(
     checks.extend(terminal::checks(examined.environment, &examined.streams));
     let ok = checks.iter().all(|check| check.status != Status::Problem);
     let written = if as_json {
-        serde_json::to_writer_pretty(&mut *out, &Report { v: 1, ok, checks: &checks })
+        serde_json::to_writer_pretty(&mut *out, &DoctorReport { v: 1, ok, checks: &checks })
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out))
     } else {
@@ -137,7 +137,7 @@ fn configuration(examined: &Examined<'_>) -> Vec<Check> {
             let set = loaded
                 .layers
                 .iter()
-                .filter(|(_, leaf)| leaf.origin != crate::config::Origin::BuiltIn)
+                .filter(|(_, leaf)| leaf.origin != crate::config::SettingOrigin::BuiltIn)
                 .count();
             let detail = match set {
                 0 => "nothing is set; defaults count".to_owned(),

@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{BoxError, GrantStore, Now, PortFuture, Standing};
+use posse_actors::ports::{ActiveGrants, BoxError, GrantStore, Now, PortFuture};
 
 use crate::failure::Failure;
 use crate::project::Identity;
-use crate::sealed::{Stamp, Vault};
+use crate::sealed::{FileStamp, SignedStore};
 
-pub use book::{Book, Kept};
+pub use book::{Book, StoredGrant};
 
 /// The name of the file.
 pub(crate) const FILE: &str = "grants";
@@ -36,22 +36,22 @@ pub struct GrantSettings {
 /// The grants of one session's project, and those of all.
 #[derive(Debug, Clone)]
 pub struct Grants {
-    shared: Arc<Shared>,
+    shared: Arc<GrantsState>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    vault: Vault,
+struct GrantsState {
+    vault: SignedStore,
     /// `None`: the project could not be told, and none of its grants count.
     project: Option<Identity>,
     settings: GrantSettings,
-    seen: Mutex<Seen>,
+    seen: Mutex<LastRead>,
 }
 
 /// What was read last.
 #[derive(Debug)]
-struct Seen {
-    stamp: Option<Stamp>,
+struct LastRead {
+    stamp: Option<FileStamp>,
     /// Empty if the file is not believed.
     book: Book,
     /// Why it is not believed.
@@ -68,8 +68,8 @@ struct Seen {
 
 impl Grants {
     /// The grants for a session in `project`. Nothing is read yet.
-    pub fn new(vault: Vault, project: Option<Identity>, settings: GrantSettings) -> Grants {
-        let seen = Seen {
+    pub fn new(vault: SignedStore, project: Option<Identity>, settings: GrantSettings) -> Grants {
+        let seen = LastRead {
             stamp: None,
             book: Book::default(),
             believed: Ok(()),
@@ -79,14 +79,14 @@ impl Grants {
             said: None,
         };
         let seen = Mutex::new(seen);
-        Grants { shared: Arc::new(Shared { vault, project, settings, seen }) }
+        Grants { shared: Arc::new(GrantsState { vault, project, settings, seen }) }
     }
 }
 
 impl GrantStore for Grants {
-    fn standing(&self, now: Now) -> Standing {
+    fn standing(&self, now: Now) -> ActiveGrants {
         if self.widest() <= Scope::Session {
-            return Standing::default();
+            return ActiveGrants::default();
         }
         self.shared.standing(now)
     }
@@ -112,8 +112,8 @@ impl GrantStore for Grants {
     }
 }
 
-impl Shared {
-    fn standing(&self, now: Now) -> Standing {
+impl GrantsState {
+    fn standing(&self, now: Now) -> ActiveGrants {
         let mut seen = self.seen();
         let alarm = self.look(&mut seen).err();
         let time = seen.time(now);
@@ -124,11 +124,11 @@ impl Shared {
             (None, Ok(time)) => self.current(&mut seen, time),
             _ => Arc::default(),
         };
-        Standing { grants, alarm: seen.say(alarm) }
+        ActiveGrants { grants, alarm: seen.say(alarm) }
     }
 
     /// Reads the file again if there is another version of it. An error is an alarm.
-    fn look(&self, seen: &mut Seen) -> Result<(), String> {
+    fn look(&self, seen: &mut LastRead) -> Result<(), String> {
         let stamp = self.vault.stamp(FILE);
         if seen.stamp != Some(stamp) {
             seen.standing = (Arc::default(), 0);
@@ -138,7 +138,7 @@ impl Shared {
         seen.believed.clone()
     }
 
-    fn read(&self, seen: &mut Seen) -> Result<(), String> {
+    fn read(&self, seen: &mut LastRead) -> Result<(), String> {
         let opened = self.vault.read(FILE).map_err(|distrust| distrust.line())?;
         seen.stamp = Some(opened.stamp);
         let tampered = |what: &str| {
@@ -164,7 +164,7 @@ impl Shared {
     }
 
     /// The grants that count at `time`.
-    fn current(&self, seen: &mut Seen, time: u64) -> Arc<[Grant]> {
+    fn current(&self, seen: &mut LastRead, time: u64) -> Arc<[Grant]> {
         let (grants, until) = &seen.standing;
         if time < *until {
             return Arc::clone(grants);
@@ -177,8 +177,8 @@ impl Shared {
             seen.book.grants.retain(|kept| kept.ends_ms(ttl) > time);
         }
         let until = seen.book.grants.iter().map(|kept| kept.ends_ms(ttl)).min();
-        let here = |kept: &&Kept| kept.counts_in(self.project.as_ref());
-        let counts = |kept: &&Kept| here(kept) && kept.counts_within(&self.settings.tier);
+        let here = |kept: &&StoredGrant| kept.counts_in(self.project.as_ref());
+        let counts = |kept: &&StoredGrant| here(kept) && kept.counts_within(&self.settings.tier);
         let grants = seen.book.grants.iter().filter(counts).map(|kept| kept.grant.clone());
         let grants: Arc<[Grant]> =
             grants.filter(|grant| grant.scope <= self.settings.widest).collect();
@@ -219,7 +219,7 @@ impl Shared {
             }
             let time = book::time(&book, began, now).map_err(|why| book::refused(&why))?;
             book.grants.retain(|kept| kept.ends_ms(ttl) > time);
-            book.add(Kept::new(grant, project, time, ttl).within(&self.settings.tier))?;
+            book.add(StoredGrant::new(grant, project, time, ttl).within(&self.settings.tier))?;
             Ok(Some(book.changed(time)))
         })?;
         Ok(())
@@ -229,12 +229,12 @@ impl Shared {
         u64::try_from(self.settings.ttl.as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, LastRead> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seen {
+impl LastRead {
     /// What time it is at least, whatever the clock says.
     fn time(&mut self, now: Now) -> Result<u64, String> {
         let began = *self.began.get_or_insert(now);

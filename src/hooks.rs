@@ -70,12 +70,12 @@ pub fn hooks(
     let guards = Guards { policy, cwd: cwd.display().to_string(), tier };
     let count = std::sync::atomic::AtomicU64::new(0);
     let runner = Runner { sandbox, cwd, session_dir, path, confinement, watched, count };
-    Ok(Arc::new(Hooks(Arc::new(Inner { commands, guards, runner }))))
+    Ok(Arc::new(Hooks(Arc::new(HookSet { commands, guards, runner }))))
 }
 
-struct Hooks(Arc<Inner>);
+struct Hooks(Arc<HookSet>);
 
-struct Inner {
+struct HookSet {
     commands: Vec<CommandHook>,
     guards: Guards,
     runner: Runner,
@@ -92,7 +92,7 @@ impl Hook for Hooks {
     }
 }
 
-impl Inner {
+impl HookSet {
     async fn fire(&self, mut occasion: Occasion) -> Vec<HookReport> {
         let begin = Instant::now();
         let event = occasion.moment.event();

@@ -26,7 +26,7 @@ use nix::fcntl::OFlag;
 
 use crate::failure::{Exit, Failure};
 
-pub use format::{Format, other};
+pub use format::{ImageFormat, other};
 
 /// How good a JPEG is made, from the first try to the last.
 const QUALITIES: [u8; 3] = [85, 70, 50];
@@ -66,7 +66,7 @@ impl Default for ImageLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedImage {
     /// What it was.
-    pub format: Format,
+    pub format: ImageFormat,
     /// Pixels it had: width and height.
     pub original: (u32, u32),
     /// Pixels it has now.
@@ -142,14 +142,14 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
     if bytes.is_empty() {
         return Err(wrong("IMG004", "the image is empty (0 bytes)").fix("save it again"));
     }
-    let Some(format) = Format::of(&bytes) else {
+    let Some(format) = ImageFormat::of(&bytes) else {
         let what = match other(&bytes) {
             Some(other) => format!("{other} cannot be shown"),
             None => "the file is no PNG, JPEG, GIF or WebP image".to_owned(),
         };
         return Err(wrong("IMG003", what).fix("convert it to PNG"));
     };
-    if format == Format::Jpeg && !format::jpeg_ends(&bytes) {
+    if format == ImageFormat::Jpeg && !format::jpeg_ends(&bytes) {
         return Err(damaged("it ends before its last line"));
     }
     let limits = *limits;
@@ -189,7 +189,7 @@ fn bounded(
 /// Decodes, turns upright, makes smaller, encodes.
 fn convert(
     bytes: &[u8],
-    format: Format,
+    format: ImageFormat,
     limits: ImageLimits,
     deadline: Instant,
 ) -> Result<LoadedImage, Failure> {
@@ -216,7 +216,7 @@ fn convert(
 /// The pixels, upright, with eight bits for each colour.
 fn decode(
     bytes: &[u8],
-    format: Format,
+    format: ImageFormat,
     limits: &ImageLimits,
     deadline: Instant,
 ) -> Result<DynamicImage, Failure> {
@@ -255,12 +255,12 @@ fn decode(
 /// if that is small enough.
 fn encode(
     picture: &DynamicImage,
-    format: Format,
+    format: ImageFormat,
     sent_bytes_max: usize,
 ) -> Result<Option<(&'static str, Vec<u8>)>, Failure> {
     let fits = |bytes: &Vec<u8>| bytes.len().div_ceil(3) * 4 <= sent_bytes_max;
     let failed = |error: ImageError| damaged(&error.to_string());
-    if format != Format::Jpeg {
+    if format != ImageFormat::Jpeg {
         let mut bytes = Vec::new();
         picture.write_with_encoder(PngEncoder::new(&mut bytes)).map_err(failed)?;
         if fits(&bytes) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use posse_actors::ledger::Rates;
+use posse_actors::ledger::TokenRates;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -184,7 +184,7 @@ impl Facts {
 
 /// What a model's tokens cost, if both prices are known, and which table says so: the date of the
 /// snapshot, or a hash of the prices if the configuration has a say in them.
-pub fn rates(model: &Model) -> Option<Rates> {
+pub fn rates(model: &Model) -> Option<TokenRates> {
     let Facts { input_price, output_price, cached_input_price, cache_write_price, .. } =
         model.facts;
     let (input, output) = (input_price?, output_price?);
@@ -196,7 +196,7 @@ pub fn rates(model: &Model) -> Option<Rates> {
     } else {
         dated().to_owned()
     };
-    Some(Rates { input, output, cached_input, cache_write, version })
+    Some(TokenRates { input, output, cached_input, cache_write, version })
 }
 
 /// The models as a table for people, or as JSON.

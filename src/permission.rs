@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{
-    Action, Asking, Confinement, Operation, Policy, Question, Situation, Verdict,
+    Action, Asking, Confinement, Operation, PermissionQuestion, Policy, Situation, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ use crate::secrets::is_secret;
 
 use agents::AgentRules;
 use commands::{is_command, secret_word};
-use rules::{Decision, Rule};
+use rules::{Rule, RuleDecision};
 use shell::{COMMAND_CHARS_MAX, Judged};
 
 pub use crate::protected::is_protected;
@@ -67,7 +67,7 @@ pub struct PolicySettings {
     /// `sandbox.mode`.
     pub sandbox: SandboxMode,
     /// `sandbox.network`.
-    pub network: Network,
+    pub network: NetworkMode,
     /// `permissions` of the configuration, as JSON: the user's, then those of a trusted project,
     /// which only deny or ask.
     pub rules: Vec<Value>,
@@ -131,7 +131,7 @@ impl SandboxMode {
 
 /// Whether commands reach the network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Network {
+pub enum NetworkMode {
     /// Only while a human is there to be asked.
     #[default]
     WithHuman,
@@ -141,13 +141,13 @@ pub enum Network {
     Inherit,
 }
 
-impl Network {
+impl NetworkMode {
     /// What `auto`, `deny` and `inherit` mean.
-    pub fn named(name: &str) -> Option<Network> {
+    pub fn named(name: &str) -> Option<NetworkMode> {
         match name {
-            "auto" => Some(Network::WithHuman),
-            "deny" => Some(Network::Deny),
-            "inherit" => Some(Network::Inherit),
+            "auto" => Some(NetworkMode::WithHuman),
+            "deny" => Some(NetworkMode::Deny),
+            "inherit" => Some(NetworkMode::Inherit),
             _ => None,
         }
     }
@@ -158,7 +158,7 @@ impl Network {
 pub struct RulePolicy {
     roots: Vec<String>,
     sandbox: SandboxMode,
-    network: Network,
+    network: NetworkMode,
     rules: Vec<Rule>,
     readable_secrets: Vec<String>,
     own_dirs: Vec<String>,
@@ -173,7 +173,7 @@ pub struct RulePolicy {
 }
 
 /// An action and what its parts were recognised as.
-struct Case<'a> {
+struct JudgedAction<'a> {
     action: &'a Action,
     situation: &'a Situation<'a>,
     scripts: Vec<Judged>,
@@ -225,7 +225,7 @@ impl RulePolicy {
                 Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
             })
             .collect();
-        let case = Case { action, situation, scripts };
+        let case = JudgedAction { action, situation, scripts };
         self.hard_deny(&case)
             .or_else(|| self.global_deny(&case))
             .or_else(|| self.agent_deny(&case))
@@ -240,7 +240,7 @@ impl RulePolicy {
 }
 
 impl RulePolicy {
-    fn hard_deny(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn hard_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         for operation in &case.action.operations {
             match operation {
                 Operation::Read { path, .. } | Operation::Write { path, .. } => {
@@ -267,7 +267,7 @@ impl RulePolicy {
             .map(|danger| deny(&format!("hard-deny: {}", danger.rule), danger.reason))
     }
 
-    fn global_deny(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn global_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         for operation in &case.action.operations {
             let (path, relative, reads) = match operation {
                 Operation::Read { path, relative, .. } => (path, relative, true),
@@ -292,7 +292,7 @@ impl RulePolicy {
         Some(deny(&format!("permissions: {}", rule.text), rule.why_denied()))
     }
 
-    fn agent_deny(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn agent_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let agent = case.situation.agent;
         let operations = &case.action.operations;
         // Nobody can do through another what it may not do itself.
@@ -318,9 +318,9 @@ impl RulePolicy {
     }
 
     /// What neither a grant, nor a rule, nor `--yes` answers.
-    fn ask_each_time(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let reason = lifted(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
-        Some(Verdict::Ask(Question {
+        Some(Verdict::Ask(PermissionQuestion {
             reason,
             scopes: vec![Scope::Once],
             grant: None,
@@ -330,7 +330,7 @@ impl RulePolicy {
         }))
     }
 
-    fn asked_each_time(case: &Case<'_>) -> Option<String> {
+    fn asked_each_time(case: &JudgedAction<'_>) -> Option<String> {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
             Operation::Write { relative, .. } => is_protected(relative).then(|| {
                 format!("{relative} decides what runs or steers later; it is asked about each time")
@@ -363,7 +363,7 @@ impl RulePolicy {
         })
     }
 
-    fn granted(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn granted(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let operations = &case.action.operations;
         let covered =
             |operation: &Operation| match operation {
@@ -384,7 +384,7 @@ impl RulePolicy {
     }
 
     /// Commands of which every part is granted or allowed by a rule.
-    fn commanded(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn commanded(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let commands = case.action.operations.iter().all(is_command);
         let covered = !case.scripts.is_empty()
             && commands
@@ -395,18 +395,18 @@ impl RulePolicy {
     }
 
     /// The most specific of the user's rules; of two equals, the one that asks.
-    fn ruled(&self, case: &Case<'_>) -> Option<Verdict> {
-        let own = self.own_rules(case).filter(|rule| rule.decision != Decision::Deny);
+    fn ruled(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
+        let own = self.own_rules(case).filter(|rule| rule.decision != RuleDecision::Deny);
         let rule = self
             .rules
             .iter()
             .chain(own)
             .filter(|rule| rule.applies(case.action, &case.scripts))
-            .filter(|rule| rule.decision != Decision::Allow || self.may_allow(case))
-            .max_by_key(|rule| (rule.specificity(), rule.decision == Decision::Ask))?;
+            .filter(|rule| rule.decision != RuleDecision::Allow || self.may_allow(case))
+            .max_by_key(|rule| (rule.specificity(), rule.decision == RuleDecision::Ask))?;
         match rule.decision {
-            Decision::Allow => Some(Verdict::Allow(self.confinement(case.situation))),
-            Decision::Ask | Decision::Deny => {
+            RuleDecision::Allow => Some(Verdict::Allow(self.confinement(case.situation))),
+            RuleDecision::Ask | RuleDecision::Deny => {
                 let mut verdict = self.ask(case, rule.why());
                 // The user wants to be asked: a rule against their own is nothing to suggest.
                 if let Verdict::Ask(question) = &mut verdict {
@@ -419,13 +419,13 @@ impl RulePolicy {
 
     /// Whether a rule without a prefix may allow the call: commands have to be understood, and
     /// something has to confine them.
-    fn may_allow(&self, case: &Case<'_>) -> bool {
+    fn may_allow(&self, case: &JudgedAction<'_>) -> bool {
         case.scripts.is_empty()
             || (self.allows_commands(case.situation).is_ok()
                 && case.scripts.iter().all(|script| !script.doubtful))
     }
 
-    fn built_in(&self, case: &Case<'_>) -> Verdict {
+    fn built_in(&self, case: &JudgedAction<'_>) -> Verdict {
         let tool = case.action.tool.as_str();
         if is_read(case.action) {
             return Verdict::Allow(Confinement {
@@ -442,12 +442,12 @@ impl RulePolicy {
         self.ask(case, reason)
     }
 
-    fn ask(&self, case: &Case<'_>, reason: String) -> Verdict {
+    fn ask(&self, case: &JudgedAction<'_>, reason: String) -> Verdict {
         if !case.scripts.is_empty() {
             let question = self.command_question(case);
             let known = if reason == COMMANDS { question.reason } else { reason };
             let rule = RulePolicy::rule_for(case);
-            return Verdict::Ask(Question { reason: known, rule, ..question });
+            return Verdict::Ask(PermissionQuestion { reason: known, rule, ..question });
         }
         let grant = grant_for(case.action);
         let reason = match &grant {
@@ -462,7 +462,7 @@ impl RulePolicy {
         if grant.is_some() {
             scopes.extend([Scope::Session, Scope::Project]);
         }
-        Verdict::Ask(Question {
+        Verdict::Ask(PermissionQuestion {
             reason,
             scopes,
             grant,
@@ -474,7 +474,7 @@ impl RulePolicy {
 
     /// The narrowest rule that would have allowed the call, for the user's configuration. None where
     /// a rule cannot say it, or would open more than calls like this one.
-    fn rule_for(case: &Case<'_>) -> Option<String> {
+    fn rule_for(case: &JudgedAction<'_>) -> Option<String> {
         let matching = match (case.action.operations.as_slice(), case.scripts.as_slice()) {
             // The whole path: the rule counts in other projects as well.
             ([Operation::Write { path, .. }], []) => {
@@ -508,9 +508,9 @@ impl RulePolicy {
             profile: self.sandbox.name().into(),
             writable_roots: if writable { self.roots.clone() } else { Vec::new() },
             network: match self.network {
-                Network::WithHuman => situation.asking == Asking::Human,
-                Network::Deny => false,
-                Network::Inherit => true,
+                NetworkMode::WithHuman => situation.asking == Asking::Human,
+                NetworkMode::Deny => false,
+                NetworkMode::Inherit => true,
             },
         }
     }

@@ -1,6 +1,6 @@
 //! Models, reached over HTTP or read from a cassette.
 //!
-//! Vendors are data: a [`profile::Profile`] says everything that differs between two servers of
+//! Vendors are data: a [`profile::ProviderProfile`] says everything that differs between two servers of
 //! the same protocol, and [`presets`] has the well-known ones. Nothing here retries.
 
 pub mod presets;
@@ -35,18 +35,20 @@ use posse_actors::ports::Provider;
 
 use crate::failure::Failure;
 use crate::provider::adapter::Adapter;
-use crate::provider::profile::{Profile, Protocol};
+use crate::provider::profile::{Protocol, ProviderProfile};
 
 /// A provider that speaks to the server of `profile` in its protocol.
 ///
 /// Opens nothing: the connection is made by the first request. For `https:` the platform's root
 /// certificates begin to load beside whatever the caller does next.
-pub fn live(profile: Profile) -> Result<Arc<dyn Provider>, Failure> {
+pub fn live(profile: ProviderProfile) -> Result<Arc<dyn Provider>, Failure> {
     Ok(match profile.protocol {
-        Protocol::ChatCompletions => Arc::new(Adapter::<openai_compatible::Encoder>::new(profile)?),
-        Protocol::Responses | Protocol::Codex => {
-            Arc::new(Adapter::<openai_responses::Encoder>::new(profile)?)
+        Protocol::ChatCompletions => {
+            Arc::new(Adapter::<openai_compatible::ChatEncoder>::new(profile)?)
         }
-        Protocol::Messages => Arc::new(Adapter::<anthropic::Encoder>::new(profile)?),
+        Protocol::Responses | Protocol::Codex => {
+            Arc::new(Adapter::<openai_responses::ResponsesEncoder>::new(profile)?)
+        }
+        Protocol::Messages => Arc::new(Adapter::<anthropic::AnthropicEncoder>::new(profile)?),
     })
 }

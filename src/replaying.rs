@@ -29,8 +29,8 @@ use serde::Serialize;
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::{MemoryJournal, StateDir, whole_session};
 use recording::Recording;
-use stage::{RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, Stage, StageClock};
-use steps::{Difference, Step};
+use stage::{RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, ReplayContext, StageClock};
+use steps::{Difference, ReplayStep};
 
 /// How long a whole run may take: nothing in it waits for anything.
 const RUN_MAX: Duration = Duration::from_mins(5);
@@ -39,7 +39,7 @@ const TURNS_MAX: u32 = 1_000_000;
 
 /// What is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ReplayFormat {
     /// A sentence; where the runs differ, both sides.
     Text,
     /// One object.
@@ -50,7 +50,7 @@ pub enum Format {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report<'a> {
+struct ReplayReport<'a> {
     v: u32,
     r#type: &'static str,
     session_id: &'a str,
@@ -68,7 +68,7 @@ pub fn run(
     state: &StateDir,
     id: &str,
     specs: &[ToolSpec],
-    format: Format,
+    format: ReplayFormat,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let (found, records) = whole_session(state, id)?;
@@ -80,15 +80,16 @@ pub fn run(
     let replayed_records = perform(&found.id, Recording::of(&records), specs)?;
     let replayed = steps::steps(&replayed_records);
     let difference = steps::difference(&recorded, &replayed);
-    let count = |wanted: fn(&Step) -> bool| recorded.iter().filter(|step| wanted(step)).count();
-    let report = Report {
+    let count =
+        |wanted: fn(&ReplayStep) -> bool| recorded.iter().filter(|step| wanted(step)).count();
+    let report = ReplayReport {
         v: 1,
         r#type: "replay",
         session_id: &found.id,
         identical: difference.is_none(),
-        prompts: count(|step| matches!(step, Step::User { .. })),
-        replies: count(|step| matches!(step, Step::Reply { .. })),
-        calls: count(|step| matches!(step, Step::Result { .. })),
+        prompts: count(|step| matches!(step, ReplayStep::User { .. })),
+        replies: count(|step| matches!(step, ReplayStep::Reply { .. })),
+        calls: count(|step| matches!(step, ReplayStep::Result { .. })),
         difference: difference.as_ref(),
     };
     let written = write(&report, &replayed_records, format, out).and_then(|()| out.flush());
@@ -103,22 +104,22 @@ pub fn run(
 }
 
 fn write(
-    report: &Report<'_>,
+    report: &ReplayReport<'_>,
     records: &[StoredRecord],
-    format: Format,
+    format: ReplayFormat,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if format == Format::JsonLines {
+    if format == ReplayFormat::JsonLines {
         for record in records {
             serde_json::to_writer(&mut *out, record)?;
             writeln!(out)?;
         }
     }
-    if format != Format::Text {
+    if format != ReplayFormat::Text {
         serde_json::to_writer(&mut *out, report)?;
         return writeln!(out);
     }
-    let Report { prompts, replies, calls, .. } = report;
+    let ReplayReport { prompts, replies, calls, .. } = report;
     match report.difference {
         None => writeln!(
             out,
@@ -165,7 +166,7 @@ async fn play(
     let settings = settings(id, &recording);
     let names = recording.tools.clone();
     let others: Vec<_> = recording.contacts.iter().map(|contact| contact.abilities).collect();
-    let stage = Arc::new(Stage::new(recording));
+    let stage = Arc::new(ReplayContext::new(recording));
     let mut tools = Toolbox::default();
     for name in &names {
         let known = specs.iter().find(|spec| spec.name == *name);

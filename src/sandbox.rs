@@ -49,12 +49,15 @@ use crate::secrets::mask;
 pub use capture::Captured;
 pub use dialogue::Dialogue;
 pub use editor::edit;
-pub use guard::Besides;
+pub use guard::Exemptions;
 pub use helper::{helper_main, survive_file_limits};
 pub use plan::{Backend, Tier};
 pub use planning::Surroundings;
-pub use probe::{Found, Tried, Wanted};
-pub use protect::{Action, Finding, Held, Protection, Survey, What, Whose, Writing, Written};
+pub use probe::{ProbeRequest, ProbeResult, Tried};
+pub use protect::{
+    Finding, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey, ToolWrites,
+    Whose, Writing,
+};
 
 /// Starts processes, all with the same helper, environment and secrets.
 #[derive(Debug)]
@@ -68,7 +71,7 @@ pub struct Sandbox {
     spare: scratch::Spare,
     family: tree::Family,
     watch: watch::Watch,
-    kept: spare::Kept,
+    kept: spare::SpareHelper,
     protections: guard::Protections,
 }
 
@@ -98,18 +101,18 @@ impl Sandbox {
             shell: shell(),
             secrets,
             surroundings: Surroundings::default(),
-            probe: probe::Probe::new(Wanted::Exactly(Backend::Nothing)),
+            probe: probe::Probe::new(ProbeRequest::Exactly(Backend::Nothing)),
             spare: scratch::Spare::default(),
             family: tree::Family::new(),
             watch: watch::Watch::default(),
-            kept: spare::Kept::default(),
+            kept: spare::SpareHelper::default(),
             protections: guard::Protections::default(),
         }
     }
 
     /// Confines what is run from now on, as far as this host can.
     #[must_use]
-    pub fn confined(mut self, wanted: Wanted, surroundings: Surroundings) -> Sandbox {
+    pub fn confined(mut self, wanted: ProbeRequest, surroundings: Surroundings) -> Sandbox {
         self.probe = probe::Probe::new(wanted);
         self.surroundings = surroundings;
         self
@@ -191,7 +194,7 @@ pub enum Update {
 
 /// How a process ended.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct ProcessOutcome {
     /// The end.
     pub exit: Exit,
     /// What it printed: standard output and standard error, in the order of printing. Of a

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::failure::{Exit, Failure};
 use crate::hex::hex;
 
-use place::Folder;
+use place::StoreFolder;
 
 /// Bytes of a file.
 const BYTES_MAX: u64 = 4 << 20;
@@ -33,26 +33,26 @@ const SEAL: &str = "hmac-sha256:";
 
 /// The folder with the files that decide what may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vault {
+pub struct SignedStore {
     state: PathBuf,
 }
 
 /// Tells one version of a file from another without reading it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stamp(Option<(u64, u64, u64, i64, i64, i64, i64)>);
+pub struct FileStamp(Option<(u64, u64, u64, i64, i64, i64, i64)>);
 
 /// A file as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Opened {
+pub struct SignedFile {
     /// Its text without the seal; `None` if there is no such file.
     pub text: Option<String>,
     /// Which version this is.
-    pub stamp: Stamp,
+    pub stamp: FileStamp,
 }
 
 /// Why a file, or the folder, is not believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Distrust {
+pub struct TamperError {
     /// What it is about.
     pub path: PathBuf,
     /// What is wrong with it: `can be read or changed by others (mode 0666)`.
@@ -61,7 +61,7 @@ pub struct Distrust {
     pub fix: String,
 }
 
-impl Distrust {
+impl TamperError {
     /// As an error for a person.
     pub fn failure(&self) -> Failure {
         let what = format!("refusing to trust {}: {}", self.path.display(), self.what);
@@ -75,10 +75,10 @@ impl Distrust {
     }
 }
 
-impl Vault {
+impl SignedStore {
     /// The vault of this state directory. Nothing is looked at or made yet.
-    pub fn new(state: impl Into<PathBuf>) -> Vault {
-        Vault { state: state.into() }
+    pub fn new(state: impl Into<PathBuf>) -> SignedStore {
+        SignedStore { state: state.into() }
     }
 
     /// Where the file `name` lies.
@@ -91,19 +91,19 @@ impl Vault {
     }
 
     /// Which version of a file there is now: one system call.
-    pub fn stamp(&self, name: &str) -> Stamp {
+    pub fn stamp(&self, name: &str) -> FileStamp {
         let metadata = self.path(name).symlink_metadata();
-        Stamp(metadata.ok().map(|found| place::stamp(&found)))
+        FileStamp(metadata.ok().map(|found| place::stamp(&found)))
     }
 
     /// Reads a file, if it can be believed.
-    pub fn read(&self, name: &str) -> Result<Opened, Distrust> {
-        let Some(folder) = Folder::open(&self.state, &self.folder())? else {
-            return Ok(Opened::default());
+    pub fn read(&self, name: &str) -> Result<SignedFile, TamperError> {
+        let Some(folder) = StoreFolder::open(&self.state, &self.folder())? else {
+            return Ok(SignedFile::default());
         };
         let stamp = self.stamp(name);
         let Some(text) = folder.read(name, BYTES_MAX)? else {
-            return Ok(Opened { text: None, stamp });
+            return Ok(SignedFile { text: None, stamp });
         };
         let key = self.key(&folder)?;
         let distrust = |what: &str| self.distrust(name, what);
@@ -114,7 +114,7 @@ impl Vault {
         let Some(body) = unseal(&key, name, &text) else {
             return Err(distrust("it was changed by something other than posse, or is damaged"));
         };
-        Ok(Opened { text: Some(body.to_owned()), stamp })
+        Ok(SignedFile { text: Some(body.to_owned()), stamp })
     }
 
     /// Changes a file: `change` is given its text and returns the new one, or `None` to leave it.
@@ -123,10 +123,10 @@ impl Vault {
         &self,
         name: &str,
         change: impl FnOnce(Option<&str>) -> Result<Option<String>, E>,
-    ) -> Result<Stamp, E> {
-        let folder = Folder::make(&self.state, &self.folder())?;
+    ) -> Result<FileStamp, E> {
+        let folder = StoreFolder::make(&self.state, &self.folder())?;
         let _lock = self.lock(&folder)?;
-        let Opened { text, stamp } = self.read(name).map_err(|distrust| distrust.failure())?;
+        let SignedFile { text, stamp } = self.read(name).map_err(|distrust| distrust.failure())?;
         let Some(text) = change(text.as_deref())? else { return Ok(stamp) };
         let key = match self.key(&folder).map_err(|distrust| distrust.failure())? {
             Some(key) => key,
@@ -139,7 +139,7 @@ impl Vault {
 
     /// Moves a file that is not believed aside, so that a new one can begin. Returns where it is.
     pub fn set_aside(&self, name: &str, suffix: &str) -> Result<PathBuf, Failure> {
-        let folder = Folder::make(&self.state, &self.folder())?;
+        let folder = StoreFolder::make(&self.state, &self.folder())?;
         let _lock = self.lock(&folder)?;
         let aside = format!("{name}.{suffix}");
         folder.rename(name, &aside).map_err(|error| self.unwritable(name, &error))?;
@@ -151,14 +151,14 @@ impl Vault {
         Ok(self.path(&aside))
     }
 
-    fn key(&self, folder: &Folder) -> Result<Option<Vec<u8>>, Distrust> {
+    fn key(&self, folder: &StoreFolder) -> Result<Option<Vec<u8>>, TamperError> {
         match folder.read(KEY, KEY_BYTES as u64 + 1)? {
             Some(key) if key.len() != KEY_BYTES => Err(self.distrust(KEY, "it is damaged")),
             key => Ok(key),
         }
     }
 
-    fn new_key(&self, folder: &Folder) -> Result<Vec<u8>, Failure> {
+    fn new_key(&self, folder: &StoreFolder) -> Result<Vec<u8>, Failure> {
         let mut key = vec![0; KEY_BYTES];
         File::open("/dev/urandom")
             .and_then(|mut random| random.read_exact(&mut key))
@@ -167,7 +167,7 @@ impl Vault {
         Ok(key)
     }
 
-    fn lock(&self, folder: &Folder) -> Result<File, Failure> {
+    fn lock(&self, folder: &StoreFolder) -> Result<File, Failure> {
         let failed = |why: &str| {
             Failure::new("CFG019", Exit::Session, "the files of permissions cannot be locked")
                 .at(self.path(LOCK).display().to_string())
@@ -192,13 +192,13 @@ impl Vault {
         }
     }
 
-    fn distrust(&self, name: &str, what: &str) -> Distrust {
+    fn distrust(&self, name: &str, what: &str) -> TamperError {
         let path = self.path(name);
         let command = if name == "trust" { "trust" } else { "grants" };
         let fix = format!(
             "look at what changed it, then `posse {command} clear` moves it aside and begins anew"
         );
-        Distrust { path, what: what.to_owned(), fix }
+        TamperError { path, what: what.to_owned(), fix }
     }
 
     fn unwritable(&self, name: &str, error: &std::io::Error) -> Failure {

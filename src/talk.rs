@@ -23,7 +23,9 @@ use std::any::Any;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::ports::Ports;
-use posse_actors::root_session::{PromptError, Running, SessionHandle, SessionSettings, UserCall};
+use posse_actors::root_session::{
+    PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
+};
 
 use crate::failure::Failure;
 use joining::Invitation;
@@ -44,7 +46,7 @@ pub enum Task {
 
 impl Task {
     /// Begins it.
-    pub(crate) async fn begin(self, session: &SessionHandle) -> Result<Running, PromptError> {
+    pub(crate) async fn begin(self, session: &SessionHandle) -> Result<RunningPrompt, PromptError> {
         match self {
             Task::Prompt(prompt) => session.prompt(prompt).await,
             Task::GoOn => session.go_on().await,

@@ -42,7 +42,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::images::ImageLimits;
-use crate::sandbox::{Sandbox, Written};
+use crate::sandbox::{Sandbox, ToolWrites};
 use crate::tools::budget::Budgets;
 use crate::tools::jobs::Jobs;
 use crate::tools::reads::ReadTable;
@@ -85,7 +85,7 @@ pub struct ToolEnvironment {
     /// What the session remembers of its own calls.
     pub recall: recall::Recall,
     /// Where every change of a file is said, for those who check what commands did meanwhile.
-    pub written: Written,
+    pub written: ToolWrites,
 }
 
 impl ToolEnvironment {
@@ -104,7 +104,7 @@ impl ToolEnvironment {
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
             recall: recall::Recall::default(),
-            written: Written::default(),
+            written: ToolWrites::default(),
         }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::project::Identity;
-use crate::sealed::{Distrust, Vault};
+use crate::sealed::{SignedStore, TamperError};
 
 /// The name of the file.
 pub(crate) const FILE: &str = "trust";
@@ -52,22 +52,22 @@ struct Book {
 
 /// Where trust is kept.
 #[derive(Debug, Clone)]
-pub struct Trust {
-    vault: Vault,
+pub struct TrustStore {
+    vault: SignedStore,
 }
 
-impl Trust {
+impl TrustStore {
     /// The trust that is kept in `vault`.
-    pub fn new(vault: Vault) -> Trust {
-        Trust { vault }
+    pub fn new(vault: SignedStore) -> TrustStore {
+        TrustStore { vault }
     }
 
     /// Every trusted project, the oldest first.
-    pub fn all(&self) -> Result<Vec<Trusted>, Distrust> {
+    pub fn all(&self) -> Result<Vec<Trusted>, TamperError> {
         let Some(text) = self.vault.read(FILE)?.text else { return Ok(Vec::new()) };
         match serde_json::from_str::<Book>(&text) {
             Ok(book) if book.v == VERSION => Ok(book.projects),
-            _ => Err(Distrust {
+            _ => Err(TamperError {
                 path: self.vault.path(FILE),
                 what: "it was written by another version of posse, or is damaged".to_owned(),
                 fix: "`posse trust clear` moves it aside and begins anew".to_owned(),
@@ -76,7 +76,7 @@ impl Trust {
     }
 
     /// What is trusted of exactly this folder.
-    pub fn find(&self, project: &Identity) -> Result<Option<Trusted>, Distrust> {
+    pub fn find(&self, project: &Identity) -> Result<Option<Trusted>, TamperError> {
         let all = self.all()?;
         Ok(all.into_iter().find(|trusted| trusted.project == *project))
     }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn belongs_to_a_folder_and_not_to_its_name() {
         let dir = tempfile::tempdir().unwrap();
-        let trust = Trust::new(Vault::new(dir.path().join("state")));
+        let trust = TrustStore::new(SignedStore::new(dir.path().join("state")));
         let project = dir.path().join("p");
         fs::create_dir(&project).unwrap();
         let identity = Identity::of(&project).unwrap();
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn believes_no_file_that_somebody_else_wrote() {
         let dir = tempfile::tempdir().unwrap();
-        let vault = Vault::new(dir.path().join("state"));
-        let trust = Trust::new(vault.clone());
+        let vault = SignedStore::new(dir.path().join("state"));
+        let trust = TrustStore::new(vault.clone());
         trust.add(trusted(dir.path(), "one")).unwrap();
         let text = fs::read_to_string(vault.path(FILE)).unwrap().replace("one", "two");
         fs::write(vault.path(FILE), text).unwrap();
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn keeps_no_more_than_it_can_show() {
         let dir = tempfile::tempdir().unwrap();
-        let trust = Trust::new(Vault::new(dir.path().join("state")));
+        let trust = TrustStore::new(SignedStore::new(dir.path().join("state")));
         let mut large = trusted(dir.path(), "one");
         large.settings.insert("permissions".to_owned(), json!("x".repeat(SETTINGS_BYTES_MAX)));
         trust.add(large).unwrap();

@@ -40,9 +40,9 @@ use crate::cli::{
     self, CliExit, ConfigArgs, ConfigEdit, Invocation, ListArgs, PlaceArgs, SessionsAction,
     SessionsArgs,
 };
-use crate::config::{self, Change, Dirs, Environment, Loaded, Origin, Sources};
+use crate::config::{self, Dirs, Environment, Loaded, SettingChange, SettingOrigin, Sources};
 use crate::failure::{Exit, Failure, lines, printable};
-use crate::journal::commands::{self, View};
+use crate::journal::commands::{self, OutputStyle};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 use crate::models;
@@ -128,7 +128,7 @@ fn complain(failures: &[Failure]) -> ExitCode {
 }
 
 /// Where a command works, and what is configured there.
-pub(crate) struct Place {
+pub(crate) struct WorkspaceContext {
     pub(crate) cwd: PathBuf,
     pub(crate) dirs: Dirs,
     pub(crate) loaded: Loaded,
@@ -138,7 +138,7 @@ pub(crate) fn place(
     args: &PlaceArgs,
     flags: Vec<(&'static str, serde_json::Value, &'static str)>,
     environment: &Environment,
-) -> Result<Place, Vec<Failure>> {
+) -> Result<WorkspaceContext, Vec<Failure>> {
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
     let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
     let project = project::root_of(&cwd);
@@ -160,7 +160,7 @@ pub(crate) fn place(
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    Ok(Place { cwd, dirs, loaded })
+    Ok(WorkspaceContext { cwd, dirs, loaded })
 }
 
 fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Failure> {
@@ -173,7 +173,7 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
         | SessionsAction::Verify { json, .. } => *json,
         SessionsAction::Export { .. } | SessionsAction::Rm { .. } => false,
     };
-    let view = View {
+    let view = OutputStyle {
         json,
         color: colors(io::stdout().is_terminal(), environment),
         columns: columns(environment),
@@ -233,7 +233,7 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
                 ConfigEdit::Explain => config::explain(&file),
                 ConfigEdit::Set { key, value } => {
                     fitting_rules(key, value)?;
-                    let said = config::edit(&file, Change::Set { key, value })?;
+                    let said = config::edit(&file, SettingChange::Set { key, value })?;
                     remarks = match place(&args, Vec::new(), environment) {
                         Ok(place) => overruled(&place, key, &file).unwrap_or_default(),
                         // It was done, and is half of something or goes with nothing.
@@ -241,7 +241,7 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
                     };
                     said
                 }
-                ConfigEdit::Unset { key } => config::edit(&file, Change::Unset { key })?,
+                ConfigEdit::Unset { key } => config::edit(&file, SettingChange::Unset { key })?,
             }
         }
     };
@@ -261,7 +261,7 @@ fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
 }
 
 /// Says so if something else counts before what the user's file says of `key`.
-fn overruled(place: &Place, key: &str, file: &Path) -> Option<String> {
+fn overruled(place: &WorkspaceContext, key: &str, file: &Path) -> Option<String> {
     let Loaded { settings, layers, .. } = &place.loaded;
     let own = printable(&file.display().to_string());
     let provider = settings.default_provider.as_deref().unwrap_or_default();
@@ -271,16 +271,16 @@ fn overruled(place: &Place, key: &str, file: &Path) -> Option<String> {
         .chain(chosen)
         .filter_map(|key| Some((key, layers.get(key)?)))
         .find(|(name, leaf)| match &leaf.origin {
-            Origin::BuiltIn => false,
-            Origin::File { name: at, .. } => *name != key || **at != own,
-            Origin::Project { .. }
-            | Origin::Preferences
-            | Origin::Variable(_)
-            | Origin::Flag(_) => true,
+            SettingOrigin::BuiltIn => false,
+            SettingOrigin::File { name: at, .. } => *name != key || **at != own,
+            SettingOrigin::Project { .. }
+            | SettingOrigin::Preferences
+            | SettingOrigin::Variable(_)
+            | SettingOrigin::Flag(_) => true,
         })?;
     let value = printable(&leaf.value.to_string());
     let saved = match leaf.origin {
-        Origin::Preferences => "; `posse config forget` forgets it",
+        SettingOrigin::Preferences => "; `posse config forget` forgets it",
         _ => "",
     };
     Some(format!("note: {name} = {value} counts before it ({}){saved}\n", leaf.origin))

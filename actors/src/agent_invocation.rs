@@ -21,11 +21,11 @@ use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::task::JoinError;
 
 use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
-use crate::delegation::Deeds;
+use crate::delegation::ActionLog;
 use crate::event::{Event, Origin};
 use crate::hooking::Hooked;
-use crate::ledger::Gauge;
-use crate::mailbox::{Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell};
+use crate::ledger::TokenCalibration;
+use crate::mailbox::{AliveToken, Handled, Lost, OwnedTask, Report, Started, answer, beside, tell};
 use crate::ports::{HookEvent, Thinking, ToolOutput, ToolSpec};
 use crate::provider_client;
 use crate::tool_call::{self, Services};
@@ -33,16 +33,16 @@ use crate::transcript_writer::{Transcript, Unrecorded};
 
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
-pub(crate) use aside::Aside;
+pub(crate) use aside::AuxiliaryRequest;
 pub(crate) use asking::requested_event;
 pub(crate) use calls::lost_output;
 pub(crate) use ending::{ended_event, hooked};
-pub(crate) use fitting::{Fitter, Summary, compacted_event, without_summary};
-pub(crate) use walking::{Contact, Contacts};
+pub(crate) use fitting::{ContextFitter, Summary, compacted_event, without_summary};
+pub(crate) use walking::{ModelRoute, ModelRoutes};
 
-use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};
-use asking::{Asking, Heard, Way};
-use calls::Running;
+use agent_loop::{AgentLoop, Effect, LoopBounds, LoopInput, LoopStart};
+use asking::{Asking, ModelOutcome, Way};
+use calls::RunningCall;
 use ending::{failed_event, limit_event};
 use fitting::Fitting;
 
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     /// The models that may be asked; the first is the one that was chosen.
-    pub(crate) contacts: Contacts,
+    pub(crate) contacts: ModelRoutes,
     pub(crate) options: RequestOptions,
     pub(crate) tools: Arc<[ToolSpec]>,
     /// Valid, and ending with what the model is to answer, or with the reply whose calls are
@@ -74,15 +74,15 @@ pub(crate) struct Args {
     /// What they cost.
     pub(crate) usage: Usage,
     /// What it has done so far.
-    pub(crate) deeds: Deeds,
+    pub(crate) deeds: ActionLog,
     /// How long it may take, if there is a limit.
     pub(crate) time: Option<TimeLimit>,
     /// Tokens that it may use, if there is a limit.
     pub(crate) tokens_max: Option<u64>,
     /// What it may read, and what becomes of what is too much.
-    pub(crate) fitter: Fitter,
-    pub(crate) presence: Presence,
-    pub(crate) report: Report<Outcome>,
+    pub(crate) fitter: ContextFitter,
+    pub(crate) presence: AliveToken,
+    pub(crate) report: Report<InvocationOutcome>,
 }
 
 /// A call of a reply that an earlier incarnation did not get done.
@@ -114,20 +114,20 @@ pub struct RequestOptions {
 
 /// What an invocation leaves behind.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct InvocationOutcome {
     pub(crate) ending: Ending,
     pub(crate) history: Vec<Arc<Message>>,
     /// Messages that were queued and not delivered.
     pub(crate) queued: Vec<Queued>,
     pub(crate) turns: u32,
     pub(crate) usage: Usage,
-    pub(crate) deeds: Deeds,
+    pub(crate) deeds: ActionLog,
 }
 
 pub(crate) enum Msg {
     /// Facts have room in the journal, and hooks have been asked: the model may be.
     Cleared(Result<Result<Way, Unrecorded>, JoinError>),
-    Replied(Result<Heard, JoinError>),
+    Replied(Result<ModelOutcome, JoinError>),
     /// Hooks have seen the final answer.
     Summarised(Result<Result<String, String>, JoinError>),
     Settled(Result<Hooked, JoinError>),
@@ -175,27 +175,27 @@ impl Msg {
 pub(crate) struct AgentInvocation {
     origin: Arc<Origin>,
     services: Arc<Services>,
-    contacts: Contacts,
+    contacts: ModelRoutes,
     options: RequestOptions,
     tools: Arc<[ToolSpec]>,
     visible: Arc<[String]>,
     /// What was counted of its history.
-    gauge: Gauge,
-    fitter: Fitter,
-    presence: Presence,
+    gauge: TokenCalibration,
+    fitter: ContextFitter,
+    presence: AliveToken,
     /// All the time that it may take.
     time_max: Option<Duration>,
 }
 
 pub(crate) struct State {
     agent_loop: AgentLoop,
-    calls: HashMap<CallId, Running>,
+    calls: HashMap<CallId, RunningCall>,
     /// Questions about calls that did not start yet, from an earlier incarnation.
     asked: HashMap<CallId, QuestionId>,
     /// Calls that an earlier incarnation had started agents with.
     attached: HashSet<CallId>,
-    report: Option<Report<Outcome>>,
-    clearing: Option<Beside>,
+    report: Option<Report<InvocationOutcome>>,
+    clearing: Option<OwnedTask>,
     asking: Option<Asking>,
     /// What a model is summarising before the next request.
     fitting: Option<Fitting>,
@@ -203,21 +203,21 @@ pub(crate) struct State {
     prompt: Option<Arc<Message>>,
     /// Requests in a row that the provider refused for their size.
     overflows: u32,
-    settling: Option<Beside>,
+    settling: Option<OwnedTask>,
     /// How often hooks have made this run go on.
     holds: u32,
     /// What its calls have done so far.
-    deeds: Deeds,
-    _time_limit: Option<Beside>,
+    deeds: ActionLog,
+    _time_limit: Option<OwnedTask>,
 }
 
 /// The part of the arguments that becomes state.
-pub(crate) struct Work {
+pub(crate) struct InvocationWork {
     agent_loop: AgentLoop,
     asked: HashMap<CallId, QuestionId>,
     attached: HashSet<CallId>,
-    report: Report<Outcome>,
-    deeds: Deeds,
+    report: Report<InvocationOutcome>,
+    deeds: ActionLog,
     time_left: Option<Duration>,
 }
 
@@ -245,7 +245,7 @@ impl AgentInvocation {
             report,
         } = args;
         let limits = &services.limits;
-        let bounds = Bounds {
+        let bounds = LoopBounds {
             turns_max: limits.turns_max,
             parallel_calls_max: limits.parallel_calls_max,
             calls_per_turn_max: limits.calls_per_turn_max,
@@ -257,8 +257,11 @@ impl AgentInvocation {
         let attached = pending.iter().filter(|one| one.attached).map(|one| one.call.id.clone());
         let attached = attached.collect();
         let (pending, asked) = calls::take_up(pending, &tools, &services.transcript, &origin);
-        let work = Work {
-            agent_loop: AgentLoop::new(bounds, Start { history, pending, queued, turns, usage }),
+        let work = InvocationWork {
+            agent_loop: AgentLoop::new(
+                bounds,
+                LoopStart { history, pending, queued, turns, usage },
+            ),
             asked,
             attached,
             report,
@@ -274,7 +277,7 @@ impl AgentInvocation {
             options,
             tools,
             visible,
-            gauge: Gauge::default(),
+            gauge: TokenCalibration::default(),
             fitter,
             presence,
             time_max,
@@ -287,10 +290,10 @@ impl AgentInvocation {
 impl Actor for AgentInvocation {
     type Msg = Msg;
     type State = State;
-    type Arguments = Work;
+    type Arguments = InvocationWork;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, work: Work) -> Started<State> {
-        let Work { agent_loop, asked, attached, report, deeds, time_left } = work;
+    async fn pre_start(&self, me: ActorRef<Msg>, work: InvocationWork) -> Started<State> {
+        let InvocationWork { agent_loop, asked, attached, report, deeds, time_left } = work;
         let limit = |duration| beside(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
         let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
         let prompt = agent_loop.history().last().filter(is_user).cloned();
@@ -310,7 +313,7 @@ impl Actor for AgentInvocation {
             deeds,
             _time_limit: time_left.map(limit),
         };
-        let effects = state.agent_loop.step(Input::Begin);
+        let effects = state.agent_loop.step(LoopInput::Begin);
         self.perform(&me, effects, &mut state).await?;
         Ok(state)
     }
@@ -333,10 +336,10 @@ impl Actor for AgentInvocation {
             }
             Msg::Notice(queued, heard) => state.report.is_some().then(|| {
                 heard.send(());
-                Input::Queued(queued)
+                LoopInput::Queued(queued)
             }),
-            Msg::Stop(ending) => Some(Input::Stop(ending)),
-            Msg::TimeUp => Some(Input::Stop(self.time_is_up())),
+            Msg::Stop(ending) => Some(LoopInput::Stop(ending)),
+            Msg::TimeUp => Some(LoopInput::Stop(self.time_is_up())),
         };
         let Some(input) = input else { return Ok(()) };
         let effects = state.agent_loop.step(input);
@@ -403,7 +406,7 @@ impl AgentInvocation {
         queued: Queued,
         reply: RpcReplyPort<Result<(), QueueFull>>,
         state: &State,
-    ) -> Option<Input> {
+    ) -> Option<LoopInput> {
         // Without an answer the session says that nothing runs.
         state.report.as_ref()?;
         if !state.agent_loop.has_room() {
@@ -417,7 +420,7 @@ impl AgentInvocation {
         };
         self.services.transcript.note(Some(&self.origin), event);
         answer(reply, Ok(()));
-        Some(Input::Queued(queued))
+        Some(LoopInput::Queued(queued))
     }
 
     fn withdraw(
@@ -464,7 +467,7 @@ impl AgentInvocation {
         if let Some(report) = state.report.take() {
             let queued = state.agent_loop.take_queue();
             let deeds = std::mem::take(&mut state.deeds);
-            report.send(Outcome { ending, history, queued, turns, usage, deeds });
+            report.send(InvocationOutcome { ending, history, queued, turns, usage, deeds });
         }
     }
 

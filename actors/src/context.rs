@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::{Fallback, ProviderInfo, Thinking};
 
-pub(crate) use meter::{Meter, Reading};
+pub(crate) use meter::{ContextMeter, ContextReading};
 pub(crate) use weights::bytes_in;
 pub use weights::tokens_of;
 

@@ -19,21 +19,22 @@ use tokio::sync::oneshot;
 
 use crate::conversation::{CallId, InvocationId, MessageId};
 use crate::event::Origin;
-use crate::governor::{GovernorLimits, Refused};
-use crate::ledger::Price;
+use crate::governor::{GovernorLimits, SubagentRefusal};
+use crate::ledger::PriceLookup;
 use crate::mailbox::Report;
 use crate::ports::{
-    Ids, Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox, Workplace, Workplaces,
+    Ids, IsolatedWorkspace, Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox,
+    Workplaces,
 };
 
 pub(crate) use deeds::CANCELLED;
-pub use deeds::{Change, Deeds};
+pub use deeds::{ActionLog, LoggedChange};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
 pub(crate) use memory::{Forget, Learnt, files_of, follow_files};
-pub use memory::{Memories, Memory, Report as Remembered};
-pub use outcome::Outcome;
-pub(crate) use outcome::{Ended, LeftBelow, NO_PLACE};
+pub use memory::{Memories, Memory, SubagentReport as Remembered};
+pub use outcome::SubagentOutcome;
+pub(crate) use outcome::{LeftBelow, NO_PLACE, SubagentEnd};
 pub(crate) use tools::{left, reattach, register, waiting_for};
 
 /// The tool that starts an agent.
@@ -53,7 +54,7 @@ pub struct Delegation {
     /// Whom the main agent may call, by name.
     pub main_calls: Vec<String>,
     /// Everybody who can be called.
-    pub deputies: Vec<Deputy>,
+    pub deputies: Vec<Subagent>,
     /// What they may use together.
     pub limits: GovernorLimits,
     /// How much goes there and back.
@@ -68,7 +69,7 @@ pub struct Delegation {
 
 /// An agent that works for others.
 #[derive(Clone)]
-pub struct Deputy {
+pub struct Subagent {
     /// How it is called.
     pub name: String,
     /// Its instructions.
@@ -80,7 +81,7 @@ pub struct Deputy {
     /// How much its model thinks, if somebody says so.
     pub thinking: Option<Thinking>,
     /// What its model costs, if it has one of its own.
-    pub price: Option<Price>,
+    pub price: Option<PriceLookup>,
     /// Whom it may call, by name.
     pub calls: Vec<String>,
     /// Model replies, below what holds for all.
@@ -93,26 +94,26 @@ pub struct Deputy {
     pub isolated: bool,
 }
 
-impl std::fmt::Debug for Deputy {
+impl std::fmt::Debug for Subagent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Deputy").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 /// What tools ask of the session.
-pub(crate) enum Request {
+pub(crate) enum DelegationRequest {
     /// Start an agent.
-    Start(Box<Start>, Report<Result<Started, NotStarted>>),
+    Start(Box<StartRequest>, Report<Result<StartedSubagent, NotStarted>>),
     /// Wait again for the agent that works for this call of that one. Nothing, if there is none.
-    Attach(CallId, Arc<Origin>, Report<Option<Started>>),
+    Attach(CallId, Arc<Origin>, Report<Option<StartedSubagent>>),
     /// Nobody waits any more for the agent that works for this call of that one. What became of it,
     /// if it was started.
     Left(CallId, Arc<Origin>, Report<Option<Leaving>>),
     /// What is known of those below this one; of all if it is the main agent.
-    Look(Arc<Origin>, Report<Vec<Seen>>),
+    Look(Arc<Origin>, Report<Vec<SubagentInfo>>),
 }
 
-pub(crate) struct Start {
+pub(crate) struct StartRequest {
     pub(crate) call_id: CallId,
     /// Who wants it.
     pub(crate) origin: Arc<Origin>,
@@ -127,37 +128,37 @@ pub(crate) struct Start {
     /// Gone when nobody wants it any more.
     pub(crate) wanted: Weak<()>,
     /// The place that was made for it, and the id that it has there.
-    pub(crate) workplace: Option<(InvocationId, Workplace)>,
+    pub(crate) workplace: Option<(InvocationId, IsolatedWorkspace)>,
 }
 
 /// Why an agent was not started.
 pub(crate) enum NotStarted {
     /// A limit stands against it.
-    Limit(Refused),
+    Limit(SubagentRefusal),
     /// The one that is to go on cannot, in words.
     Cannot(String),
 }
 
 /// An agent that was started.
-pub(crate) struct Started {
+pub(crate) struct StartedSubagent {
     pub(crate) id: InvocationId,
     /// Nobody waits for it.
     pub(crate) background: bool,
     /// How it ends. Whoever drops it does not wait any more.
-    pub(crate) ended: oneshot::Receiver<Arc<Ended>>,
+    pub(crate) ended: oneshot::Receiver<Arc<SubagentEnd>>,
 }
 
 /// An agent whose caller does not wait for it any more.
 pub(crate) enum Leaving {
     /// It has ended.
-    Ended(Arc<Ended>),
+    Ended(Arc<SubagentEnd>),
     /// It is still at work, and goes with its caller.
     AtWork(InvocationId, String),
 }
 
 /// What is known of an agent.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct SubagentInfo {
     pub(crate) id: InvocationId,
     pub(crate) path: String,
     /// `waiting for a place`, `running`, `stopping`, `restarting`, or how it ended.
@@ -167,13 +168,13 @@ pub(crate) struct Seen {
     pub(crate) took: Duration,
     /// Billionths of a dollar, as far as that is known.
     pub(crate) cost_nano_usd: Option<u64>,
-    pub(crate) ended: Option<Arc<Ended>>,
+    pub(crate) ended: Option<Arc<SubagentEnd>>,
 }
 
-type Line = Box<dyn Fn(Request) + Send + Sync>;
+type SendRequest = Box<dyn Fn(DelegationRequest) + Send + Sync>;
 
 /// What the tools know, and how they reach the session.
-pub(crate) struct Desk {
+pub(crate) struct DelegationHandle {
     pub(crate) delegation: Delegation,
     /// Who answers for the session's own model.
     pub(crate) info: ProviderInfo,
@@ -181,32 +182,32 @@ pub(crate) struct Desk {
     pub(crate) cwd: String,
     /// Names those that get a place before they begin.
     ids: Arc<dyn Ids>,
-    line: OnceLock<Line>,
+    line: OnceLock<SendRequest>,
     /// What the user asked for last.
     request: Mutex<Arc<str>>,
     /// What agents have reported.
     memories: Mutex<Memories>,
     /// Those that are at work and that nobody waits for.
-    beside: Mutex<BTreeMap<InvocationId, Beside>>,
+    beside: Mutex<BTreeMap<InvocationId, BackgroundWork>>,
     /// Those that work in places of their own, or did.
     rooms: Mutex<BTreeSet<InvocationId>>,
 }
 
 /// An agent in the background.
-pub(crate) struct Beside {
+pub(crate) struct BackgroundWork {
     pub(crate) caller: Arc<Origin>,
     pub(crate) agent: String,
     pub(crate) task: String,
 }
 
-impl Desk {
+impl DelegationHandle {
     pub(crate) fn new(
         delegation: Delegation,
         info: ProviderInfo,
         cwd: String,
         ids: Arc<dyn Ids>,
-    ) -> Desk {
-        Desk {
+    ) -> DelegationHandle {
+        DelegationHandle {
             delegation,
             info,
             cwd,
@@ -220,18 +221,18 @@ impl Desk {
     }
 
     /// From now on wishes are heard.
-    pub(crate) fn open(&self, line: impl Fn(Request) + Send + Sync + 'static) {
+    pub(crate) fn open(&self, line: impl Fn(DelegationRequest) + Send + Sync + 'static) {
         self.line.set(Box::new(line)).ok();
     }
 
     /// A wish before that, or after the end, is lost, and whoever has it hears so.
-    fn tell(&self, request: Request) {
+    fn tell(&self, request: DelegationRequest) {
         if let Some(line) = self.line.get() {
             line(request);
         }
     }
 
-    pub(crate) fn deputy(&self, name: &str) -> Option<(usize, &Deputy)> {
+    pub(crate) fn deputy(&self, name: &str) -> Option<(usize, &Subagent)> {
         self.delegation.deputies.iter().enumerate().find(|(_, deputy)| deputy.name == name)
     }
 
@@ -243,7 +244,7 @@ impl Desk {
         }
     }
 
-    pub(crate) fn info_of(&self, deputy: &Deputy) -> ProviderInfo {
+    pub(crate) fn info_of(&self, deputy: &Subagent) -> ProviderInfo {
         deputy.provider.as_ref().map_or_else(|| self.info.clone(), |provider| provider.info())
     }
 
@@ -252,7 +253,7 @@ impl Desk {
     }
 
     /// Those that are at work and that nobody waits for.
-    pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, Beside>> {
+    pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, BackgroundWork>> {
         self.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -264,12 +265,12 @@ impl Desk {
     /// Those of them that work for `origin`, a line each.
     pub(crate) fn beside(&self, origin: &Origin) -> Vec<String> {
         // A main agent is another invocation with each prompt.
-        let theirs = |one: &Beside| match &origin.parent_invocation_id {
+        let theirs = |one: &BackgroundWork| match &origin.parent_invocation_id {
             None => one.caller.parent_invocation_id.is_none(),
             Some(_) => one.caller.invocation_id == origin.invocation_id,
         };
         let all = self.in_background();
-        let line = |(id, Beside { agent, task, .. }): (&InvocationId, &Beside)| {
+        let line = |(id, BackgroundWork { agent, task, .. }): (&InvocationId, &BackgroundWork)| {
             format!(
                 "agent {agent} ({id}) works on: {task}. Its answer comes as a message; {RESULT} \
                  {{\"id\": \"{id}\"}} reads it"
@@ -284,7 +285,7 @@ impl Desk {
     }
 
     /// What a new agent of this name is given of it.
-    fn memory_of(&self, deputy: &Deputy, provider: &str) -> String {
+    fn memory_of(&self, deputy: &Subagent, provider: &str) -> String {
         if !self.delegation.remembers {
             return String::new();
         }

@@ -18,9 +18,9 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, SessionId,
     StopReason, Usage,
 };
-use crate::delegation::{Memories, Outcome};
+use crate::delegation::{Memories, SubagentOutcome};
 use crate::ledger::{Billing, Budget};
-use crate::ports::{HookEvent, Remains};
+use crate::ports::{HookEvent, WorktreeSummary};
 
 pub use begun::Begun;
 pub use envelope::{Announcement, Fact, StoredRecord};
@@ -239,7 +239,7 @@ pub enum Event {
         target: String,
         /// How.
         #[serde(flatten)]
-        outcome: Outcome,
+        outcome: SubagentOutcome,
         /// Model replies.
         turns: u32,
         /// Tokens.
@@ -249,7 +249,7 @@ pub enum Event {
         cost_nano_usd: Option<u64>,
         /// What it left in a place of its own, if it had one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        workplace: Option<Remains>,
+        workplace: Option<WorktreeSummary>,
     },
     /// What agents have reported is not handed on any more.
     #[serde(rename = "agent.memory.forgotten")]

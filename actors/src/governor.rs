@@ -58,14 +58,14 @@ pub struct Wish {
     /// How many wait for a place, and come before it.
     pub ahead: u32,
     /// Tokens of the session's budget, if it has one.
-    pub tokens_left: Option<Left>,
+    pub tokens_left: Option<BudgetLeft>,
     /// Millionths of a dollar of the session's budget, if it has one.
-    pub micro_usd_left: Option<Left>,
+    pub micro_usd_left: Option<BudgetLeft>,
 }
 
 /// What is left of a budget that is not the governor's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
+pub struct BudgetLeft {
     /// The whole of it.
     pub max: u64,
     /// What is neither spent nor held for requests that are out.
@@ -87,7 +87,7 @@ pub struct Permit {
 
 /// What an agent has used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct SubagentUsage {
     /// Tokens read and written.
     pub tokens: u64,
     /// Millionths of a dollar, where that is known.
@@ -97,7 +97,7 @@ pub struct Spent {
 /// Why an agent is not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{limit} ({value}) is reached: {left} left; {frees}")]
-pub struct Refused {
+pub struct SubagentRefusal {
     /// The limit's name in the configuration.
     pub limit: &'static str,
     /// Its value.
@@ -111,15 +111,15 @@ pub struct Refused {
 /// The name of the limit that the end of an agent always frees.
 const PLACES: &str = "delegation.maxConcurrent";
 
-impl Refused {
+impl SubagentRefusal {
     /// Whether all that is missing is a place, which comes if one waits.
     pub fn is_for_a_place(&self) -> bool {
         self.limit == PLACES && self.value > 0
     }
 
     /// Agents work alone here.
-    pub(crate) fn alone() -> Refused {
-        Refused { limit: "agentMode", value: 0, left: 0, frees: Frees::OwnWork }
+    pub(crate) fn alone() -> SubagentRefusal {
+        SubagentRefusal { limit: "agentMode", value: 0, left: 0, frees: Frees::OwnWork }
     }
 }
 
@@ -153,7 +153,7 @@ pub struct Governor {
     lent: BTreeMap<InvocationId, InvocationId>,
     total: u32,
     /// By those that have ended.
-    spent: Spent,
+    spent: SubagentUsage,
 }
 
 impl Governor {
@@ -164,7 +164,7 @@ impl Governor {
             live: BTreeMap::new(),
             lent: BTreeMap::new(),
             total: 0,
-            spent: Spent::default(),
+            spent: SubagentUsage::default(),
         }
     }
 
@@ -174,11 +174,11 @@ impl Governor {
         id: &InvocationId,
         wish: &Wish,
         now: Duration,
-    ) -> Result<Permit, Refused> {
+    ) -> Result<Permit, SubagentRefusal> {
         let above = wish.parent.as_ref().and_then(|parent| self.live.get(parent)).copied();
         let depth = above.map_or(0, |permit| permit.depth) + 1;
         let limits = &self.limits;
-        let refused = |limit, value: u64, frees| Refused { limit, value, left: 0, frees };
+        let refused = |limit, value: u64, frees| SubagentRefusal { limit, value, left: 0, frees };
         if depth > limits.depth_max {
             let value = limits.depth_max.into();
             return Err(refused("delegation.maxDepth", value, Frees::OwnWork));
@@ -191,7 +191,7 @@ impl Governor {
             (wish.tokens_left, "budget.maxTokens"),
             (wish.micro_usd_left, "budget.maxCostMicroUsd"),
         ] {
-            if let Some(Left { max, left: 0 }) = left {
+            if let Some(BudgetLeft { max, left: 0 }) = left {
                 return Err(refused(limit, max, self.frees_budget()));
             }
         }
@@ -280,13 +280,13 @@ impl Governor {
     }
 
     /// So many were started before, and have spent that.
-    pub fn restore(&mut self, total: u32, spent: Spent) {
+    pub fn restore(&mut self, total: u32, spent: SubagentUsage) {
         self.total = self.total.saturating_add(total);
         self.count(spent);
     }
 
     /// `id` has ended. Its permit is free again, whatever is left of it; ending twice counts once.
-    pub fn end(&mut self, id: &InvocationId, spent: Spent) -> Option<Permit> {
+    pub fn end(&mut self, id: &InvocationId, spent: SubagentUsage) -> Option<Permit> {
         let permit = self.live.remove(id)?;
         self.lent.remove(id);
         self.lent.retain(|_, lender| lender != id);
@@ -295,7 +295,7 @@ impl Governor {
     }
 
     /// Counts what one has spent.
-    pub fn count(&mut self, spent: Spent) {
+    pub fn count(&mut self, spent: SubagentUsage) {
         self.spent.tokens = self.spent.tokens.saturating_add(spent.tokens);
         if let Some(cost) = spent.micro_usd {
             let before = self.spent.micro_usd.unwrap_or_default();
@@ -325,7 +325,7 @@ impl Governor {
     }
 
     /// What those that have ended have used.
-    pub fn spent(&self) -> Spent {
+    pub fn spent(&self) -> SubagentUsage {
         self.spent
     }
 

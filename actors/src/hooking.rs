@@ -38,7 +38,7 @@ pub(crate) async fn fire(
 ) -> Hooked {
     let (origin, event) = (occasion.origin.clone(), occasion.moment.event());
     let used = occasion.moment.used();
-    let place = Place {
+    let place = HookContext {
         call: used.map(|used| (used.call_id.clone(), used.tool.clone())),
         is_after: matches!(occasion.moment, Moment::PostToolUse(..) | Moment::ToolError { .. }),
         event,
@@ -63,7 +63,7 @@ pub(crate) async fn fire(
     hooked
 }
 
-struct Place {
+struct HookContext {
     event: crate::ports::HookEvent,
     call: Option<(crate::conversation::CallId, String)>,
     /// There is an outcome, which can be withheld or replaced.
@@ -73,7 +73,7 @@ struct Place {
 
 impl Hooked {
     /// Adds one report; returns what is recorded of it.
-    fn take(&mut self, report: HookReport, place: &Place) -> Event {
+    fn take(&mut self, report: HookReport, place: &HookContext) -> Event {
         let HookReport { hook, says, message, metadata, duration } = report;
         let (call_id, tool) = place.call.clone().unzip();
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

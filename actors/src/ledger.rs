@@ -6,23 +6,23 @@
 
 mod accounts;
 mod book;
+mod budget_handle;
+mod budget_keeper;
 mod estimate;
 mod meter;
 mod price;
-mod budget_handle;
 mod report;
 mod salvage;
 mod stranger;
-mod budget_keeper;
 
 pub(crate) use accounts::tokens;
-pub use accounts::{Account, Accounts, Billing, Counted};
-pub use book::{Amount, Answer, Budget, Ledger, Need, Refused};
-pub use price::{Price, Rates, Tariff, dollars, usd};
+pub use accounts::{Account, Accounts, Billing, UsageSource};
+pub use book::{Amount, Budget, BudgetRefusal, Need, ReservationResult, Reservations};
+pub use price::{ModelPricing, PriceLookup, TokenRates, dollars, usd};
 pub use report::aligned;
 pub use salvage::{Doubted, LOST_REPLY, Salvaged, Unproved};
 
-pub(crate) use estimate::Gauge;
-pub(crate) use meter::{Answered, Meter, MeterArgs};
 pub(crate) use budget_handle::BudgetHandle;
-pub(crate) use budget_keeper::{BudgetMsg, BudgetKeeper};
+pub(crate) use budget_keeper::{BudgetKeeper, BudgetMsg};
+pub(crate) use estimate::TokenCalibration;
+pub(crate) use meter::{MeterArgs, MeteredReply, RequestMeter};

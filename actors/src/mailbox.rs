@@ -112,39 +112,39 @@ impl<T: 'static> SharedReport<T> {
 /// Held by everything that works for an actor, so that its supervisor can tell when the last of
 /// it is gone: a crash is heard of before what the actor owned was dropped.
 #[derive(Clone)]
-pub(crate) struct Presence(
+pub(crate) struct AliveToken(
     #[expect(dead_code, reason = "it is there to be dropped")] mpsc::Sender<Infallible>,
 );
 
-/// The other end of a [`Presence`].
-pub(crate) struct Absence(mpsc::Receiver<Infallible>);
+/// The other end of a [`AliveToken`].
+pub(crate) struct AllGone(mpsc::Receiver<Infallible>);
 
-impl Presence {
-    pub(crate) fn new() -> (Presence, Absence) {
+impl AliveToken {
+    pub(crate) fn new() -> (AliveToken, AllGone) {
         let (sender, receiver) = mpsc::channel(1);
-        (Presence(sender), Absence(receiver))
+        (AliveToken(sender), AllGone(receiver))
     }
 }
 
-impl Absence {
-    /// Returns when no [`Presence`] is left.
+impl AllGone {
+    /// Returns when no [`AliveToken`] is left.
     pub(crate) async fn complete(mut self) {
         while self.0.recv().await.is_some() {}
     }
 }
 
 /// A line to an actor that its supervisor may replace. `None` in it says: gone for good.
-pub(crate) struct Line<M>(watch::Receiver<Option<ActorRef<M>>>);
+pub(crate) struct SupervisedRef<M>(watch::Receiver<Option<ActorRef<M>>>);
 
-impl<M> Clone for Line<M> {
-    fn clone(&self) -> Line<M> {
-        Line(self.0.clone())
+impl<M> Clone for SupervisedRef<M> {
+    fn clone(&self) -> SupervisedRef<M> {
+        SupervisedRef(self.0.clone())
     }
 }
 
-impl<M: Message> Line<M> {
-    pub(crate) fn new(incarnations: watch::Receiver<Option<ActorRef<M>>>) -> Line<M> {
-        Line(incarnations)
+impl<M: Message> SupervisedRef<M> {
+    pub(crate) fn new(incarnations: watch::Receiver<Option<ActorRef<M>>>) -> SupervisedRef<M> {
+        SupervisedRef(incarnations)
     }
 
     /// Whoever is there now.
@@ -185,9 +185,9 @@ impl<M: Message> Line<M> {
 /// Work done on an actor's behalf. It belongs in the actor's state: dropping it stops the work,
 /// so nothing outlives its actor.
 #[derive(Debug)]
-pub(crate) struct Beside(AbortHandle);
+pub(crate) struct OwnedTask(AbortHandle);
 
-impl Drop for Beside {
+impl Drop for OwnedTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -198,10 +198,10 @@ pub(crate) fn beside<M: Message, T: Send + 'static>(
     me: &ActorRef<M>,
     work: impl Future<Output = T> + Send + 'static,
     ended: impl FnOnce(Result<T, JoinError>) -> M + Send + 'static,
-) -> Beside {
+) -> OwnedTask {
     let me = me.clone();
     let task = tokio::spawn(work);
-    let beside = Beside(task.abort_handle());
+    let beside = OwnedTask(task.abort_handle());
     tokio::spawn(async move { tell(&me, ended(task.await)) });
     beside
 }

@@ -15,16 +15,16 @@ use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{Event, Grant, Origin, Scope};
-use crate::mailbox::{Handled, Line, Report, Started, answer};
-use crate::ports::{Action, Asking, Clock, Policy, Question, Situation, Verdict};
+use crate::mailbox::{Handled, Report, Started, SupervisedRef, answer};
+use crate::ports::{Action, Asking, Clock, PermissionQuestion, Policy, Situation, Verdict};
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
 pub(crate) use binding::Binding;
-pub(crate) use book::{GrantBook, Shown};
+pub(crate) use book::{GrantView, ShownQuestion};
 
-use book::Ended;
+use book::QuestionEnd;
 
 /// Why a question is withdrawn whose asker is gone.
 const GONE: &str = "the call that asked is gone";
@@ -34,9 +34,9 @@ const GONE: &str = "the call that asked is gone";
 pub(crate) struct Args {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
-    pub(crate) book: GrantBook,
+    pub(crate) book: GrantView,
     /// To whichever incarnation there is.
-    pub(crate) line: Line<Msg>,
+    pub(crate) line: SupervisedRef<Msg>,
     pub(crate) asking: Asking,
     pub(crate) tier: String,
     pub(crate) questions_max: usize,
@@ -49,13 +49,13 @@ pub(crate) struct Ask {
     pub(crate) call_id: CallId,
     pub(crate) origin: Arc<Origin>,
     pub(crate) action: Action,
-    pub(crate) question: Question,
+    pub(crate) question: PermissionQuestion,
     /// Who judges it, and where it is done: an agent may work elsewhere than the session.
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) cwd: String,
     /// Gone when nobody waits for the answer any more.
     pub(crate) asker: Weak<()>,
-    pub(crate) reply: Report<Answer>,
+    pub(crate) reply: Report<ApprovalResult>,
 }
 
 impl Ask {
@@ -69,11 +69,11 @@ impl Ask {
 pub(crate) struct Asker {
     id: QuestionId,
     waiting: Option<Arc<()>>,
-    permissions: Line<Msg>,
+    permissions: SupervisedRef<Msg>,
 }
 
 impl Asker {
-    pub(crate) fn new(id: QuestionId, permissions: Line<Msg>) -> Asker {
+    pub(crate) fn new(id: QuestionId, permissions: SupervisedRef<Msg>) -> Asker {
         Asker { id, waiting: Some(Arc::default()), permissions }
     }
 
@@ -97,7 +97,7 @@ impl Drop for Asker {
 
 /// How a question ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ApprovalResult {
     /// Exactly what this is bound to may run.
     Allowed(Binding),
     /// A grant covers it by now: it is to be judged again.
@@ -109,7 +109,7 @@ pub(crate) enum Answer {
 
 /// A human's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub enum HumanDecision {
     /// Run it, and what the scope covers.
     Allow(Scope),
     /// Do not run it.
@@ -148,12 +148,12 @@ pub enum AnswerError {
     Ended,
 }
 
-type Told = RpcReplyPort<Result<(), AnswerError>>;
+type AnswerReply = RpcReplyPort<Result<(), AnswerError>>;
 
 pub(crate) enum Msg {
     Ask(Box<Ask>),
     /// The last but one: who answers, if it is not the front end that owns the session.
-    Answer(QuestionId, Decision, Option<String>, Told),
+    Answer(QuestionId, HumanDecision, Option<String>, AnswerReply),
     /// The call that asked is gone.
     Withdraw(QuestionId),
     /// An answer has acted. `true`: it covers more than its call.
@@ -201,7 +201,7 @@ impl Actor for PermissionCoordinator {
 
     async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
         // Whoever still waits asks again; the rest would stay open in front of the user.
-        for (id, Shown { origin, .. }) in self.args.book.end_orphans() {
+        for (id, ShownQuestion { origin, .. }) in self.args.book.end_orphans() {
             self.withdrawn(&id, &origin, GONE);
         }
         Ok(State::default())
@@ -237,7 +237,7 @@ impl PermissionCoordinator {
             Verdict::Deny { reason, .. } if self.args.book.is_shown(&ask.id) => {
                 self.deny(ask, "user", reason);
             }
-            Verdict::Deny { reason, .. } => ask.reply.send(Answer::Denied { reason }),
+            Verdict::Deny { reason, .. } => ask.reply.send(ApprovalResult::Denied { reason }),
             Verdict::Ask(question) => {
                 ask.question = question;
                 self.open(ask, state);
@@ -250,7 +250,7 @@ impl PermissionCoordinator {
             if ask.question.grant.is_some() { self.args.book.widest() } else { Scope::Once };
         ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
         self.args.transcript.note(Some(&ask.origin), requested(&ask));
-        let shown = Shown {
+        let shown = ShownQuestion {
             origin: Arc::clone(&ask.origin),
             summary: ask.action.summary.clone(),
             asker: ask.asker.clone(),
@@ -258,12 +258,12 @@ impl PermissionCoordinator {
         self.args.book.show(ask.id.clone(), shown);
         match self.args.asking {
             Asking::Yes if ask.question.yes_covers => {
-                self.args.book.end(&ask.id, Ended::Answered(None));
+                self.args.book.end(&ask.id, QuestionEnd::Answered(None));
                 let event = granted(&ask, "--yes", None, Scope::Once, None);
                 // Nothing is done before its intent is on the disk, and this with it.
                 self.args.transcript.note(Some(&ask.origin), event);
                 let binding = ask.binding();
-                ask.reply.send(Answer::Allowed(binding));
+                ask.reply.send(ApprovalResult::Allowed(binding));
             }
             Asking::Human if state.open.len() < self.args.questions_max => {
                 state.open.push_back(ask);
@@ -280,9 +280,9 @@ impl PermissionCoordinator {
     fn answer(
         &self,
         id: &QuestionId,
-        decision: Decision,
+        decision: HumanDecision,
         by: Option<String>,
-        told: Told,
+        told: AnswerReply,
         state: &mut State,
     ) {
         let ask = match self.take(id, &decision, by.as_ref(), state) {
@@ -290,17 +290,17 @@ impl PermissionCoordinator {
             Err(error) => return answer(told, Err(error)),
         };
         match decision {
-            Decision::Allow(scope) => {
+            HumanDecision::Allow(scope) => {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
                 let grant = grant.map(|grant| Grant { scope, ..grant });
                 let event = granted(&ask, "user", by, scope, grant.clone());
-                let allowed = Answer::Allowed(ask.binding());
+                let allowed = ApprovalResult::Allowed(ask.binding());
                 self.settle(ask, event, allowed, grant, told, state);
             }
-            Decision::Deny { reason } => {
+            HumanDecision::Deny { reason } => {
                 let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
                 let event = denied(&ask, "user", by, &reason);
-                self.settle(ask, event, Answer::Denied { reason }, None, told, state);
+                self.settle(ask, event, ApprovalResult::Denied { reason }, None, told, state);
             }
         }
     }
@@ -309,7 +309,7 @@ impl PermissionCoordinator {
     fn take(
         &self,
         id: &QuestionId,
-        decision: &Decision,
+        decision: &HumanDecision,
         by: Option<&String>,
         state: &mut State,
     ) -> Result<Ask, AnswerError> {
@@ -320,12 +320,12 @@ impl PermissionCoordinator {
             self.withdraw(id, state);
             return Err(self.too_late(id));
         }
-        if let Decision::Allow(scope) = *decision
+        if let HumanDecision::Allow(scope) = *decision
             && !state.open[at].question.scopes.contains(&scope)
         {
             return Err(AnswerError::ScopeNotOffered(scope));
         }
-        self.args.book.end(id, Ended::Answered(by.cloned()));
+        self.args.book.end(id, QuestionEnd::Answered(by.cloned()));
         state.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
 
@@ -333,15 +333,15 @@ impl PermissionCoordinator {
     fn too_late(&self, id: &QuestionId) -> AnswerError {
         match self.args.book.ended(id) {
             None => AnswerError::NotPending(id.clone()),
-            Some(Ended::Answered(by)) => {
+            Some(QuestionEnd::Answered(by)) => {
                 tracing::info!(question = %id, "a second answer is ignored");
                 match by {
                     Some(by) => AnswerError::AnsweredBy(id.clone(), by),
                     None => AnswerError::Answered(id.clone()),
                 }
             }
-            Some(how @ (Ended::Withdrawn | Ended::WithdrawnAndTold)) => {
-                if how == Ended::Withdrawn {
+            Some(how @ (QuestionEnd::Withdrawn | QuestionEnd::WithdrawnAndTold)) => {
+                if how == QuestionEnd::Withdrawn {
                     let message = format!(
                         "an answer to the question `{id}` came after it was withdrawn, and was \
                          ignored"
@@ -359,9 +359,9 @@ impl PermissionCoordinator {
         &self,
         ask: Ask,
         event: Event,
-        verdict: Answer,
+        verdict: ApprovalResult,
         grant: Option<Grant>,
-        told: Told,
+        told: AnswerReply,
         state: &mut State,
     ) {
         state.settling += 1;
@@ -379,7 +379,7 @@ impl PermissionCoordinator {
                 }
                 Err(unrecorded) => {
                     let reason = format!("the answer could not be recorded: {unrecorded}");
-                    ask.reply.send(Answer::Denied { reason });
+                    ask.reply.send(ApprovalResult::Denied { reason });
                     Err(AnswerError::Unrecorded(unrecorded.to_string()))
                 }
             };
@@ -390,17 +390,17 @@ impl PermissionCoordinator {
     }
 
     fn deny(&self, ask: Ask, by: &str, reason: String) {
-        self.args.book.end(&ask.id, Ended::Answered(None));
+        self.args.book.end(&ask.id, QuestionEnd::Answered(None));
         self.args.transcript.note(Some(&ask.origin), denied(&ask, by, None, &reason));
-        ask.reply.send(Answer::Denied { reason });
+        ask.reply.send(ApprovalResult::Denied { reason });
     }
 
     /// A grant answers it. Whoever sees it as open hears so.
     fn covered(&self, ask: Ask) {
-        if self.args.book.end(&ask.id, Ended::Answered(None)).is_some() {
+        if self.args.book.end(&ask.id, QuestionEnd::Answered(None)).is_some() {
             self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
         }
-        ask.reply.send(Answer::Covered);
+        ask.reply.send(ApprovalResult::Covered);
     }
 
     /// A new grant may answer questions that are already open.
@@ -430,7 +430,7 @@ impl PermissionCoordinator {
 
     fn withdraw(&self, id: &QuestionId, state: &mut State) {
         state.open.retain(|ask| ask.id != *id);
-        if let Some(Shown { origin, .. }) = self.args.book.end(id, Ended::Withdrawn) {
+        if let Some(ShownQuestion { origin, .. }) = self.args.book.end(id, QuestionEnd::Withdrawn) {
             self.withdrawn(id, &origin, GONE);
         }
     }

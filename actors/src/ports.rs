@@ -16,21 +16,21 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use clock::{Clock, Ids};
-pub use grants::{GrantStore, NoGrants, Now, Standing};
+pub use grants::{ActiveGrants, GrantStore, NoGrants, Now};
 pub use hook::{Hook, HookEvent, HookReport, HookSays, Moment, NoHooks, Occasion, Used};
 pub use journal::{
-    Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, Opened,
+    Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
 };
-pub use policy::{Asking, Confinement, Policy, Question, Situation, Verdict};
+pub use policy::{Asking, Confinement, PermissionQuestion, Policy, Situation, Verdict};
 pub use provider::{
     Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,
     Request, Thinking, TokenCount,
 };
 pub use tool::{
-    Action, After, Aftermath, CallContext, Operation, OutputDelta, Prepared, Release, RunContext,
-    SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, After, CallContext, Operation, OutputDelta, PostCallSink, Prepared, Release,
+    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
-pub use workplace::{FileLeft, Remains, WorkLeft, Workplace, Workplaces};
+pub use workplace::{FileLeft, IsolatedWorkspace, WorkLeft, Workplaces, WorktreeSummary};
 
 /// What a boxed source of an error must be.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

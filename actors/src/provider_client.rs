@@ -19,16 +19,18 @@ use tokio::task::JoinError;
 
 use crate::conversation::InvocationId;
 use crate::event::{Event, Origin};
-use crate::ledger::{Answered, Gauge, Meter, MeterArgs, Price, BudgetHandle};
+use crate::ledger::{
+    BudgetHandle, MeterArgs, MeteredReply, PriceLookup, RequestMeter, TokenCalibration,
+};
 use crate::limits::Limits;
-use crate::mailbox::{Beside, Handled, Report, Started, beside, tell};
+use crate::mailbox::{Handled, OwnedTask, Report, Started, beside, tell};
 use crate::ports::{Clock, Provider, ProviderError, Request};
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
-use lane::{Bounds, Key, Lane, Turn};
-use patience::{Attempts, Decision, decide};
-pub(crate) use stream::Draft;
+use lane::{Admission, BreakerBounds, CircuitBreaker, RequestKey};
+use patience::{Attempts, RetryDecision, decide};
+pub(crate) use stream::PartialReply;
 pub(crate) use waits::{Deadline, millis};
 
 use stream::{Relay, relay};
@@ -42,7 +44,7 @@ pub(crate) struct Args {
     /// The models of the account.
     pub(crate) providers: Vec<Arc<dyn Provider>>,
     /// What they cost, in the same order.
-    pub(crate) prices: Vec<Option<Price>>,
+    pub(crate) prices: Vec<Option<PriceLookup>>,
     /// The way to the session's ledger.
     pub(crate) purse: BudgetHandle,
     pub(crate) clock: Arc<dyn Clock>,
@@ -54,7 +56,7 @@ pub(crate) struct Args {
 }
 
 /// One request, however many attempts it takes.
-pub(crate) struct Question {
+pub(crate) struct ModelRequest {
     /// Which of the account's models is asked.
     pub(crate) model: usize,
     pub(crate) request: Request,
@@ -66,10 +68,10 @@ pub(crate) struct Question {
     /// When whoever asks would rather ask somebody else (monotonic).
     pub(crate) until: Option<Duration>,
     /// What arrives of the reply.
-    pub(crate) draft: Draft,
+    pub(crate) draft: PartialReply,
     /// What was counted of its history before.
-    pub(crate) gauge: Gauge,
-    pub(crate) report: Report<Result<Answered, Unanswered>>,
+    pub(crate) gauge: TokenCalibration,
+    pub(crate) report: Report<Result<MeteredReply, Unanswered>>,
 }
 
 /// Why there is no answer.
@@ -81,10 +83,10 @@ pub(crate) struct Unanswered {
 }
 
 pub(crate) enum Msg {
-    Complete(Question),
+    Complete(ModelRequest),
     /// The first of a reply has arrived.
-    Alive(Key),
-    AttemptEnded(Key, Result<Result<Answered, ProviderError>, JoinError>),
+    Alive(RequestKey),
+    AttemptEnded(RequestKey, Result<Result<MeteredReply, ProviderError>, JoinError>),
     /// A wait is over, or worth another word. Which alarm says so: one that was put off is heard
     /// of, too.
     WaitEnded(u64),
@@ -112,23 +114,23 @@ pub(crate) struct ProviderClient {
 }
 
 pub(crate) struct State {
-    last_key: Key,
-    open: BTreeMap<Key, Open>,
+    last_key: RequestKey,
+    open: BTreeMap<RequestKey, InFlightRequest>,
     /// One for each model, by its name.
-    lanes: HashMap<String, Lane>,
+    lanes: HashMap<String, CircuitBreaker>,
     /// Why a lane is shut: class of the last refusal, and what was behind it.
     troubles: HashMap<String, (&'static str, String)>,
-    alarm: Option<(Duration, Beside)>,
+    alarm: Option<(Duration, OwnedTask)>,
     /// Alarms that were set so far.
     alarms: u64,
 }
 
-struct Open {
-    question: Question,
+struct InFlightRequest {
+    question: ModelRequest,
     lane: String,
     attempts: Attempts,
     /// The attempt that is out.
-    work: Option<Beside>,
+    work: Option<OwnedTask>,
     /// Why the last one failed.
     error: Option<ProviderError>,
     /// A failure that nobody was told of yet.
@@ -150,12 +152,16 @@ impl Actor for ProviderClient {
 
     async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
         let now = self.args.clock.monotonic();
-        let bounds = Bounds {
+        let bounds = BreakerBounds {
             failures_max: self.args.limits.breaker_failures,
             probe_interval: self.args.limits.probe_interval,
         };
         let lane = |provider: &Arc<dyn Provider>| {
-            let lane = if self.args.wary { Lane::wary(bounds, now) } else { Lane::new(bounds) };
+            let lane = if self.args.wary {
+                CircuitBreaker::wary(bounds, now)
+            } else {
+                CircuitBreaker::new(bounds)
+            };
             (provider.info().model, lane)
         };
         Ok(State {
@@ -190,7 +196,7 @@ impl ProviderClient {
         self.args.clock.monotonic()
     }
 
-    fn arrived(&self, question: Question, state: &mut State) {
+    fn arrived(&self, question: ModelRequest, state: &mut State) {
         state.last_key += 1;
         let now = self.now();
         // The reply that was arriving when a client crashed is not coming any more.
@@ -201,7 +207,7 @@ impl ProviderClient {
             let waiting = question.waits(now, now, now);
             lane.wait(state.last_key, waiting);
         }
-        let open = Open {
+        let open = InFlightRequest {
             question,
             lane: name,
             attempts: Attempts::default(),
@@ -213,7 +219,7 @@ impl ProviderClient {
         state.open.insert(state.last_key, open);
     }
 
-    fn alive(&self, key: Key, state: &mut State) {
+    fn alive(&self, key: RequestKey, state: &mut State) {
         let Some(open) = state.open.get_mut(&key) else { return };
         open.question.deadline.suspend(self.now());
         if let Some(lane) = state.lanes.get_mut(&open.lane) {
@@ -228,14 +234,14 @@ impl ProviderClient {
         for name in names {
             while let Some(turn) = state.lanes.get_mut(&name).and_then(|lane| lane.turn(now)) {
                 match turn {
-                    Turn::Ask(key) => self.attempt(me, key, state),
-                    Turn::GiveUp(key, next_try) => Self::give_up(key, next_try, state),
+                    Admission::Ask(key) => self.attempt(me, key, state),
+                    Admission::GiveUp(key, next_try) => Self::give_up(key, next_try, state),
                 }
             }
         }
         self.say_who_waits(now, state);
         let words = state.open.values().filter_map(|open| open.word_at);
-        let due = state.lanes.values().filter_map(Lane::due).chain(words).min();
+        let due = state.lanes.values().filter_map(CircuitBreaker::due).chain(words).min();
         match (due, &state.alarm) {
             (None, _) => state.alarm = None,
             (Some(due), Some((set, _))) if *set == due => {}
@@ -248,7 +254,7 @@ impl ProviderClient {
         }
     }
 
-    fn attempt(&self, me: &ActorRef<Msg>, key: Key, state: &mut State) {
+    fn attempt(&self, me: &ActorRef<Msg>, key: RequestKey, state: &mut State) {
         let Some(open) = state.open.get_mut(&key) else { return };
         let Some(provider) = self.args.providers.get(open.question.model) else { return };
         open.attempts.made += 1;
@@ -259,7 +265,7 @@ impl ProviderClient {
         let streams = request.stream;
         let info = provider.info();
         let profile = info.profile.clone();
-        let meter = Meter::new(MeterArgs {
+        let meter = RequestMeter::new(MeterArgs {
             purse: self.args.purse.clone(),
             transcript: self.args.transcript.clone(),
             origin: Arc::clone(&open.question.origin),
@@ -302,7 +308,12 @@ impl ProviderClient {
         open.work = Some(beside(me, work, move |ended| Msg::AttemptEnded(key, ended)));
     }
 
-    fn attempt_ended(&self, key: Key, result: Result<Answered, ProviderError>, state: &mut State) {
+    fn attempt_ended(
+        &self,
+        key: RequestKey,
+        result: Result<MeteredReply, ProviderError>,
+        state: &mut State,
+    ) {
         let now = self.now();
         let Some(mut open) = state.open.remove(&key) else { return };
         let Some(lane) = state.lanes.get_mut(&open.lane) else { return };
@@ -325,16 +336,16 @@ impl ProviderClient {
         // Once more before giving up, but no sooner than after the shortest of waits.
         let soonest = now + self.args.limits.backoff_first / 10;
         let (not_before, last) = match decision {
-            Decision::Final => {
+            RetryDecision::Final => {
                 lane.answered(key);
                 let next_try = None;
                 return open.question.report.send(Err(Unanswered { error, next_try }));
             }
-            Decision::Again { wait } => {
+            RetryDecision::Again { wait } => {
                 lane.slipped(key, now);
                 (now + wait, soonest)
             }
-            Decision::Refused { wait, asked } => {
+            RetryDecision::Refused { wait, asked } => {
                 lane.refused(key, wait, asked, now);
                 let trouble = (error.class(), error.reason());
                 state.troubles.insert(open.lane.clone(), trouble);
@@ -354,7 +365,7 @@ impl ProviderClient {
         state.open.insert(key, open);
     }
 
-    fn give_up(key: Key, next_try: Option<Duration>, state: &mut State) {
+    fn give_up(key: RequestKey, next_try: Option<Duration>, state: &mut State) {
         let Some(open) = state.open.remove(&key) else { return };
         let error = open.error.unwrap_or_else(|| match state.troubles.get(&open.lane) {
             Some((class, cause)) => ProviderError::of_class(class, cause.clone().into()),
@@ -365,7 +376,9 @@ impl ProviderClient {
 
     fn cancel(&self, invocation: &InvocationId, state: &mut State) {
         let now = self.now();
-        let theirs = |_: &Key, open: &mut Open| open.question.origin.invocation_id == *invocation;
+        let theirs = |_: &RequestKey, open: &mut InFlightRequest| {
+            open.question.origin.invocation_id == *invocation
+        };
         for (key, mut open) in state.open.extract_if(.., theirs) {
             open.work = None;
             self.keep_partial(&open, INTERRUPTED);
@@ -375,8 +388,8 @@ impl ProviderClient {
         }
     }
 
-    fn keep_partial(&self, open: &Open, cause: &str) {
-        let Question { draft, origin, turn, .. } = &open.question;
+    fn keep_partial(&self, open: &InFlightRequest, cause: &str) {
+        let ModelRequest { draft, origin, turn, .. } = &open.question;
         keep_partial(draft, &self.args.transcript, origin, *turn, cause);
     }
 }
@@ -387,7 +400,7 @@ pub(crate) const INTERRUPTED: &str = "interrupted";
 /// Records what had arrived of a reply that ends here, if anything had, and what it has cost.
 /// Returns the text.
 pub(crate) fn keep_partial(
-    draft: &Draft,
+    draft: &PartialReply,
     transcript: &Transcript,
     origin: &Arc<Origin>,
     turn: u32,

@@ -24,17 +24,17 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{
-    self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued, TimeLimit,
+    self, AgentInvocation, Ending, InvocationOutcome, ModelRoutes, Pending, Queued, TimeLimit,
 };
 use crate::compaction::Compacted;
-use crate::context::{ContextUse, Meter};
+use crate::context::{ContextMeter, ContextUse};
 use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
-use crate::delegation::{Deeds, Desk, Forget, Memories};
+use crate::delegation::{ActionLog, DelegationHandle, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
 use crate::hooking::Hooked;
-use crate::ledger::{BudgetMsg, BudgetHandle, BudgetKeeper, usd};
+use crate::ledger::{BudgetHandle, BudgetKeeper, BudgetMsg, usd};
 use crate::mailbox::{
-    Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
+    AliveToken, AllGone, Handled, Lost, OwnedTask, Report, Started, answer, beside, tell,
 };
 use crate::permission_coordinator as permission;
 use crate::ports::{JournalError, Ports, ProviderInfo, Release, ToolOutput, ToolSpec};
@@ -44,12 +44,12 @@ use crate::tool_call::Services;
 use crate::transcript_writer::{self, Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
-pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
+pub use handle::{DeliverError, PromptError, RunningPrompt, SessionHandle, StartError};
 pub use own_call::UserCall;
 pub use resuming::Resumption;
 pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 
-use admission::{Admitting, Opening, Task};
+use admission::{Admitting, Opening, RunTask};
 use children::{ChildMsg, Children, Reach};
 use clients::Clients;
 use compacting::Compacting;
@@ -59,12 +59,12 @@ use resuming::Unfinished;
 use supervised::Supervised;
 use titling::Title;
 
-type Admission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
+type PromptAdmission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 
 enum Msg {
-    Prompt(Prompt, RpcReplyPort<Admission>),
+    Prompt(Prompt, RpcReplyPort<PromptAdmission>),
     /// Go on with what broke off.
-    GoOn(RpcReplyPort<Admission>),
+    GoOn(RpcReplyPort<PromptAdmission>),
     /// Hooks have been asked about the session.
     Opened(Result<Hooked, JoinError>),
     /// Hooks have been asked about the prompt.
@@ -72,7 +72,7 @@ enum Msg {
     Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
     Withdraw(Withdrawal),
     /// The user runs a tool.
-    OwnCall(UserCall, RpcReplyPort<Admission>),
+    OwnCall(UserCall, RpcReplyPort<PromptAdmission>),
     OwnCallEnded(Result<ToolOutput, Lost>),
     /// The main agent and those it waits for, or everybody.
     Interrupt(Reach),
@@ -97,7 +97,7 @@ enum Msg {
     Memories(Forget, RpcReplyPort<Memories>),
     /// Something that a front end has to say about what it was told to do.
     Warn(String),
-    InvocationEnded(InvocationId, Result<Outcome, Lost>),
+    InvocationEnded(InvocationId, Result<InvocationOutcome, Lost>),
     /// What the journal says about an invocation that crashed.
     Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
     End(SessionEnding, Report<()>),
@@ -143,7 +143,7 @@ struct RootSession {
     provider_info: ProviderInfo,
     specs: Arc<[ToolSpec]>,
     /// Where agents ask for others.
-    desk: Option<Arc<Desk>>,
+    desk: Option<Arc<DelegationHandle>>,
     services: Arc<Services>,
     transcript: Transcript,
     feed: Feed,
@@ -155,14 +155,14 @@ struct State {
     coordinator: Supervised<permission::Msg>,
     clients: Clients,
     /// How an invocation reaches the models, and what is known of them.
-    contacts: Contacts,
+    contacts: ModelRoutes,
     /// How whoever summarises is reached, if somebody does.
-    summariser: Option<Contacts>,
+    summariser: Option<ModelRoutes>,
     title: Title,
     /// The history is being made shorter.
     compacting: Option<Compacting>,
     /// How large the history is.
-    meter: Meter,
+    meter: ContextMeter,
     invocation_budget: RestartBudget,
     /// Without system messages.
     history: Vec<Arc<Message>>,
@@ -182,7 +182,7 @@ struct State {
     children: Children,
     /// What the user runs themselves.
     own_call: Option<OwnCall>,
-    closing: Option<Beside>,
+    closing: Option<OwnedTask>,
     _observed: Observed,
 }
 
@@ -218,7 +218,7 @@ struct Resumed {
     turns: u32,
     usage: Usage,
     /// What it did, where somebody works for another one.
-    deeds: Deeds,
+    deeds: ActionLog,
 }
 
 /// The main invocation.
@@ -229,7 +229,7 @@ struct Main {
     /// What waits for hooks, and is in no history yet.
     admitting: Option<Admitting>,
     outcome: oneshot::Sender<TurnOutcome>,
-    rereading: Option<Beside>,
+    rereading: Option<OwnedTask>,
     /// How it was told to end.
     stopping: Option<Ending>,
     /// How much of the history was there before it.
@@ -239,15 +239,15 @@ struct Main {
     /// When it began (monotonic). A crash does not give it more time.
     began: Duration,
     /// Complete when nothing of its last incarnation is left.
-    absence: Option<Absence>,
+    absence: Option<AllGone>,
 }
 
 impl Actor for RootSession {
     type Msg = Msg;
     type State = State;
-    type Arguments = handle::Tree;
+    type Arguments = handle::ChildActors;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, tree: handle::Tree) -> Started<State> {
+    async fn pre_start(&self, me: ActorRef<Msg>, tree: handle::ChildActors) -> Started<State> {
         let budget = || {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
@@ -268,7 +268,7 @@ impl Actor for RootSession {
             summariser: clients.of_role(self.settings.context.compact.as_ref()),
             compacting: None,
             title: self.title(&clients),
-            meter: Meter::default(),
+            meter: ContextMeter::default(),
             children: self.children(&me, &clients),
             clients,
             invocation_budget: budget(),
@@ -392,13 +392,13 @@ impl RootSession {
         me: &ActorRef<Msg>,
         prompt: Prompt,
         state: &mut State,
-    ) -> Result<Admission, SpawnErr> {
+    ) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
         state.contacts.relent(self.ports.clock.monotonic(), &self.settings.limits);
         let base = state.history.len();
-        self.admit_as(me, self.new_origin(), base, Task::Prompt(prompt), state).await
+        self.admit_as(me, self.new_origin(), base, RunTask::Prompt(prompt), state).await
     }
 
     /// What agents have reported, without what is to be forgotten.
@@ -438,7 +438,7 @@ impl RootSession {
         let id = main.origin.invocation_id.clone();
         let mut resumed = resumed;
         RootSession::pending(&id, &mut resumed.queued, &mut state.children);
-        let (presence, absence) = Presence::new();
+        let (presence, absence) = AliveToken::new();
         let spent = self.ports.clock.monotonic().saturating_sub(main.began);
         let limit = |whole: Duration| TimeLimit { whole, left: whole.saturating_sub(spent) };
         let args = agent_invocation::Args {
@@ -468,11 +468,13 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
-        outcome: Result<Outcome, Lost>,
+        outcome: Result<InvocationOutcome, Lost>,
         state: &mut State,
     ) {
         // A crash is told by supervision too; that one restarts it.
-        let Ok(Outcome { ending, history, queued, turns, usage, .. }) = outcome else { return };
+        let Ok(InvocationOutcome { ending, history, queued, turns, usage, .. }) = outcome else {
+            return;
+        };
         let Some(main) = state.main.take_if(|main| main.origin.invocation_id == *id) else {
             return;
         };

@@ -19,14 +19,14 @@ use crate::event::{Announcement, Event, Subscription};
 use crate::limits::Limits;
 use crate::ports::{
     Action, Asking, Confinement, GrantStore, Hook, HookEvent, HookReport, HookSays, Ids, NoGrants,
-    NoHooks, Occasion, Policy, PortFuture, Ports, Question, Situation, Toolbox, Verdict,
+    NoHooks, Occasion, PermissionQuestion, Policy, PortFuture, Ports, Situation, Toolbox, Verdict,
 };
 use crate::record::RecordId;
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
 
 pub use clock::{ManualClock, TokioClock};
 pub use journal::MemoryStore;
-pub use model::{ScriptedModel, Step};
+pub use model::{ModelStep, ScriptedModel};
 pub use tools::{
     ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, Journaled, PanickingTool,
     WritingTool,
@@ -156,7 +156,7 @@ pub fn ask_all() -> Arc<dyn Policy> {
         }
         let grant =
             Grant { operation: action.tool.clone(), target: String::new(), scope: Scope::Session };
-        Verdict::Ask(Question {
+        Verdict::Ask(PermissionQuestion {
             reason: format!("{} asks", action.tool),
             scopes: vec![Scope::Once, Scope::Session],
             grant: Some(grant),
@@ -168,7 +168,7 @@ pub fn ask_all() -> Arc<dyn Policy> {
 }
 
 /// A session made of stand-ins. Change what a test is about, then [`start`](Bench::start).
-pub struct Bench {
+pub struct SessionBuilder {
     /// The model.
     pub model: Arc<ScriptedModel>,
     /// Who is asked instead of it.
@@ -192,7 +192,7 @@ pub struct Bench {
     /// The clock.
     pub clock: Arc<dyn crate::ports::Clock>,
     /// What tokens cost.
-    pub price: Option<crate::ledger::Price>,
+    pub price: Option<crate::ledger::PriceLookup>,
     /// What may be spent.
     pub budget: crate::ledger::Budget,
     /// What was spent before.
@@ -211,10 +211,10 @@ pub struct Bench {
     pub fail: FailPoints,
 }
 
-impl Bench {
+impl SessionBuilder {
     /// A model that says `steps` in order, [`EchoTool`] as the only tool, nothing forbidden.
-    pub fn new(steps: Vec<Step>) -> Bench {
-        Bench {
+    pub fn new(steps: Vec<ModelStep>) -> SessionBuilder {
+        SessionBuilder {
             model: Arc::new(ScriptedModel::new(steps)),
             provider: None,
             fallbacks: Vec::new(),
@@ -241,7 +241,7 @@ impl Bench {
 
     /// Adds a tool.
     #[must_use]
-    pub fn tool(mut self, tool: impl crate::ports::Tool) -> Bench {
+    pub fn tool(mut self, tool: impl crate::ports::Tool) -> SessionBuilder {
         self.tools.register(Arc::new(tool)).ok();
         self
     }
@@ -250,7 +250,7 @@ impl Bench {
     ///
     /// # Panics
     /// If it does not start.
-    pub async fn start(&self) -> Stage {
+    pub async fn start(&self) -> RunningSession {
         self.start_with(Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>).await
     }
 
@@ -258,7 +258,7 @@ impl Bench {
     ///
     /// # Panics
     /// If it does not start.
-    pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> Stage {
+    pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> RunningSession {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),
             posse: "test".to_owned(),
@@ -296,11 +296,11 @@ impl Bench {
         #[expect(clippy::expect_used, reason = "a test that cannot start has failed")]
         let session = SessionHandle::start(ports, settings).await.expect("the session starts");
         let events = session.subscribe();
-        Stage { session, events, seen: Vec::new() }
+        RunningSession { session, events, seen: Vec::new() }
     }
 }
 
-impl std::fmt::Debug for Bench {
+impl std::fmt::Debug for SessionBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bench").finish_non_exhaustive()
     }
@@ -308,7 +308,7 @@ impl std::fmt::Debug for Bench {
 
 /// A running session with a recorder.
 #[derive(Debug)]
-pub struct Stage {
+pub struct RunningSession {
     /// The session.
     pub session: SessionHandle,
     /// What comes next.
@@ -317,7 +317,7 @@ pub struct Stage {
     pub seen: Vec<Arc<Announcement>>,
 }
 
-impl Stage {
+impl RunningSession {
     /// Prompts, and waits for the outcome.
     ///
     /// # Panics

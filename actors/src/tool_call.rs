@@ -19,7 +19,7 @@ use crate::conversation::{QuestionId, ToolCall};
 use crate::delegation::{self, CANCELLED, DELEGATE};
 use crate::event::{Begun, Event, Origin};
 use crate::mailbox::{
-    Beside, Handled, Presence, Report, SharedReport, Started, beside, panic_text,
+    AliveToken, Handled, OwnedTask, Report, SharedReport, Started, beside, panic_text,
 };
 use crate::ports::{HookEvent, Moment, ToolOutput, Used};
 
@@ -29,12 +29,12 @@ pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
 
-use asked::Asked;
-use pipeline::{Ended, Pipeline};
+use asked::CallQuestion;
+use pipeline::{CallEnd, Pipeline};
 
 /// How far a call got: what its invocation asks if the call's actor dies.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct IntentProgress {
     /// Set once the intent is recorded.
     intended: OnceLock<()>,
     /// Set once the intent of a call with effects is durable: there may have been one.
@@ -47,7 +47,7 @@ pub(crate) struct Progress {
     revised: OnceLock<ToolOutput>,
 }
 
-impl Progress {
+impl IntentProgress {
     pub(crate) fn started(&self) -> bool {
         self.begun.get().is_some()
     }
@@ -82,13 +82,13 @@ pub(crate) struct Args {
     pub(crate) services: Arc<Services>,
     pub(crate) visible: Arc<[String]>,
     /// Shared with the invocation.
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) presence: Presence,
+    pub(crate) progress: Arc<IntentProgress>,
+    pub(crate) presence: AliveToken,
     pub(crate) report: Report<ToolOutput>,
 }
 
 pub(crate) enum Msg {
-    Ended(Result<Ended, JoinError>),
+    Ended(Result<CallEnd, JoinError>),
     /// Hooks have looked at the outcome.
     Hooked,
     Cancel(String),
@@ -113,7 +113,7 @@ pub(crate) struct State {
     call: ToolCall,
     origin: Arc<Origin>,
     services: Arc<Services>,
-    progress: Arc<Progress>,
+    progress: Arc<IntentProgress>,
     /// Also held by the work: a call is lost when both are gone, not before.
     report: SharedReport<ToolOutput>,
     /// Recorded, and waiting for hooks.
@@ -121,8 +121,8 @@ pub(crate) struct State {
     /// Why the work was stopped, until it is gone.
     stopping: Option<String>,
     ended: bool,
-    work: Option<Beside>,
-    _presence: Presence,
+    work: Option<OwnedTask>,
+    _presence: AliveToken,
 }
 
 impl Actor for ToolCallRun {
@@ -143,7 +143,7 @@ impl Actor for ToolCallRun {
             report,
         } = args;
         let report = SharedReport::new(report);
-        let asked = Asked::before(question, &services, &origin);
+        let asked = CallQuestion::before(question, &services, &origin);
         let pipeline = Pipeline {
             asked,
             attached,
@@ -178,13 +178,13 @@ impl Actor for ToolCallRun {
     async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
         state.services.fail.hit("ToolCallRun", msg.kind());
         match msg {
-            Msg::Ended(Ok(Ended::Ran { output, took, input })) => {
+            Msg::Ended(Ok(CallEnd::Ran { output, took, input })) => {
                 state.progress.ran.set(!output.is_error).ok();
                 state.end(&output, None, took);
                 let class = output.is_error.then_some("failed");
                 state.ask_hooks(&me, output, class, Some(*input));
             }
-            Msg::Ended(Ok(Ended::Refused { class, output })) => {
+            Msg::Ended(Ok(CallEnd::Refused { class, output })) => {
                 state.end(&output, Some(class), Duration::ZERO);
                 state.ask_hooks(&me, output, Some(class), None);
             }

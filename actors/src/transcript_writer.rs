@@ -15,12 +15,12 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef};
 
 use crate::event::{Event, Fact, Feed};
-use crate::mailbox::{Beside, Handled, Report, Started, beside, panic_text};
-use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, Opened};
+use crate::mailbox::{Handled, OwnedTask, Report, Started, beside, panic_text};
+use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, OpenedJournal};
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 
-pub(crate) use outbox::{Outbox, Room, Transcript, Unrecorded};
+pub(crate) use outbox::{Outbox, OutboxCapacity, Transcript, Unrecorded};
 
 /// What every incarnation of the writer is started with.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ pub(crate) const PROBE: Duration = Duration::from_secs(2);
 pub(crate) enum Msg {
     /// Something lies in the outbox.
     Wake,
-    Opened(Result<Result<Opened, JournalError>, tokio::task::JoinError>),
+    Opened(Result<Result<OpenedJournal, JournalError>, tokio::task::JoinError>),
     Committed(usize, Result<Committed, JournalError>),
     /// Report when everything that lies in the outbox is in the journal.
     Drain(Report<()>),
@@ -68,9 +68,9 @@ pub(crate) struct State {
     journal: Option<Box<dyn crate::ports::Journal>>,
     last_record: u64,
     draining: Vec<Report<()>>,
-    opening: Option<Beside>,
+    opening: Option<OwnedTask>,
     /// The wait for the next look at the disk.
-    probe: Option<Beside>,
+    probe: Option<OwnedTask>,
 }
 
 impl TranscriptWriter {
@@ -125,7 +125,7 @@ impl Actor for TranscriptWriter {
 }
 
 impl TranscriptWriter {
-    fn opened(&self, me: &ActorRef<Msg>, opened: Opened, state: &mut State) {
+    fn opened(&self, me: &ActorRef<Msg>, opened: OpenedJournal, state: &mut State) {
         state.last_record = opened.last_record;
         self.args.feed.begins_after(opened.last_record);
         state.journal = Some(opened.journal);
@@ -177,13 +177,13 @@ impl TranscriptWriter {
         }
         if !committed.scarce {
             state.probe = None;
-            if self.args.outbox.set_room(Room::Enough) {
+            if self.args.outbox.set_room(OutboxCapacity::Enough) {
                 self.tell("there is room for the journal again".to_owned());
             }
             return;
         }
         let now = self.args.clock.monotonic();
-        if self.args.outbox.set_room(Room::Scarce { since: now }) {
+        if self.args.outbox.set_room(OutboxCapacity::Scarce { since: now }) {
             self.tell(format!(
                 "there is hardly any room left for the journal: what is under way goes on, and \
                  nothing new begins until there is (looked at every {} s)",
@@ -202,7 +202,7 @@ impl TranscriptWriter {
         state.journal = None;
         state.opening = None;
         let now = self.args.clock.monotonic();
-        let first = self.args.outbox.set_room(Room::None { since: now });
+        let first = self.args.outbox.set_room(OutboxCapacity::None { since: now });
         if self.args.outbox.has_waited(now, self.args.patience) {
             return Err(format!("there is no room for the journal: {cause}").into());
         }
@@ -236,12 +236,12 @@ impl TranscriptWriter {
         });
     }
 
-    fn open(&self, me: &ActorRef<Msg>) -> Beside {
+    fn open(&self, me: &ActorRef<Msg>) -> OwnedTask {
         let store = Arc::clone(&self.args.store);
         beside(me, async move { store.open().await }, Msg::Opened)
     }
 
-    fn later(&self, me: &ActorRef<Msg>) -> Beside {
+    fn later(&self, me: &ActorRef<Msg>) -> OwnedTask {
         beside(me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
     }
 

@@ -43,7 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     for line in rest.split_inclusive('\n') {
         if line.trim_end() == "---" {
             let body = rest[end + line.len()..].trim().to_owned();
-            let (fields, lines) = Reader::read(&rest[..end])?;
+            let (fields, lines) = YamlReader::read(&rest[..end])?;
             return Ok(Parsed { fields, lines, body });
         }
         end += line.len();
@@ -52,9 +52,9 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
 }
 
 /// The line of each value, by its path.
-type Lines = BTreeMap<String, usize>;
+type LineNumbers = BTreeMap<String, usize>;
 
-struct Reader<'a> {
+struct YamlReader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     lines: BTreeMap<String, usize>,
     values: usize,
@@ -62,10 +62,10 @@ struct Reader<'a> {
     line: usize,
 }
 
-impl<'a> Reader<'a> {
-    fn read(text: &'a str) -> Result<(Map<String, Value>, Lines), Flaw> {
+impl<'a> YamlReader<'a> {
+    fn read(text: &'a str) -> Result<(Map<String, Value>, LineNumbers), Flaw> {
         let parser = Parser::new_from_str(text);
-        let mut reader = Reader { parser, lines: BTreeMap::new(), values: 0, line: 1 };
+        let mut reader = YamlReader { parser, lines: BTreeMap::new(), values: 0, line: 1 };
         let mut found = None;
         loop {
             match reader.next()? {

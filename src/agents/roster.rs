@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::agents::definition::{Written, define};
+use crate::agents::definition::{DefinitionSource, define};
 use crate::agents::folder::{self, AgentFile};
 use crate::agents::front_matter;
 use crate::agents::instructions::hidden;
-use crate::agents::{Agent, Source, built_in};
+use crate::agents::{Agent, AgentSource, built_in};
 use crate::failure::{Exit, Failure, nearest, printable};
 
 /// One of `agents` in the configuration.
@@ -38,7 +38,7 @@ pub struct Folders {
 
 /// What definitions are checked against.
 #[expect(missing_debug_implementations, reason = "it is made of functions")]
-pub struct Known<'a> {
+pub struct KnownNames<'a> {
     /// Names of tools.
     pub tools: &'a [String],
     /// Whether there is a provider profile of that name.
@@ -67,21 +67,21 @@ impl Roster {
     }
 
     /// Loads everything there is.
-    pub fn load(configured: &[Configured], folders: &Folders, known: &Known<'_>) -> Roster {
+    pub fn load(configured: &[Configured], folders: &Folders, known: &KnownNames<'_>) -> Roster {
         let mut roster = Roster::built_in();
         for agent in configured {
             roster.configured(agent, known);
         }
         if let Some(folder) = &folders.user {
             for file in roster.files(folder, None) {
-                let source = Source::User(file.shown.clone());
+                let source = AgentSource::User(file.shown.clone());
                 roster.file(&file, source, known);
             }
         }
         if let Some((folder, project)) = &folders.project {
             for file in roster.files(folder, Some(project)) {
                 if (known.believes)(&file.name, &file.bytes) {
-                    let source = Source::Project(file.shown.clone());
+                    let source = AgentSource::Project(file.shown.clone());
                     roster.file(&file, source, known);
                 } else {
                     roster.inert.push(file.name);
@@ -142,7 +142,7 @@ impl Roster {
         files
     }
 
-    fn configured(&mut self, configured: &Configured, known: &Known<'_>) {
+    fn configured(&mut self, configured: &Configured, known: &KnownNames<'_>) {
         let Configured { name, definition, place, project } = configured;
         let Value::Object(fields) = definition else {
             let what = format!("agents.{} is not an object", printable(name));
@@ -150,13 +150,16 @@ impl Roster {
             self.refused.push((name.clone(), failure));
             return;
         };
-        let source =
-            if *project { Source::Project(place.clone()) } else { Source::Config(place.clone()) };
+        let source = if *project {
+            AgentSource::Project(place.clone())
+        } else {
+            AgentSource::Config(place.clone())
+        };
         let at = |path: &str| match path {
             "" => place.clone(),
             path => format!("{place} ({path})"),
         };
-        if self.add(&Written { name, fields, body: None, source, place: &at }, known) {
+        if self.add(&DefinitionSource { name, fields, body: None, source, place: &at }, known) {
             let prompt = &fields.get("prompt");
             let part = |part: &str| prompt.and_then(|prompt| prompt.get(part)?.as_str());
             let texts = [
@@ -171,7 +174,7 @@ impl Roster {
         }
     }
 
-    fn file(&mut self, file: &AgentFile, source: Source, known: &Known<'_>) {
+    fn file(&mut self, file: &AgentFile, source: AgentSource, known: &KnownNames<'_>) {
         let AgentFile { name, shown, bytes } = file;
         let refuse = |line: usize, what: &str| {
             let what = format!("agent \"{}\": {what}", printable(name));
@@ -206,16 +209,16 @@ impl Roster {
             }
         };
         let (fields, body) = (&parsed.fields, Some(parsed.body.as_str()));
-        if self.add(&Written { name, fields, body, source, place: &at }, known) {
+        if self.add(&DefinitionSource { name, fields, body, source, place: &at }, known) {
             self.remark_hidden(name, shown.clone(), &text);
         }
     }
 
     /// Whether there is a new agent.
-    fn add(&mut self, written: &Written<'_>, known: &Known<'_>) -> bool {
+    fn add(&mut self, written: &DefinitionSource<'_>, known: &KnownNames<'_>) -> bool {
         if let Some(taken) = self.agents.iter().find(|agent| agent.name == written.name) {
             let whose = match &taken.source {
-                Source::BuiltIn => "a built-in agent has that name".to_owned(),
+                AgentSource::BuiltIn => "a built-in agent has that name".to_owned(),
                 other => format!("it is taken by {}", other.place().unwrap_or_default()),
             };
             let what = format!("agent \"{}\" is left out: {whose}", printable(written.name));

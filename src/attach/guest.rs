@@ -9,9 +9,9 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::attach::Place;
-use crate::attach::hello::{Answer, Hello, heard, line};
-use crate::attach::lines::{Line, Lines};
+use crate::attach::SocketAddress;
+use crate::attach::hello::{Hello, HostReply, heard, line};
+use crate::attach::lines::{BoundedLine, LineBuffer};
 use crate::failure::{Exit, Failure};
 use crate::talk::joining::{Heard, Remote, Role};
 
@@ -42,7 +42,7 @@ pub struct Joining {
 }
 
 /// Joins the session at `place`. Within a runtime.
-pub async fn join(place: &Place, joining: Joining) -> Result<Remote, Failure> {
+pub async fn join(place: &SocketAddress, joining: Joining) -> Result<Remote, Failure> {
     let address = place.address().map_err(|error| unreachable_at(&error))?;
     let connected = timeout(ANSWER_MAX, UnixStream::connect(&address.path)).await;
     let mut stream = connected
@@ -56,7 +56,7 @@ pub async fn join(place: &Place, joining: Joining) -> Result<Remote, Failure> {
     stream.write_all(&line(&hello)).await.map_err(|error| unreachable_at(&error))?;
     let (read, write) = stream.into_split();
     let mut lines =
-        Incoming { read, lines: Lines::new(LINE_BYTES_MAX), chunk: Vec::new(), used: 0 };
+        Incoming { read, lines: LineBuffer::new(LINE_BYTES_MAX), chunk: Vec::new(), used: 0 };
     // A connection that was taken just before the session ended, or goes on anew, is closed unanswered.
     let first = match timeout(ANSWER_MAX, lines.next()).await {
         Ok(Some(first)) => first,
@@ -64,8 +64,8 @@ pub async fn join(place: &Place, joining: Joining) -> Result<Remote, Failure> {
         Err(_) => Vec::new(),
     };
     let accepted = match serde_json::from_slice(&first) {
-        Ok(Answer::Accepted { accepted, .. }) => accepted,
-        Ok(Answer::Refused { code, message, .. }) => {
+        Ok(HostReply::Accepted { accepted, .. }) => accepted,
+        Ok(HostReply::Refused { code, message, .. }) => {
             let what = format!("the session cannot be joined: {message}");
             let code = if code == "ATT005" { "ATT005" } else { "ATT003" };
             return Err(Failure::new(code, Exit::Session, what));
@@ -115,7 +115,7 @@ async fn speak(mut write: OwnedWriteHalf, mut said: mpsc::Receiver<Vec<u8>>) {
 
 struct Incoming {
     read: OwnedReadHalf,
-    lines: Lines,
+    lines: LineBuffer,
     chunk: Vec<u8>,
     used: usize,
 }
@@ -126,7 +126,7 @@ impl Incoming {
         loop {
             if let Some((line, rest)) = self.lines.next(&self.chunk[self.used..]) {
                 self.used = self.chunk.len() - rest.len();
-                if let Line::Whole(line) = line {
+                if let BoundedLine::Whole(line) = line {
                     return Some(line);
                 }
                 continue;

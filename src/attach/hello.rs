@@ -34,8 +34,8 @@ impl Hello {
     }
 
     /// Reads a first line, or says what is wrong with it.
-    pub(crate) fn read(line: &[u8]) -> Result<Hello, Refused> {
-        let unfit = |message: &str| Refused::new("ATT004", message);
+    pub(crate) fn read(line: &[u8]) -> Result<Hello, AttachRefusal> {
+        let unfit = |message: &str| AttachRefusal::new("ATT004", message);
         // What it says may have a token in it, and is not repeated.
         let hello: Hello = serde_json::from_slice(line)
             .map_err(|_| unfit("the first line is no line of `attach`"))?;
@@ -52,21 +52,21 @@ impl Hello {
 
 /// Why somebody may not join.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct AttachRefusal {
     pub(crate) code: String,
     pub(crate) message: String,
 }
 
-impl Refused {
-    pub(crate) fn new(code: &str, message: impl Into<String>) -> Refused {
-        Refused { code: code.to_owned(), message: message.into() }
+impl AttachRefusal {
+    pub(crate) fn new(code: &str, message: impl Into<String>) -> AttachRefusal {
+        AttachRefusal { code: code.to_owned(), message: message.into() }
     }
 }
 
 /// A line from the host that is no event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
-pub(crate) enum Answer {
+pub(crate) enum HostReply {
     #[serde(rename = "attach.accepted")]
     Accepted {
         v: u32,
@@ -83,24 +83,24 @@ pub(crate) enum Answer {
     Dropped { v: u32, message: String },
 }
 
-impl Answer {
-    pub(crate) fn accepted(accepted: Accepted) -> Answer {
-        Answer::Accepted { v: VERSION, accepted }
+impl HostReply {
+    pub(crate) fn accepted(accepted: Accepted) -> HostReply {
+        HostReply::Accepted { v: VERSION, accepted }
     }
 
-    pub(crate) fn refused(Refused { code, message }: Refused) -> Answer {
-        Answer::Refused { v: VERSION, code, message }
+    pub(crate) fn refused(AttachRefusal { code, message }: AttachRefusal) -> HostReply {
+        HostReply::Refused { v: VERSION, code, message }
     }
 
-    pub(crate) fn dropped(message: impl Into<String>) -> Answer {
-        Answer::Dropped { v: VERSION, message: message.into() }
+    pub(crate) fn dropped(message: impl Into<String>) -> HostReply {
+        HostReply::Dropped { v: VERSION, message: message.into() }
     }
 
     /// What became of an instruction.
-    pub(crate) fn of(line: u64, result: Result<(), String>) -> Answer {
+    pub(crate) fn of(line: u64, result: Result<(), String>) -> HostReply {
         match result {
-            Ok(()) => Answer::Done { v: VERSION, line },
-            Err(message) => Answer::Failed { v: VERSION, line, message },
+            Ok(()) => HostReply::Done { v: VERSION, line },
+            Err(message) => HostReply::Failed { v: VERSION, line, message },
         }
     }
 }
@@ -121,13 +121,13 @@ pub(crate) fn heard(line: Vec<u8>) -> Heard {
         return Heard::Event(line);
     }
     match serde_json::from_slice(&line) {
-        Ok(Answer::Done { line, .. }) => Heard::Done(line),
-        Ok(Answer::Failed { line, message, .. }) => Heard::Failed(line, message),
-        Ok(Answer::Dropped { message, .. } | Answer::Refused { message, .. }) => {
+        Ok(HostReply::Done { line, .. }) => Heard::Done(line),
+        Ok(HostReply::Failed { line, message, .. }) => Heard::Failed(line, message),
+        Ok(HostReply::Dropped { message, .. } | HostReply::Refused { message, .. }) => {
             Heard::Dropped(message)
         }
         // A later version may say more.
-        Ok(Answer::Accepted { .. }) | Err(_) => Heard::Event(line),
+        Ok(HostReply::Accepted { .. }) | Err(_) => Heard::Event(line),
     }
 }
 
@@ -171,17 +171,17 @@ mod tests {
             records: 3,
             after: 0,
         };
-        let text = line(&Answer::accepted(accepted.clone()));
-        assert_eq!(serde_json::from_slice(&text).ok(), Some(Answer::accepted(accepted)));
-        let of = |answer: &Answer| {
+        let text = line(&HostReply::accepted(accepted.clone()));
+        assert_eq!(serde_json::from_slice(&text).ok(), Some(HostReply::accepted(accepted)));
+        let of = |answer: &HostReply| {
             let mut text = line(answer);
             text.pop();
             heard(text)
         };
-        assert_eq!(of(&Answer::of(7, Ok(()))), Heard::Done(7));
-        assert_eq!(of(&Answer::of(7, Err("no".to_owned()))), Heard::Failed(7, "no".to_owned()));
-        assert_eq!(of(&Answer::dropped("slow")), Heard::Dropped("slow".to_owned()));
-        let refused = Answer::refused(Refused::new("ATT003", "no"));
+        assert_eq!(of(&HostReply::of(7, Ok(()))), Heard::Done(7));
+        assert_eq!(of(&HostReply::of(7, Err("no".to_owned()))), Heard::Failed(7, "no".to_owned()));
+        assert_eq!(of(&HostReply::dropped("slow")), Heard::Dropped("slow".to_owned()));
+        let refused = HostReply::refused(AttachRefusal::new("ATT003", "no"));
         assert_eq!(of(&refused), Heard::Dropped("no".to_owned()));
         let event = br#"{"v":1,"type":"attach.done","line":1}"#.to_vec();
         assert_eq!(heard(event.clone()), Heard::Event(event), "an event begins with its version");

@@ -10,15 +10,15 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::attach::Place;
-use crate::attach::hello::{Answer, Refused, line};
+use crate::attach::SocketAddress;
+use crate::attach::hello::{AttachRefusal, HostReply, line};
 use crate::attach::served::serve;
 use crate::talk::joining::Door;
 
 /// Bounds of what others can make the owner of a session do.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "bounds end so")]
-pub(crate) struct Bounds {
+pub(crate) struct AttachBounds {
     /// Connections at a time.
     pub(crate) connections_max: usize,
     /// How long whoever connects may take for the first line.
@@ -33,9 +33,9 @@ pub(crate) struct Bounds {
     pub(crate) refusal_max: Duration,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
+impl Default for AttachBounds {
+    fn default() -> AttachBounds {
+        AttachBounds {
             connections_max: 16,
             hello_max: Duration::from_secs(5),
             standstill_max: Duration::from_mins(1),
@@ -59,11 +59,15 @@ impl Host {
     ///
     /// The socket is bound when the runtime comes to it; a session whose socket cannot be bound runs
     /// all the same, and cannot be joined.
-    pub fn begin(session: SessionHandle, place: Place) -> Host {
-        Host::within(session, place, Bounds::default())
+    pub fn begin(session: SessionHandle, place: SocketAddress) -> Host {
+        Host::within(session, place, AttachBounds::default())
     }
 
-    pub(crate) fn within(session: SessionHandle, place: Place, bounds: Bounds) -> Host {
+    pub(crate) fn within(
+        session: SessionHandle,
+        place: SocketAddress,
+        bounds: AttachBounds,
+    ) -> Host {
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(async move {
             let listener = place.listen().and_then(UnixListener::from_std);
@@ -82,7 +86,7 @@ impl Host {
 }
 
 /// Removes the socket, however listening ends.
-struct Withdrawn(Place);
+struct Withdrawn(SocketAddress);
 
 impl Drop for Withdrawn {
     fn drop(&mut self) {
@@ -110,8 +114,8 @@ impl Drop for Host {
 async fn listen(
     listener: &UnixListener,
     session: &SessionHandle,
-    place: &Arc<Place>,
-    bounds: Bounds,
+    place: &Arc<SocketAddress>,
+    bounds: AttachBounds,
     mut ended: oneshot::Receiver<()>,
 ) {
     let mut served = JoinSet::new();
@@ -128,7 +132,7 @@ async fn listen(
                 Ok((stream, _)) => {
                     let most = bounds.connections_max;
                     let message = format!("{most} front ends have joined already");
-                    refuse(stream, Refused::new("ATT005", message), bounds.refusal_max).await;
+                    refuse(stream, AttachRefusal::new("ATT005", message), bounds.refusal_max).await;
                 }
                 // Too many files are open, perhaps; there may be fewer soon.
                 Err(error) => {
@@ -142,9 +146,9 @@ async fn listen(
 }
 
 /// Says why, to somebody who may not listen.
-pub(crate) async fn refuse(mut stream: UnixStream, refused: Refused, limit: Duration) {
+pub(crate) async fn refuse(mut stream: UnixStream, refused: AttachRefusal, limit: Duration) {
     tracing::info!(code = refused.code, message = refused.message, "somebody may not join");
-    let answer = line(&Answer::refused(refused));
+    let answer = line(&HostReply::refused(refused));
     // A short line goes into the buffer of the socket, whoever reads.
     timeout(limit, stream.write_all(&answer)).await.ok();
 }
@@ -152,7 +156,7 @@ pub(crate) async fn refuse(mut stream: UnixStream, refused: Refused, limit: Dura
 #[cfg(test)]
 mod tests {
     use posse_actors::event::Event;
-    use posse_actors::testing::{Bench, Stage, Step};
+    use posse_actors::testing::{ModelStep, RunningSession, SessionBuilder};
 
     use super::*;
     use crate::attach::hello::Hello;
@@ -160,7 +164,7 @@ mod tests {
     use crate::talk::joining::{Heard, Role};
 
     /// Waits for a warning that has this in it.
-    async fn warned(stage: &mut Stage, text: &str) {
+    async fn warned(stage: &mut RunningSession, text: &str) {
         let has =
             |event: &Event| matches!(event, Event::Warning { message } if message.contains(text));
         stage.until(has).await;
@@ -173,11 +177,11 @@ mod tests {
     #[tokio::test]
     async fn who_reads_nothing_is_let_go_of_with_a_reason() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::new(dir.path(), dir.path().join("attach.sock"));
-        let bench = Bench::new(vec![Step::Say(vec!["x".repeat(8 << 20)])]);
+        let place = SocketAddress::new(dir.path(), dir.path().join("attach.sock"));
+        let bench = SessionBuilder::new(vec![ModelStep::Say(vec!["x".repeat(8 << 20)])]);
         let mut stage = bench.start().await;
         let standstill_max = Duration::from_millis(50);
-        let bounds = Bounds { standstill_max, ..Bounds::default() };
+        let bounds = AttachBounds { standstill_max, ..AttachBounds::default() };
         let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
         // It is bound as soon as the host has its turn.
         while !dir.path().join("attach.sock").exists() {
@@ -197,9 +201,9 @@ mod tests {
     #[tokio::test]
     async fn only_so_many_join_and_all_hear_the_end() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::new(dir.path(), dir.path().join("attach.sock"));
-        let stage = Bench::new(vec![Step::Say(vec!["hi".to_owned()])]).start().await;
-        let bounds = Bounds { connections_max: 2, ..Bounds::default() };
+        let place = SocketAddress::new(dir.path(), dir.path().join("attach.sock"));
+        let stage = SessionBuilder::new(vec![ModelStep::Say(vec!["hi".to_owned()])]).start().await;
+        let bounds = AttachBounds { connections_max: 2, ..AttachBounds::default() };
         let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
         while !dir.path().join("attach.sock").exists() {
             tokio::task::yield_now().await;

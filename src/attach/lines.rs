@@ -2,7 +2,7 @@
 
 /// A line that is longer than the bound is left out, and this stands in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum BoundedLine {
     /// Without its newline.
     Whole(Vec<u8>),
     /// It was longer than the bound.
@@ -11,17 +11,17 @@ pub(crate) enum Line {
 
 /// What has arrived of a line.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LineBuffer {
     bytes_max: usize,
     begun: Vec<u8>,
     /// The line that goes on is too long already.
     too_long: bool,
 }
 
-impl Lines {
+impl LineBuffer {
     /// Lines of at most so many bytes, without their newline.
-    pub(crate) fn new(bytes_max: usize) -> Lines {
-        Lines { bytes_max, begun: Vec::new(), too_long: false }
+    pub(crate) fn new(bytes_max: usize) -> LineBuffer {
+        LineBuffer { bytes_max, begun: Vec::new(), too_long: false }
     }
 
     /// From now on lines may be so long.
@@ -31,7 +31,7 @@ impl Lines {
 
     /// Takes bytes up to the end of the next line, which is returned with what is left of them.
     /// What has no end yet is kept, and counts as part of the next line.
-    pub(crate) fn next<'b>(&mut self, bytes: &'b [u8]) -> Option<(Line, &'b [u8])> {
+    pub(crate) fn next<'b>(&mut self, bytes: &'b [u8]) -> Option<(BoundedLine, &'b [u8])> {
         let end = memchr::memchr(b'\n', bytes);
         let piece = &bytes[..end.unwrap_or(bytes.len())];
         if self.too_long || piece.len() > self.bytes_max - self.begun.len() {
@@ -42,8 +42,11 @@ impl Lines {
         }
         let rest = &bytes[end? + 1..];
         let whole = std::mem::take(&mut self.begun);
-        let line =
-            if std::mem::take(&mut self.too_long) { Line::TooLong } else { Line::Whole(whole) };
+        let line = if std::mem::take(&mut self.too_long) {
+            BoundedLine::TooLong
+        } else {
+            BoundedLine::Whole(whole)
+        };
         Some((line, rest))
     }
 
@@ -61,8 +64,8 @@ mod tests {
     use super::*;
 
     /// What comes out when `bytes` come in pieces of these sizes, over and over.
-    fn cut(bytes: &[u8], sizes: &[usize], bytes_max: usize) -> Vec<Line> {
-        let (mut lines, mut found, mut rest) = (Lines::new(bytes_max), Vec::new(), bytes);
+    fn cut(bytes: &[u8], sizes: &[usize], bytes_max: usize) -> Vec<BoundedLine> {
+        let (mut lines, mut found, mut rest) = (LineBuffer::new(bytes_max), Vec::new(), bytes);
         for size in sizes.iter().cycle() {
             if rest.is_empty() {
                 break;
@@ -80,12 +83,16 @@ mod tests {
     }
 
     /// The same, said otherwise.
-    fn expected(bytes: &[u8], bytes_max: usize) -> Vec<Line> {
+    fn expected(bytes: &[u8], bytes_max: usize) -> Vec<BoundedLine> {
         let mut parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         // What has no end is no line.
         parts.pop();
         let line = |part: &[u8]| {
-            if part.len() <= bytes_max { Line::Whole(part.to_vec()) } else { Line::TooLong }
+            if part.len() <= bytes_max {
+                BoundedLine::Whole(part.to_vec())
+            } else {
+                BoundedLine::TooLong
+            }
         };
         parts.into_iter().map(line).collect()
     }
@@ -103,13 +110,13 @@ mod tests {
 
     #[test]
     fn a_line_without_end_keeps_nothing() {
-        let mut lines = Lines::new(100);
+        let mut lines = LineBuffer::new(100);
         let piece = [b'x'; 64];
         for _ in 0..100_000 {
             assert_eq!(lines.next(&piece), None);
             assert!(lines.kept() <= 200);
         }
-        assert_eq!(lines.next(b"\nok\n"), Some((Line::TooLong, &b"ok\n"[..])));
-        assert_eq!(lines.next(b"ok\n"), Some((Line::Whole(b"ok".to_vec()), &b""[..])));
+        assert_eq!(lines.next(b"\nok\n"), Some((BoundedLine::TooLong, &b"ok\n"[..])));
+        assert_eq!(lines.next(b"ok\n"), Some((BoundedLine::Whole(b"ok".to_vec()), &b""[..])));
     }
 }

@@ -23,7 +23,7 @@ const ADDRESS_BYTES_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103
 
 /// Where one session can be joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SocketAddress {
     /// The user's state directory.
     state: PathBuf,
     /// The socket, in the folder of the session.
@@ -37,10 +37,10 @@ pub(crate) struct Address {
     _folder: Option<File>,
 }
 
-impl Place {
+impl SocketAddress {
     /// The session whose socket is `socket`, below the state directory `state`.
-    pub fn new(state: impl Into<PathBuf>, socket: impl Into<PathBuf>) -> Place {
-        Place { state: state.into(), socket: socket.into() }
+    pub fn new(state: impl Into<PathBuf>, socket: impl Into<PathBuf>) -> SocketAddress {
+        SocketAddress { state: state.into(), socket: socket.into() }
     }
 
     /// What the kernel is given. A path that is too long leads through a descriptor of its folder.
@@ -149,8 +149,8 @@ pub(crate) fn same(ours: &str, theirs: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn place(dir: &Path) -> Place {
-        Place::new(dir, dir.join("attach.sock"))
+    fn place(dir: &Path) -> SocketAddress {
+        SocketAddress::new(dir, dir.join("attach.sock"))
     }
 
     #[test]

@@ -12,10 +12,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::attach::Place;
-use crate::attach::hello::{Answer, HELLO_BYTES_MAX, Hello, Refused, line};
-use crate::attach::host::{Bounds, refuse};
-use crate::attach::lines::{Line, Lines};
+use crate::attach::SocketAddress;
+use crate::attach::hello::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
+use crate::attach::host::{AttachBounds, refuse};
+use crate::attach::lines::{BoundedLine, LineBuffer};
 use crate::attach::place::same;
 use crate::talk::instruction::{Instruction, LINE_BYTES_MAX, parse};
 use crate::talk::joining::{Accepted, Role};
@@ -44,20 +44,23 @@ enum Over {
 pub(super) async fn serve(
     stream: UnixStream,
     session: SessionHandle,
-    place: &Place,
-    bounds: Bounds,
+    place: &SocketAddress,
+    bounds: AttachBounds,
 ) {
     let process = match peer(&stream) {
         Ok(process) => process,
         Err(refused) => return refuse(stream, refused, bounds.refusal_max).await,
     };
-    let mut reader = Reader { lines: Lines::new(HELLO_BYTES_MAX), chunk: Vec::new(), read: 0 };
+    let mut reader =
+        InstructionReader { lines: LineBuffer::new(HELLO_BYTES_MAX), chunk: Vec::new(), read: 0 };
     let mut stream = stream;
     let first = match timeout(bounds.hello_max, reader.next(&mut stream)).await {
-        Ok(Some(Line::Whole(first))) => Hello::read(&first),
-        Ok(Some(Line::TooLong)) => Err(Refused::new("ATT004", "the first line is too long")),
+        Ok(Some(BoundedLine::Whole(first))) => Hello::read(&first),
+        Ok(Some(BoundedLine::TooLong)) => {
+            Err(AttachRefusal::new("ATT004", "the first line is too long"))
+        }
         Ok(None) => return,
-        Err(_) => Err(Refused::new("ATT004", "no first line came")),
+        Err(_) => Err(AttachRefusal::new("ATT004", "no first line came")),
     };
     let hello = first.and_then(|hello| admit(hello, place));
     let hello = match hello {
@@ -82,7 +85,7 @@ pub(super) async fn serve(
     let whole_after = hello.last.map_or(0, |last| records.saturating_sub(last));
     let (read, write) = stream.into_split();
     let (answers, waiting) = mpsc::channel(ANSWERS_WAITING);
-    answers.try_send(Answer::accepted(accepted)).ok();
+    answers.try_send(HostReply::accepted(accepted)).ok();
     let mut out = Out { write, bounds, seq: 0 };
     let heard = Following { events: session.subscribe_after(hello.after), whole_after };
     let role = hello.role;
@@ -93,7 +96,7 @@ pub(super) async fn serve(
     };
     if let Over::Dropped(why) = &over {
         tracing::info!(name, why, "a front end is let go of");
-        let last = line(&Answer::dropped(why.clone()));
+        let last = line(&HostReply::dropped(why.clone()));
         timeout(bounds.refusal_max, out.write.write_all(&last)).await.ok();
     }
     if controls && over != Over::Heard {
@@ -106,36 +109,37 @@ pub(super) async fn serve(
 }
 
 /// The process at the other end, if it is one of this user.
-fn peer(stream: &UnixStream) -> Result<Option<i32>, Refused> {
-    let peer = stream.peer_cred().map_err(|error| Refused::new("ATT003", error.to_string()))?;
+fn peer(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
+    let peer =
+        stream.peer_cred().map_err(|error| AttachRefusal::new("ATT003", error.to_string()))?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(Refused::new("ATT003", "the session belongs to another user"));
+        return Err(AttachRefusal::new("ATT003", "the session belongs to another user"));
     }
     Ok(peer.pid().filter(|pid| *pid > 0))
 }
 
-fn admit(hello: Hello, place: &Place) -> Result<Hello, Refused> {
+fn admit(hello: Hello, place: &SocketAddress) -> Result<Hello, AttachRefusal> {
     let ours = place.token();
     let ours =
-        ours.map_err(|error| Refused::new("ATT003", format!("there is no token: {error}")))?;
+        ours.map_err(|error| AttachRefusal::new("ATT003", format!("there is no token: {error}")))?;
     if same(&ours, &hello.token) {
         Ok(hello)
     } else {
-        Err(Refused::new("ATT003", "that is not the token of this state directory"))
+        Err(AttachRefusal::new("ATT003", "that is not the token of this state directory"))
     }
 }
 
 /// Lines that come in.
-struct Reader {
-    lines: Lines,
+struct InstructionReader {
+    lines: LineBuffer,
     chunk: Vec<u8>,
     /// Bytes of the chunk that were understood.
     read: usize,
 }
 
-impl Reader {
+impl InstructionReader {
     /// The next line. `None` at the end. Dropping the future loses nothing.
-    async fn next(&mut self, from: &mut (impl AsyncReadExt + Unpin)) -> Option<Line> {
+    async fn next(&mut self, from: &mut (impl AsyncReadExt + Unpin)) -> Option<BoundedLine> {
         loop {
             let rest = &self.chunk[self.read..];
             if let Some((found, left)) = self.lines.next(rest) {
@@ -185,7 +189,7 @@ fn is_about_questions(event: &Event) -> bool {
 
 struct Out {
     write: OwnedWriteHalf,
-    bounds: Bounds,
+    bounds: AttachBounds,
     /// Events that were written.
     seq: u64,
 }
@@ -193,7 +197,11 @@ struct Out {
 impl Out {
     /// Writes events and answers until the session has ended. Nothing waits here but the next line:
     /// whoever reads slowly lags behind, and gets what is durable from the journal.
-    async fn follow(&mut self, mut heard: Following, mut answers: mpsc::Receiver<Answer>) -> Over {
+    async fn follow(
+        &mut self,
+        mut heard: Following,
+        mut answers: mpsc::Receiver<HostReply>,
+    ) -> Over {
         let mut at_once = 0;
         loop {
             let text = tokio::select! {
@@ -226,7 +234,7 @@ impl Out {
     }
 
     /// What was done about the last instructions is still worth a line.
-    async fn finish(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Over {
+    async fn finish(&mut self, answers: &mut mpsc::Receiver<HostReply>) -> Over {
         while let Ok(answer) = answers.try_recv() {
             self.write.write_all(&line(&answer)).await.ok();
         }
@@ -237,27 +245,27 @@ impl Out {
 /// Instructions that come in.
 struct Obeying {
     session: SessionHandle,
-    answers: mpsc::Sender<Answer>,
+    answers: mpsc::Sender<HostReply>,
     role: Role,
     name: String,
-    bounds: Bounds,
+    bounds: AttachBounds,
 }
 
 impl Obeying {
     /// Follows instructions until whoever gives them is gone, or makes no sense.
-    async fn follow(self, mut reader: Reader, mut read: OwnedReadHalf) -> Over {
+    async fn follow(self, mut reader: InstructionReader, mut read: OwnedReadHalf) -> Over {
         let mut complaints = 0;
         let mut nth = 0;
         loop {
             let Some(found) = reader.next(&mut read).await else { return Over::Left };
             nth += 1;
             let what = match found {
-                Line::Whole(bytes) if bytes.trim_ascii().is_empty() => continue,
-                Line::Whole(_) if self.role == Role::Observer => {
+                BoundedLine::Whole(bytes) if bytes.trim_ascii().is_empty() => continue,
+                BoundedLine::Whole(_) if self.role == Role::Observer => {
                     Err("an observer gives no instructions".to_owned())
                 }
-                Line::Whole(bytes) => parse(&bytes),
-                Line::TooLong => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
+                BoundedLine::Whole(bytes) => parse(&bytes),
+                BoundedLine::TooLong => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
             };
             let result = match what {
                 Ok(instruction) => self.obey(instruction).await,
@@ -266,7 +274,7 @@ impl Obeying {
                     Err(wrong)
                 }
             };
-            if self.answers.send(Answer::of(nth, result)).await.is_err() {
+            if self.answers.send(HostReply::of(nth, result)).await.is_err() {
                 return Over::Left;
             }
             if complaints >= self.bounds.complaints_max {

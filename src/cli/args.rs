@@ -14,7 +14,7 @@ use crate::cli::{
     SessionsAction, SessionsArgs, Shell, usage,
 };
 use crate::failure::{Exit, Failure};
-use flags::{Place, Plain, RUN_EXITS, ResumeCommand, Run};
+use flags::{ConfigLocationFlags, PlainFlags, RUN_EXITS, ResumeCommand, Run};
 
 /// A local coding-agent runtime: a posse of agents under one authority.
 #[derive(Debug, Parser)]
@@ -59,27 +59,27 @@ pub(crate) enum Command {
     ///
     /// Answers go to standard output, everything else to standard error. `/help` lists what can
     /// be said to posse itself; `/exit` ends it.
-    Plain(Box<Plain>),
+    Plain(Box<PlainFlags>),
     /// Opens the terminal UI, as `posse` alone does
     ///
     /// `/help` lists its commands and keys. Where there is no terminal to draw on, it is
     /// `posse plain`.
-    Tui(Box<Plain>),
+    Tui(Box<PlainFlags>),
     /// Shows everything on a recorded model and a sample repository, without key or network
     Demo(Demo),
     /// Shows, checks, exports and removes what is stored
     #[command(subcommand_required = true, arg_required_else_help = true)]
-    Sessions(Sessions),
+    Sessions(SessionsFlags),
     /// Runs a session again on its recorded replies, without a model
-    Replay(Replay),
+    Replay(ReplayFlags),
     /// Lists the agents
-    Agents(List),
+    Agents(ListFlags),
     /// Lists the tools, with what they may do
-    Tools(List),
+    Tools(ListFlags),
     /// Lists the skills, or shows one
     Skills(Skills),
     /// Lists the models that are known, with their limits and prices
-    Models(List),
+    Models(ListFlags),
     /// Shows and changes the settings, and where they come from
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Config(Config),
@@ -87,7 +87,7 @@ pub(crate) enum Command {
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Grants(authority::Grants),
     /// Shows what a project wants to set, and trusts it or not
-    Trust(authority::Trust),
+    Trust(authority::TrustFlags),
     /// Says what the permission policy thinks of commands, without running them
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Permissions(Permissions),
@@ -110,7 +110,7 @@ pub(crate) struct Demo {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionsFlags {
     #[command(subcommand)]
     action: SessionsCommand,
     /// The project whose sessions are meant
@@ -204,12 +204,12 @@ enum PermissionsCommand {
         #[arg(long)]
         exit_code: bool,
         #[command(flatten)]
-        place: Place,
+        place: ConfigLocationFlags,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayFlags {
     /// The session, or an unambiguous beginning of its id
     id: String,
     /// How results are printed
@@ -227,12 +227,12 @@ pub(crate) struct Replay {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct ListFlags {
     /// As JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
 #[derive(Debug, Args)]
@@ -240,7 +240,7 @@ pub(crate) struct Skills {
     #[command(subcommand)]
     action: Option<SkillsCommand>,
     #[command(flatten)]
-    list: List,
+    list: ListFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -250,7 +250,7 @@ enum SkillsCommand {
         /// The skill
         name: String,
         #[command(flatten)]
-        list: List,
+        list: ListFlags,
     },
 }
 
@@ -271,14 +271,14 @@ enum ConfigCommand {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        place: Place,
+        place: ConfigLocationFlags,
     },
     /// Lists the AGENTS.md files that agents are told of here, with their size
-    Instructions(List),
+    Instructions(ListFlags),
     /// Prints the files and folders in use
     Path {
         #[command(flatten)]
-        place: Place,
+        place: ConfigLocationFlags,
     },
     /// Prints the JSON Schema of the configuration
     Schema,
@@ -290,11 +290,11 @@ enum ConfigCommand {
     /// Changes one setting in the user's configuration; comments stay
     ///
     /// Without a key, says where the file is and how to change it.
-    Edit(Edit),
+    Edit(EditFlags),
 }
 
 #[derive(Debug, Args)]
-struct Edit {
+struct EditFlags {
     /// The setting, as one dotted name: sandbox.network
     #[arg(requires = "value", conflicts_with = "unset")]
     key: Option<String>,
@@ -318,7 +318,7 @@ pub(crate) struct Doctor {
     #[arg(long)]
     online: bool,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
 #[derive(Debug, Args)]
@@ -346,7 +346,7 @@ impl Command {
                 Invocation::Demo(DemoArgs { output_format, verbose })
             }
             Command::Sessions(sessions) => Invocation::Sessions(sessions.into_args()),
-            Command::Replay(Replay { id, output_format, json, cwd, verbose }) => {
+            Command::Replay(ReplayFlags { id, output_format, json, cwd, verbose }) => {
                 let output_format = if json { OutputFormat::Json } else { output_format };
                 Invocation::Replay(ReplayArgs { id, output_format, cwd, verbose })
             }
@@ -382,7 +382,7 @@ impl Command {
     }
 }
 
-impl Sessions {
+impl SessionsFlags {
     fn into_args(self) -> SessionsArgs {
         let action = match self.action {
             SessionsCommand::List { all, json } => SessionsAction::List { all, json },
@@ -399,7 +399,7 @@ impl Sessions {
     }
 }
 
-impl List {
+impl ListFlags {
     fn into_args(self) -> ListArgs {
         ListArgs { json: self.json, place: self.place.into_args() }
     }
@@ -416,7 +416,7 @@ impl Config {
             ConfigCommand::Schema => ConfigArgs::Schema,
             ConfigCommand::Forget => ConfigArgs::Forget,
             ConfigCommand::Reference => ConfigArgs::Reference,
-            ConfigCommand::Edit(Edit { key, value, unset, config }) => {
+            ConfigCommand::Edit(EditFlags { key, value, unset, config }) => {
                 let edit = match (key, value, unset) {
                     (None, None, None) => ConfigEdit::Explain,
                     (None, None, Some(key)) => ConfigEdit::Unset { key },

@@ -19,7 +19,7 @@ const EXCERPT_CHARS_MAX: usize = 80;
 
 /// Whether a file has to be there, and whether it is the user's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum ReadPolicy {
     /// It may be missing.
     Optional,
     /// The user named it.
@@ -30,7 +30,7 @@ pub(crate) enum Reading {
 
 /// A file's text and where it came from.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ConfigFile {
     pub(crate) name: String,
     pub(crate) text: String,
     /// Permission bits.
@@ -43,9 +43,9 @@ pub(crate) struct Source {
     pub(crate) digest: Option<String>,
 }
 
-impl Source {
+impl ConfigFile {
     /// Reads a file. `None` if it is not there and need not be.
-    pub(crate) fn read(path: &Path, reading: Reading) -> Result<Option<Source>, Failure> {
+    pub(crate) fn read(path: &Path, reading: ReadPolicy) -> Result<Option<ConfigFile>, Failure> {
         let name = printable(&path.display().to_string());
         let refused = |code, what: String| {
             Failure::new(code, Exit::Configuration, what)
@@ -54,11 +54,11 @@ impl Source {
         };
         // A folder that is a link leads out of the repository as well.
         let above = path.parent().and_then(|folder| folder.symlink_metadata().ok());
-        if reading == Reading::Foreign && above.is_some_and(|above| above.is_symlink()) {
+        if reading == ReadPolicy::Foreign && above.is_some_and(|above| above.is_symlink()) {
             return Err(refused("CFG007", "the folder of the configuration is a link".into()));
         }
         let mut flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
-        if reading == Reading::Foreign {
+        if reading == ReadPolicy::Foreign {
             flags |= nix::libc::O_NOFOLLOW;
         }
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
@@ -67,7 +67,7 @@ impl Source {
             Err(error) => {
                 use std::io::ErrorKind::{NotADirectory, NotFound};
                 let missing = matches!(error.kind(), NotFound | NotADirectory);
-                if missing && reading != Reading::Required {
+                if missing && reading != ReadPolicy::Required {
                     return Ok(None);
                 }
                 let what = "the configuration cannot be read".to_owned();
@@ -76,7 +76,7 @@ impl Source {
             }
         };
         let (bytes, mode, owner) = bytes(file).map_err(|(code, what)| refused(code, what))?;
-        let digest = (reading == Reading::Foreign).then(|| digest(&bytes));
+        let digest = (reading == ReadPolicy::Foreign).then(|| digest(&bytes));
         let mut text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let line = 1 + newlines(&error.as_bytes()[..at]);
@@ -92,12 +92,12 @@ impl Source {
             text.drain(..'\u{feff}'.len_utf8());
         }
         let is_foreign = owner != 0 && owner != nix::unistd::geteuid().as_raw();
-        Ok(Some(Source { name, text, mode, is_foreign, has_bom, digest }))
+        Ok(Some(ConfigFile { name, text, mode, is_foreign, has_bom, digest }))
     }
 
     /// A file that does not exist yet.
-    pub(crate) fn of(name: &str, text: String) -> Source {
-        Source {
+    pub(crate) fn of(name: &str, text: String) -> ConfigFile {
+        ConfigFile {
             name: name.to_owned(),
             text,
             mode: 0o600,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::config::file::{Reading, Source};
+use crate::config::file::{ConfigFile, ReadPolicy};
 use crate::config::layers::{is_model, is_name};
 use crate::config::{Dirs, Notice, write};
 use crate::failure::{Exit, Failure, printable};
@@ -94,7 +94,7 @@ pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
 
 fn read(dirs: &Dirs) -> Result<Preferences, (&'static str, String)> {
     let path = path(dirs);
-    let source = match Source::read(&path, Reading::Foreign) {
+    let source = match ConfigFile::read(&path, ReadPolicy::Foreign) {
         Ok(None) => return Ok(Preferences::default()),
         Ok(Some(source)) => source,
         Err(failure) => {

@@ -11,10 +11,10 @@ pub(crate) const VERSION: i64 = 1;
 
 /// One key.
 #[derive(Debug)]
-pub(crate) struct Key {
+pub(crate) struct ConfigKey {
     /// Parts separated by dots; `*` stands for any name.
     pub(crate) path: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ValueKind,
     pub(crate) default: BuiltIn,
     /// Whether it has an effect in this version.
     pub(crate) active: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Key {
 
 /// What a value must be.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum ValueKind {
     Bool,
     Text,
     /// A text that is masked wherever it is shown.
@@ -77,8 +77,8 @@ pub(crate) enum Project {
     Never,
 }
 
-impl Key {
-    const fn variable(mut self, name: &'static str) -> Key {
+impl ConfigKey {
+    const fn variable(mut self, name: &'static str) -> ConfigKey {
         self.variable = Some(name);
         self
     }
@@ -109,7 +109,7 @@ impl Key {
 }
 
 /// The key at `path`.
-pub(crate) fn find(path: &[&str]) -> Option<&'static Key> {
+pub(crate) fn find(path: &[&str]) -> Option<&'static ConfigKey> {
     group(path).iter().find(|key| key.matches(path))
 }
 
@@ -119,9 +119,9 @@ pub(crate) fn children<'a>(path: &'a [&'a str]) -> impl Iterator<Item = &'static
 }
 
 /// The keys whose first part is that of `path`.
-fn group(path: &[&str]) -> &'static [Key] {
+fn group(path: &[&str]) -> &'static [ConfigKey] {
     let Some(first) = path.first() else { return KEYS };
-    let part = |key: &Key| key.path.split('.').next().unwrap_or_default();
+    let part = |key: &ConfigKey| key.path.split('.').next().unwrap_or_default();
     let start = KEYS.partition_point(|key| part(key) < *first);
     let rest = KEYS.get(start..).unwrap_or_default();
     let end = rest.partition_point(|key| part(key) == *first);

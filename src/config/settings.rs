@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use crate::config::environment::Environment;
-use crate::config::layers::{Layers, Origin, duration};
+use crate::config::layers::{Layers, SettingOrigin, duration};
 use crate::failure::{Exit, Failure};
 
 pub use agents::{ConfiguredAgent, DelegationSettings};
@@ -252,9 +252,9 @@ impl Settings {
                 folders: paths("skills.folders", &list, environment, failures),
             },
             thinking: value("thinking").and_then(Value::as_str).and_then(Thinking::named),
-            thinking_insists: layers
-                .get("thinking")
-                .is_some_and(|leaf| matches!(leaf.origin, Origin::Flag(_) | Origin::Variable(_))),
+            thinking_insists: layers.get("thinking").is_some_and(|leaf| {
+                matches!(leaf.origin, SettingOrigin::Flag(_) | SettingOrigin::Variable(_))
+            }),
             turns_max: u32::try_from(number("maxTurns")).unwrap_or(u32::MAX),
             timeout: time("timeout"),
             budget: BudgetSettings {
@@ -292,7 +292,7 @@ impl Settings {
 
 /// `agentMode`, else its other names, in that order.
 fn multi_agent(layers: &Layers) -> bool {
-    let said = |key: &str| layers.get(key).filter(|leaf| leaf.origin != Origin::BuiltIn);
+    let said = |key: &str| layers.get(key).filter(|leaf| leaf.origin != SettingOrigin::BuiltIn);
     let mode = said("agentMode").or_else(|| said("mode"));
     match mode.and_then(|leaf| leaf.value.as_str()) {
         Some(mode) => mode.starts_with("multi"),

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    Dirs, Fate, Layers, Leaf, ProjectFile, Wanted, looks_like_key, masked, preferences,
+    Dirs, Fate, Layers, Leaf, ProjectFile, ProjectSetting, looks_like_key, masked, preferences,
     project_file, user_file,
 };
 use crate::failure::printable;
@@ -39,7 +39,9 @@ pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_jso
 }
 
 /// What a project wanted to set and did not, and why.
-fn ignored(file: &ProjectFile) -> impl Iterator<Item = (&ProjectFile, &Wanted, &'static str)> {
+fn ignored(
+    file: &ProjectFile,
+) -> impl Iterator<Item = (&ProjectFile, &ProjectSetting, &'static str)> {
     file.wanted.iter().filter_map(move |wanted| match wanted.fate {
         Fate::Counts(_) => None,
         Fate::Waits => Some((file, wanted, "project not trusted: ignored")),

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::doctor::{Check, Examined, Status};
 use crate::failure::{Exit, Failure};
 use crate::sandbox::{
-    Backend, Directory, RunError, Sandbox, Spawn, Surroundings, Tried, Update, Wanted,
+    Backend, Directory, ProbeRequest, RunError, Sandbox, Spawn, Surroundings, Tried, Update,
 };
 
 const AREA: &str = "sandbox";
@@ -56,7 +56,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     };
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
     let trial = Trial::new().map_err(|error| internal(format!("no trial: {error}")))?;
-    let wanted = Wanted::Strongest { kept_in: None };
+    let wanted = ProbeRequest::Strongest { kept_in: None };
     let mut sandbox = sandbox.confined(wanted, trial.surroundings(examined));
     if let Some(folders) = examined.environment.get(SURVEY).and_then(|most| most.parse().ok()) {
         sandbox = sandbox.surveying_at_most(folders);
@@ -103,7 +103,7 @@ struct Trial {
     listener: TcpListener,
 }
 
-type Done = BTreeMap<String, bool>;
+type CheckResults = BTreeMap<String, bool>;
 
 impl Trial {
     fn new() -> std::io::Result<Trial> {
@@ -130,7 +130,11 @@ impl Trial {
     }
 
     /// Runs the script, and returns what it could do and what was reported as enforced.
-    async fn run(&self, sandbox: &Sandbox, profile: &str) -> (Result<Done, RunError>, Value) {
+    async fn run(
+        &self,
+        sandbox: &Sandbox,
+        profile: &str,
+    ) -> (Result<CheckResults, RunError>, Value) {
         let (program, arguments) = sandbox.shell_command(SCRIPT);
         let port = self.listener.local_addr().map_or(0, |address| address.port());
         let environment = vec![
@@ -292,7 +296,7 @@ fn install(package: &str) -> String {
     )
 }
 
-fn walls(confined: &Done, open: &Done, backend: Backend) -> Vec<Check> {
+fn walls(confined: &CheckResults, open: &CheckResults, backend: Backend) -> Vec<Check> {
     let mut checks = Vec::new();
     if confined.get("inside") != Some(&true) {
         let detail = "a command cannot write to the workspace, though it may";

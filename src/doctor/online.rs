@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::doctor::{Check, Examined, Status};
 use crate::failure::{Exit, Failure};
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
 use crate::provider::reach::{Reached, reach};
 use crate::wiring;
 
@@ -57,7 +57,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     Ok(checks)
 }
 
-async fn ask(name: &str, profile: &Profile, main: bool) -> Check {
+async fn ask(name: &str, profile: &ProviderProfile, main: bool) -> Check {
     let model = &profile.model;
     let bad = if main { Status::Problem } else { Status::Warning };
     let check = |status, detail: String| Check::new(AREA, name, status, detail);

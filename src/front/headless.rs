@@ -17,16 +17,16 @@ use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
 use crate::front::again::Again;
-use crate::front::output::{Output, Target};
-use crate::front::progress::Progress;
-use crate::front::question::{self, Answered, Questions};
+use crate::front::output::{Output, OutputTarget};
+use crate::front::progress::ProgressPrinter;
+use crate::front::question::{self, AnswerLine, TerminalQuestions};
 use crate::talk::Task;
 use crate::talk::outcome::{Advised, Verdict, judge};
 use crate::talk::signals::Signals;
 
 pub use driven::drive;
 
-use losing::Told;
+use losing::SignalEffect;
 
 /// Whether a person sees questions and can answer them, wherever standard input comes from.
 pub fn can_ask() -> bool {
@@ -48,7 +48,7 @@ fn wind_down() -> tokio::time::Instant {
 
 /// What standard output gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum RunFormat {
     /// The final answer.
     Text,
     /// One object at the end.
@@ -59,7 +59,7 @@ pub enum Format {
 
 /// What a run does when its terminal goes away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum HangUp {
+pub enum OnHangup {
     /// It ends.
     #[default]
     Ends,
@@ -70,9 +70,9 @@ pub enum HangUp {
 /// How a run is shown, and whether a person can be asked.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
-pub struct Manner {
+pub struct RunOptions {
     /// What standard output gets.
-    pub format: Format,
+    pub format: RunFormat,
     /// Whether questions go to the terminal.
     pub interactive: bool,
     /// Whether colours may be used on standard error.
@@ -84,7 +84,7 @@ pub struct Manner {
     /// Whether tools only say what they would do.
     pub dry_run: bool,
     /// What happens when the terminal goes away.
-    pub hang_up: HangUp,
+    pub hang_up: OnHangup,
     /// How the session can go on later, if it is kept.
     pub again: Option<Again>,
     /// Worktrees of agents that were there before: those that still are, are named at the end.
@@ -92,7 +92,7 @@ pub struct Manner {
 }
 
 /// Works on `task`, shows it as `manner` says, and ends the session.
-pub async fn run(session: SessionHandle, task: Task, manner: Manner) -> Exit {
+pub async fn run(session: SessionHandle, task: Task, manner: RunOptions) -> Exit {
     let mut front = Front::new(session, manner);
     let outcome = front.work(task).await;
     front.conclude(outcome).await
@@ -101,12 +101,12 @@ pub async fn run(session: SessionHandle, task: Task, manner: Manner) -> Exit {
 struct Front {
     session: SessionHandle,
     events: Subscription,
-    progress: Progress,
-    questions: Option<Questions>,
+    progress: ProgressPrinter,
+    questions: Option<TerminalQuestions>,
     signals: Signals,
     stdout: Output,
     stderr: Output,
-    manner: Manner,
+    manner: RunOptions,
     /// The signal that stopped the run.
     stopped: Option<Exit>,
     /// It was told twice, or did not stop in time.
@@ -117,13 +117,13 @@ struct Front {
     /// What had begun before, and nobody knows how it ended.
     unknown: Vec<UnknownEnd>,
     /// What the session has cost, once that is known.
-    spent: Option<Spent>,
+    spent: Option<SessionCost>,
     /// Worktrees of agents that were there when these had ended.
     worktrees: Vec<String>,
 }
 
 /// What a session has cost.
-struct Spent {
+struct SessionCost {
     usage: Usage,
     cost_usd: Option<f64>,
     nano_usd: Option<u64>,
@@ -160,7 +160,7 @@ struct Summary<'a> {
     exit_code: u8,
     result: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Error<'a>>,
+    error: Option<ErrorJson<'a>>,
     /// What was denied because nobody could be asked.
     #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
     denied: &'a [Denial],
@@ -187,7 +187,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 #[derive(Serialize)]
-struct Error<'a> {
+struct ErrorJson<'a> {
     code: &'a str,
     what: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,17 +197,17 @@ struct Error<'a> {
 }
 
 impl Front {
-    fn new(session: SessionHandle, manner: Manner) -> Front {
+    fn new(session: SessionHandle, manner: RunOptions) -> Front {
         let events = session.subscribe();
-        let stderr = Output::new(Target::Stderr);
-        let live = manner.format == Format::Text && stderr.is_terminal();
+        let stderr = Output::new(OutputTarget::Stderr);
+        let live = manner.format == RunFormat::Text && stderr.is_terminal();
         Front {
             session,
             events,
-            progress: Progress::new(live, manner.color).of_dry_run(manner.dry_run),
-            questions: manner.interactive.then(Questions::at_terminal),
+            progress: ProgressPrinter::new(live, manner.color).of_dry_run(manner.dry_run),
+            questions: manner.interactive.then(TerminalQuestions::at_terminal),
             signals: Signals::listen(),
-            stdout: Output::new(Target::Stdout),
+            stdout: Output::new(OutputTarget::Stdout),
             stderr,
             stopped: None,
             hurried: false,
@@ -228,9 +228,9 @@ impl Front {
             tokio::select! {
                 biased;
                 signal = self.signals.next() => match self.told(signal).await {
-                    Told::GoOn => (),
-                    Told::Stop => deadline.as_mut().reset(wind_down()),
-                    Told::Leave => return None,
+                    SignalEffect::GoOn => (),
+                    SignalEffect::Stop => deadline.as_mut().reset(wind_down()),
+                    SignalEffect::Leave => return None,
                 },
                 () = &mut deadline, if self.stopped.is_some() => {
                     self.hurried = true;
@@ -242,7 +242,7 @@ impl Front {
                 answered = answer(&mut self.questions) => self.answered(answered).await,
                 outcome = &mut outcome => return outcome,
             }
-            if self.look_who_reads().await == Told::Stop {
+            if self.look_who_reads().await == SignalEffect::Stop {
                 deadline.as_mut().reset(wind_down());
             }
         }
@@ -264,7 +264,7 @@ impl Front {
                 self.worktrees.push(remains.cwd.clone());
             }
             Event::SessionEnded { usage, cost_usd, cost_nano_usd, unpriced_requests, .. } => {
-                self.spent = Some(Spent {
+                self.spent = Some(SessionCost {
                     usage: *usage,
                     cost_usd: *cost_usd,
                     nano_usd: *cost_nano_usd,
@@ -273,7 +273,7 @@ impl Front {
             }
             _ => (),
         }
-        if self.manner.format == Format::StreamJson {
+        if self.manner.format == RunFormat::StreamJson {
             self.stdout.write(line_of(announcement)).await;
             if self.look_again().await {
                 self.stdout.write(line_of(announcement)).await;
@@ -294,14 +294,14 @@ impl Front {
         }
     }
 
-    async fn answered(&mut self, answered: Answered) {
+    async fn answered(&mut self, answered: AnswerLine) {
         match answered {
-            Answered::Unclear(text) => self.stderr.write(text.into_bytes()).await,
-            Answered::Decided(id, decision) => {
+            AnswerLine::Unclear(text) => self.stderr.write(text.into_bytes()).await,
+            AnswerLine::Decided(id, decision) => {
                 if let Err(error) = self.session.answer(id, decision).await {
                     self.stderr.write(format!("! {error}\n").into_bytes()).await;
                 }
-                let next = self.questions.as_mut().and_then(Questions::next_text);
+                let next = self.questions.as_mut().and_then(TerminalQuestions::next_text);
                 self.show_question(next).await;
             }
         }
@@ -331,19 +331,19 @@ impl Front {
     }
 
     fn advised(&self) -> Advised {
-        let shows = !self.manner.quiet && self.manner.format != Format::StreamJson;
+        let shows = !self.manner.quiet && self.manner.format != RunFormat::StreamJson;
         let rule = shows && self.denials.iter().any(|denial| denial.rule.is_some());
         Advised { yes: self.manner.yes, rule }
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {
         match self.manner.format {
-            Format::StreamJson => (),
-            Format::Json => {
+            RunFormat::StreamJson => (),
+            RunFormat::Json => {
                 let summary = self.summary(verdict, outcome);
                 self.stdout.write(summary).await;
             }
-            Format::Text => {
+            RunFormat::Text => {
                 let seen = self.progress.shown_live && self.stdout.is_terminal();
                 if let Some(result) = verdict.result.as_ref().filter(|_| !seen) {
                     let mut text = result.clone();
@@ -361,7 +361,7 @@ impl Front {
 
     /// What it cost, if anything is known of that.
     fn cost_line(&self) -> Option<String> {
-        let Spent { usage, nano_usd, unpriced, .. } = self.spent.as_ref()?;
+        let SessionCost { usage, nano_usd, unpriced, .. } = self.spent.as_ref()?;
         let nano = nano_usd.filter(|nano| *nano > 0)?;
         let count = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
         let least = if *unpriced > 0 { "at least " } else { "" };
@@ -374,7 +374,7 @@ impl Front {
     }
 
     fn summary(&self, verdict: &Verdict, outcome: Option<&TurnOutcome>) -> Vec<u8> {
-        let error = verdict.failure.as_ref().map(|failure| Error {
+        let error = verdict.failure.as_ref().map(|failure| ErrorJson {
             code: failure.code,
             what: &failure.what,
             why: failure.why.as_deref(),
@@ -419,7 +419,7 @@ async fn next_when_read(
     events.next().await
 }
 
-async fn answer(questions: &mut Option<Questions>) -> Answered {
+async fn answer(questions: &mut Option<TerminalQuestions>) -> AnswerLine {
     match questions {
         Some(questions) => questions.answer().await,
         None => std::future::pending().await,

@@ -10,19 +10,19 @@ use posse_actors::event::Event;
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure, lines as all_lines};
-use crate::front::driver::{Line, next_line};
-use crate::front::output::{Output, Target};
+use crate::front::driver::{InputLine, next_line};
+use crate::front::output::{Output, OutputTarget};
 use crate::talk::joining::{Heard, Remote, announcement};
 use crate::talk::signals::Signals;
 
-pub use person::{Manner, person};
+pub use person::{AttachOptions, person};
 
 /// Instructions that wait to be sent.
 const WAITING_MAX: usize = 16;
 
 /// How a visit ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Visit {
+pub enum AttachOutcome {
     /// The session has ended.
     Ended,
     /// It goes on in the same process as another one, behind this record.
@@ -33,18 +33,18 @@ pub enum Visit {
     Cut(String),
 }
 
-impl Visit {
+impl AttachOutcome {
     /// As the end of the process; where there is more to say, it is said on standard error.
     pub async fn conclude(self) -> Exit {
         let why = match self {
-            Visit::Ended | Visit::Switched(_) => return Exit::Done,
-            Visit::Left(exit) => return exit,
-            Visit::Cut(why) => why,
+            AttachOutcome::Ended | AttachOutcome::Switched(_) => return Exit::Done,
+            AttachOutcome::Left(exit) => return exit,
+            AttachOutcome::Cut(why) => why,
         };
         let failure = Failure::new("ATT006", Exit::Session, "the connection to the session ended")
             .because(why)
             .fix("`posse sessions list` shows how the session stands; `posse attach` joins again");
-        let mut stderr = Output::new(Target::Stderr);
+        let mut stderr = Output::new(OutputTarget::Stderr);
         stderr.write(all_lines(&[failure]).into_bytes()).await;
         stderr.finish().await.ok();
         Exit::Session
@@ -56,9 +56,9 @@ const GONE: &str = "the process that owns the session is gone";
 
 /// Writes what is heard to standard output, one line each. `drives`: standard input holds
 /// instructions, and at its end this ends as soon as all of them were answered.
-pub async fn program(remote: Remote, drives: bool) -> Visit {
+pub async fn program(remote: Remote, drives: bool) -> AttachOutcome {
     let Remote { accepted, mut heard, voice } = remote;
-    let mut stdout = Output::new(Target::Stdout);
+    let mut stdout = Output::new(OutputTarget::Stdout);
     let mut signals = Signals::listen();
     let mut input = drives.then(|| read(voice.clone()));
     let mut last_record = accepted.after;
@@ -74,11 +74,11 @@ pub async fn program(remote: Remote, drives: bool) -> Visit {
     let mut ended = None;
     let visit = loop {
         if sent.is_some_and(|sent| answered >= sent) {
-            break Visit::Left(Exit::Done);
+            break AttachOutcome::Left(Exit::Done);
         }
         let what = tokio::select! {
             biased;
-            signal = signals.next() => break Visit::Left(signal),
+            signal = signals.next() => break AttachOutcome::Left(signal),
             what = next_when_read(&mut heard, &stdout) => what,
             count = counted(&mut input) => {
                 (sent, input) = (Some(count), None);
@@ -86,7 +86,7 @@ pub async fn program(remote: Remote, drives: bool) -> Visit {
             }
         };
         let text = match what {
-            None => break ended.unwrap_or_else(|| Visit::Cut(GONE.to_owned())),
+            None => break ended.unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
             Some(Heard::Event(mut line)) => {
                 if let Some(announcement) = announcement(&line) {
                     last_record = announcement.record().unwrap_or(last_record);
@@ -104,11 +104,11 @@ pub async fn program(remote: Remote, drives: bool) -> Visit {
                 let failed = serde_json::json!({"type": "attach.failed", "v": 1, "line": line, "message": message});
                 format!("{failed}\n").into_bytes()
             }
-            Some(Heard::Dropped(why)) => break Visit::Cut(why),
+            Some(Heard::Dropped(why)) => break AttachOutcome::Cut(why),
         };
         stdout.write(text).await;
         if stdout.is_broken() {
-            break Visit::Left(Exit::Failed);
+            break AttachOutcome::Left(Exit::Failed);
         }
     };
     stdout.finish().await.ok();
@@ -116,12 +116,12 @@ pub async fn program(remote: Remote, drives: bool) -> Visit {
 }
 
 /// How the session ended, if this is its last event.
-fn end_of(event: &Event, last_record: u64) -> Option<Visit> {
+fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
     match event {
         Event::SessionEnded { reason, .. } if reason == "switched" => {
-            Some(Visit::Switched(last_record))
+            Some(AttachOutcome::Switched(last_record))
         }
-        Event::SessionEnded { .. } => Some(Visit::Ended),
+        Event::SessionEnded { .. } => Some(AttachOutcome::Ended),
         _ => None,
     }
 }
@@ -148,9 +148,9 @@ fn read(voice: mpsc::Sender<Vec<u8>>) -> mpsc::Receiver<u64> {
         let (mut input, mut sent) = (io::stdin().lock(), 0);
         while let Ok(Some(line)) = next_line(&mut input) {
             let mut bytes = match line {
-                Line::Whole(bytes) if bytes.trim_ascii().is_empty() => continue,
-                Line::Whole(bytes) => bytes,
-                Line::TooLong => b"too long".to_vec(),
+                InputLine::Whole(bytes) if bytes.trim_ascii().is_empty() => continue,
+                InputLine::Whole(bytes) => bytes,
+                InputLine::TooLong => b"too long".to_vec(),
             };
             if bytes.last() != Some(&b'\n') {
                 bytes.push(b'\n');

@@ -24,7 +24,7 @@ const PIPE_BYTES: usize = 4096;
 
 /// Where to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum OutputTarget {
     Stdout,
     Stderr,
 }
@@ -40,7 +40,7 @@ enum Write {
 /// One of the two standard streams.
 #[derive(Debug)]
 pub(crate) struct Output {
-    target: Target,
+    target: OutputTarget,
     terminal: bool,
     direct: bool,
     pipe: bool,
@@ -50,17 +50,17 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(target: Target) -> Output {
+    pub(crate) fn new(target: OutputTarget) -> Output {
         let kind = match target {
-            Target::Stdout => fstat(io::stdout()),
-            Target::Stderr => fstat(io::stderr()),
+            OutputTarget::Stdout => fstat(io::stdout()),
+            OutputTarget::Stderr => fstat(io::stderr()),
         };
         let kind = kind.map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT);
         let direct = kind == Ok(SFlag::S_IFREG);
         let pipe = kind == Ok(SFlag::S_IFIFO);
         let terminal = match target {
-            Target::Stdout => io::stdout().is_terminal(),
-            Target::Stderr => io::stderr().is_terminal(),
+            OutputTarget::Stdout => io::stdout().is_terminal(),
+            OutputTarget::Stderr => io::stderr().is_terminal(),
         };
         Output { target, terminal, direct, pipe, thread: None, broken: Arc::default() }
     }
@@ -75,8 +75,8 @@ impl Output {
     /// could not be written is lost.
     pub(crate) fn move_to(&mut self, file: &File) {
         let moved = match self.target {
-            Target::Stdout => dup2_stdout(file),
-            Target::Stderr => dup2_stderr(file),
+            OutputTarget::Stdout => dup2_stdout(file),
+            OutputTarget::Stderr => dup2_stderr(file),
         };
         if moved.is_ok() {
             *self = Output::new(self.target);
@@ -93,7 +93,7 @@ impl Output {
         if bytes.is_empty() || self.is_broken() {
             return;
         }
-        if self.target == Target::Stdout && !self.direct && closed::is_closed() {
+        if self.target == OutputTarget::Stdout && !self.direct && closed::is_closed() {
             self.broken.get_or_init(|| "standard output is closed".to_owned());
             return;
         }
@@ -146,8 +146,8 @@ impl Output {
             poll(&mut room, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
         };
         match self.target {
-            Target::Stdout => ready(io::stdout().as_fd()),
-            Target::Stderr => ready(io::stderr().as_fd()),
+            OutputTarget::Stdout => ready(io::stdout().as_fd()),
+            OutputTarget::Stderr => ready(io::stderr().as_fd()),
         }
     }
 
@@ -161,10 +161,10 @@ impl Output {
     }
 }
 
-fn write_to(target: Target, bytes: &[u8], broken: &OnceLock<String>) {
+fn write_to(target: OutputTarget, bytes: &[u8], broken: &OnceLock<String>) {
     let written = match target {
-        Target::Stdout => write_all(&mut io::stdout().lock(), bytes),
-        Target::Stderr => write_all(&mut io::stderr().lock(), bytes),
+        OutputTarget::Stdout => write_all(&mut io::stdout().lock(), bytes),
+        OutputTarget::Stderr => write_all(&mut io::stderr().lock(), bytes),
     };
     if let Err(error) = written {
         broken.get_or_init(|| error.to_string());

@@ -19,9 +19,9 @@ use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
 use crate::failure::{Exit, Failure, lines, printable};
-use crate::front::output::{Output, Target};
-use crate::front::progress::Progress;
-use crate::front::question::Questions;
+use crate::front::output::{Output, OutputTarget};
+use crate::front::progress::ProgressPrinter;
+use crate::front::question::TerminalQuestions;
 use crate::talk::history::History;
 use crate::talk::jobs::Jobs;
 use crate::talk::joining::Joinable;
@@ -30,7 +30,7 @@ use crate::talk::queue::Queue;
 use crate::talk::signals::Signals;
 use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task, is_default};
 
-use terminal::{Input, Terminal};
+use terminal::{LineTerminal, TerminalInput};
 
 /// What stands in front of a line that is typed.
 const PROMPT: &str = "> ";
@@ -72,12 +72,12 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
     let opened = sessions.open(&choice, false)?;
     let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
     let history = History::open(options.history.filter(|_| options.interactive));
-    let terminal = Terminal::open(options.interactive, history)
+    let terminal = LineTerminal::open(options.interactive, history)
         .map_err(|error| internal(format!("no thread to read with: {error}")))?;
     let current = Current::start(opened).await.map_err(internal)?;
-    let stderr = Output::new(Target::Stderr);
+    let stderr = Output::new(OutputTarget::Stderr);
     let live = stderr.is_terminal();
-    let mut plain = Plain {
+    let mut plain = LineMode {
         sessions,
         choice,
         current,
@@ -86,11 +86,11 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         forgotten: options.forgotten,
         yes: options.yes,
         rule_shown: false,
-        progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
-        questions: Questions::default(),
+        progress: ProgressPrinter::new(live, options.color).of_dry_run(options.dry_run),
+        questions: TerminalQuestions::default(),
         at_work: BTreeSet::new(),
         signals: Signals::listen(),
-        stdout: Output::new(Target::Stdout),
+        stdout: Output::new(OutputTarget::Stdout),
         stderr,
         waiting: VecDeque::new(),
         interrupted: None,
@@ -109,19 +109,19 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
-struct Plain<'a> {
+struct LineMode<'a> {
     sessions: &'a mut dyn Sessions,
     choice: Choice,
     current: Current,
-    terminal: Terminal,
+    terminal: LineTerminal,
     interactive: bool,
     /// Sessions are not kept.
     forgotten: bool,
     yes: bool,
     /// A rule that would have allowed what was denied was shown, in this task.
     rule_shown: bool,
-    progress: Progress,
-    questions: Questions,
+    progress: ProgressPrinter,
+    questions: TerminalQuestions,
     /// Agents that work for others, and have not ended.
     at_work: BTreeSet<InvocationId>,
     signals: Signals,
@@ -214,7 +214,7 @@ impl Current {
     }
 }
 
-impl Plain<'_> {
+impl LineMode<'_> {
     async fn introduce(&mut self, forgotten: bool, dry_run: bool) {
         let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
         let mut text = format!("session {}{kept}\n", self.current.session.id());
@@ -283,7 +283,7 @@ impl Plain<'_> {
                     return None;
                 }
                 input = self.terminal.next() => break input,
-                id = Plain::given_elsewhere(&mut watched), if self.interactive && !given => {
+                id = LineMode::given_elsewhere(&mut watched), if self.interactive && !given => {
                     given = true;
                     self.at_work.insert(id);
                     self.say("\n(another front end has given a task: Enter shows it)\n").await;
@@ -291,15 +291,15 @@ impl Plain<'_> {
             }
         };
         match input {
-            Input::Line(line) => {
+            TerminalInput::Line(line) => {
                 self.interrupted = None;
                 Some(line)
             }
-            Input::Interrupted => {
+            TerminalInput::Interrupted => {
                 self.interrupt_idle().await;
                 None
             }
-            Input::End => {
+            TerminalInput::End => {
                 self.leaving = Some(match self.interactive {
                     // Its end is seen before the signal that tells of it, sometimes.
                     true if terminal::is_gone() => Exit::HangUp,
@@ -308,7 +308,7 @@ impl Plain<'_> {
                 });
                 None
             }
-            Input::Quiet | Input::Stopped => None,
+            TerminalInput::Quiet | TerminalInput::Stopped => None,
         }
     }
 
@@ -440,7 +440,7 @@ impl Plain<'_> {
         self.stderr.write(line.into()).await;
         let farewell = self.farewell();
         self.stderr.write(farewell.into_bytes()).await;
-        let Plain { mut current, mut signals, stdout, mut stderr, .. } = self;
+        let LineMode { mut current, mut signals, stdout, mut stderr, .. } = self;
         tokio::select! {
             () = current.end(reason, exit, limit) => (),
             _ = signals.next() => (),

@@ -5,7 +5,7 @@ mod lines;
 mod live;
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
-use posse_actors::delegation::Outcome;
+use posse_actors::delegation::SubagentOutcome;
 use posse_actors::event::{Announcement, Event};
 use posse_actors::ledger::dollars;
 use serde_json::Value;
@@ -20,12 +20,12 @@ use lines::{
     DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,
     of_worktree, rough, seconds,
 };
-use live::{Live, Screen, fitting};
+use live::{LiveText, ScreenSize, fitting};
 
 /// Turns events into text for standard error.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "three are settings, two are what was shown")]
-pub(crate) struct Progress {
+pub(crate) struct ProgressPrinter {
     /// Whether deltas are shown as they arrive.
     live: bool,
     /// Whether colours may be used.
@@ -39,8 +39,8 @@ pub(crate) struct Progress {
     /// A question stands there, without its newline.
     asks: bool,
     /// The reply that is being streamed, as far as it was shown.
-    reply: Option<Live>,
-    screen: Screen,
+    reply: Option<LiveText>,
+    screen: ScreenSize,
     /// How this front end is called in records, if it joined a session of another process.
     name: Option<String>,
     /// Questions that are open, and their calls.
@@ -53,9 +53,9 @@ pub(crate) struct Progress {
     pub(crate) shown_live: bool,
 }
 
-impl Progress {
-    pub(crate) fn new(live: bool, color: bool) -> Progress {
-        Progress {
+impl ProgressPrinter {
+    pub(crate) fn new(live: bool, color: bool) -> ProgressPrinter {
+        ProgressPrinter {
             live,
             color,
             dry_run: false,
@@ -73,13 +73,13 @@ impl Progress {
     }
 
     /// The same, for a front end that joined a session and is called so there.
-    pub(crate) fn named(self, name: &str) -> Progress {
-        Progress { name: Some(name.to_owned()), ..self }
+    pub(crate) fn named(self, name: &str) -> ProgressPrinter {
+        ProgressPrinter { name: Some(name.to_owned()), ..self }
     }
 
     /// The same, for a run in which tools only say what they would do.
-    pub(crate) fn of_dry_run(self, dry_run: bool) -> Progress {
-        Progress { dry_run, ..self }
+    pub(crate) fn of_dry_run(self, dry_run: bool) -> ProgressPrinter {
+        ProgressPrinter { dry_run, ..self }
     }
 
     /// The text that an announcement adds: what agents do that work for others stands behind their
@@ -148,7 +148,7 @@ impl Progress {
         };
         let shown = format!("{start}{}", printable_lines(text));
         let screen = self.screen;
-        self.reply.get_or_insert_with(|| Live::new(screen())).add(&shown);
+        self.reply.get_or_insert_with(|| LiveText::new(screen())).add(&shown);
         self.mid_line = !text.ends_with('\n');
         self.shown_live = true;
         shown
@@ -177,7 +177,9 @@ impl Progress {
     /// A reply that broke off is asked for again: what was shown of it goes, or is said not to
     /// count.
     fn take_back(&mut self) -> String {
-        let Some(reply) = self.reply.take().filter(Live::broke_off) else { return String::new() };
+        let Some(reply) = self.reply.take().filter(LiveText::broke_off) else {
+            return String::new();
+        };
         let start = self.start_line();
         self.shown_live = false;
         reply.erased((self.screen)()).unwrap_or_else(|| {
@@ -340,7 +342,7 @@ impl Progress {
                 let who = labelled(target, child_invocation_id);
                 let left = workplace.as_ref().map(of_worktree).unwrap_or_default();
                 let line = format!("◂ {who}: {outcome}, {turns} {replies}{cost}{left}");
-                let color = if *outcome == Outcome::Done { "36" } else { "33" };
+                let color = if *outcome == SubagentOutcome::Done { "36" } else { "33" };
                 self.paint(color, &printable(&line))
             }
             _ => String::new(),

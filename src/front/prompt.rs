@@ -22,7 +22,7 @@ const FIRST_BYTE_MS: u16 = 1000;
 
 /// What the command line says about the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum PromptSource {
     /// It is this text; piped input is context.
     Text(String),
     /// It is standard input.
@@ -45,17 +45,17 @@ pub struct Images<'a> {
 }
 
 /// Puts the prompt together.
-pub fn read(wanted: Wanted, images: &Images<'_>) -> Result<Prompt, Failure> {
+pub fn read(wanted: PromptSource, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
-        Wanted::Text(text) => match context()? {
+        PromptSource::Text(text) => match context()? {
             Some(context) => format!("{text}\n\n<stdin>\n{context}\n</stdin>"),
             None => text,
         },
-        Wanted::Nothing if io::stdin().is_terminal() => {
+        PromptSource::Nothing if io::stdin().is_terminal() => {
             return Err(Failure::new("CLI002", Exit::Usage, "there is no prompt")
                 .fix("say what to do: posse run \"fix the failing test\""));
         }
-        Wanted::Stdin | Wanted::Nothing => stdin_text()?,
+        PromptSource::Stdin | PromptSource::Nothing => stdin_text()?,
     };
     of_text(text, images)
 }

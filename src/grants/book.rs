@@ -29,13 +29,13 @@ pub struct Book {
     /// The latest time at which it was changed: it is not earlier than that.
     pub seen_ms: u64,
     /// In the order in which they were given.
-    pub grants: Vec<Kept>,
+    pub grants: Vec<StoredGrant>,
 }
 
 /// A grant with its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Kept {
+pub struct StoredGrant {
     /// Tells it from others; the same grant given again has the same one.
     pub id: String,
     /// What is allowed.
@@ -75,7 +75,7 @@ impl Book {
         serde_json::to_string_pretty(&self).unwrap_or_default()
     }
 
-    pub(super) fn add(&mut self, kept: Kept) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, kept: StoredGrant) -> Result<(), Failure> {
         if kept.grant.target.len() > TARGET_BYTES_MAX {
             return Err(refused("it covers too much to be remembered word for word"));
         }
@@ -89,18 +89,23 @@ impl Book {
     }
 }
 
-impl Kept {
-    pub(super) fn new(grant: Grant, project: Option<Identity>, now_ms: u64, ttl_ms: u64) -> Kept {
+impl StoredGrant {
+    pub(super) fn new(
+        grant: Grant,
+        project: Option<Identity>,
+        now_ms: u64,
+        ttl_ms: u64,
+    ) -> StoredGrant {
         let mut hash = Sha256::new();
         let parts = (&grant.operation, &grant.target, &project);
         hash.update(serde_json::to_vec(&parts).unwrap_or_default());
         let id = format!("g{}", hex(&hash.finalize()[..4]));
         let expires_ms = now_ms.saturating_add(ttl_ms);
-        Kept { id, grant, project, tier: None, granted_ms: now_ms, expires_ms }
+        StoredGrant { id, grant, project, tier: None, granted_ms: now_ms, expires_ms }
     }
 
     /// Given where this confines commands.
-    pub(super) fn within(mut self, tier: &str) -> Kept {
+    pub(super) fn within(mut self, tier: &str) -> StoredGrant {
         self.tier = (self.grant.operation == "execute").then(|| tier.to_owned());
         self
     }

@@ -9,16 +9,16 @@ use posse_actors::ports::Now;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, nearest, printable};
-use crate::grants::book::{self, Book, Kept};
+use crate::grants::book::{self, Book, StoredGrant};
 use crate::grants::{FILE, GrantSettings};
 use crate::project::Identity;
-use crate::sealed::Vault;
+use crate::sealed::SignedStore;
 
 /// What the commands work on.
 #[derive(Debug)]
-pub struct Desk {
+pub struct GrantCommands {
     /// Where the file is.
-    pub vault: Vault,
+    pub vault: SignedStore,
     /// The project of the working directory.
     pub project: Option<Identity>,
     /// What counts.
@@ -29,7 +29,7 @@ pub struct Desk {
     pub json: bool,
 }
 
-impl Desk {
+impl GrantCommands {
     fn book(&self) -> Result<Book, Failure> {
         let opened = self.vault.read(FILE).map_err(|distrust| distrust.failure())?;
         Book::read(opened.text.as_deref())
@@ -49,14 +49,14 @@ impl Desk {
     pub fn list(&self, all: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
         let book = self.book()?;
         let time = self.time(&book);
-        let ends = |kept: &Kept| kept.ends_ms(self.ttl_ms());
-        let here = |kept: &&Kept| all || kept.counts_in(self.project.as_ref());
-        let alive = |kept: &&Kept| time.as_ref().is_ok_and(|time| ends(kept) > *time);
-        let shown: Vec<&Kept> =
+        let ends = |kept: &StoredGrant| kept.ends_ms(self.ttl_ms());
+        let here = |kept: &&StoredGrant| all || kept.counts_in(self.project.as_ref());
+        let alive = |kept: &&StoredGrant| time.as_ref().is_ok_and(|time| ends(kept) > *time);
+        let shown: Vec<&StoredGrant> =
             book.grants.iter().filter(here).filter(|kept| time.is_err() || alive(kept)).collect();
         let mut text = String::new();
         if self.json {
-            let counts = |kept: &Kept| {
+            let counts = |kept: &StoredGrant| {
                 kept.counts_in(self.project.as_ref())
                     && kept.grant.scope <= self.settings.widest
                     && time.as_ref().is_ok_and(|time| ends(kept) > *time)
@@ -115,7 +115,7 @@ impl Desk {
     fn ended(
         &self,
         word: &str,
-        ended: &[Kept],
+        ended: &[StoredGrant],
         aside: Option<&std::path::Path>,
         out: &mut dyn Write,
     ) -> Exit {
@@ -146,7 +146,7 @@ fn unknown(id: &str, book: &Book) -> Failure {
     Failure::new("GRT002", Exit::Usage, what).fix(fix)
 }
 
-fn row(kept: &Kept, ends_ms: u64, counts: bool) -> serde_json::Value {
+fn row(kept: &StoredGrant, ends_ms: u64, counts: bool) -> serde_json::Value {
     json!({
         "id": kept.id,
         "scope": kept.grant.scope,
@@ -160,7 +160,7 @@ fn row(kept: &Kept, ends_ms: u64, counts: bool) -> serde_json::Value {
     })
 }
 
-fn line(text: &mut String, kept: &Kept, left_ms: Option<u64>, all: bool) {
+fn line(text: &mut String, kept: &StoredGrant, left_ms: Option<u64>, all: bool) {
     let scope = if kept.grant.scope == Scope::Global { "global" } else { "project" };
     let left = left_ms.map_or_else(|| "-".to_owned(), left);
     let place = kept.project.as_ref().filter(|_| all).map(|project| &project.path);
@@ -169,7 +169,7 @@ fn line(text: &mut String, kept: &Kept, left_ms: Option<u64>, all: bool) {
         writeln!(text, "{}  {scope:<7}  {left:>7}  {}{place}", kept.id, what(kept));
 }
 
-fn what(kept: &Kept) -> String {
+fn what(kept: &StoredGrant) -> String {
     format!("{} {}", printable(&kept.grant.operation), printable(&kept.grant.target))
 }
 

@@ -20,7 +20,7 @@ const METADATA_BYTES_MAX: usize = 16 << 10;
 
 /// How a hook ended, and what it printed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended<'a> {
+pub(super) struct HookExit<'a> {
     pub(super) exit: Exit,
     pub(super) output: &'a [u8],
     pub(super) errors: &'a [u8],
@@ -31,7 +31,7 @@ pub(super) struct Ended<'a> {
 
 /// What was asked, as far as the answer depends on it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct HookInput<'a> {
     pub(super) event: HookEvent,
     /// The arguments of the call, if there is one.
     pub(super) input: Option<&'a Value>,
@@ -41,15 +41,15 @@ pub(super) struct Asked<'a> {
 
 /// What a hook wants, and what it says.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct HookAnswer {
     pub(super) says: HookSays,
     pub(super) message: Option<String>,
     pub(super) metadata: Value,
 }
 
-impl Answer {
-    pub(super) fn failed(code: &str, message: &str, blocks: bool) -> Answer {
-        Answer {
+impl HookAnswer {
+    pub(super) fn failed(code: &str, message: &str, blocks: bool) -> HookAnswer {
+        HookAnswer {
             says: HookSays::Failed { code: code.to_owned(), blocks },
             message: Some(shown(message)),
             metadata: Value::Null,
@@ -61,7 +61,7 @@ impl Answer {
 #[serde(deny_unknown_fields)]
 struct Json {
     #[serde(default)]
-    decision: Decision,
+    decision: AnswerDecision,
     #[serde(default, alias = "reason")]
     message: Option<String>,
     #[serde(default)]
@@ -72,7 +72,7 @@ struct Json {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Decision {
+enum AnswerDecision {
     #[default]
     Allow,
     Warn,
@@ -81,8 +81,8 @@ enum Decision {
 }
 
 /// The answer to what was `asked`.
-pub(super) fn read(asked: &Asked<'_>, ended: &Ended<'_>) -> Answer {
-    let failed = |code: &str, message: &str| Answer::failed(code, message, asked.blocks);
+pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookAnswer {
+    let failed = |code: &str, message: &str| HookAnswer::failed(code, message, asked.blocks);
     let code = match ended.exit {
         Exit::Code(code) => code,
         Exit::Signal(_) => {
@@ -104,8 +104,8 @@ pub(super) fn read(asked: &Asked<'_>, ended: &Ended<'_>) -> Answer {
     answer
 }
 
-fn by_code(asked: &Asked<'_>, code: i32, ended: &Ended<'_>) -> Answer {
-    let failed = |code: &str, message: &str| Answer::failed(code, message, asked.blocks);
+fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookAnswer {
+    let failed = |code: &str, message: &str| HookAnswer::failed(code, message, asked.blocks);
     let text = String::from_utf8_lossy(ended.output);
     let text = text.trim_start_matches('\u{feff}').trim();
     let json = text.starts_with('{').then(|| serde_json::from_str::<Json>(text));
@@ -118,45 +118,45 @@ fn by_code(asked: &Asked<'_>, code: i32, ended: &Ended<'_>) -> Answer {
             blocked(message.or_else(words))
         }
         // Whatever the code says, this is a no.
-        (_, Some(Ok(json))) if json.decision == Decision::Block => blocked(json.message),
+        (_, Some(Ok(json))) if json.decision == AnswerDecision::Block => blocked(json.message),
         (0, Some(Ok(json))) => from_json(asked, json),
         (0, Some(Err(error))) => failed("HK004", &format!("its answer makes no sense: {error}")),
         (0, None) if text.is_empty() => {
-            Answer { says: HookSays::Pass, message: None, metadata: Value::Null }
+            HookAnswer { says: HookSays::Pass, message: None, metadata: Value::Null }
         }
         (0, None) if asked.blocks => failed("HK004", "its answer is not JSON"),
         (0, None) => {
-            Answer { says: HookSays::Pass, message: Some(shown(text)), metadata: Value::Null }
+            HookAnswer { says: HookSays::Pass, message: Some(shown(text)), metadata: Value::Null }
         }
         (code, _) => failed("HK003", &said(&format!("it exited with {code}"), ended.errors)),
     }
 }
 
-fn blocked(message: Option<String>) -> Answer {
+fn blocked(message: Option<String>) -> HookAnswer {
     let message = message.filter(|text| !text.trim().is_empty()).map(|text| shown(&text));
-    Answer { says: HookSays::Block, message, metadata: Value::Null }
+    HookAnswer { says: HookSays::Block, message, metadata: Value::Null }
 }
 
-fn from_json(asked: &Asked<'_>, json: Json) -> Answer {
+fn from_json(asked: &HookInput<'_>, json: Json) -> HookAnswer {
     let Json { decision, message, patch, metadata } = json;
     let failed = |what: &str| {
-        Answer::failed("HK004", &format!("its answer makes no sense: {what}"), asked.blocks)
+        HookAnswer::failed("HK004", &format!("its answer makes no sense: {what}"), asked.blocks)
     };
     if metadata.to_string().len() > METADATA_BYTES_MAX {
         return failed("metadata is too long");
     }
     let says = match patch {
-        None if decision == Decision::Warn => HookSays::Warn,
+        None if decision == AnswerDecision::Warn => HookSays::Warn,
         None => HookSays::Pass,
         Some(patch) => match patched(asked, patch) {
             Ok(says) => says,
             Err(what) => return failed(what),
         },
     };
-    Answer { says, message: message.map(|text| shown(&text)), metadata }
+    HookAnswer { says, message: message.map(|text| shown(&text)), metadata }
 }
 
-fn patched(asked: &Asked<'_>, mut patch: Map<String, Value>) -> Result<HookSays, &'static str> {
+fn patched(asked: &HookInput<'_>, mut patch: Map<String, Value>) -> Result<HookSays, &'static str> {
     match asked.event {
         HookEvent::PreToolUse => {
             let mut input = asked.input.cloned().unwrap_or_default();
@@ -206,14 +206,14 @@ mod tests {
 
     use super::*;
 
-    fn answer_of(event: HookEvent, blocks: bool, exit: Exit, out: &str, err: &str) -> Answer {
+    fn answer_of(event: HookEvent, blocks: bool, exit: Exit, out: &str, err: &str) -> HookAnswer {
         let input = json!({"command": "ls", "timeoutMs": 1});
-        let asked = Asked { event, input: Some(&input), blocks };
+        let asked = HookInput { event, input: Some(&input), blocks };
         let (output, errors) = (out.as_bytes(), err.as_bytes());
-        read(&asked, &Ended { exit, output, errors, stragglers: 0, timeout_ms: 10_000 })
+        read(&asked, &HookExit { exit, output, errors, stragglers: 0, timeout_ms: 10_000 })
     }
 
-    fn word(answer: &Answer) -> String {
+    fn word(answer: &HookAnswer) -> String {
         match &answer.says {
             HookSays::Pass => "pass".to_owned(),
             HookSays::Warn => "warn".to_owned(),
@@ -297,9 +297,14 @@ mod tests {
             let lax = answer_of(HookEvent::PreToolUse, false, Exit::Code(0), out, "");
             assert_eq!(word(&lax), "pass", "{out}");
         }
-        let processes =
-            Ended { exit: Exit::Code(0), output: b"", errors: b"", stragglers: 2, timeout_ms: 1 };
-        let asked = Asked { event: HookEvent::PreToolUse, input: None, blocks: true };
+        let processes = HookExit {
+            exit: Exit::Code(0),
+            output: b"",
+            errors: b"",
+            stragglers: 2,
+            timeout_ms: 1,
+        };
+        let asked = HookInput { event: HookEvent::PreToolUse, input: None, blocks: true };
         assert_eq!(word(&read(&asked, &processes)), "HK002 true");
     }
 

@@ -14,7 +14,7 @@ use posse_actors::ledger::Accounts;
 use posse_actors::record::{RecordId, Replay};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::format::{self, Chain};
+use crate::journal::format::{self, HashChain};
 use crate::journal::scan::open_to_read;
 use crate::journal::segments::{Mark, chain_before};
 use crate::journal::walk::{beginning, open_segment};
@@ -37,7 +37,7 @@ pub(crate) struct Checkpoint {
 
 /// The line, as it is written and read.
 #[derive(Serialize, Deserialize)]
-struct Line<I, R> {
+struct CheckpointLine<I, R> {
     v: u32,
     /// Version of the fold: another one may have come to something else.
     fold: u32,
@@ -58,19 +58,20 @@ impl Checkpoint {
         let limit = BYTES_MAX as u64 + 1;
         open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
         let (body, claimed) = format::split(&bytes)?;
-        let line: Line<Vec<RecordId>, serde::de::IgnoredAny> =
+        let line: CheckpointLine<Vec<RecordId>, serde::de::IgnoredAny> =
             serde_json::from_slice(&bytes).ok()?;
-        let chain = Chain::parse(&line.chain)?;
+        let chain = HashChain::parse(&line.chain)?;
         let fits = line.v == VERSION
             && line.fold == Replay::VERSION
             && line.posse == env!("CARGO_PKG_VERSION")
             && chain.next(body) == claimed;
-        let Line { record, segment, offset, ids, .. } = line;
+        let CheckpointLine { record, segment, offset, ids, .. } = line;
         let place = Mark { record, segment, offset, chain };
         if !fits || !belongs(dir, id, place).unwrap_or(false) {
             return None;
         }
-        let line: Line<serde::de::IgnoredAny, Replay> = serde_json::from_slice(&bytes).ok()?;
+        let line: CheckpointLine<serde::de::IgnoredAny, Replay> =
+            serde_json::from_slice(&bytes).ok()?;
         Some(Checkpoint { place, recent_ids: ids, replay: line.state })
     }
 
@@ -81,10 +82,11 @@ impl Checkpoint {
         let limit = BYTES_MAX as u64 + 1;
         open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
         let (body, claimed) = format::split(&bytes)?;
-        let line: Line<serde::de::IgnoredAny, Replay> = serde_json::from_slice(&bytes).ok()?;
+        let line: CheckpointLine<serde::de::IgnoredAny, Replay> =
+            serde_json::from_slice(&bytes).ok()?;
         let fits = line.v == VERSION
             && line.fold == Replay::VERSION
-            && Chain::parse(&line.chain)?.next(body) == claimed;
+            && HashChain::parse(&line.chain)?.next(body) == claimed;
         fits.then(|| (line.record, line.state.accounts().clone()))
     }
 
@@ -97,7 +99,7 @@ impl Checkpoint {
         replay: &Replay,
     ) -> io::Result<()> {
         let mut bytes = Bounded(Vec::new());
-        let line = Line {
+        let line = CheckpointLine {
             v: VERSION,
             fold: Replay::VERSION,
             posse: env!("CARGO_PKG_VERSION").to_owned(),

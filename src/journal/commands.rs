@@ -12,21 +12,21 @@ use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::read;
-use crate::journal::remains::{Remains, way_out};
+use crate::journal::remains::{DamagedTail, way_out};
 use crate::journal::scan::parse;
 use crate::journal::segments::ACTIVE;
 use crate::journal::standing::{SessionState, standing};
-use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::state::{StateDir, StoredSession, Within};
 use crate::journal::summary::SessionSummary;
 use crate::journal::transcript::{Transcript, counted, local};
 use crate::journal::verify::{Verified, verify_session, verify_telling};
 use crate::journal::walk::ReadError;
 
-use progress::Progress;
+use progress::ReadProgress;
 
 /// How the answer should look.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct OutputStyle {
     /// JSON instead of text.
     pub json: bool,
     /// Whether text may have colours.
@@ -43,7 +43,7 @@ pub struct View {
 pub fn list(
     state: &StateDir,
     within: Within<'_>,
-    view: &View,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let sessions = state.summaries(within)?;
@@ -59,7 +59,12 @@ pub fn list(
 }
 
 /// Shows one session: a transcript, or the raw records.
-pub fn show(state: &StateDir, id: &str, view: &View, out: &mut dyn Write) -> Result<Exit, Failure> {
+pub fn show(
+    state: &StateDir,
+    id: &str,
+    view: &OutputStyle,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
     let problem = match write_session(&found, view, out) {
         Ok(problem) => problem,
@@ -75,14 +80,14 @@ pub fn show(state: &StateDir, id: &str, view: &View, out: &mut dyn Write) -> Res
 }
 
 /// The journal ends before its end.
-pub(crate) fn damaged(found: &Found, problem: String) -> Failure {
+pub(crate) fn damaged(found: &StoredSession, problem: String) -> Failure {
     Failure::new("SES006", Exit::Session, problem)
         .at(found.dir.join(ACTIVE).display().to_string())
         .fix(format!("`posse sessions verify {}` says more", found.id))
 }
 
 /// The same, with what is there and the way out.
-fn stopped(found: &Found, what: String) -> Failure {
+fn stopped(found: &StoredSession, what: String) -> Failure {
     let failure = damaged(found, what);
     let verified = verify_session(&found.dir, &found.id).ok();
     let Some(problem) = verified.and_then(|verified| verified.problem) else { return failure };
@@ -92,7 +97,7 @@ fn stopped(found: &Found, what: String) -> Failure {
         "the journal proves none of its records"
     };
     let failure = failure.at(found.dir.join(&problem.file).display().to_string());
-    let remains = Remains::of(&found.dir, &problem.file, problem.offset);
+    let remains = DamagedTail::of(&found.dir, &problem.file, problem.offset);
     let why = match remains {
         Ok(remains) => format!("{above}; from there on are {remains}"),
         Err(_) => above.to_owned(),
@@ -105,7 +110,7 @@ pub fn verify(
     state: &StateDir,
     id: Option<&str>,
     within: Within<'_>,
-    view: &View,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let sessions = match id {
@@ -114,7 +119,7 @@ pub fn verify(
     };
     let mut checked = Vec::new();
     let mut sound = true;
-    let mut progress = Progress::new();
+    let mut progress = ReadProgress::new();
     for found in sessions {
         let mut tell = |bytes| progress.tell(&found.id, bytes);
         let verified = verify_telling(&found.dir, &found.id, &mut tell);
@@ -123,8 +128,8 @@ pub fn verify(
         sound &= is_sound;
         let problem = verified.as_ref().ok().and_then(|verified| verified.problem.as_ref());
         let problem = problem.filter(|_| !is_sound);
-        let remains =
-            problem.and_then(|problem| Remains::of(&found.dir, &problem.file, problem.offset).ok());
+        let remains = problem
+            .and_then(|problem| DamagedTail::of(&found.dir, &problem.file, problem.offset).ok());
         let fix = problem.map(|problem| way_out(&found, problem));
         checked.push(Checked { id: found.id, verified, remains, fix });
     }
@@ -147,7 +152,7 @@ struct Checked {
     verified: Result<Verified, String>,
     /// What is there from the damage on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    remains: Option<Remains>,
+    remains: Option<DamagedTail>,
     /// The way out.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
@@ -171,7 +176,7 @@ fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
 fn write_list(
     sessions: &[SessionSummary],
     everywhere: bool,
-    view: &View,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut rows =
@@ -301,8 +306,8 @@ fn verified_text(verified: &Verified) -> String {
 
 /// Writes the records up to the first problem, and returns that.
 fn write_session(
-    found: &Found,
-    view: &View,
+    found: &StoredSession,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<Option<String>, ReadError> {
     let mut replay = Replay::new(None);
@@ -334,7 +339,7 @@ fn write_session(
     Ok(problem)
 }
 
-pub(crate) fn unreadable(found: &Found, error: &io::Error) -> Failure {
+pub(crate) fn unreadable(found: &StoredSession, error: &io::Error) -> Failure {
     Failure::new("SES005", Exit::Session, format!("session `{}` cannot be read", found.id))
         .at(found.dir.display().to_string())
         .because(error.to_string())

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{Accounts, Counted, Salvaged, aligned, dollars};
+use posse_actors::ledger::{Accounts, Salvaged, UsageSource, aligned, dollars};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, printable};
-use crate::journal::commands::{View, damaged, ended, unreadable};
+use crate::journal::commands::{OutputStyle, damaged, ended, unreadable};
 use crate::journal::read;
 use crate::journal::salvage;
 use crate::journal::scan::parse;
@@ -21,7 +21,7 @@ pub fn show(
     state: &StateDir,
     id: &str,
     each: bool,
-    view: &View,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
@@ -113,10 +113,10 @@ fn row(record: &StoredRecord) -> Option<[String; 8]> {
         how = format!("{how}, attempt {}", billing.attempt);
     }
     match billing.counted {
-        Counted::Reported => (),
-        Counted::Partly => how.push_str(", counted in part"),
-        Counted::Unknown => how.push_str(", not counted"),
-        Counted::Doubtful => how.push_str(", figures make no sense"),
+        UsageSource::Reported => (),
+        UsageSource::Partly => how.push_str(", counted in part"),
+        UsageSource::Unknown => how.push_str(", not counted"),
+        UsageSource::Doubtful => how.push_str(", figures make no sense"),
     }
     Some([
         printable(&format!("{}/{}", billing.provider, billing.model)),

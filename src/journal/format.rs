@@ -22,22 +22,22 @@ pub(crate) const HEAD_BYTES_MAX: usize = 160;
 
 /// The hash of a line, which the next line continues.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chain([u8; HASH_LEN]);
+pub(crate) struct HashChain([u8; HASH_LEN]);
 
-impl Chain {
+impl HashChain {
     /// What the first line of `session` continues.
-    pub(crate) fn start(session: &str) -> Chain {
-        Chain::of(Sha256::new().chain_update(b"posse journal 1\n").chain_update(session))
+    pub(crate) fn start(session: &str) -> HashChain {
+        HashChain::of(Sha256::new().chain_update(b"posse journal 1\n").chain_update(session))
     }
 
     /// The hash of a line that follows this one.
-    pub(crate) fn next(&self, body: &[u8]) -> Chain {
-        Chain::of(Sha256::new().chain_update(self.0).chain_update(body))
+    pub(crate) fn next(&self, body: &[u8]) -> HashChain {
+        HashChain::of(Sha256::new().chain_update(self.0).chain_update(body))
     }
 
     /// The hash that these hex digits are.
-    pub(crate) fn parse(text: &str) -> Option<Chain> {
-        text.as_bytes().try_into().ok().map(Chain)
+    pub(crate) fn parse(text: &str) -> Option<HashChain> {
+        text.as_bytes().try_into().ok().map(HashChain)
     }
 
     /// The hash as hex digits.
@@ -45,7 +45,7 @@ impl Chain {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    fn of(hasher: Sha256) -> Chain {
+    fn of(hasher: Sha256) -> HashChain {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digest = hasher.finalize();
         let mut hex = [0; HASH_LEN];
@@ -53,11 +53,11 @@ impl Chain {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 15)];
         }
-        Chain(hex)
+        HashChain(hex)
     }
 }
 
-impl std::fmt::Debug for Chain {
+impl std::fmt::Debug for HashChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
     }
@@ -67,9 +67,9 @@ impl std::fmt::Debug for Chain {
 /// continues. On an error `buffer` is as it was.
 pub(crate) fn append_line(
     buffer: &mut Vec<u8>,
-    chain: &Chain,
+    chain: &HashChain,
     record: &StoredRecord,
-) -> io::Result<Chain> {
+) -> io::Result<HashChain> {
     let start = buffer.len();
     if let Err(error) = serde_json::to_writer(&mut *buffer, record) {
         buffer.truncate(start);
@@ -88,7 +88,7 @@ pub(crate) fn append_line(
 }
 
 /// Ends the line that begins at `start` with the hash that continues `chain`.
-pub(crate) fn append_hash(buffer: &mut Vec<u8>, start: usize, chain: &Chain) -> Chain {
+pub(crate) fn append_hash(buffer: &mut Vec<u8>, start: usize, chain: &HashChain) -> HashChain {
     let next = chain.next(&buffer[start..]);
     buffer.extend_from_slice(OPENING);
     buffer.extend_from_slice(&next.0);
@@ -97,10 +97,10 @@ pub(crate) fn append_hash(buffer: &mut Vec<u8>, start: usize, chain: &Chain) -> 
 }
 
 /// Divides a line, newline included, into what is hashed and the hash it claims.
-pub(crate) fn split(line: &[u8]) -> Option<(&[u8], Chain)> {
+pub(crate) fn split(line: &[u8]) -> Option<(&[u8], HashChain)> {
     let (body, suffix) = line.split_at_checked(line.len().checked_sub(SUFFIX_LEN)?)?;
     let hash = suffix.strip_prefix(OPENING)?.strip_suffix(CLOSING)?;
-    Some((body, Chain(hash.try_into().ok()?)))
+    Some((body, HashChain(hash.try_into().ok()?)))
 }
 
 /// The beginning of a line.
@@ -172,7 +172,7 @@ pub(crate) mod tests {
     #[test]
     fn writes_one_object_per_line_with_the_hash_last() {
         let mut buffer = Vec::new();
-        let start = Chain::start("s");
+        let start = HashChain::start("s");
         let next = append_line(&mut buffer, &start, &record(1, "a\nb")).unwrap();
         let again = append_line(&mut buffer, &next, &record(2, "c")).unwrap();
         assert_ne!(next, again);
@@ -185,7 +185,7 @@ pub(crate) mod tests {
     #[test]
     fn reads_back_what_it_wrote() {
         let mut line = Vec::new();
-        let start = Chain::start("s");
+        let start = HashChain::start("s");
         let written = record(41, "héllo \u{2028} \u{0}");
         let next = append_line(&mut line, &start, &written).unwrap();
         let (body, claimed) = split(&line).unwrap();

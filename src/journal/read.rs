@@ -10,7 +10,7 @@ use crate::journal::commands::{damaged, unreadable};
 use crate::journal::format::Head;
 use crate::journal::lock::is_held;
 use crate::journal::scan::parse;
-use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::state::{StateDir, StoredSession, Within};
 use crate::journal::verify::emptied;
 use crate::journal::walk::{ReadError, Stop, beginning, walk};
 
@@ -20,7 +20,7 @@ const BYTES_MAX: usize = 512 << 20;
 /// Calls `each` with every line and its head. What stops it before the end of the journal, such
 /// as damage, is returned as a text.
 pub(crate) fn records(
-    found: &Found,
+    found: &StoredSession,
     each: &mut dyn FnMut(&[u8], Head) -> io::Result<()>,
 ) -> Result<Option<String>, ReadError> {
     let walked = walk(&found.dir, beginning(&found.id), &mut |line, head, _| each(line, head))?;
@@ -45,7 +45,7 @@ pub(crate) fn records(
 
 /// What the records of a session say, up to the last that the chain proves; and what stops the
 /// reading before the end of the journal, if something does.
-pub fn replayed(found: &Found) -> Result<(Replayed, Option<String>), Failure> {
+pub fn replayed(found: &StoredSession) -> Result<(Replayed, Option<String>), Failure> {
     let mut replay = Replay::new(None);
     let read = records(found, &mut |line, head| {
         replay.push(&parse(line, head, &found.id));
@@ -60,7 +60,7 @@ pub fn replayed(found: &Found) -> Result<(Replayed, Option<String>), Failure> {
 /// Tells `each` of the records up to `last` whose lines `wanted` is true of, the first one first.
 /// What stops the reading before `last` is returned as a text.
 pub fn until(
-    found: &Found,
+    found: &StoredSession,
     last: u64,
     wanted: &dyn Fn(&[u8]) -> bool,
     each: &mut dyn FnMut(StoredRecord),
@@ -88,7 +88,10 @@ pub fn until(
 }
 
 /// Every record of session `id`, for a reader that needs them all. Damage is an error.
-pub fn whole_session(state: &StateDir, id: &str) -> Result<(Found, Vec<StoredRecord>), Failure> {
+pub fn whole_session(
+    state: &StateDir,
+    id: &str,
+) -> Result<(StoredSession, Vec<StoredRecord>), Failure> {
     let found = state.find(Within::Everywhere, id)?;
     let mut bytes = 0;
     let mut all = Vec::new();

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::journal::scan::{open_to_read, record_of};
-use crate::journal::state::Found;
+use crate::journal::state::StoredSession;
 use crate::journal::transcript::counted;
 use crate::journal::verify::Problem;
 
@@ -17,7 +17,7 @@ const LOOK_BYTES_MAX: u64 = 64 << 20;
 /// What is in the damaged file from the damage on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Remains {
+pub(crate) struct DamagedTail {
     /// Bytes.
     bytes: u64,
     /// Lines, as far as they were looked at.
@@ -26,18 +26,20 @@ pub(crate) struct Remains {
     readable: u64,
 }
 
-impl Remains {
+impl DamagedTail {
     /// What is in file `name` of `dir` from `offset` on. One that is missing has nothing.
-    pub(crate) fn of(dir: &Path, name: &str, offset: u64) -> io::Result<Remains> {
+    pub(crate) fn of(dir: &Path, name: &str, offset: u64) -> io::Result<DamagedTail> {
         let mut file = match open_to_read(&dir.join(name)) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Remains::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(DamagedTail::default());
+            }
             Err(error) => return Err(error),
         };
         let bytes = file.metadata()?.len().saturating_sub(offset);
         file.seek(SeekFrom::Start(offset))?;
         let mut reader = BufReader::new(file.take(LOOK_BYTES_MAX));
-        let mut remains = Remains { bytes, ..Remains::default() };
+        let mut remains = DamagedTail { bytes, ..DamagedTail::default() };
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? > 0 {
             remains.lines += 1;
@@ -48,17 +50,17 @@ impl Remains {
     }
 }
 
-impl fmt::Display for Remains {
+impl fmt::Display for DamagedTail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Remains { bytes, lines, readable } = self;
+        let DamagedTail { bytes, lines, readable } = self;
         let lines = counted(*lines, "line");
         write!(f, "{bytes} bytes in {lines}, of which {readable} still read as records, unproved")
     }
 }
 
 /// What to do about a journal that has `problem`.
-pub(crate) fn way_out(found: &Found, problem: &Problem) -> String {
-    let Found { id, dir, .. } = found;
+pub(crate) fn way_out(found: &StoredSession, problem: &Problem) -> String {
+    let StoredSession { id, dir, .. } = found;
     let file = dir.join(&problem.file);
     let file = file.display();
     match (problem.kind.as_str(), problem.record) {
@@ -100,11 +102,14 @@ mod tests {
         );
         let text = format!("good\nbro\0ken\n{record}\nhalf");
         std::fs::write(dir.join("session.jsonl"), &text).unwrap();
-        let remains = Remains::of(&dir, "session.jsonl", 5).unwrap();
+        let remains = DamagedTail::of(&dir, "session.jsonl", 5).unwrap();
         let bytes = text.len() as u64 - 5;
-        assert_eq!(remains, Remains { bytes, lines: 3, readable: 1 });
-        assert_eq!(Remains::of(&dir, "session-000001.jsonl", 0).unwrap(), Remains::default());
-        let found = Found { id: "ID".to_owned(), project: "p".to_owned(), dir };
+        assert_eq!(remains, DamagedTail { bytes, lines: 3, readable: 1 });
+        assert_eq!(
+            DamagedTail::of(&dir, "session-000001.jsonl", 0).unwrap(),
+            DamagedTail::default()
+        );
+        let found = StoredSession { id: "ID".to_owned(), project: "p".to_owned(), dir };
         let way = |kind: &str, record| {
             let problem = Problem {
                 file: "session.jsonl".to_owned(),

@@ -8,7 +8,7 @@ use posse_actors::ports::JournalError;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::lock::SessionLock;
-use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::state::{StateDir, StoredSession, Within};
 use crate::journal::summary::SessionSummary;
 
 /// Removes session `id` once `agreed` says yes to its summary. Refuses one that a process owns.
@@ -39,7 +39,7 @@ pub fn remove(
 }
 
 /// Every folder on the way down has to be a folder, and the last of them where it seems to be.
-fn check_place(root: &Path, found: &Found) -> Result<(), Failure> {
+fn check_place(root: &Path, found: &StoredSession) -> Result<(), Failure> {
     let place = || -> io::Result<bool> {
         let sessions = root.join("projects").join(&found.project).join("sessions");
         let resolved = fs::canonicalize(&found.dir)?;
@@ -64,7 +64,7 @@ fn check_place(root: &Path, found: &Found) -> Result<(), Failure> {
     }
 }
 
-fn refused(found: &Found, error: &JournalError) -> Failure {
+fn refused(found: &StoredSession, error: &JournalError) -> Failure {
     let failure =
         Failure::new("SES009", Exit::Session, format!("session `{}` is not removed", found.id))
             .at(found.dir.display().to_string());

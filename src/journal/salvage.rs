@@ -9,10 +9,10 @@ use posse_actors::event::{Event, StoredRecord};
 use posse_actors::ledger::{Accounts, Doubted, Salvaged, Unproved};
 
 use crate::journal::checkpoint::Checkpoint;
-use crate::journal::format::{self, Chain, LINE_BYTES_MAX};
+use crate::journal::format::{self, HashChain, LINE_BYTES_MAX};
 use crate::journal::scan::{Damage, open_to_read, record_of};
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
-use crate::journal::state::Found;
+use crate::journal::state::StoredSession;
 use crate::journal::walk::{Stop, Walked, beginning, walk};
 
 /// In the name of a file that something damaged was moved to.
@@ -29,7 +29,7 @@ pub(crate) fn salvage(
     let mut unproved = Unproved::default();
     // Moved away by somebody who did not live to say what was in it.
     for name in asides(dir) {
-        let mut reader = Reader::default();
+        let mut reader = UnverifiedReader::default();
         reader.file(&dir.join(name), 0).ok();
         let later = |doubted: &Doubted| {
             request_of(&doubted.record.event).is_some_and(|number| number > proven.last_request)
@@ -48,7 +48,7 @@ pub(crate) fn salvage(
 }
 
 /// The same for somebody who only looks at a session.
-pub(crate) fn of(found: &Found, proven: &Accounts) -> Vec<Salvaged> {
+pub(crate) fn of(found: &StoredSession, proven: &Accounts) -> Vec<Salvaged> {
     let walked = walk(&found.dir, beginning(&found.id), &mut |_, _, _| Ok(()));
     walked.map_or_else(|_| Vec::new(), |walked| of_walk(&found.dir, &walked, proven))
 }
@@ -60,10 +60,10 @@ pub(crate) fn of_walk(dir: &Path, walked: &Walked, proven: &Accounts) -> Vec<Sal
 
 /// What lies in the damaged file from the damage on, and in those after it.
 fn behind(dir: &Path, walked: &Walked) -> Unproved {
-    let mut reader = Reader {
+    let mut reader = UnverifiedReader {
         last: walked.end.record.saturating_sub(1),
         before: Some(walked.end.chain),
-        ..Reader::default()
+        ..UnverifiedReader::default()
     };
     if matches!(walked.stop, Stop::Damaged(Damage::Missing { .. } | Damage::Torn)) {
         reader.found.unreadable += 1;
@@ -106,15 +106,15 @@ fn request_of(event: &Event) -> Option<u64> {
 
 /// Reads lines that nothing proves.
 #[derive(Default)]
-struct Reader {
+struct UnverifiedReader {
     found: Unproved,
     /// Number of the last record.
     last: u64,
     /// The hash that the line before claims.
-    before: Option<Chain>,
+    before: Option<HashChain>,
 }
 
-impl Reader {
+impl UnverifiedReader {
     fn file(&mut self, path: &Path, offset: u64) -> io::Result<()> {
         let mut file: File = open_to_read(path)?;
         file.seek(SeekFrom::Start(offset))?;

@@ -12,14 +12,14 @@ use posse_actors::event::{Event, FORMAT_VERSION, Origin, StoredRecord};
 use posse_actors::record::RecordId;
 use serde::Deserialize;
 
-use crate::journal::format::{self, Chain, Head, LINE_BYTES_MAX};
+use crate::journal::format::{self, HashChain, Head, LINE_BYTES_MAX};
 
 /// Bytes read at once.
 const BUFFER: usize = 1 << 20;
 
 /// What came next.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ScanStep {
     /// A record that fits; [`Scanner::line`] has its bytes.
     Record(Head),
     /// The end of the file, after a whole line.
@@ -127,7 +127,7 @@ fn out_of_place(found: u64, expected: u64) -> Damage {
 pub(crate) struct Scanner<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
-    chain: Chain,
+    chain: HashChain,
     /// Number of the next record, if it is known.
     expected: Option<u64>,
     /// Where the next line begins.
@@ -136,54 +136,59 @@ pub(crate) struct Scanner<R> {
 
 impl<R: Read> Scanner<R> {
     /// Starts at `offset` of a file, where a line begins that continues `chain`.
-    pub(crate) fn new(reader: R, chain: Chain, expected: Option<u64>, offset: u64) -> Scanner<R> {
+    pub(crate) fn new(
+        reader: R,
+        chain: HashChain,
+        expected: Option<u64>,
+        offset: u64,
+    ) -> Scanner<R> {
         let reader = BufReader::with_capacity(BUFFER, reader);
         Scanner { reader, line: Vec::new(), chain, expected, offset }
     }
 
     /// Reads and checks the next line.
-    pub(crate) fn step(&mut self) -> io::Result<Step> {
+    pub(crate) fn step(&mut self) -> io::Result<ScanStep> {
         self.line.clear();
         let limit = LINE_BYTES_MAX as u64 + 1;
         let read = self.reader.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
         if read == 0 {
-            return Ok(Step::End);
+            return Ok(ScanStep::End);
         }
         if read > LINE_BYTES_MAX {
-            return Ok(Step::Damaged(Damage::TooLong));
+            return Ok(ScanStep::Damaged(Damage::TooLong));
         }
         if self.line.last() != Some(&b'\n') {
             // A power cut leaves zeros where data was to be, also behind a line's beginning; a kill
             // leaves that beginning alone. No record has a zero byte in it.
             let zeros = self.line.contains(&0);
-            return Ok(if zeros { Step::Damaged(Damage::Zeros) } else { Step::Torn });
+            return Ok(if zeros { ScanStep::Damaged(Damage::Zeros) } else { ScanStep::Torn });
         }
         Ok(self.check())
     }
 
-    fn check(&mut self) -> Step {
+    fn check(&mut self) -> ScanStep {
         let fits = format::split(&self.line).and_then(|(body, claimed)| {
             let next = self.chain.next(body);
             (next == claimed).then_some((body, next))
         });
         let Some((body, next)) = fits else {
-            return Step::Damaged(damage_of(&self.line, self.expected));
+            return ScanStep::Damaged(damage_of(&self.line, self.expected));
         };
         let Some(head) = format::head(body).filter(|head| head.version > 0) else {
-            return Step::Damaged(Damage::NoRecord);
+            return ScanStep::Damaged(Damage::NoRecord);
         };
         if head.version > FORMAT_VERSION {
-            return Step::Newer(head.version);
+            return ScanStep::Newer(head.version);
         }
         if let Some(expected) = self.expected
             && head.record != expected
         {
-            return Step::Damaged(out_of_place(head.record, expected));
+            return ScanStep::Damaged(out_of_place(head.record, expected));
         }
         self.chain = next;
         self.expected = Some(head.record + 1);
         self.offset += self.line.len() as u64;
-        Step::Record(head)
+        ScanStep::Record(head)
     }
 
     /// The whole line of the last record, newline included.
@@ -197,7 +202,7 @@ impl<R: Read> Scanner<R> {
     }
 
     /// The hash of the last record.
-    pub(crate) fn chain(&self) -> Chain {
+    pub(crate) fn chain(&self) -> HashChain {
         self.chain
     }
 
@@ -216,7 +221,7 @@ impl<R: Read> Scanner<R> {
 /// take the `agent` of `session.started` with it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+struct RecordLine {
     v: u32,
     record: u64,
     ts: u64,
@@ -230,7 +235,7 @@ struct Line {
 
 /// The record of a line, whatever its hash; `None` if this version cannot understand it.
 pub(crate) fn record_of(line: &[u8]) -> Option<StoredRecord> {
-    let Line { v, record, ts, id, session_id, event, origin } =
+    let RecordLine { v, record, ts, id, session_id, event, origin } =
         serde_json::from_slice(line).ok()?;
     Some(StoredRecord { v, record, ts, id, session_id, origin, event })
 }
@@ -267,7 +272,7 @@ mod tests {
 
     fn journal(records: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut chain = Chain::start("s");
+        let mut chain = HashChain::start("s");
         for number in 1..=records {
             chain = append_line(&mut bytes, &chain, &record(number, "text")).unwrap();
         }
@@ -275,12 +280,12 @@ mod tests {
     }
 
     /// How many records fit, and what stopped the scan.
-    fn scan(bytes: &[u8]) -> (u64, u64, Step) {
-        let mut scanner = Scanner::new(bytes, Chain::start("s"), Some(1), 0);
+    fn scan(bytes: &[u8]) -> (u64, u64, ScanStep) {
+        let mut scanner = Scanner::new(bytes, HashChain::start("s"), Some(1), 0);
         let mut records = 0;
         loop {
             match scanner.step().unwrap() {
-                Step::Record(_) => records += 1,
+                ScanStep::Record(_) => records += 1,
                 stop => return (records, scanner.offset(), stop),
             }
         }
@@ -299,7 +304,7 @@ mod tests {
             let (records, offset, stop) = scan(&bytes);
             // The hash has 128 bits: no flip may pass.
             assert_eq!((records, offset), (damaged as u64, starts[damaged] as u64), "byte {at}");
-            assert_ne!(stop, Step::End, "byte {at}");
+            assert_ne!(stop, ScanStep::End, "byte {at}");
         }
     }
 
@@ -312,7 +317,7 @@ mod tests {
             let torn = bytes.last().is_some_and(|byte| *byte != b'\n');
             let (records, _, stop) = scan(bytes);
             assert_eq!(records, complete);
-            assert_eq!(stop, if torn { Step::Torn } else { Step::End });
+            assert_eq!(stop, if torn { ScanStep::Torn } else { ScanStep::End });
         }
     }
 
@@ -320,10 +325,10 @@ mod tests {
     fn names_a_repeated_line_and_a_block_of_zeros() {
         let whole = journal(3);
         let line = &whole[..=whole.iter().position(|byte| *byte == b'\n').unwrap()];
-        let repeated = Step::Damaged(Damage::Repeated { found: 1 });
+        let repeated = ScanStep::Damaged(Damage::Repeated { found: 1 });
         assert_eq!(scan(&[&whole, line].concat()).2, repeated);
         let zeros = vec![0; 4096];
-        let expected = (3, whole.len() as u64, Step::Damaged(Damage::Zeros));
+        let expected = (3, whole.len() as u64, ScanStep::Damaged(Damage::Zeros));
         assert_eq!(scan(&[&whole, &zeros[..]].concat()), expected);
         let hole = [&whole[..], &zeros, b"\n", &whole].concat();
         assert_eq!(scan(&hole).0, 3);
@@ -339,16 +344,16 @@ mod tests {
         let mut later = record(1, "text");
         later.v = 2;
         let mut line = Vec::new();
-        append_line(&mut line, &Chain::start("s"), &later).unwrap();
-        assert_eq!(scan(&line).2, Step::Newer(2));
+        append_line(&mut line, &HashChain::start("s"), &later).unwrap();
+        assert_eq!(scan(&line).2, ScanStep::Newer(2));
         let flipped = String::from_utf8(journal(1)).unwrap().replace("{\"v\":1,", "{\"v\":3,");
-        assert_eq!(scan(flipped.as_bytes()).2, Step::Damaged(Damage::Hash));
+        assert_eq!(scan(flipped.as_bytes()).2, ScanStep::Damaged(Damage::Hash));
     }
 
     #[test]
     fn keeps_the_number_of_what_it_cannot_understand() {
         let mut line = Vec::new();
-        append_line(&mut line, &Chain::start("s"), &record(5, "text")).unwrap();
+        append_line(&mut line, &HashChain::start("s"), &record(5, "text")).unwrap();
         let text = String::from_utf8(line).unwrap();
         let head = format::head(text.as_bytes()).unwrap();
         let later = text.replace("user.message", "user.thought");
@@ -363,7 +368,7 @@ mod tests {
     #[test]
     fn reports_how_fast_it_verifies() {
         let mut bytes = Vec::new();
-        let mut chain = Chain::start("s");
+        let mut chain = HashChain::start("s");
         let text = "x".repeat(1000);
         for number in 1..=20_000 {
             chain = append_line(&mut bytes, &chain, &record(number, &text)).unwrap();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::journal::format::{self, Chain, HEAD_BYTES_MAX, Head, SUFFIX_LEN};
+use crate::journal::format::{self, HEAD_BYTES_MAX, HashChain, Head, SUFFIX_LEN};
 
 /// The file that grows.
 pub(crate) const ACTIVE: &str = "session.jsonl";
@@ -71,13 +71,13 @@ pub(crate) fn first_head(file: &mut File) -> io::Result<Option<Head>> {
 }
 
 /// The hash that the last line claims, if there is a whole one.
-pub(crate) fn last_chain(file: &mut File) -> io::Result<Option<Chain>> {
+pub(crate) fn last_chain(file: &mut File) -> io::Result<Option<HashChain>> {
     let length = file.metadata()?.len();
     chain_before(file, length)
 }
 
 /// The hash that the line claims which ends at `length`.
-pub(crate) fn chain_before(file: &mut File, length: u64) -> io::Result<Option<Chain>> {
+pub(crate) fn chain_before(file: &mut File, length: u64) -> io::Result<Option<HashChain>> {
     let mut bytes = [0; SUFFIX_LEN];
     let Some(start) = length.checked_sub(SUFFIX_LEN as u64) else { return Ok(None) };
     file.seek(SeekFrom::Start(start))?;
@@ -95,7 +95,7 @@ pub(crate) struct Mark {
     /// Where in the file.
     pub(crate) offset: u64,
     /// What it continues.
-    pub(crate) chain: Chain,
+    pub(crate) chain: HashChain,
 }
 
 /// Where which record is. A cache in memory, made on opening.

@@ -39,7 +39,7 @@ pub enum Within<'a> {
 
 /// A session that exists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Found {
+pub struct StoredSession {
     /// Its id.
     pub id: String,
     /// The slug of its project.
@@ -105,7 +105,7 @@ impl StateDir {
     }
 
     /// The sessions there are, those that began last first. Only names are read.
-    pub fn sessions(&self, within: Within<'_>) -> Result<Vec<Found>, Failure> {
+    pub fn sessions(&self, within: Within<'_>) -> Result<Vec<StoredSession>, Failure> {
         let projects = match within {
             Within::Project(directory) => vec![project_slug(directory)],
             Within::Everywhere => names(&self.root.join("projects"))?,
@@ -114,7 +114,7 @@ impl StateDir {
         for project in projects {
             let sessions = self.root.join("projects").join(&project).join("sessions");
             for id in names(&sessions)? {
-                found.push(Found { dir: sessions.join(&id), project: project.clone(), id });
+                found.push(StoredSession { dir: sessions.join(&id), project: project.clone(), id });
             }
         }
         found.sort_by(|a, b| b.cmp(a));
@@ -123,7 +123,7 @@ impl StateDir {
 
     /// The same, those that were used last first: the one order wherever sessions are listed,
     /// offered, or meant by "the newest".
-    pub fn by_use(&self, within: Within<'_>) -> Result<Vec<Found>, Failure> {
+    pub fn by_use(&self, within: Within<'_>) -> Result<Vec<StoredSession>, Failure> {
         let mut found = self.sessions(within)?;
         found.sort_by_cached_key(|found| std::cmp::Reverse(last_change(&found.dir)));
         Ok(found)
@@ -138,12 +138,12 @@ impl StateDir {
     }
 
     /// The session whose id is `text` or begins with it.
-    pub fn find(&self, within: Within<'_>, text: &str) -> Result<Found, Failure> {
+    pub fn find(&self, within: Within<'_>, text: &str) -> Result<StoredSession, Failure> {
         let mut sessions = self.sessions(within)?;
         if let Some(at) = sessions.iter().position(|session| session.id == text) {
             return Ok(sessions.swap_remove(at));
         }
-        let matching: Vec<&Found> =
+        let matching: Vec<&StoredSession> =
             sessions.iter().filter(|session| session.id.starts_with(text)).collect();
         if let ([only], false) = (&matching[..], text.is_empty()) {
             return Ok((*only).clone());
@@ -164,8 +164,8 @@ impl StateDir {
 }
 
 /// The ids that share most of their beginning with `text`.
-fn nearest(sessions: &[Found], text: &str) -> String {
-    let mut ranked: Vec<&Found> = sessions.iter().collect();
+fn nearest(sessions: &[StoredSession], text: &str) -> String {
+    let mut ranked: Vec<&StoredSession> = sessions.iter().collect();
     ranked.sort_by_key(|session| {
         let shared = session.id.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
         std::cmp::Reverse(shared)
@@ -173,7 +173,7 @@ fn nearest(sessions: &[Found], text: &str) -> String {
     ids(&ranked)
 }
 
-fn ids(sessions: &[&Found]) -> String {
+fn ids(sessions: &[&StoredSession]) -> String {
     let ids: Vec<String> =
         sessions.iter().take(NEAREST_MAX).map(|session| format!("`{}`", session.id)).collect();
     ids.join(", ")

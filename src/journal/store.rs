@@ -14,15 +14,17 @@ use std::thread::JoinHandle;
 
 use posse_actors::conversation::SessionId;
 use posse_actors::event::StoredRecord;
-use posse_actors::ports::{Journal, JournalBatch, JournalError, JournalStore, Opened, PortFuture};
+use posse_actors::ports::{
+    Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
+};
 use tokio::sync::oneshot;
 
 use crate::journal::lock::SessionLock;
-use crate::journal::scan::{Scanner, Step, parse};
+use crate::journal::scan::{ScanStep, Scanner, parse};
 use crate::journal::segments::{ACTIVE, SEGMENT_BYTES, Segments, closed_name};
 use crate::journal::steps::Steps;
 use crate::journal::walk::open_segment;
-use crate::journal::writer::{self, Queue, Tail, Turn, lock};
+use crate::journal::writer::{self, BatchQueue, Tail, WriterTurn, lock};
 
 pub use fold::Folded;
 
@@ -36,21 +38,21 @@ const STACK_BYTES: usize = 1 << 20;
 /// Dropping it waits until what was submitted is written.
 #[derive(Debug)]
 pub struct FileJournal {
-    shared: Arc<Shared>,
+    shared: Arc<StoreState>,
     _lock: SessionLock,
 }
 
 /// What the store, its journal and the writing thread have in common.
 #[derive(Debug)]
-struct Shared {
+struct StoreState {
     dir: PathBuf,
     session: SessionId,
-    turn: Mutex<Turn>,
+    turn: Mutex<WriterTurn>,
     segments: Arc<Mutex<Segments>>,
     /// The journal that was opened last.
-    current: Mutex<Option<Running>>,
+    current: Mutex<Option<WriterThread>>,
     /// The end of the journal, as a fold found it.
-    known: Mutex<Option<open::Found>>,
+    known: Mutex<Option<open::ValidPrefix>>,
     /// Directories that were made for this session and are not known to be on the disk.
     new_entries: Mutex<Vec<PathBuf>>,
     segment_bytes: u64,
@@ -60,8 +62,8 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct Running {
-    queue: Arc<Queue>,
+struct WriterThread {
+    queue: Arc<BatchQueue>,
     thread: Arc<OnceLock<Mutex<Option<JoinHandle<()>>>>>,
 }
 
@@ -85,7 +87,7 @@ impl FileJournal {
         } else {
             SessionLock::take_new(dir)?
         };
-        let shared = Shared {
+        let shared = StoreState {
             dir: dir.to_owned(),
             session,
             turn: Mutex::default(),
@@ -107,7 +109,7 @@ impl FileJournal {
 }
 
 impl JournalStore for FileJournal {
-    fn open(&self) -> PortFuture<Result<Opened, JournalError>> {
+    fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>> {
         let shared = Arc::clone(&self.shared);
         let size = std::fs::metadata(shared.dir.join(ACTIVE)).map_or(0, |file| file.len());
         // A thread that still writes may hold the turn for as long as its disk takes.
@@ -139,7 +141,7 @@ impl Drop for FileJournal {
     }
 }
 
-impl Shared {
+impl StoreState {
     fn read(&self, from: u64, to: u64) -> Result<Vec<StoredRecord>, JournalError> {
         let mut records = Vec::new();
         let Some(mark) = lock(&self.segments).mark_before(from) else { return Ok(records) };
@@ -150,11 +152,11 @@ impl Shared {
         let mut segment = mark.segment;
         while scanner.expected().is_none_or(|next| next <= to) {
             match scanner.step().map_err(disk_error)? {
-                Step::Record(head) if head.record >= from => {
+                ScanStep::Record(head) if head.record >= from => {
                     records.push(parse(scanner.line(), head, self.session.as_str()));
                 }
-                Step::Record(_) => (),
-                Step::End => {
+                ScanStep::Record(_) => (),
+                ScanStep::End => {
                     // It may have been closed while it was read.
                     if !closed && !self.dir.join(closed_name(segment)).exists() {
                         break;
@@ -164,9 +166,9 @@ impl Shared {
                     (scanner, closed) = (scanner.follow(next), also_closed);
                 }
                 // The line that is being written.
-                Step::Torn => break,
-                Step::Newer(version) => return Err(JournalError::Newer { version }),
-                Step::Damaged(what) => {
+                ScanStep::Torn => break,
+                ScanStep::Newer(version) => return Err(JournalError::Newer { version }),
+                ScanStep::Damaged(what) => {
                     let offset = scanner.offset();
                     let what = format!("{what}, in segment {segment} at byte {offset}");
                     return Err(JournalError::Damaged { what });
@@ -201,9 +203,9 @@ fn disk_error(source: io::Error) -> JournalError {
 /// Appends to the files. One that an earlier opening returned only answers `Closed`.
 #[derive(Debug)]
 struct FileAppender {
-    shared: Arc<Shared>,
+    shared: Arc<StoreState>,
     generation: u64,
-    queue: Arc<Queue>,
+    queue: Arc<BatchQueue>,
     thread: Arc<OnceLock<Mutex<Option<JoinHandle<()>>>>>,
     /// Where the thread will go on; it is gone once the thread has it.
     tail: Mutex<Option<Tail>>,

@@ -20,7 +20,7 @@ use crate::journal::lock::held_by;
 use crate::journal::scan::{open_to_read, record_of};
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
 use crate::journal::standing::{Backwards, SessionState};
-use crate::journal::state::Found;
+use crate::journal::state::StoredSession;
 
 /// Bytes read of a beginning or an end, and when a line is longer than that.
 const WINDOWS: [u64; 2] = [32 << 10, 2 << 20];
@@ -111,12 +111,12 @@ impl SessionSummary {
     }
 
     /// Reads what can be read of `found`.
-    pub(crate) fn of(found: Found) -> SessionSummary {
+    pub(crate) fn of(found: StoredSession) -> SessionSummary {
         SessionSummary::within(found, &mut { ROOM_BYTES })
     }
 
     /// The same, reading whole no more than `room` bytes, which become fewer.
-    pub(crate) fn within(found: Found, room: &mut u64) -> SessionSummary {
+    pub(crate) fn within(found: StoredSession, room: &mut u64) -> SessionSummary {
         let dir = found.dir;
         let mut summary = SessionSummary {
             id: found.id,

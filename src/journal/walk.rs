@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::journal::format::{Chain, Head};
-use crate::journal::scan::{Damage, Scanner, Step, open_to_read};
+use crate::journal::format::{HashChain, Head};
+use crate::journal::scan::{Damage, ScanStep, Scanner, open_to_read};
 use crate::journal::segments::{ACTIVE, Mark, closed_name, closed_segments};
 
 /// Why a walk could not go on.
@@ -53,7 +53,7 @@ pub(crate) struct Walked {
 
 /// The beginning of session `id`.
 pub(crate) fn beginning(id: &str) -> Mark {
-    Mark { record: 1, segment: 1, offset: 0, chain: Chain::start(id) }
+    Mark { record: 1, segment: 1, offset: 0, chain: HashChain::start(id) }
 }
 
 /// Calls `each` with every line from `from` on, its head, and its place.
@@ -109,7 +109,7 @@ fn read_file(file: File, walked: &mut Walked, each: Each<'_>) -> Result<Stop, Re
     let mut scanner = Scanner::new(file, chain, Some(record), offset);
     loop {
         match scanner.step().map_err(ReadError::Journal)? {
-            Step::Record(head) => {
+            ScanStep::Record(head) => {
                 each(scanner.line(), head, walked.end).map_err(ReadError::Out)?;
                 walked.lines += 1;
                 walked.bytes += scanner.line().len() as u64;
@@ -120,10 +120,10 @@ fn read_file(file: File, walked: &mut Walked, each: Each<'_>) -> Result<Stop, Re
                     chain: scanner.chain(),
                 };
             }
-            Step::End => return Ok(Stop::End),
-            Step::Torn => return Ok(Stop::Torn),
-            Step::Newer(version) => return Ok(Stop::Newer(version)),
-            Step::Damaged(damage) => return Ok(Stop::Damaged(damage)),
+            ScanStep::End => return Ok(Stop::End),
+            ScanStep::Torn => return Ok(Stop::Torn),
+            ScanStep::Newer(version) => return Ok(Stop::Newer(version)),
+            ScanStep::Damaged(damage) => return Ok(Stop::Damaged(damage)),
         }
     }
 }

@@ -20,7 +20,7 @@ use nix::sys::signal::{SigSet, Signal};
 use posse_actors::ports::{Committed, JournalBatch, JournalDone, JournalError};
 use posse_actors::record::Durability;
 
-use crate::journal::format::{self, Chain};
+use crate::journal::format::{self, HashChain};
 use crate::journal::segments::{Mark, Segments};
 use crate::journal::steps::Steps;
 use crate::journal::writer::disk::{Disk, NextDisk};
@@ -37,7 +37,7 @@ const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 
 /// Who may write: the journal that was opened last.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct WriterTurn {
     /// Counted up by each opening.
     pub(crate) generation: u64,
     /// A sync failed: what the file seems to hold may not be on the disk.
@@ -50,7 +50,7 @@ pub(crate) struct Tail {
     pub(crate) next_disk: NextDisk,
     /// Length of the active file, up to the last whole line.
     pub(crate) length: u64,
-    pub(crate) chain: Chain,
+    pub(crate) chain: HashChain,
     /// Number of the last record.
     pub(crate) last: u64,
     /// Directories whose entries are new: a file is not durable before its name is.
@@ -78,18 +78,18 @@ impl std::fmt::Debug for Tail {
 
 /// Batches on their way to the thread.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
-    state: Mutex<Waiting>,
+pub(crate) struct BatchQueue {
+    state: Mutex<QueuedBatches>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedBatches {
     batches: VecDeque<JournalBatch>,
     closed: bool,
 }
 
-impl Queue {
+impl BatchQueue {
     /// Adds a batch, or gives it back if nobody will take it.
     pub(crate) fn push(&self, batch: JournalBatch) -> Result<(), JournalBatch> {
         let mut waiting = lock(&self.state);
@@ -124,7 +124,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The thread's work, until the queue is closed.
-pub(crate) fn run(queue: &Queue, turn: &Mutex<Turn>, generation: u64, mut tail: Tail) {
+pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64, mut tail: Tail) {
     let mut buffer = Vec::new();
     let mut failed: Option<String> = None;
     let mut first = true;
@@ -140,7 +140,7 @@ pub(crate) fn run(queue: &Queue, turn: &Mutex<Turn>, generation: u64, mut tail: 
             return;
         }
         while !batches.is_empty() {
-            let mut group = Group::new(&mut buffer, &tail);
+            let mut group = BatchGroup::new(&mut buffer, &tail);
             while !group.is_full()
                 && let Some(batch) = batches.pop_front()
             {
@@ -178,9 +178,9 @@ enum CommitError {
 }
 
 /// Batches that are written together.
-struct Group<'a> {
+struct BatchGroup<'a> {
     bytes: &'a mut Vec<u8>,
-    chain: Chain,
+    chain: HashChain,
     last: u64,
     segment: u32,
     length: u64,
@@ -189,11 +189,11 @@ struct Group<'a> {
     ends: Vec<(JournalDone, Result<Committed, JournalError>)>,
 }
 
-impl<'a> Group<'a> {
-    fn new(bytes: &'a mut Vec<u8>, tail: &Tail) -> Group<'a> {
+impl<'a> BatchGroup<'a> {
+    fn new(bytes: &'a mut Vec<u8>, tail: &Tail) -> BatchGroup<'a> {
         bytes.clear();
         let segment = lock(&tail.segments).active();
-        Group {
+        BatchGroup {
             bytes,
             chain: tail.chain,
             last: tail.last,
@@ -298,7 +298,11 @@ fn write_error(source: impl Into<posse_actors::ports::BoxError>) -> JournalError
 
 impl Tail {
     /// Writes the group, syncs it if somebody wants that, and closes a full segment.
-    fn commit(&mut self, group: &mut Group<'_>, turn: &mut Turn) -> Result<(), CommitError> {
+    fn commit(
+        &mut self,
+        group: &mut BatchGroup<'_>,
+        turn: &mut WriterTurn,
+    ) -> Result<(), CommitError> {
         // Appending to a file that has no name any more would keep nothing.
         self.disk.keep_name(self.length).map_err(CommitError::Failed)?;
         if let Err(error) = append_all(&mut *self.disk, group.bytes) {
@@ -330,7 +334,7 @@ impl Tail {
 
     /// Keeps room for what follows from an intent, which is what is synced. A batch without
     /// records asks for no more than that; at first it is enough to know that there is some.
-    fn look_for_room(&mut self, group: &Group<'_>, first: bool) {
+    fn look_for_room(&mut self, group: &BatchGroup<'_>, first: bool) {
         if group.sync || group.bytes.is_empty() {
             self.scarce = !self.disk.reserve(self.length);
         } else if first {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::permission::RulePolicy;
 use crate::permission::commands::EXECUTE;
-use crate::permission::shell::allow::Part;
+use crate::permission::shell::allow::PlainCommand;
 use crate::permission::shell::{quoted, simple};
 
 /// What the policy says about one command.
@@ -96,7 +96,7 @@ impl RulePolicy {
             grant: uncovered
                 .part
                 .filter(|_| uncovered.grantable)
-                .and_then(Part::operation)
+                .and_then(PlainCommand::operation)
                 .filter(|words| super::commands::may_be_suggested(words))
                 .map(|words| quoted(&words)),
         });

@@ -2,17 +2,17 @@
 //! they do not.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Asking, Operation, Question, Situation};
+use posse_actors::ports::{Asking, Operation, PermissionQuestion, Situation};
 
 use crate::failure::printable;
-use crate::permission::rules::{Decision, Rule};
-use crate::permission::shell::allow::{Ground, Part};
-use crate::permission::shell::danger::Place;
+use crate::permission::rules::{Rule, RuleDecision};
+use crate::permission::shell::allow::{Ground, PlainCommand};
+use crate::permission::shell::danger::CommandLocation;
 use crate::permission::shell::sensitive::may_be_sensitive;
 use crate::permission::shell::word::active;
 use crate::permission::shell::wrappers::wrapper_named;
 use crate::permission::shell::{Judged, judge, quoted, split};
-use crate::permission::{Case, Relocated, RulePolicy, SandboxMode};
+use crate::permission::{JudgedAction, Relocated, RulePolicy, SandboxMode};
 use crate::secrets::is_secret;
 
 /// What a grant for a command is called.
@@ -119,7 +119,7 @@ const REPOSITORY: [&str; 20] = [
 /// Why a part of a command is not covered.
 pub(crate) struct Uncovered<'a> {
     /// The part; none where it is about the whole.
-    pub(crate) part: Option<&'a Part>,
+    pub(crate) part: Option<&'a PlainCommand>,
     /// For a person.
     pub(crate) reason: String,
     /// Whether a grant would cover it.
@@ -129,7 +129,7 @@ pub(crate) struct Uncovered<'a> {
 impl RulePolicy {
     /// Looks at a command from all sides.
     pub(crate) fn judged(&self, command: &str, cwd: &str) -> Judged {
-        let place = Place { cwd: Some(cwd), home: &self.home };
+        let place = CommandLocation { cwd: Some(cwd), home: &self.home };
         match &self.relocated {
             None => judge(command, Ground { place, roots: &self.roots, closed: &self.own_dirs }),
             // The copy lies among our own things, and has none of them in it.
@@ -179,7 +179,7 @@ impl RulePolicy {
         missing
     }
 
-    fn lacks<'a>(&self, part: &'a Part, grants: &[Vec<String>]) -> Option<Uncovered<'a>> {
+    fn lacks<'a>(&self, part: &'a PlainCommand, grants: &[Vec<String>]) -> Option<Uncovered<'a>> {
         let uncovered =
             |reason: String, grantable| Some(Uncovered { part: Some(part), reason, grantable });
         if let Some(barred) = &part.barred {
@@ -190,12 +190,12 @@ impl RulePolicy {
             .rules
             .iter()
             .filter(|rule| rule.is_about(part))
-            .max_by_key(|rule| (rule.specificity(), rule.decision == Decision::Ask));
-        let ruled = rule.is_some_and(|rule| rule.decision == Decision::Allow);
+            .max_by_key(|rule| (rule.specificity(), rule.decision == RuleDecision::Ask));
+        let ruled = rule.is_some_and(|rule| rule.decision == RuleDecision::Allow);
         if (granted || ruled) && part.acts.is_none() {
             return None;
         }
-        if let Some(rule) = rule.filter(|rule| !granted && rule.decision == Decision::Ask) {
+        if let Some(rule) = rule.filter(|rule| !granted && rule.decision == RuleDecision::Ask) {
             return uncovered(rule.why(), false);
         }
         if let Some(acts) = &part.acts {
@@ -205,7 +205,7 @@ impl RulePolicy {
     }
 
     /// What is asked about a command that is not covered.
-    pub(super) fn command_question(&self, case: &Case<'_>) -> Question {
+    pub(super) fn command_question(&self, case: &JudgedAction<'_>) -> PermissionQuestion {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);
         let missing = self.uncovered(&case.scripts, situation);
@@ -226,7 +226,7 @@ impl RulePolicy {
                 reason.push_str(&offered(&grant.target, project));
             }
         }
-        Question {
+        PermissionQuestion {
             reason,
             scopes,
             grant,
@@ -238,7 +238,7 @@ impl RulePolicy {
     }
 
     /// The rule that would have allowed the command and little else.
-    pub(super) fn command_rule(case: &Case<'_>) -> Option<String> {
+    pub(super) fn command_rule(case: &JudgedAction<'_>) -> Option<String> {
         let [script] = case.scripts.as_slice() else { return None };
         let [part] = script.parts.as_slice() else { return None };
         let plain = script.outside.is_none() && part.literal && part.barred.is_none();
@@ -353,7 +353,7 @@ fn offered(target: &str, project: bool) -> String {
     text
 }
 
-impl Part {
+impl PlainCommand {
     /// What a grant for it is about: the program and its subcommand, or all of its words where
     /// nothing is known about the program.
     pub(crate) fn operation(&self) -> Option<Vec<String>> {
@@ -373,12 +373,12 @@ impl Part {
 
 impl Rule {
     /// Whether it asks about or allows a part of a command.
-    fn is_about(&self, part: &Part) -> bool {
+    fn is_about(&self, part: &PlainCommand) -> bool {
         let literal = part.known || part.literal;
         match self.decision {
-            Decision::Deny => false,
-            Decision::Ask => self.covers_command(&part.words),
-            Decision::Allow => literal && self.covers_command(&part.words),
+            RuleDecision::Deny => false,
+            RuleDecision::Ask => self.covers_command(&part.words),
+            RuleDecision::Allow => literal && self.covers_command(&part.words),
         }
     }
 }

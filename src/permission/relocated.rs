@@ -5,7 +5,7 @@
 //! that would not be allowed here, and what a person allows there is allowed there alone.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Action, Confinement, Operation, Question, Situation, Verdict};
+use posse_actors::ports::{Action, Confinement, Operation, PermissionQuestion, Situation, Verdict};
 
 use crate::permission::{RulePolicy, deny, places};
 
@@ -79,7 +79,7 @@ impl Relocated {
     }
 
     /// A wider answer counts for the copy, and as long as there can be one.
-    fn asked(&self, mut question: Question) -> Question {
+    fn asked(&self, mut question: PermissionQuestion) -> PermissionQuestion {
         question.confinement = self.confined(question.confinement);
         if let Some(grant) = question.grant.as_mut().filter(|grant| grant.operation == WRITE) {
             match moved_path(&grant.target, &self.workspace, &self.copy) {

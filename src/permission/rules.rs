@@ -24,7 +24,7 @@ pub(crate) struct Rule {
     prefix: Option<Vec<String>>,
     /// Whether the command has to end where the prefix does.
     exact: bool,
-    pub(crate) decision: Decision,
+    pub(crate) decision: RuleDecision,
     pub(crate) reason: Option<String>,
     /// As it was written.
     pub(crate) text: String,
@@ -35,7 +35,7 @@ pub(crate) struct Rule {
 /// What a rule says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Decision {
+pub(crate) enum RuleDecision {
     Allow,
     Ask,
     Deny,
@@ -43,11 +43,11 @@ pub(crate) enum Decision {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct WrittenRule {
     tool: String,
     #[serde(default, rename = "match")]
     matching: Matching,
-    decision: Decision,
+    decision: RuleDecision,
     reason: Option<String>,
     #[serde(default)]
     examples: Examples,
@@ -137,7 +137,7 @@ fn compiled_glob(glob: String) -> Result<(String, GlobMatcher), String> {
 
 impl Rule {
     fn compile(value: &Value) -> Result<Rule, String> {
-        let written = Written::deserialize(value).map_err(|error| error.to_string())?;
+        let written = WrittenRule::deserialize(value).map_err(|error| error.to_string())?;
         let Matching { path_glob, command_prefix } = written.matching;
         let (tools, inside) = pattern(&written.tool)?;
         let commands = tools.iter().any(|tool| tool == "bash");
@@ -191,7 +191,7 @@ impl Rule {
         }
         let judged = shell::alone(example);
         match self.decision {
-            Decision::Allow => {
+            RuleDecision::Allow => {
                 judged.outside.is_none()
                     && judged.parts.iter().all(|part| {
                         part.barred.is_none()
@@ -200,7 +200,7 @@ impl Rule {
                             && self.covers_command(&part.words)
                     })
             }
-            Decision::Ask | Decision::Deny => self.runs(&[judged]),
+            RuleDecision::Ask | RuleDecision::Deny => self.runs(&[judged]),
         }
     }
 
@@ -237,15 +237,15 @@ impl Rule {
 
     /// Whether it denies the call: one part of it is enough.
     pub(crate) fn denies(&self, action: &Action, scripts: &[Judged]) -> bool {
-        self.decision == Decision::Deny && self.touches(action, scripts)
+        self.decision == RuleDecision::Deny && self.touches(action, scripts)
     }
 
     /// Whether it asks about or allows the call. To allow, it has to cover all of it.
     pub(crate) fn applies(&self, action: &Action, scripts: &[Judged]) -> bool {
         match self.decision {
-            Decision::Deny => false,
-            Decision::Ask => self.touches(action, scripts),
-            Decision::Allow => self.covers(action, scripts),
+            RuleDecision::Deny => false,
+            RuleDecision::Ask => self.touches(action, scripts),
+            RuleDecision::Allow => self.covers(action, scripts),
         }
     }
 
@@ -278,7 +278,7 @@ impl Rule {
 
     fn is_for(&self, tool: &str) -> bool {
         // Who may not write a file cannot have it written by a merge either.
-        let by_any_way = tool == MERGE && self.decision != Decision::Allow;
+        let by_any_way = tool == MERGE && self.decision != RuleDecision::Allow;
         self.tools.iter().any(|name| {
             name == "*" || name == tool || (by_any_way && WRITE_TOOLS.contains(&name.as_str()))
         })

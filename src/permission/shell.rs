@@ -25,7 +25,7 @@ pub(crate) struct Judged {
     /// Everything that it runs, and the first thing that is never allowed.
     pub(crate) findings: walk::Findings,
     /// Its simple commands, if it consists of nothing else.
-    pub(crate) parts: Vec<allow::Part>,
+    pub(crate) parts: Vec<allow::PlainCommand>,
     /// Why no grant covers it, whatever its parts are.
     pub(crate) outside: Option<String>,
     /// Whether it cannot be understood, and not even a rule for all commands covers it.
@@ -90,7 +90,7 @@ pub(crate) fn quoted(words: &[String]) -> String {
 /// Judges `text` without a place: for examples.
 pub(crate) fn alone(text: &str) -> Judged {
     let roots = ["/".to_owned()];
-    let place = danger::Place { cwd: Some("/home/user/project"), home: "/home/user" };
+    let place = danger::CommandLocation { cwd: Some("/home/user/project"), home: "/home/user" };
     judge(text, allow::Ground { place, roots: &roots, closed: &[] })
 }
 

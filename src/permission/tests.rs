@@ -292,11 +292,11 @@ fn confines_commands_as_the_settings_say() {
     };
     let roots = [ROOT.to_owned(), "/extra".to_owned()];
     let table = [
-        (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Human, &roots[..], true),
-        (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Yes, &roots[..], false),
-        (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Nobody, &roots[..], false),
-        (SandboxMode::ReadOnly, Network::Inherit, Asking::Nobody, &[], true),
-        (SandboxMode::Off, Network::Deny, Asking::Human, &roots[..], false),
+        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, Asking::Human, &roots[..], true),
+        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, Asking::Yes, &roots[..], false),
+        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, Asking::Nobody, &roots[..], false),
+        (SandboxMode::ReadOnly, NetworkMode::Inherit, Asking::Nobody, &[], true),
+        (SandboxMode::Off, NetworkMode::Deny, Asking::Human, &roots[..], false),
     ];
     for (sandbox, network, asking, writable, reaches) in table {
         assert_eq!(SandboxMode::named(sandbox.name()), Some(sandbox));
@@ -489,7 +489,7 @@ proptest! {
     ) {
         let policy = with(PolicySettings {
             sandbox,
-            network: Network::Inherit,
+            network: NetworkMode::Inherit,
             rules: vec![serde_json::from_str(rule).unwrap()],
             ..PolicySettings::default()
         });

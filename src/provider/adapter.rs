@@ -16,7 +16,7 @@ use crate::provider::decode::Assembly;
 use crate::provider::http::Endpoint;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible::classify::{self, Cause};
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
 
 /// Bytes of an answer that is one number.
 const COUNT_BYTES_MAX: usize = 64 * 1024;
@@ -33,7 +33,7 @@ pub(crate) trait Dialect: Send + Sync + Sized + 'static {
     type Reply: Assembly;
 
     /// For one profile; `owner`: whose thinking is sent back.
-    fn new(profile: &Profile, owner: Owner) -> Self;
+    fn new(profile: &ProviderProfile, owner: Owner) -> Self;
 
     /// The body of `request`; or why there is none, if the user shows images to a model that
     /// takes none.
@@ -50,27 +50,27 @@ pub(crate) trait Dialect: Send + Sync + Sized + 'static {
 
 /// One profile's server, reached in one dialect.
 #[derive(Debug)]
-pub(crate) struct Adapter<D>(Arc<Shared<D>>);
+pub(crate) struct Adapter<D>(Arc<AdapterState<D>>);
 
 /// What the attempts of one adapter share.
 #[derive(Debug)]
-struct Shared<D> {
+struct AdapterState<D> {
     endpoint: Endpoint,
     counting: Option<Endpoint>,
     dialect: D,
-    profile: Profile,
+    profile: ProviderProfile,
     owner: Owner,
 }
 
 impl<D: Dialect> Adapter<D> {
     /// Checks the profile. Opens nothing.
-    pub(crate) fn new(mut profile: Profile) -> Result<Adapter<D>, Failure> {
+    pub(crate) fn new(mut profile: ProviderProfile) -> Result<Adapter<D>, Failure> {
         let base = profile.base().to_owned();
         profile.base_url = base;
         let path = profile.protocol.call_path(&profile.base_url);
         let owner = Owner::new(D::PROTOCOL, &profile.name, &profile.model);
         let counting = D::COUNTING.map(|rest| Endpoint::new(&profile, &format!("{path}{rest}")));
-        Ok(Adapter(Arc::new(Shared {
+        Ok(Adapter(Arc::new(AdapterState {
             endpoint: Endpoint::new(&profile, path)?,
             counting: counting.transpose()?,
             dialect: D::new(&profile, owner.clone()),
@@ -116,7 +116,7 @@ impl<D: Dialect> Provider for Adapter<D> {
     }
 }
 
-impl<D: Dialect> Shared<D> {
+impl<D: Dialect> AdapterState<D> {
     async fn attempt(
         &self,
         request: &Request,

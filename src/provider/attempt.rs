@@ -10,7 +10,7 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::timeout;
 
-use crate::provider::decode::{self, Assembly, Source};
+use crate::provider::decode::{self, Assembly, ChunkSource};
 use crate::provider::http::Endpoint;
 use crate::provider::openai_compatible::classify;
 use crate::provider::watch::Brought;
@@ -58,7 +58,7 @@ pub(crate) async fn attempt<A: Assembly>(
     if kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html")) {
         return Err(classify::not_the_provider(origin));
     }
-    let mut source = Live(response);
+    let mut source = LiveResponse(response);
     let wanted = wanted.then_some(deltas);
     let patience = endpoint.patience(stream);
     let completion = decode::read::<A>(&mut source, origin, patience, wanted).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> Provider
 /// The first bytes of a body: as many as there are, or as arrive in time.
 pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Duration) -> Vec<u8> {
     let mut body = Vec::new();
-    let mut source = Live(response);
+    let mut source = LiveResponse(response);
     timeout(limit, async {
         while let Ok(Some(chunk)) = source.next().await {
             let room = bytes_max - body.len();
@@ -94,9 +94,9 @@ pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Durati
 }
 
 /// A reply that is on its way.
-struct Live(Response);
+struct LiveResponse(Response);
 
-impl Source for Live {
+impl ChunkSource for LiveResponse {
     async fn next(&mut self) -> Brought {
         self.0.chunk().await.map_err(|error| classify::chain(&error.without_url()))
     }

@@ -21,9 +21,9 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Mutex as Queue, OwnedMutexGuard};
 
 use crate::failure::{Exit, Failure};
-use crate::provider::codex::renewal::{Issuer, Refused, Renewal};
-use crate::provider::codex::store::{Found, Store};
-use crate::provider::http::Origin;
+use crate::provider::codex::renewal::{Issuer, Renewal, RenewalRefusal};
+use crate::provider::codex::store::{Store, StoredLogin};
+use crate::provider::http::MessageOrigin;
 use crate::provider::openai_compatible::classify::Cause;
 
 /// Where its models are. Fixed: the login is not sent anywhere else.
@@ -68,7 +68,7 @@ pub(crate) enum Trouble {
 
 impl Trouble {
     /// In the terms of what happens next.
-    pub(crate) fn explain(self, origin: &Origin) -> ProviderError {
+    pub(crate) fn explain(self, origin: &MessageOrigin) -> ProviderError {
         match self {
             Trouble::User(what) => {
                 ProviderError::Unauthorized { source: Cause::boxed(origin, what) }
@@ -93,7 +93,7 @@ pub struct Login {
 struct State {
     access: Option<Access>,
     /// A token that renews nothing any more, and what was said about it.
-    spent: Option<(SecretString, Refused)>,
+    spent: Option<(SecretString, RenewalRefusal)>,
 }
 
 /// Logins by their folder and address: a second profile, or a fallback, shares the first's.
@@ -238,7 +238,7 @@ impl Login {
                     if let Err(error) = place.replace(&json) {
                         tracing::warn!("the renewed login could not be written: {error}");
                     }
-                    let found = Found::parse(&json).map_err(Trouble::User)?;
+                    let found = StoredLogin::parse(&json).map_err(Trouble::User)?;
                     state.spent = None;
                     let mut access = self.adopt(&mut state, &found);
                     if !serves(&access, None) {
@@ -267,7 +267,7 @@ impl Login {
         }
     }
 
-    fn adopt(&self, state: &mut State, found: &Found) -> Access {
+    fn adopt(&self, state: &mut State, found: &StoredLogin) -> Access {
         let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         for secret in found.secrets() {
             if !secrets.iter().any(|known| same(known, &secret)) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::Message;
 
-use crate::provider::pictures::{self, Shown};
+use crate::provider::pictures::{self, ImageSelection};
 
 /// Histories that are kept serialised: those of agents that take turns.
 pub(crate) const HISTORIES_MAX: usize = 4;
@@ -19,12 +19,12 @@ pub(crate) trait Grouping {
     fn continues(&self, next: &Message) -> bool;
 
     /// Appends a group, with a comma before it if there is something before it.
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool;
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: PrecedingGroups) -> bool;
 }
 
 /// What the groups before one leave to it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Before {
+pub(crate) struct PrecedingGroups {
     /// What the writing of the last of them returned; false for the first.
     pub(crate) owed: bool,
     /// How many images of the group are left out, from its first on.
@@ -33,22 +33,22 @@ pub(crate) struct Before {
 
 /// The most recently used histories, the latest last.
 #[derive(Debug, Default)]
-pub(crate) struct Histories(pub(crate) Vec<History>);
+pub(crate) struct Histories(pub(crate) Vec<EncodedHistory>);
 
 /// A history, as far as it is serialised.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct EncodedHistory {
     messages: Vec<Arc<Message>>,
     /// Messages with commas between them.
     pub(crate) json: Vec<u8>,
     /// Where groups end.
-    ends: Vec<End>,
+    ends: Vec<EncodedEnd>,
     /// Images that are left out, from the oldest on.
     left_out: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct End {
+struct EncodedEnd {
     messages: usize,
     bytes: usize,
     images: usize,
@@ -60,9 +60,9 @@ impl Histories {
     pub(crate) fn of(
         &mut self,
         messages: &[Arc<Message>],
-        shown: &mut Shown,
+        shown: &mut ImageSelection,
         how: &impl Grouping,
-    ) -> &History {
+    ) -> &EncodedHistory {
         let best = (0..self.0.len())
             .map(|at| (self.0[at].common(messages), at))
             .filter(|(common, _)| *common > 0)
@@ -73,7 +73,7 @@ impl Histories {
             if self.0.len() >= HISTORIES_MAX {
                 self.0.remove(0);
             }
-            History::default()
+            EncodedHistory::default()
         };
         self.0.push(history);
         let last = self.0.len() - 1;
@@ -87,7 +87,7 @@ impl Histories {
     }
 }
 
-impl History {
+impl EncodedHistory {
     /// The first group, which stays as it is as long as the history is the same.
     pub(crate) fn first(&self) -> Option<&[u8]> {
         self.json.get(..self.ends.first()?.bytes)
@@ -109,7 +109,7 @@ impl History {
         self.last().owed
     }
 
-    fn last(&self) -> End {
+    fn last(&self) -> EncodedEnd {
         self.ends.last().copied().unwrap_or_default()
     }
 
@@ -136,19 +136,19 @@ impl History {
         if messages.get(self.last().messages).is_some_and(|next| how.continues(next)) {
             self.ends.pop();
         }
-        let End { messages: mut from, bytes, .. } = self.last();
+        let EncodedEnd { messages: mut from, bytes, .. } = self.last();
         self.json.truncate(bytes);
         self.messages.truncate(from);
         while from < messages.len() {
             let more = messages[from + 1..].iter().take_while(|next| how.continues(next)).count();
             let group = &messages[from..=from + more];
-            let End { images, owed, .. } = self.last();
-            let before = Before { owed, left_out: self.left_out.saturating_sub(images) };
+            let EncodedEnd { images, owed, .. } = self.last();
+            let before = PrecedingGroups { owed, left_out: self.left_out.saturating_sub(images) };
             let owed = how.write(&mut self.json, group, before);
             let images = images + pictures::count(group);
             self.messages.extend_from_slice(group);
             from += group.len();
-            self.ends.push(End { messages: from, bytes: self.json.len(), images, owed });
+            self.ends.push(EncodedEnd { messages: from, bytes: self.json.len(), images, owed });
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::failure::{Exit, Failure};
 use crate::provider::codex::{Access, Login, Trouble};
 use crate::provider::decode::Patience;
 use crate::provider::openai_compatible::classify;
-use crate::provider::profile::{Auth, Profile, Protocol, Timeouts};
+use crate::provider::profile::{Auth, Protocol, ProviderProfile, Timeouts};
 use crate::provider::tls;
 use crate::provider::watch::within;
 
@@ -35,7 +35,7 @@ const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
 /// Whose words something is, and what must not be repeated of them.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct MessageOrigin {
     /// Name of the profile.
     pub(crate) profile: String,
     /// The address, without anything that could be secret.
@@ -44,10 +44,10 @@ pub(crate) struct Origin {
     login: Option<Arc<Login>>,
 }
 
-impl Origin {
+impl MessageOrigin {
     /// An origin without secrets.
-    pub(crate) fn new(profile: &str, address: String) -> Origin {
-        Origin { profile: profile.to_owned(), address, secrets: Vec::new(), login: None }
+    pub(crate) fn new(profile: &str, address: String) -> MessageOrigin {
+        MessageOrigin { profile: profile.to_owned(), address, secrets: Vec::new(), login: None }
     }
 
     /// `text` without this origin's secrets.
@@ -68,7 +68,7 @@ impl Origin {
 /// A server and the way to it.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    pub(crate) origin: Origin,
+    pub(crate) origin: MessageOrigin,
     url: Url,
     headers: HeaderMap,
     timeouts: Timeouts,
@@ -77,7 +77,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Checks everything that can be checked without the network.
-    pub(crate) fn new(profile: &Profile, path: &str) -> Result<Endpoint, Failure> {
+    pub(crate) fn new(profile: &ProviderProfile, path: &str) -> Result<Endpoint, Failure> {
         let url = parse_url(profile, path)?;
         let headers = headers(profile, &url)?;
         if url.scheme() == "https" {
@@ -86,7 +86,7 @@ impl Endpoint {
         let secrets = profile.api_key.iter().chain(profile.headers.iter().map(|(_, value)| value));
         let mut address = url.clone();
         address.set_query(None);
-        let mut origin = Origin::new(&profile.name, address.into());
+        let mut origin = MessageOrigin::new(&profile.name, address.into());
         origin.secrets = secrets
             .map(|secret| secret.expose_secret().trim())
             .filter(|secret| secret.len() >= SECRET_BYTES_MIN)
@@ -221,7 +221,7 @@ fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static s
     Ok(())
 }
 
-fn parse_url(profile: &Profile, path: &str) -> Result<Url, Failure> {
+fn parse_url(profile: &ProviderProfile, path: &str) -> Result<Url, Failure> {
     let wrong = |what: &str| {
         Failure::new(
             "NET001",
@@ -249,7 +249,7 @@ fn parse_url(profile: &Profile, path: &str) -> Result<Url, Failure> {
     Ok(url)
 }
 
-fn headers(profile: &Profile, url: &Url) -> Result<HeaderMap, Failure> {
+fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if profile.protocol == Protocol::Messages {
@@ -281,7 +281,7 @@ fn headers(profile: &Profile, url: &Url) -> Result<HeaderMap, Failure> {
 }
 
 /// How a server wants its key when nobody said so.
-fn infer_auth(profile: &Profile, url: &Url) -> Auth {
+fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
     let host = url.host_str().unwrap_or_default();
     if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {
         return Auth::Header("api-key".to_owned());
@@ -299,7 +299,7 @@ fn infer_auth(profile: &Profile, url: &Url) -> Auth {
     Auth::Bearer
 }
 
-fn header_name(profile: &Profile, name: &str) -> Result<HeaderName, Failure> {
+fn header_name(profile: &ProviderProfile, name: &str) -> Result<HeaderName, Failure> {
     name.parse().map_err(|_| {
         Failure::new(
             "CFG003",
@@ -310,7 +310,7 @@ fn header_name(profile: &Profile, name: &str) -> Result<HeaderName, Failure> {
 }
 
 fn secret_value(
-    profile: &Profile,
+    profile: &ProviderProfile,
     name: &str,
     prefix: &str,
     secret: &SecretString,

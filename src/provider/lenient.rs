@@ -94,12 +94,12 @@ impl<'de> Visitor<'de> for TextVisitor {
     fn visit_seq<S: SeqAccess<'de>>(self, mut parts: S) -> Result<Text<'de>, S::Error> {
         #[derive(Default, serde::Deserialize)]
         #[serde(default)]
-        struct Part<'p> {
+        struct ParsedPart<'p> {
             #[serde(borrow)]
             text: Text<'p>,
         }
         let mut whole = String::new();
-        while let Some(part) = parts.next_element::<Object<Part<'de>>>()? {
+        while let Some(part) = parts.next_element::<Object<ParsedPart<'de>>>()? {
             whole.push_str(part.0.unwrap_or_default().text.as_str());
         }
         Ok(Text(Some(Cow::Owned(whole))))
@@ -143,19 +143,19 @@ pub(crate) fn within(part: Option<u64>, whole: Option<u64>) -> Option<u64> {
 
 /// A list; anything else is an empty one.
 #[derive(Debug)]
-pub(crate) struct List<T>(pub(crate) Vec<T>);
+pub(crate) struct LenientList<T>(pub(crate) Vec<T>);
 
-impl<T> Default for List<T> {
-    fn default() -> List<T> {
-        List(Vec::new())
+impl<T> Default for LenientList<T> {
+    fn default() -> LenientList<T> {
+        LenientList(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<List<T>, D::Error> {
-        match Kind::<T>::deserialize(from)? {
-            Kind::List(list) => Ok(List(list)),
-            Kind::Map(_) | Kind::Other => Ok(List::default()),
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientList<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<LenientList<T>, D::Error> {
+        match LenientValue::<T>::deserialize(from)? {
+            LenientValue::List(list) => Ok(LenientList(list)),
+            LenientValue::Map(_) | LenientValue::Other => Ok(LenientList::default()),
         }
     }
 }
@@ -172,22 +172,22 @@ impl<T> Default for Object<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object<T>, D::Error> {
-        match Kind::<T>::deserialize(from)? {
-            Kind::Map(object) => Ok(Object(Some(object))),
-            Kind::List(_) | Kind::Other => Ok(Object(None)),
+        match LenientValue::<T>::deserialize(from)? {
+            LenientValue::Map(object) => Ok(Object(Some(object))),
+            LenientValue::List(_) | LenientValue::Other => Ok(Object(None)),
         }
     }
 }
 
 /// What kind of value there is, with `T` read from a map, or from each element of a list.
-enum Kind<T> {
+enum LenientValue<T> {
     Map(T),
     List(Vec<T>),
     Other,
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Kind<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Kind<T>, D::Error> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientValue<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<LenientValue<T>, D::Error> {
         from.deserialize_any(KindVisitor(PhantomData))
     }
 }
@@ -195,46 +195,46 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Kind<T> {
 struct KindVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for KindVisitor<T> {
-    type Value = Kind<T>;
+    type Value = LenientValue<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("anything")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Kind<T>, M::Error> {
-        T::deserialize(de::value::MapAccessDeserializer::new(map)).map(Kind::Map)
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<LenientValue<T>, M::Error> {
+        T::deserialize(de::value::MapAccessDeserializer::new(map)).map(LenientValue::Map)
     }
 
-    fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Kind<T>, S::Error> {
+    fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<LenientValue<T>, S::Error> {
         let mut list = Vec::new();
         while let Some(Object(element)) = seq.next_element::<Object<T>>()? {
             list.extend(element);
         }
-        Ok(Kind::List(list))
+        Ok(LenientValue::List(list))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Kind<T>, E> {
-        Ok(Kind::Other)
+    fn visit_bool<E>(self, _: bool) -> Result<LenientValue<T>, E> {
+        Ok(LenientValue::Other)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Kind<T>, E> {
-        Ok(Kind::Other)
+    fn visit_i64<E>(self, _: i64) -> Result<LenientValue<T>, E> {
+        Ok(LenientValue::Other)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Kind<T>, E> {
-        Ok(Kind::Other)
+    fn visit_u64<E>(self, _: u64) -> Result<LenientValue<T>, E> {
+        Ok(LenientValue::Other)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Kind<T>, E> {
-        Ok(Kind::Other)
+    fn visit_f64<E>(self, _: f64) -> Result<LenientValue<T>, E> {
+        Ok(LenientValue::Other)
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Kind<T>, E> {
-        Ok(Kind::Other)
+    fn visit_str<E>(self, _: &str) -> Result<LenientValue<T>, E> {
+        Ok(LenientValue::Other)
     }
 
-    fn visit_unit<E>(self) -> Result<Kind<T>, E> {
-        Ok(Kind::Other)
+    fn visit_unit<E>(self) -> Result<LenientValue<T>, E> {
+        Ok(LenientValue::Other)
     }
 }
 

@@ -12,24 +12,24 @@ use posse_actors::ports::Request;
 use crate::provider::adapter::Dialect;
 use crate::provider::attempt::Body;
 use crate::provider::opaque::Owner;
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
 
-pub(crate) use crate::provider::openai_responses::encode::Encoder;
+pub(crate) use crate::provider::openai_responses::encode::ResponsesEncoder;
 
 /// The protocol's name in what is kept of a reply.
 pub(crate) const PROTOCOL: &str = "openai-responses";
 
-impl Dialect for Encoder {
+impl Dialect for ResponsesEncoder {
     const PROTOCOL: &'static str = PROTOCOL;
 
-    type Reply = reply::Reply;
+    type Reply = reply::ResponsesReply;
 
-    fn new(profile: &Profile, owner: Owner) -> Encoder {
-        Encoder::new(profile, owner)
+    fn new(profile: &ProviderProfile, owner: Owner) -> ResponsesEncoder {
+        ResponsesEncoder::new(profile, owner)
     }
 
     fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
-        Encoder::encode(self, request, stream)
+        ResponsesEncoder::encode(self, request, stream)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, Message};
 
-use crate::provider::profile::{Quirks, Sight};
+use crate::provider::profile::{Quirks, VisionSupport};
 use crate::provider::tame::NO_VISION;
 
 /// Images that a request may have where nothing else is known of the server.
@@ -18,7 +18,7 @@ const TOO_MANY: &str = "[image left out: the request has more images than the pr
 
 /// What of the images of a history is sent.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ImageSelection {
     /// Nothing: the model takes none.
     pub(crate) blind: bool,
     /// How many are left out, from the oldest on.
@@ -27,16 +27,16 @@ pub(crate) struct Shown {
     pub(crate) notice: Option<String>,
 }
 
-impl Shown {
+impl ImageSelection {
     /// Or why nothing is sent at all, if the user shows images to a model that takes none.
     pub(crate) fn of(
         messages: &[Arc<Message>],
         quirks: &Quirks,
-        sight: &Sight,
-    ) -> Result<Shown, String> {
+        sight: &VisionSupport,
+    ) -> Result<ImageSelection, String> {
         let pictures = Pictures::of(messages);
         if pictures.is_empty() {
-            return Ok(Shown { blind: false, left_out: 0, notice: None });
+            return Ok(ImageSelection { blind: false, left_out: 0, notice: None });
         }
         let blindness = match sight.blindness() {
             None if quirks.no_vision => Some("the configuration says so (quirks.noVision)"),
@@ -44,10 +44,10 @@ impl Shown {
         };
         match blindness {
             Some(why) if pictures.from_user => Err(why.to_owned()),
-            Some(_) => Ok(Shown { blind: true, left_out: 0, notice: None }),
+            Some(_) => Ok(ImageSelection { blind: true, left_out: 0, notice: None }),
             None => {
                 let (left_out, notice) = pictures.too_many(quirks);
-                Ok(Shown { blind: false, left_out, notice })
+                Ok(ImageSelection { blind: false, left_out, notice })
             }
         }
     }
@@ -121,16 +121,16 @@ fn images(message: &Message) -> impl Iterator<Item = usize> {
 
 /// How a group of messages is written.
 #[derive(Debug)]
-pub(crate) struct View<'q> {
+pub(crate) struct GroupOptions<'q> {
     pub(crate) quirks: &'q Quirks,
     blind: bool,
     left_out: Cell<usize>,
 }
 
-impl<'q> View<'q> {
+impl<'q> GroupOptions<'q> {
     /// `left_out`: images of the group that are left out, from its first on.
-    pub(crate) fn new(quirks: &'q Quirks, blind: bool, left_out: usize) -> View<'q> {
-        View { quirks, blind, left_out: Cell::new(left_out) }
+    pub(crate) fn new(quirks: &'q Quirks, blind: bool, left_out: usize) -> GroupOptions<'q> {
+        GroupOptions { quirks, blind, left_out: Cell::new(left_out) }
     }
 
     /// What to write instead of the next image, if it is left out.

@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
     use crate::provider::live;
-    use crate::provider::profile::{Auth, Profile, Settings};
+    use crate::provider::profile::{Auth, ProviderProfile, Settings};
 
     fn settings(json: &str) -> Settings {
         serde_json::from_str(json).unwrap()
@@ -250,14 +250,14 @@ mod tests {
             let key = |variable: &str| {
                 (Some(variable) == preset.key_variable).then(|| "key-of-the-user".to_owned())
             };
-            let profile = Profile::resolve(preset.name, settings(own), key).unwrap();
+            let profile = ProviderProfile::resolve(preset.name, settings(own), key).unwrap();
             let info = live(profile).unwrap().info();
             assert_eq!(info.profile, preset.name);
             let path = preset.protocol.call_path("/v1");
             assert!(info.endpoint.ends_with(path), "{}", info.endpoint);
             assert!(!info.endpoint[8..].contains("//"), "{}", info.endpoint);
 
-            let without = Profile::resolve(preset.name, settings(own), |_| None);
+            let without = ProviderProfile::resolve(preset.name, settings(own), |_| None);
             if let Some(key) = preset.placeholder_key {
                 assert_eq!(without.unwrap().api_key.unwrap().expose_secret(), key);
             } else {
@@ -271,7 +271,7 @@ mod tests {
     fn a_configuration_overrides_a_preset() {
         let own = r#"{"preset":"openai","model":"other","quirks":{"noVision":true},"stream":false,
             "auth":"none","timeouts":{"idleMs":5}}"#;
-        let profile = Profile::resolve("mine", settings(own), |_| None).unwrap();
+        let profile = ProviderProfile::resolve("mine", settings(own), |_| None).unwrap();
         assert_eq!((&*profile.model, profile.stream), ("other", false));
         assert_eq!(profile.auth, Some(Auth::None));
         assert!(profile.quirks.no_vision && !profile.quirks.omit_temperature);
@@ -299,7 +299,8 @@ mod tests {
         ];
         for (own, code) in table {
             let lookup = |name: &str| key.clone().filter(|_| name != "NO");
-            let built = Profile::resolve("mine", settings(own), lookup).and_then(live).map(|_| ());
+            let built =
+                ProviderProfile::resolve("mine", settings(own), lookup).and_then(live).map(|_| ());
             let failure = built.unwrap_err();
             assert_eq!(failure.code, code, "{own}");
             assert!(!failure.to_string().contains("u:p"), "{failure}");

@@ -1,6 +1,6 @@
 //! Everything that differs between two servers of the same protocol, as plain data.
 //!
-//! [`Settings`] is what a configuration file says; [`Profile`] is that, with the preset filled
+//! [`Settings`] is what a configuration file says; [`ProviderProfile`] is that, with the preset filled
 //! in and the key found.
 
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ fn ends_with_version(base: &str) -> bool {
 
 /// One server, one model, one set of credentials.
 #[derive(Debug, Clone)]
-pub struct Profile {
+pub struct ProviderProfile {
     /// Its name in the configuration.
     pub name: String,
     /// What the server speaks.
@@ -91,7 +91,7 @@ pub struct Profile {
     /// How long silence is borne.
     pub timeouts: Timeouts,
     /// Whether the model takes images, as far as that is known.
-    pub sight: Sight,
+    pub sight: VisionSupport,
     /// Whether the model thinks, as far as that is known.
     pub insight: Insight,
     /// The login that requests are sent with, instead of a key.
@@ -100,14 +100,14 @@ pub struct Profile {
 
 /// Whether a model takes images: found out when there is one.
 #[derive(Clone)]
-pub struct Sight(Arc<LazyLock<Option<String>, FindBlindness>>);
+pub struct VisionSupport(Arc<LazyLock<Option<String>, FindBlindness>>);
 
 type FindBlindness = Box<dyn FnOnce() -> Option<String> + Send>;
 
-impl Sight {
+impl VisionSupport {
     /// `find` says why the model takes none, and which does; `None`: it may well take them.
-    pub fn new(find: impl FnOnce() -> Option<String> + Send + 'static) -> Sight {
-        Sight(Arc::new(LazyLock::new(Box::new(find))))
+    pub fn new(find: impl FnOnce() -> Option<String> + Send + 'static) -> VisionSupport {
+        VisionSupport(Arc::new(LazyLock::new(Box::new(find))))
     }
 
     /// Why the model takes no images, if it takes none.
@@ -116,13 +116,13 @@ impl Sight {
     }
 }
 
-impl Default for Sight {
-    fn default() -> Sight {
-        Sight::new(|| None)
+impl Default for VisionSupport {
+    fn default() -> VisionSupport {
+        VisionSupport::new(|| None)
     }
 }
 
-impl fmt::Debug for Sight {
+impl fmt::Debug for VisionSupport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Sight")
     }
@@ -258,10 +258,15 @@ pub struct Settings {
     pub timeouts: Option<Timeouts>,
 }
 
-impl Profile {
+impl ProviderProfile {
     /// A profile with nothing but an address, a model and a key.
-    pub fn new(name: &str, base_url: &str, model: &str, api_key: Option<SecretString>) -> Profile {
-        Profile {
+    pub fn new(
+        name: &str,
+        base_url: &str,
+        model: &str,
+        api_key: Option<SecretString>,
+    ) -> ProviderProfile {
+        ProviderProfile {
             name: name.to_owned(),
             protocol: Protocol::default(),
             base_url: base_url.to_owned(),
@@ -273,7 +278,7 @@ impl Profile {
             max_tokens: None,
             stream: true,
             timeouts: Timeouts::default(),
-            sight: Sight::default(),
+            sight: VisionSupport::default(),
             insight: Insight::default(),
             login: None,
         }
@@ -297,7 +302,7 @@ impl Profile {
         name: &str,
         settings: Settings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Profile, Failure> {
+    ) -> Result<ProviderProfile, Failure> {
         let preset = match &settings.preset {
             Some(wanted) => Some(presets::preset(wanted).ok_or_else(|| {
                 Failure::new(
@@ -311,7 +316,7 @@ impl Profile {
         };
         let protocol = settings.protocol.or(preset.map(|preset| preset.protocol));
         if protocol == Some(Protocol::Codex) {
-            return Profile::with_login(name, settings, environment);
+            return ProviderProfile::with_login(name, settings, environment);
         }
         let Some(base_url) =
             settings.base_url.or_else(|| preset.and_then(|p| p.base_url).map(str::to_owned))
@@ -338,7 +343,7 @@ impl Profile {
             )
             .fix(format!("set {variable}, or providers.{name}.apiKey in your own configuration")));
         }
-        Ok(Profile {
+        Ok(ProviderProfile {
             name: name.to_owned(),
             protocol: protocol.unwrap_or_default(),
             base_url,
@@ -352,7 +357,7 @@ impl Profile {
             max_tokens: settings.max_tokens,
             stream: settings.stream.unwrap_or(true),
             timeouts: settings.timeouts.unwrap_or_default(),
-            sight: Sight::default(),
+            sight: VisionSupport::default(),
             insight: Insight::default(),
             login: None,
         })
@@ -364,7 +369,7 @@ impl Profile {
         name: &str,
         settings: Settings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Profile, Failure> {
+    ) -> Result<ProviderProfile, Failure> {
         let odd = [
             ("baseURL", settings.base_url.is_some(), "the login is sent to its own server only"),
             ("apiKey", settings.api_key.is_some(), "a key is billed differently from the login"),
@@ -384,7 +389,7 @@ impl Profile {
         let Some(model) = model else {
             return Err(missing(name, "model", "the name of a model of that server"));
         };
-        let mut profile = Profile::new(name, login.base_url(), &model, None);
+        let mut profile = ProviderProfile::new(name, login.base_url(), &model, None);
         profile.protocol = Protocol::Codex;
         profile.auth = Some(Auth::None);
         let own = settings.headers.into_iter();

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::provider::http::Endpoint;
 use crate::provider::live;
 use crate::provider::openai_compatible::classify;
-use crate::provider::profile::{Profile, Protocol};
+use crate::provider::profile::{Protocol, ProviderProfile};
 
 /// Bytes of the list that are read.
 const LIST_BYTES_MAX: usize = 4 << 20;
@@ -41,7 +41,7 @@ pub enum Reached {
 }
 
 /// Asks the server of `profile` for its models, for at most `limit`.
-pub async fn reach(profile: &Profile, limit: Duration) -> Result<Reached, Failure> {
+pub async fn reach(profile: &ProviderProfile, limit: Duration) -> Result<Reached, Failure> {
     let mut profile = profile.clone();
     profile.base_url = profile.base().to_owned();
     let endpoint = Endpoint::new(&profile, profile.protocol.list_path(&profile.base_url))?;
@@ -67,7 +67,7 @@ pub async fn reach(profile: &Profile, limit: Duration) -> Result<Reached, Failur
 
 /// Lets the server count the tokens of a greeting: it costs nothing, and its list of models comes
 /// in pages. `None`: it does not count, or not for this model.
-async fn count(profile: &Profile) -> Result<Option<Reached>, Failure> {
+async fn count(profile: &ProviderProfile) -> Result<Option<Reached>, Failure> {
     let provider = live(profile.clone())?;
     let greeting = Message::User { content: vec![ContentPart::text("Hello")] };
     let tools: [ToolSpec; 0] = [];

@@ -49,11 +49,11 @@ use posse_actors::ports::{
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
-use crate::provider::decode::{self, Patience, Source};
-use crate::provider::http::Origin;
+use crate::provider::decode::{self, ChunkSource, Patience};
+use crate::provider::http::MessageOrigin;
 use crate::provider::openai_compatible::classify;
-use crate::provider::openai_compatible::reply::Reply;
-use crate::provider::replay::key::Key;
+use crate::provider::openai_compatible::reply::ChatReply;
+use crate::provider::replay::key::CassetteKey;
 use crate::provider::replay::recorder::{Recorder, Recording};
 use crate::provider::watch::Brought;
 
@@ -89,25 +89,25 @@ struct Exchange {
     /// `None`: there was only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Voice>,
-    request: Key,
+    request: CassetteKey,
     reply: RecordedReply,
     /// What a stream of Chat Completions cannot say. Cassettes written by hand have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    kept: Option<Kept>,
+    kept: Option<OpaqueReply>,
 }
 
 /// What a reply had in its own dialect: signed and encrypted thinking, and all of its figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct OpaqueReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reasoning: Option<Reasoning>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
 }
 
-impl Kept {
+impl OpaqueReply {
     /// With `from` in its texts written as `to`.
-    fn with(&self, from: &str, to: &str) -> Option<Kept> {
+    fn with(&self, from: &str, to: &str) -> Option<OpaqueReply> {
         let json = serde_json::to_string(self).ok()?;
         serde_json::from_str(&json.replace(from, to)).ok()
     }
@@ -221,8 +221,8 @@ pub fn from_text(
         exchanges.push((exchange, false));
     }
     let model = choose_voice(name, &mut exchanges).unwrap_or(header.model);
-    Ok(Arc::new(Replay(Arc::new(Shared {
-        origin: Origin::new(name, format!("cassette:{file}")),
+    Ok(Arc::new(ReplayProvider(Arc::new(ReplayState {
+        origin: MessageOrigin::new(name, format!("cassette:{file}")),
         model,
         workspace,
         exchanges: Mutex::new(exchanges),
@@ -278,18 +278,18 @@ impl Tape {
 }
 
 #[derive(Debug)]
-struct Replay(Arc<Shared>);
+struct ReplayProvider(Arc<ReplayState>);
 
 #[derive(Debug)]
-struct Shared {
-    origin: Origin,
+struct ReplayState {
+    origin: MessageOrigin,
     model: String,
     workspace: String,
     /// Each with whether it has answered.
     exchanges: Mutex<Vec<(Exchange, bool)>>,
 }
 
-impl Provider for Replay {
+impl Provider for ReplayProvider {
     fn info(&self) -> ProviderInfo {
         ProviderInfo {
             profile: self.0.origin.profile.clone(),
@@ -308,9 +308,10 @@ impl Provider for Replay {
             let (chunks, kept) = shared.find(&request)?;
             let mut tape = Chunks(chunks);
             let wanted = request.stream.then_some(&deltas);
-            let reply = decode::read::<Reply>(&mut tape, &shared.origin, PATIENCE, wanted).await;
+            let reply =
+                decode::read::<ChatReply>(&mut tape, &shared.origin, PATIENCE, wanted).await;
             let mut reply = reply?;
-            if let Some(Kept { reasoning, usage }) = kept {
+            if let Some(OpaqueReply { reasoning, usage }) = kept {
                 (reply.message.reasoning, reply.usage) = (reasoning, usage);
             }
             Ok(reply)
@@ -318,9 +319,12 @@ impl Provider for Replay {
     }
 }
 
-impl Shared {
-    fn find(&self, request: &Request) -> Result<(VecDeque<Bytes>, Option<Kept>), ProviderError> {
-        let key = Key::of(request, &self.workspace);
+impl ReplayState {
+    fn find(
+        &self,
+        request: &Request,
+    ) -> Result<(VecDeque<Bytes>, Option<OpaqueReply>), ProviderError> {
+        let key = CassetteKey::of(request, &self.workspace);
         let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |exchange: &Exchange| exchange.request.fits(&key);
         let at = exchanges
@@ -352,7 +356,7 @@ impl Shared {
 /// The chunks of a recorded reply.
 struct Chunks(VecDeque<Bytes>);
 
-impl Source for Chunks {
+impl ChunkSource for Chunks {
     async fn next(&mut self) -> Brought {
         // Recorded chunks arrive one by one, as those of a connection do.
         tokio::task::yield_now().await;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::provider::decode::Source;
+use crate::provider::decode::ChunkSource;
 
 /// What a source brings: a chunk, its end, or why there is neither.
 pub(crate) type Brought = Result<Option<Bytes>, String>;
@@ -64,7 +64,7 @@ impl Watch {
 
     /// What `source` brings next, or which silence was too long. Time passes only while somebody
     /// waits here: a slow reader is not a silent server.
-    pub(crate) async fn next(&mut self, source: &mut impl Source) -> Result<Brought, Quiet> {
+    pub(crate) async fn next(&mut self, source: &mut impl ChunkSource) -> Result<Brought, Quiet> {
         let mut chunk = pin!(source.next());
         let mut silent_at = None;
         poll_fn(|context| {
@@ -142,7 +142,7 @@ fn later(now: Instant, wait: Duration) -> Instant {
 
 /// What `source` has brought already, or brings as soon as whoever reads the connection had its turn.
 /// That hands over one chunk at a time, however many have arrived.
-pub(crate) async fn soon(source: &mut impl Source) -> Option<Brought> {
+pub(crate) async fn soon(source: &mut impl ChunkSource) -> Option<Brought> {
     match at_hand(source).await {
         None => {
             yield_now().await;
@@ -153,7 +153,7 @@ pub(crate) async fn soon(source: &mut impl Source) -> Option<Brought> {
 }
 
 /// What `source` has brought already, if it has: nobody waits.
-async fn at_hand(source: &mut impl Source) -> Option<Brought> {
+async fn at_hand(source: &mut impl ChunkSource) -> Option<Brought> {
     // With the waker of whoever will wait next: the source need not take another then.
     poll_fn(|context| {
         Poll::Ready(match pin!(source.next()).poll(context) {
@@ -175,7 +175,7 @@ mod tests {
     /// Brings a chunk after each of these many milliseconds, and then nothing.
     struct Slow(VecDeque<u64>);
 
-    impl Source for Slow {
+    impl ChunkSource for Slow {
         async fn next(&mut self) -> Brought {
             match self.0.front() {
                 Some(wait) => {

@@ -24,7 +24,7 @@ pub(crate) struct Contact {
 
 /// One prompt, and what was answered to it.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct RecordedPrompt {
     /// `None`: what was left unfinished went on.
     pub(crate) prompt: Option<Prompt>,
     pub(crate) attempts: VecDeque<Attempt>,
@@ -39,12 +39,12 @@ pub(crate) struct Attempt {
     pub(crate) text: String,
     /// What the provider had counted by then.
     pub(crate) usage: Option<Usage>,
-    pub(crate) end: End,
+    pub(crate) end: AttemptEnd,
 }
 
 /// How an attempt ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum AttemptEnd {
     Reply {
         completion: Box<Completion>,
         /// What the user said before the next one.
@@ -72,23 +72,23 @@ pub(crate) enum Then {
     Parked { known: bool },
 }
 
-impl Turn {
-    pub(crate) fn of(prompt: Option<Prompt>) -> Turn {
-        Turn { prompt, attempts: VecDeque::new() }
+impl RecordedPrompt {
+    pub(crate) fn of(prompt: Option<Prompt>) -> RecordedPrompt {
+        RecordedPrompt { prompt, attempts: VecDeque::new() }
     }
 
     /// The user said something after the last reply.
     pub(crate) fn say(&mut self, message: Message) {
         if let Some(messages) = self.replies().find_map(|end| match end {
-            End::Reply { messages, .. } => Some(messages),
-            End::Failed { .. } | End::Hung => None,
+            AttemptEnd::Reply { messages, .. } => Some(messages),
+            AttemptEnd::Failed { .. } | AttemptEnd::Hung => None,
         }) {
             messages.push(message);
         }
     }
 
     /// The last first.
-    fn replies(&mut self) -> impl Iterator<Item = &mut End> {
+    fn replies(&mut self) -> impl Iterator<Item = &mut AttemptEnd> {
         self.attempts.iter_mut().rev().map(|attempt| &mut attempt.end)
     }
 }
@@ -111,7 +111,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Enters what `event` says of an attempt into the last of `turns`.
-    pub(crate) fn hear(&mut self, event: &Event, turns: &mut [Turn]) {
+    pub(crate) fn hear(&mut self, event: &Event, turns: &mut [RecordedPrompt]) {
         match event {
             Event::SessionStarted { provider, model, .. } => {
                 self.home.clone_from(provider);
@@ -142,7 +142,7 @@ impl Listener {
             }
             Event::InvocationCancelled { .. } => {
                 if let Some((text, _)) = self.text.take() {
-                    self.ends(text, End::Hung, turns);
+                    self.ends(text, AttemptEnd::Hung, turns);
                 }
                 self.forget();
             }
@@ -151,13 +151,13 @@ impl Listener {
         }
     }
 
-    fn requested(&mut self, provider: &str, model: &str, turns: &mut [Turn]) {
+    fn requested(&mut self, provider: &str, model: &str, turns: &mut [RecordedPrompt]) {
         let who = self.contact(provider, model);
         // One that is only looked at is given up without a word.
         let class = self.text.as_ref().map_or("overloaded", |(_, cause)| cause).to_owned();
         self.fails(&class, "", Then::Over { away: 0.0 }, turns);
         if who < self.answered
-            && let Some(End::Reply { rested, .. }) =
+            && let Some(AttemptEnd::Reply { rested, .. }) =
                 turns.iter_mut().rev().find_map(|turn| turn.replies().next())
         {
             *rested = true;
@@ -167,7 +167,7 @@ impl Listener {
     }
 
     /// What became of an attempt that brought no reply.
-    fn failed(&mut self, event: &Event, turns: &mut [Turn]) {
+    fn failed(&mut self, event: &Event, turns: &mut [RecordedPrompt]) {
         match event {
             Event::ProviderRetry { class, cause, .. } => {
                 let who = self.asked;
@@ -201,7 +201,7 @@ impl Listener {
 
     /// Everything was heard. Returns who could be asked, and whether a run that was out of patience
     /// waited once.
-    pub(crate) fn end(mut self, turns: &mut [Turn]) -> (Vec<Contact>, bool) {
+    pub(crate) fn end(mut self, turns: &mut [RecordedPrompt]) -> (Vec<Contact>, bool) {
         // The record ends between what arrived and what was done about it.
         if let Some((_, cause)) = &self.text
             && is_class(cause)
@@ -245,7 +245,7 @@ impl Listener {
         }
     }
 
-    fn counted(&mut self, usage: Usage, billing: Option<&Billing>, turns: &mut [Turn]) {
+    fn counted(&mut self, usage: Usage, billing: Option<&Billing>, turns: &mut [RecordedPrompt]) {
         let answered = billing.is_none_or(|billing| billing.outcome == "answered");
         if !answered {
             // What broke off is no part of the reply before it.
@@ -255,14 +255,14 @@ impl Listener {
         let claimed = billing.and_then(|billing| billing.claimed).unwrap_or(usage);
         let last = turns.last_mut().and_then(|turn| turn.replies().next());
         // A reply that was discarded has cost something, and is no part of the one before it.
-        if let Some(End::Reply { completion, .. }) = last
+        if let Some(AttemptEnd::Reply { completion, .. }) = last
             && (completion.usage.is_none() || billing.is_none())
         {
             completion.usage.get_or_insert_with(Usage::default).add(&claimed);
         }
     }
 
-    fn replied(&mut self, event: &Event, turns: &mut [Turn]) {
+    fn replied(&mut self, event: &Event, turns: &mut [RecordedPrompt]) {
         let Event::ModelReply { message, stop_reason, model, .. } = event else { return };
         let mut message = message.clone();
         for call in &mut message.tool_calls {
@@ -273,17 +273,17 @@ impl Listener {
         self.answered = self.asked.unwrap_or(self.answered);
         self.asked = Some(self.answered);
         self.text = None;
-        let end = End::Reply { completion, messages: Vec::new(), rested: false };
+        let end = AttemptEnd::Reply { completion, messages: Vec::new(), rested: false };
         self.ends(String::new(), end, turns);
     }
 
-    fn fails(&mut self, class: &str, cause: &str, then: Then, turns: &mut [Turn]) {
+    fn fails(&mut self, class: &str, cause: &str, then: Then, turns: &mut [RecordedPrompt]) {
         let text = self.text.take().map(|(text, _)| text).unwrap_or_default();
         let (class, cause) = (class.to_owned(), cause.to_owned());
-        self.ends(text, End::Failed { class, cause, then }, turns);
+        self.ends(text, AttemptEnd::Failed { class, cause, then }, turns);
     }
 
-    fn ends(&mut self, text: String, end: End, turns: &mut [Turn]) {
+    fn ends(&mut self, text: String, end: AttemptEnd, turns: &mut [RecordedPrompt]) {
         let usage = self.usage.take();
         if let (Some(who), Some(turn)) = (self.asked.take(), turns.last_mut()) {
             turn.attempts.push_back(Attempt { who, text, usage, end });
@@ -302,12 +302,12 @@ pub(crate) fn is_class(cause: &str) -> bool {
 }
 
 /// Whoever is asked again sooner is away for a shorter time.
-fn rank(turns: &mut [Turn]) {
+fn rank(turns: &mut [RecordedPrompt]) {
     let asked: Vec<usize> =
         turns.iter().flat_map(|turn| turn.attempts.iter().map(|a| a.who)).collect();
     let attempts = turns.iter_mut().flat_map(|turn| &mut turn.attempts);
     for (at, attempt) in attempts.enumerate() {
-        if let End::Failed { then: Then::Over { away }, .. } = &mut attempt.end {
+        if let AttemptEnd::Failed { then: Then::Over { away }, .. } = &mut attempt.end {
             let next = asked[at + 1..].iter().position(|who| *who == attempt.who);
             let rank = next.unwrap_or(RANKS).min(RANKS);
             *away = f64::from(u8::try_from(rank).unwrap_or(u8::MAX)) / 51.0;

@@ -11,8 +11,8 @@ use posse_actors::event::{Event, MessageKind, StoredRecord};
 use posse_actors::ports::ToolOutput;
 use serde_json::Value;
 
-use crate::replaying::asking::{self, Asked};
-use crate::replaying::attempts::{Contact, Listener, Turn};
+use crate::replaying::asking::{self, RecordedQuestion};
+use crate::replaying::attempts::{Contact, Listener, RecordedPrompt};
 
 /// Everything that a session got from outside.
 #[derive(Debug, Default)]
@@ -24,12 +24,12 @@ pub(crate) struct Recording {
     pub(crate) started_ms: u64,
     /// Names of the tools that it saw: of every agent that it had.
     pub(crate) tools: Vec<String>,
-    pub(crate) turns: Vec<Turn>,
+    pub(crate) turns: Vec<RecordedPrompt>,
     /// Ids of calls, in the order in which they were minted.
     pub(crate) calls: VecDeque<CallId>,
     pub(crate) outcomes: HashMap<CallId, ToolOutput>,
     /// What the user was asked before a call ran.
-    pub(crate) asked: HashMap<CallId, Asked>,
+    pub(crate) asked: HashMap<CallId, RecordedQuestion>,
     /// `maxTurns`, if it was reached.
     pub(crate) turns_max: Option<u32>,
     /// A run that was out of patience waited for its next try.
@@ -74,7 +74,7 @@ impl Recording {
             Event::InvocationStarted { tools, .. } => {
                 // Nobody said anything: what was parked or interrupted went on.
                 if !self.open && !self.turns.is_empty() {
-                    self.turns.push(Turn::of(None));
+                    self.turns.push(RecordedPrompt::of(None));
                 }
                 self.open = true;
                 let new = tools.iter().filter(|name| !self.tools.contains(name));
@@ -83,7 +83,7 @@ impl Recording {
             }
             Event::UserMessage { content, message_id: None } => {
                 let prompt = Prompt { content: content.clone() };
-                self.turns.push(Turn::of(Some(prompt)));
+                self.turns.push(RecordedPrompt::of(Some(prompt)));
                 self.open = true;
             }
             Event::MessageQueued { message_id, kind, content } => {

@@ -10,17 +10,17 @@ use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
 use posse_actors::event::{Event, Scope};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    Action, CallContext, Clock, Completion, Confinement, Delta, DeltaSender, Ids, Policy,
-    PortFuture, Prepared, Provider, ProviderError, ProviderInfo, Question, Request, RunContext,
-    SideEffect, Situation, Tool, ToolError, ToolOutput, ToolSpec, Verdict,
+    Action, CallContext, Clock, Completion, Confinement, Delta, DeltaSender, Ids,
+    PermissionQuestion, Policy, PortFuture, Prepared, Provider, ProviderError, ProviderInfo,
+    Request, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, ToolSpec, Verdict,
 };
 use posse_actors::record::RecordId;
 use posse_actors::root_session::SessionHandle;
 use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
-use crate::replaying::asking::End as AnswerEnd;
-use crate::replaying::attempts::{self, Attempt, End, Then};
+use crate::replaying::asking::RecordedAnswer as AnswerEnd;
+use crate::replaying::attempts::{self, Attempt, AttemptEnd, Then};
 use crate::replaying::recording::{Message, Recording};
 
 /// A wait before somebody is asked again, in the time of the stage.
@@ -58,7 +58,7 @@ pub(crate) fn limits() -> Limits {
 
 /// What the actors on the stage have in common.
 #[derive(Debug, Default)]
-pub(crate) struct Stage {
+pub(crate) struct ReplayContext {
     recording: Recording,
     /// What is left of the current prompt.
     attempts: Mutex<VecDeque<Attempt>>,
@@ -71,11 +71,11 @@ pub(crate) struct Stage {
     jitter: Mutex<f64>,
 }
 
-impl Stage {
+impl ReplayContext {
     /// A stage for `recording`, whose turns were taken out.
-    pub(crate) fn new(mut recording: Recording) -> Stage {
+    pub(crate) fn new(mut recording: Recording) -> ReplayContext {
         let calls = Mutex::new(std::mem::take(&mut recording.calls));
-        Stage { recording, calls, ..Stage::default() }
+        ReplayContext { recording, calls, ..ReplayContext::default() }
     }
 
     /// The session, as soon as it runs. Its questions are answered as they were.
@@ -144,7 +144,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct RecordedModel {
     /// Which of the contacts of the record.
     pub(crate) who: usize,
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) stage: Arc<ReplayContext>,
 }
 
 impl Provider for RecordedModel {
@@ -173,14 +173,14 @@ impl Provider for RecordedModel {
     }
 }
 
-impl Stage {
+impl ReplayContext {
     async fn attempt(
         &self,
         attempt: Attempt,
         deltas: &DeltaSender,
     ) -> Result<Completion, ProviderError> {
         let Attempt { who: _, text, usage, end } = attempt;
-        if matches!(end, End::Failed { then: Then::Parked { .. }, .. }) {
+        if matches!(end, AttemptEnd::Failed { then: Then::Parked { .. }, .. }) {
             // Before anything arrives: patience does not run out while it does.
             self.pass(PATIENCE * 2);
         }
@@ -191,7 +191,7 @@ impl Stage {
             deltas.send(Delta::Text(text)).await.ok();
         }
         match end {
-            End::Reply { completion, messages, rested } => {
+            AttemptEnd::Reply { completion, messages, rested } => {
                 // What was said while it worked is said before it goes on.
                 self.say(messages).await;
                 if rested {
@@ -199,12 +199,14 @@ impl Stage {
                 }
                 Ok(*completion)
             }
-            End::Hung => self.stop().await,
+            AttemptEnd::Hung => self.stop().await,
             // Which of several is back first, and when, the record does not say.
-            End::Failed { then: Then::Parked { .. }, .. } if self.recording.contacts.len() > 1 => {
+            AttemptEnd::Failed { then: Then::Parked { .. }, .. }
+                if self.recording.contacts.len() > 1 =>
+            {
                 self.stop().await
             }
-            End::Failed { class, cause, then } => {
+            AttemptEnd::Failed { class, cause, then } => {
                 let (jitter, wait) = match then {
                     Then::Again => (0.0, Some(AGAIN)),
                     // A tenth is below all that is told apart, the rest is the order.
@@ -228,12 +230,16 @@ impl Stage {
 #[derive(Debug)]
 pub(crate) struct RecordedTool {
     spec: ToolSpec,
-    stage: Arc<Stage>,
+    stage: Arc<ReplayContext>,
 }
 
 impl RecordedTool {
     /// A tool of that name. `known` is how it looks today, if there still is one.
-    pub(crate) fn new(name: &str, known: Option<&ToolSpec>, stage: Arc<Stage>) -> RecordedTool {
+    pub(crate) fn new(
+        name: &str,
+        known: Option<&ToolSpec>,
+        stage: Arc<ReplayContext>,
+    ) -> RecordedTool {
         let spec = known.cloned().unwrap_or_else(|| ToolSpec {
             name: name.to_owned(),
             description: String::new(),
@@ -281,7 +287,7 @@ impl Tool for RecordedTool {
 /// Asks where it was asked. What a rule refused is recorded as a result; everything else may run,
 /// for nothing does anything.
 #[derive(Debug)]
-pub(crate) struct RecordedPolicy(pub(crate) Arc<Stage>);
+pub(crate) struct RecordedPolicy(pub(crate) Arc<ReplayContext>);
 
 impl Policy for RecordedPolicy {
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
@@ -295,7 +301,7 @@ impl Policy for RecordedPolicy {
         if asked.end == Some(AnswerEnd::Covered) && !situation.grants.is_empty() {
             return Verdict::Allow(confinement);
         }
-        Verdict::Ask(Question {
+        Verdict::Ask(PermissionQuestion {
             reason: asked.reason.clone(),
             scopes: vec![Scope::Once, Scope::Session],
             grant: asked.grant.clone(),
@@ -308,7 +314,7 @@ impl Policy for RecordedPolicy {
 
 /// Time passes only where something waits for it, and then at once.
 #[derive(Debug)]
-pub(crate) struct StageClock(pub(crate) Arc<Stage>);
+pub(crate) struct StageClock(pub(crate) Arc<ReplayContext>);
 
 impl Clock for StageClock {
     fn monotonic(&self) -> Duration {
@@ -343,7 +349,7 @@ impl Clock for StageClock {
 
 /// Calls get the ids that they had; everything else is counted.
 #[derive(Debug)]
-pub(crate) struct RecordedIds(pub(crate) Arc<Stage>);
+pub(crate) struct RecordedIds(pub(crate) Arc<ReplayContext>);
 
 impl Ids for RecordedIds {
     fn call(&self) -> CallId {

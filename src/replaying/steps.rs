@@ -9,7 +9,7 @@ use posse_actors::event::{Event, StoredRecord};
 use posse_actors::ledger::LOST_REPLY;
 use serde::Serialize;
 
-use crate::replaying::asking::{self, Asked};
+use crate::replaying::asking::{self, RecordedQuestion};
 use crate::replaying::attempts::is_class;
 
 /// Characters of each side of a difference that are shown.
@@ -20,7 +20,7 @@ const CONTEXT: usize = 80;
 /// Something that both runs must have, in this order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(crate) enum Step {
+pub(crate) enum ReplayStep {
     /// The user said something.
     User { content: Vec<ContentPart> },
     /// A model replied, to a history of so many messages.
@@ -57,7 +57,7 @@ pub(crate) enum Step {
         is_error: bool,
         /// What the user was asked before.
         #[serde(skip_serializing_if = "Option::is_none")]
-        asked: Option<Asked>,
+        asked: Option<RecordedQuestion>,
     },
     /// A prompt was done with.
     End { how: String, result: Option<String>, turns: u32, usage: Usage },
@@ -77,7 +77,7 @@ pub(crate) struct Difference {
 }
 
 /// Folds records into steps.
-pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Vec<Step> {
+pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Vec<ReplayStep> {
     let mut fold = Fold::default();
     for record in records {
         let main = record.origin.as_ref().is_none_or(|o| o.parent_invocation_id.is_none());
@@ -91,7 +91,7 @@ pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> 
 #[expect(clippy::struct_excessive_bools, reason = "facts that have nothing to do with one another")]
 #[derive(Debug, Default)]
 struct Fold {
-    steps: Vec<Step>,
+    steps: Vec<ReplayStep>,
     /// The profile of the session, and who is asked, if that is another.
     home: String,
     asked: Option<String>,
@@ -100,10 +100,10 @@ struct Fold {
     /// What a failed attempt has cost.
     spent: Option<Usage>,
     questions: HashMap<QuestionId, CallId>,
-    answers: HashMap<CallId, Asked>,
+    answers: HashMap<CallId, RecordedQuestion>,
     /// Calls of the last reply, in its order.
     calls: Vec<CallId>,
-    results: HashMap<CallId, Step>,
+    results: HashMap<CallId, ReplayStep>,
     /// Messages that entered the history from the queue.
     delivered: HashSet<MessageId>,
     running: bool,
@@ -114,7 +114,7 @@ struct Fold {
     /// More than one could be asked.
     switched: bool,
     /// One answers again: that is so when its reply is there.
-    recovered: Option<Step>,
+    recovered: Option<ReplayStep>,
 }
 
 impl Fold {
@@ -127,7 +127,7 @@ impl Fold {
                     None => self.open_end(),
                 }
                 self.running = true;
-                self.push(Step::User { content: content.clone() });
+                self.push(ReplayStep::User { content: content.clone() });
             }
             // Nobody said anything: what had been asked goes on.
             Event::InvocationStarted { .. } => self.running = true,
@@ -145,7 +145,7 @@ impl Fold {
                     self.push(switch);
                 }
                 self.calls = message.tool_calls.iter().map(|call| call.id.clone()).collect();
-                self.push(Step::Reply {
+                self.push(ReplayStep::Reply {
                     turn: *turn,
                     messages: self.messages,
                     asked: self.asked.clone(),
@@ -196,7 +196,9 @@ impl Fold {
                 let outcome = billing.as_deref().map(|billing| billing.outcome.as_str());
                 let seen = billing.as_deref().and_then(|billing| billing.claimed).unwrap_or(*usage);
                 match (outcome, self.steps.last_mut()) {
-                    (Some("answered"), Some(Step::Reply { usage, .. })) => *usage = Some(seen),
+                    (Some("answered"), Some(ReplayStep::Reply { usage, .. })) => {
+                        *usage = Some(seen)
+                    }
                     (Some("answered") | None, _) => {}
                     (Some(_), _) => self.spent = Some(seen),
                 }
@@ -205,17 +207,17 @@ impl Fold {
                 if is_class(cause) || cause == "interrupted" =>
             {
                 let (turn, text, cause) = (*turn, text.clone(), cause.clone());
-                self.push(Step::Partial { turn, text, cause });
+                self.push(ReplayStep::Partial { turn, text, cause });
             }
             Event::ProviderRetry { attempt, class, cause, .. } => {
                 let (attempt, class, cause) = (*attempt, class.clone(), cause.clone());
                 let usage = self.spent.take();
-                self.push(Step::Retry { attempt, class, cause, usage });
+                self.push(ReplayStep::Retry { attempt, class, cause, usage });
             }
             Event::ProviderFailover { to, class, cause, skipped, .. } => {
                 let is_back = class == "recovered";
                 let (to, class, cause) = (self.other(to), class.clone(), cause.clone());
-                let switch = Step::Switch { to, class, cause, skipped: skipped.clone() };
+                let switch = ReplayStep::Switch { to, class, cause, skipped: skipped.clone() };
                 self.switched = true;
                 if is_back {
                     self.recovered = Some(switch);
@@ -230,7 +232,7 @@ impl Fold {
                     self.muted = true;
                 } else {
                     let (class, cause) = (class.clone(), cause.clone());
-                    self.push(Step::Parked { class, cause });
+                    self.push(ReplayStep::Parked { class, cause });
                 }
             }
             Event::ContextCompacted { cause, .. } => {
@@ -254,7 +256,7 @@ impl Fold {
     fn result(&mut self, call_id: &CallId, name: &str, content: &[ContentPart], is_error: bool) {
         let (name, content) = (name.to_owned(), content.to_vec());
         let asked = self.answers.get(call_id).cloned();
-        let step = Step::Result { call_id: call_id.clone(), name, content, is_error, asked };
+        let step = ReplayStep::Result { call_id: call_id.clone(), name, content, is_error, asked };
         self.results.insert(call_id.clone(), step);
     }
 
@@ -267,7 +269,7 @@ impl Fold {
         self.results.clear();
     }
 
-    fn push(&mut self, step: Step) {
+    fn push(&mut self, step: ReplayStep) {
         if !self.muted {
             self.steps.push(step);
         }
@@ -276,7 +278,7 @@ impl Fold {
     fn end(&mut self, how: &str, result: Option<String>, turns: u32, usage: Usage) {
         self.flush();
         self.running = false;
-        self.push(Step::End { how: how.to_owned(), result, turns, usage });
+        self.push(ReplayStep::End { how: how.to_owned(), result, turns, usage });
         self.muted = false;
     }
 
@@ -284,12 +286,12 @@ impl Fold {
         self.flush();
         self.unlike = false;
         if std::mem::take(&mut self.running) {
-            self.push(Step::Open);
+            self.push(ReplayStep::Open);
         }
         self.muted = false;
     }
 
-    fn finish(mut self) -> Vec<Step> {
+    fn finish(mut self) -> Vec<ReplayStep> {
         self.open_end();
         self.steps
     }
@@ -297,11 +299,12 @@ impl Fold {
 
 /// Where `replayed` differs from `recorded` first. After an open end of the record the new run
 /// may go on to the end of that prompt.
-pub(crate) fn difference(recorded: &[Step], replayed: &[Step]) -> Option<Difference> {
+pub(crate) fn difference(recorded: &[ReplayStep], replayed: &[ReplayStep]) -> Option<Difference> {
     let mut new = replayed.iter();
     for (at, old) in recorded.iter().enumerate() {
-        if *old == Step::Open {
-            let ends = |step: &&Step| matches!(step, Step::End { .. } | Step::Open);
+        if *old == ReplayStep::Open {
+            let ends =
+                |step: &&ReplayStep| matches!(step, ReplayStep::End { .. } | ReplayStep::Open);
             new.by_ref().find(ends);
             continue;
         }
@@ -314,20 +317,20 @@ pub(crate) fn difference(recorded: &[Step], replayed: &[Step]) -> Option<Differe
 }
 
 /// What the record does not say may be anything.
-fn same(recorded: &Step, replayed: &Step) -> bool {
-    let Step::Reply { usage: known_usage, messages: known_messages, .. } = recorded else {
+fn same(recorded: &ReplayStep, replayed: &ReplayStep) -> bool {
+    let ReplayStep::Reply { usage: known_usage, messages: known_messages, .. } = recorded else {
         return recorded == replayed;
     };
     let mut replayed = replayed.clone();
-    if let Step::Reply { usage, messages, .. } = &mut replayed {
+    if let ReplayStep::Reply { usage, messages, .. } = &mut replayed {
         *usage = usage.filter(|_| known_usage.is_some());
         *messages = messages.filter(|_| known_messages.is_some());
     }
     *recorded == replayed
 }
 
-fn shown(step: usize, recorded: Option<&Step>, replayed: Option<&Step>) -> Difference {
-    let text = |step: Option<&Step>| {
+fn shown(step: usize, recorded: Option<&ReplayStep>, replayed: Option<&ReplayStep>) -> Difference {
+    let text = |step: Option<&ReplayStep>| {
         step.map_or_else(
             || "nothing more".to_owned(),
             |step| serde_json::to_string(step).unwrap_or_default(),

@@ -2,15 +2,17 @@
 
 use posse_actors::conversation::{ContentPart, Prompt, StopReason, Usage};
 use posse_actors::event::{Event, MessageKind, Scope};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{Abilities, ProviderError};
-use posse_actors::testing::{Bench, GatedTool, HangingTool, Journaled, Step as Said, WritingTool};
+use posse_actors::testing::{
+    GatedTool, HangingTool, Journaled, ModelStep as Said, SessionBuilder, WritingTool,
+};
 
 use super::*;
 
 /// A bench with a tool that writes and one that hangs.
-fn bench(steps: Vec<Said>) -> Bench {
-    let mut bench = Bench::new(steps)
+fn bench(steps: Vec<Said>) -> SessionBuilder {
+    let mut bench = SessionBuilder::new(steps)
         .tool(WritingTool::new(Journaled::default()))
         .tool(HangingTool::new(Journaled::default()));
     bench.asking = Asking::Yes;
@@ -18,12 +20,12 @@ fn bench(steps: Vec<Said>) -> Bench {
     bench
 }
 
-async fn records(bench: &Bench) -> Vec<StoredRecord> {
+async fn records(bench: &SessionBuilder) -> Vec<StoredRecord> {
     bench.journal.read(1, u64::MAX).await.unwrap()
 }
 
 /// Plays prompts, and returns the records of that.
-async fn recorded(bench: &Bench, prompts: &[&str]) -> Vec<StoredRecord> {
+async fn recorded(bench: &SessionBuilder, prompts: &[&str]) -> Vec<StoredRecord> {
     let mut stage = bench.start().await;
     for prompt in prompts {
         stage.play(prompt).await;
@@ -55,7 +57,7 @@ async fn a_session_with_calls_and_several_prompts_is_the_same_again() {
     ]);
     let records = recorded(&bench, &["one", "two"]).await;
     let all = steps::steps(&records);
-    let results = all.iter().filter(|step| matches!(step, Step::Result { .. })).count();
+    let results = all.iter().filter(|step| matches!(step, ReplayStep::Result { .. })).count();
     assert_eq!((all.len(), results), (12, 4), "{all:?}");
     assert_eq!(compared(&records).await, None);
 }
@@ -105,7 +107,7 @@ async fn what_was_interrupted_is_interrupted_again() {
 #[tokio::test]
 async fn what_was_said_meanwhile_enters_at_the_same_place() {
     let gate = Journaled::default();
-    let bench = Bench::new(vec![
+    let bench = SessionBuilder::new(vec![
         Said::call("hang", r#"{"text":"x"}"#),
         Said::say("nothing more"),
         Said::say("and the follow-up"),
@@ -139,7 +141,7 @@ async fn what_an_agent_did_before_another_with_fewer_tools_took_over_is_the_same
 #[tokio::test]
 async fn what_was_said_while_a_call_ran_leaves_the_call_its_result() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
-    let bench = Bench::new(vec![
+    let bench = SessionBuilder::new(vec![
         Said::call("gated", r#"{"text":"x"}"#),
         Said::say("as you say"),
         Said::say("and the follow-up"),
@@ -202,7 +204,7 @@ fn fails(text: &str, class: &str) -> Said {
 }
 
 /// Waits of moments, and as many of them as it takes.
-fn hurried(mut bench: Bench) -> Bench {
+fn hurried(mut bench: SessionBuilder) -> SessionBuilder {
     bench.limits.patience = Duration::from_mins(1);
     bench.limits.backoff_first = Duration::from_millis(2);
     bench.limits.backoff_max = Duration::from_millis(4);
@@ -259,7 +261,7 @@ async fn out_of_patience_is_out_of_patience_again() {
     bench.limits.probe_interval = Duration::from_millis(10);
     let records = recorded(&bench, &["one"]).await;
     assert_eq!(kinds(&records, |event| matches!(event, Event::SessionParked { .. })), 1);
-    assert!(steps::steps(&records).iter().any(|step| matches!(step, Step::Parked { .. })));
+    assert!(steps::steps(&records).iter().any(|step| matches!(step, ReplayStep::Parked { .. })));
     assert_eq!(compared(&records).await, None);
 }
 
@@ -342,10 +344,10 @@ async fn what_was_asked_and_answered_is_asked_and_answered_again() {
     bench.policy = posse_actors::testing::ask_all();
     let mut stage = bench.start().await;
     let answers = [
-        Decision::Allow(Scope::Once),
-        Decision::Deny { reason: Some("not today".to_owned()) },
-        Decision::Allow(Scope::Once),
-        Decision::Deny { reason: None },
+        HumanDecision::Allow(Scope::Once),
+        HumanDecision::Deny { reason: Some("not today".to_owned()) },
+        HumanDecision::Allow(Scope::Once),
+        HumanDecision::Deny { reason: None },
     ];
     let running = stage.session.prompt(Prompt::text("one")).await.unwrap();
     for (nth, answer) in answers.into_iter().enumerate() {
@@ -368,7 +370,7 @@ async fn what_was_asked_and_answered_is_asked_and_answered_again() {
     assert_eq!(kinds(&records, |event| matches!(event, Event::PermissionDenied { .. })), 2);
     assert_eq!(compared(&records).await, None);
     let all = steps::steps(&records);
-    let asked = |step: &&Step| matches!(step, Step::Result { asked: Some(_), .. });
+    let asked = |step: &&ReplayStep| matches!(step, ReplayStep::Result { asked: Some(_), .. });
     assert_eq!(all.iter().filter(asked).count(), 5, "{all:?}");
     for length in 1..records.len() {
         assert_eq!(compared(&records[..length]).await, None, "{length} records");

@@ -11,9 +11,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::Sandbox;
-use crate::sandbox::helper::Shape;
+use crate::sandbox::helper::HelperShape;
 use crate::sandbox::plan::Plan;
-use crate::sandbox::spare::Ready;
+use crate::sandbox::spare::ReadyHelper;
 
 /// Where it is looked for: never in `PATH`, which a project's tools may have put folders into.
 const PLACES: [&str; 4] =
@@ -26,10 +26,10 @@ const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
 impl Sandbox {
     /// Starts a helper inside of bubblewrap.
-    pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<Ready> {
+    pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<ReadyHelper> {
         let mut command = command(&self.helper, plan).map_err(io::Error::other)?;
         command.process_group(0);
-        self.begin(command, Shape::Inner)
+        self.begin(command, HelperShape::Inner)
     }
 }
 

@@ -75,28 +75,28 @@ pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), Strin
 
 /// The beginning of a stream, without secrets.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct MaskedPrefix {
     mask: Mask,
     text: Vec<u8>,
     bytes_max: usize,
 }
 
-impl Kept {
-    pub(crate) fn new(dialogue: Option<&Dialogue>, secrets: &[SecretString]) -> Kept {
+impl MaskedPrefix {
+    pub(crate) fn new(dialogue: Option<&Dialogue>, secrets: &[SecretString]) -> MaskedPrefix {
         let bytes_max = dialogue.map_or(0, |dialogue| dialogue.errors_bytes_max);
         let secrets = if dialogue.is_some() { secrets } else { &[] };
-        Kept { mask: Mask::new(secrets), text: Vec::new(), bytes_max }
+        MaskedPrefix { mask: Mask::new(secrets), text: Vec::new(), bytes_max }
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let Kept { mask, text, bytes_max } = self;
+        let MaskedPrefix { mask, text, bytes_max } = self;
         if text.len() < *bytes_max {
             mask.push(bytes, |bytes| text.extend_from_slice(bytes));
         }
     }
 
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        let Kept { mask, text, bytes_max } = &mut self;
+        let MaskedPrefix { mask, text, bytes_max } = &mut self;
         mask.finish(|bytes| text.extend_from_slice(bytes));
         text.truncate(*bytes_max);
         self.text

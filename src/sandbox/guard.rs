@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::sandbox::plan::{Plan, Tier};
-use crate::sandbox::protect::{Bounds, Finding, Held, Protection, Survey, Written};
+use crate::sandbox::protect::{
+    Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites,
+};
 use crate::sandbox::scratch::Scratch;
 use crate::sandbox::{RunError, Sandbox, Surroundings};
 
@@ -22,9 +24,9 @@ const SURVEYS_MAX: usize = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
     known: Mutex<HashMap<Reach, Arc<Protection>>>,
-    bounds: Bounds,
+    bounds: ScanBounds,
     /// What our own tools write meanwhile.
-    pub(crate) written: Written,
+    pub(crate) written: ToolWrites,
 }
 
 /// Roots, and those among them that are out of reach.
@@ -32,7 +34,7 @@ type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
 /// What one command may do besides, because a person said so when they were asked about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Besides {
+pub struct Exemptions {
     /// Protected paths that it may change: absolute and resolved, each with what is below it.
     pub unprotected: Vec<PathBuf>,
     /// Whether it runs although the workspace has more folders than are looked at.
@@ -57,7 +59,7 @@ impl Sandbox {
         &self,
         plan: &mut Plan,
         scratch: &Arc<Scratch>,
-        besides: Besides,
+        besides: Exemptions,
     ) -> Result<Option<Guard>, RunError> {
         if plan.tier == Tier::None {
             return Ok(None);
@@ -71,7 +73,7 @@ impl Sandbox {
             .of(&self.surroundings, &plan.writable, own)
             .map_err(|errno| failed(errno.desc().to_owned()))?;
         let surveyor = Arc::clone(&protection);
-        let Besides { unprotected, unsurveyed } = besides;
+        let Exemptions { unprotected, unsurveyed } = besides;
         let survey = move || {
             let mut survey = surveyor.survey_without(&unprotected);
             for _ in 1..SURVEYS_MAX {
@@ -97,7 +99,11 @@ impl Sandbox {
         let known = |path: &&PathBuf| !plan.hidden.contains(path);
         let hidden: Vec<PathBuf> = survey.hidden.iter().filter(known).cloned().collect();
         plan.hidden.extend(hidden);
-        survey.held_by(if plan.tier == Tier::Full { Held::ByMounts } else { Held::ByCheck });
+        survey.held_by(if plan.tier == Tier::Full {
+            ProtectionMethod::ByMounts
+        } else {
+            ProtectionMethod::ByCheck
+        });
         Ok(Some(Guard { protection, survey: Some(survey), scratch: Arc::clone(scratch) }))
     }
 }
@@ -106,20 +112,20 @@ impl Sandbox {
     /// Looks at no more folders than this, and at no more than it would anyway.
     #[must_use]
     pub fn surveying_at_most(mut self, folders: usize) -> Sandbox {
-        let bounds = Bounds::default();
-        self.protections.bounds = Bounds { folders: folders.min(bounds.folders), ..bounds };
+        let bounds = ScanBounds::default();
+        self.protections.bounds = ScanBounds { folders: folders.min(bounds.folders), ..bounds };
         self
     }
 
     /// Takes what is written to `written` for what it is, when it checks what a command did.
     #[must_use]
-    pub fn beside(mut self, written: Written) -> Sandbox {
+    pub fn beside(mut self, written: ToolWrites) -> Sandbox {
         self.protections.written = written;
         self
     }
 
     /// Where those who change files of the workspace beside commands say so.
-    pub fn written(&self) -> Written {
+    pub fn written(&self) -> ToolWrites {
         self.protections.written.clone()
     }
 

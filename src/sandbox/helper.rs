@@ -28,7 +28,7 @@ use crate::sandbox::landlock::Made;
 use crate::sandbox::namespaces::{self, Mounted};
 use crate::sandbox::plan::{Backend, Plan, Tier};
 use crate::sandbox::seccomp::Filters;
-use crate::sandbox::wire::{self, Request, Told};
+use crate::sandbox::wire::{self, HelperMessage, HelperRequest};
 use crate::sandbox::{dialogue, init, landlock, watch};
 
 /// The first argument that makes a process the helper.
@@ -39,7 +39,7 @@ const NOT_PREPARED: u8 = 125;
 
 /// What a helper can be made ready for before it knows the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum HelperShape {
     /// Nothing is confined.
     Bare,
     /// Confined where it is, with the host's network or without.
@@ -50,51 +50,51 @@ pub(crate) enum Shape {
     Inner,
 }
 
-impl Shape {
+impl HelperShape {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Shape::Bare => "bare",
-            Shape::Reduced { network: false } => "reduced",
-            Shape::Reduced { network: true } => "reduced+network",
-            Shape::Namespaces { network: false } => "namespaces",
-            Shape::Namespaces { network: true } => "namespaces+network",
-            Shape::Inner => "inner",
+            HelperShape::Bare => "bare",
+            HelperShape::Reduced { network: false } => "reduced",
+            HelperShape::Reduced { network: true } => "reduced+network",
+            HelperShape::Namespaces { network: false } => "namespaces",
+            HelperShape::Namespaces { network: true } => "namespaces+network",
+            HelperShape::Inner => "inner",
         }
     }
 
-    fn parse(name: &str) -> Option<Shape> {
+    fn parse(name: &str) -> Option<HelperShape> {
         let all = [
-            Shape::Bare,
-            Shape::Reduced { network: false },
-            Shape::Reduced { network: true },
-            Shape::Namespaces { network: false },
-            Shape::Namespaces { network: true },
-            Shape::Inner,
+            HelperShape::Bare,
+            HelperShape::Reduced { network: false },
+            HelperShape::Reduced { network: true },
+            HelperShape::Namespaces { network: false },
+            HelperShape::Namespaces { network: true },
+            HelperShape::Inner,
         ];
         all.into_iter().find(|shape| shape.as_str() == name)
     }
 
     /// What a plan needs.
-    pub(crate) fn of(plan: &Plan) -> Shape {
+    pub(crate) fn of(plan: &Plan) -> HelperShape {
         match plan.backend {
-            Backend::Namespaces => Shape::Namespaces { network: plan.network },
-            Backend::Bubblewrap => Shape::Inner,
-            Backend::Landlock => Shape::Reduced { network: plan.network },
-            Backend::Nothing => Shape::Bare,
+            Backend::Namespaces => HelperShape::Namespaces { network: plan.network },
+            Backend::Bubblewrap => HelperShape::Inner,
+            Backend::Landlock => HelperShape::Reduced { network: plan.network },
+            Backend::Nothing => HelperShape::Bare,
         }
     }
 
     /// Whether the command is in a namespace of processes.
     pub(crate) fn encloses(self) -> bool {
-        matches!(self, Shape::Namespaces { .. } | Shape::Inner)
+        matches!(self, HelperShape::Namespaces { .. } | HelperShape::Inner)
     }
 
     /// The filters that its commands need, where that is known.
     fn filters(self) -> Result<Option<Filters>, String> {
         match self {
-            Shape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
-            Shape::Namespaces { network } => Filters::new(Tier::Full, network).map(Some),
-            Shape::Bare | Shape::Inner => Ok(None),
+            HelperShape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
+            HelperShape::Namespaces { network } => Filters::new(Tier::Full, network).map(Some),
+            HelperShape::Bare | HelperShape::Inner => Ok(None),
         }
     }
 }
@@ -130,7 +130,7 @@ fn help(
     mut arguments: impl Iterator<Item = OsString>,
 ) -> Result<ExitCode, String> {
     let parent = arguments.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
-    let shape = arguments.next().and_then(|shape| Shape::parse(shape.to_str()?));
+    let shape = arguments.next().and_then(|shape| HelperShape::parse(shape.to_str()?));
     let (Some(parent), Some(shape), None) = (parent, shape, arguments.next()) else {
         return Err("the helper was not started as one".to_owned());
     };
@@ -142,7 +142,7 @@ fn help(
         filters: None,
         mounted: Mounted::default(),
     };
-    if shape == Shape::Inner {
+    if shape == HelperShape::Inner {
         // The first process of a namespace: it dies with the one that made it.
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
             .map_err(|error| format!("no parent-death signal: {error}"))?;
@@ -165,15 +165,15 @@ fn help(
     // In the time in which nobody waits for it.
     facts.filters = shape.filters()?;
     match shape {
-        Shape::Bare | Shape::Reduced { .. } => bare(control, facts),
-        Shape::Namespaces { network } => outer(control, network, facts),
-        Shape::Inner => first(control, facts),
+        HelperShape::Bare | HelperShape::Reduced { .. } => bare(control, facts),
+        HelperShape::Namespaces { network } => outer(control, network, facts),
+        HelperShape::Inner => first(control, facts),
     }
 }
 
 /// Becomes the command, or its init, where the process is.
 fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    if facts.shape != Shape::Bare {
+    if facts.shape != HelperShape::Bare {
         // No command needs more than this, so it need not wait for one.
         kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
         nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
@@ -213,17 +213,17 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
 fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let mut ahead = None;
     let (request, directory) = loop {
-        match Told::receive(control)? {
+        match HelperMessage::receive(control)? {
             None => return Ok(ExitCode::SUCCESS),
-            Some(Told::Do(request, directory)) => break (request, directory),
+            Some(HelperMessage::Do(request, directory)) => break (request, directory),
             // What cannot be made ahead is made when it is needed, or said then why not.
-            Some(Told::Expect(plan)) if Shape::of(&plan) == facts.shape => {
+            Some(HelperMessage::Expect(plan)) if HelperShape::of(&plan) == facts.shape => {
                 ahead = landlock::make_ahead(&plan).ok();
             }
-            Some(Told::Expect(_)) => {}
+            Some(HelperMessage::Expect(_)) => {}
         }
     };
-    if Shape::of(&request.plan) != facts.shape {
+    if HelperShape::of(&request.plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
     }
     nix::unistd::fchdir(&directory)
@@ -282,14 +282,14 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
 /// The first process of a namespace: waits for the request, arranges everything and starts the
 /// command.
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    let (request, directory) = match Told::receive(control)? {
+    let (request, directory) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
-        Some(Told::Do(request, directory)) => (request, directory),
+        Some(HelperMessage::Do(request, directory)) => (request, directory),
         // Its rules are about mounts that are not there yet.
-        Some(Told::Expect(_)) => return Err("the helper expects nothing".to_owned()),
+        Some(HelperMessage::Expect(_)) => return Err("the helper expects nothing".to_owned()),
     };
-    let Request { plan, .. } = &request;
-    if Shape::of(plan) != facts.shape {
+    let HelperRequest { plan, .. } = &request;
+    if HelperShape::of(plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
     }
     let path = place(&directory)?;
@@ -327,11 +327,11 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
 /// Puts in force what holds for this process, says so, and becomes the command.
 fn become_command(
     control: &UnixStream,
-    request: &Request,
+    request: &HelperRequest,
     facts: &Facts,
     ahead: Option<Made>,
 ) -> Result<Infallible, String> {
-    let Request { plan, program, arguments, environment } = request;
+    let HelperRequest { plan, program, arguments, environment } = request;
     let mut report = facts.report(plan);
     if plan.tier != Tier::None {
         // They were dropped already, and what is checked is the kernel's word.
@@ -381,7 +381,7 @@ fn become_command(
 /// What is in force before the plan is.
 #[derive(Debug)]
 struct Facts {
-    shape: Shape,
+    shape: HelperShape,
     dies_with_parent: bool,
     closed: usize,
     /// Whether a process of ours stays beside the command.

@@ -14,7 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::sandbox::wire::{self, Ended};
+use crate::sandbox::wire::{self, CommandExit};
 
 /// How long what outlives the command may go on printing, if nobody says otherwise.
 const GRACE: Duration = Duration::from_secs(2);
@@ -43,8 +43,8 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
         let is_alone = house.bury();
         if let (false, Some(ended)) = (had_ended, house.ended) {
             let said = match ended {
-                Ended::Code(code) => format!("exited code {code}"),
-                Ended::Signal(signal) => format!("exited signal {signal}"),
+                CommandExit::Code(code) => format!("exited code {code}"),
+                CommandExit::Signal(signal) => format!("exited signal {signal}"),
             };
             // Nobody listens any more when we were given up.
             wire::say(control, &said).ok();
@@ -87,8 +87,8 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
     }
     wire::say(control, &format!("cleared {}", house.killed.unwrap_or_default())).ok();
     let code = match house.ended {
-        Some(Ended::Code(code)) => code,
-        Some(Ended::Signal(signal)) => SIGNALLED + signal,
+        Some(CommandExit::Code(code)) => code,
+        Some(CommandExit::Signal(signal)) => SIGNALLED + signal,
         None => SIGNALLED,
     };
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
@@ -103,7 +103,7 @@ pub(crate) fn children() -> SigSet {
 
 struct House {
     command: Pid,
-    ended: Option<Ended>,
+    ended: Option<CommandExit>,
     /// How many had to be killed, once that was begun.
     killed: Option<usize>,
 }
@@ -113,15 +113,17 @@ impl House {
     fn bury(&mut self) -> bool {
         loop {
             let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, Ended::Code(code)),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Ended::Signal(signal as i32)),
+                Ok(WaitStatus::Exited(pid, code)) => (pid, CommandExit::Code(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => {
+                    (pid, CommandExit::Signal(signal as i32))
+                }
                 Ok(WaitStatus::StillAlive) => return false,
                 Ok(_) | Err(Errno::EINTR) => continue,
                 Err(_) => return true,
             };
             if pid == self.command {
                 self.ended = Some(ended);
-            } else if ended == Ended::Signal(Signal::SIGKILL as i32)
+            } else if ended == CommandExit::Signal(Signal::SIGKILL as i32)
                 && let Some(killed) = &mut self.killed
             {
                 *killed += 1;

@@ -26,7 +26,7 @@ use nix::unistd::getppid;
 
 use crate::sandbox::plan::{Plan, Tier};
 
-use seen::{Entry, Seen};
+use seen::{FolderEntry, RuleSources};
 
 /// The oldest version that can do what the policy needs: to control truncation and links.
 const NEEDED: ABI = ABI::V3;
@@ -60,14 +60,14 @@ pub(crate) struct Made {
     ruleset: RulesetCreated,
     tcp: bool,
     exposed: usize,
-    subject: Subject,
+    subject: RuleSubject,
     /// None: they were made for now.
-    seen: Option<Seen>,
+    seen: Option<RuleSources>,
 }
 
 /// What of a plan its rules depend on.
 #[derive(Debug, PartialEq, Eq)]
-struct Subject {
+struct RuleSubject {
     tier: Tier,
     network: bool,
     writable: Vec<PathBuf>,
@@ -79,13 +79,13 @@ struct Subject {
     inside: usize,
 }
 
-impl Subject {
-    fn of(plan: &Plan) -> Subject {
+impl RuleSubject {
+    fn of(plan: &Plan) -> RuleSubject {
         let is_full = plan.tier == Tier::Full;
         let within = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
         let outside = plan.hidden.iter().filter(|path| !is_full && !within(path));
         let spared: BTreeSet<PathBuf> = outside.cloned().collect();
-        Subject {
+        RuleSubject {
             tier: plan.tier,
             network: plan.network,
             writable: plan.writable.clone(),
@@ -99,12 +99,12 @@ impl Subject {
 
 /// Makes the rules of `plan` ahead of it, and notes what they were made from.
 pub(crate) fn make_ahead(plan: &Plan) -> Result<Made, String> {
-    make(Subject::of(plan), Some(Seen::begin(SIBLINGS_MAX)), Path::new("/"))
+    make(RuleSubject::of(plan), Some(RuleSources::begin(SIBLINGS_MAX)), Path::new("/"))
 }
 
 /// Makes the rules of `plan`.
 pub(crate) fn make_now(plan: &Plan) -> Result<Made, String> {
-    make(Subject::of(plan), None, Path::new("/"))
+    make(RuleSubject::of(plan), None, Path::new("/"))
 }
 
 fn failed(error: &dyn std::fmt::Display) -> String {
@@ -112,7 +112,7 @@ fn failed(error: &dyn std::fmt::Display) -> String {
 }
 
 /// Makes rules for everything below `top`.
-fn make(subject: Subject, seen: Option<Seen>, top: &Path) -> Result<Made, String> {
+fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<Made, String> {
     // With a network of its own, its loopback is nobody else's.
     let tcp = !subject.network && subject.tier == Tier::Reduced;
     let mut ruleset = Ruleset::default()
@@ -139,7 +139,8 @@ impl Made {
     /// Whether these are the rules that would be made for `plan` now. Never of rules that were not
     /// made ahead.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
-        self.subject == Subject::of(plan) && self.seen.as_ref().is_some_and(Seen::still_holds)
+        self.subject == RuleSubject::of(plan)
+            && self.seen.as_ref().is_some_and(RuleSources::still_holds)
     }
 
     /// Restricts this process for good.
@@ -183,11 +184,11 @@ pub(crate) fn enclose() -> bool {
 struct Rules {
     ruleset: RulesetCreated,
     /// Notes what is looked at, if the rules are made ahead.
-    seen: Option<Seen>,
+    seen: Option<RuleSources>,
 }
 
 impl Rules {
-    fn readable(&mut self, subject: &Subject, top: &Path) -> io::Result<usize> {
+    fn readable(&mut self, subject: &RuleSubject, top: &Path) -> io::Result<usize> {
         let read = AccessFs::from_read(KNOWN);
         if subject.tier == Tier::Full {
             // What must not be read is not there.
@@ -226,7 +227,7 @@ impl Rules {
             *exposed += spared.iter().filter(|path| path.starts_with(folder)).count();
             return self.add_known(folder, AccessFs::from_read(KNOWN), true);
         }
-        for Entry { name, is_folder, is_link, .. } in entries {
+        for FolderEntry { name, is_folder, is_link, .. } in entries {
             let path = folder.join(name);
             if is_link || spared.contains(&*path) {
                 continue;
@@ -241,7 +242,7 @@ impl Rules {
         Ok(())
     }
 
-    fn writable(&mut self, subject: &Subject) -> io::Result<()> {
+    fn writable(&mut self, subject: &RuleSubject) -> io::Result<()> {
         let all = AccessFs::from_all(KNOWN);
         for root in &subject.writable {
             self.add(root, all)?;

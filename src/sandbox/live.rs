@@ -12,13 +12,13 @@ const PIECE_BYTES_MAX: usize = 8 << 10;
 
 /// Collects bytes into pieces.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct OutputChunker {
     pending: Vec<u8>,
     /// When the next piece may be shown. Nothing was shown yet if there is no such time.
     next: Option<Instant>,
 }
 
-impl Live {
+impl OutputChunker {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.next.get_or_insert_with(Instant::now);
         let bytes = &bytes[bytes.len().saturating_sub(PIECE_BYTES_MAX)..];
@@ -70,7 +70,7 @@ mod tests {
         let text = "aé€😀z";
         for cut in 0..=text.len() {
             let (a, b) = text.as_bytes().split_at(cut);
-            let mut live = Live::default();
+            let mut live = OutputChunker::default();
             let mut all = String::new();
             for part in [a, b] {
                 live.push(part);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_code_point_that_never_ends_is_replaced() {
-        let mut live = Live::default();
+        let mut live = OutputChunker::default();
         live.push(b"ok\xf0\x9f");
         assert_eq!(live.take(false).as_deref(), Some("ok"));
         assert_eq!(live.take(true).as_deref(), Some("\u{fffd}"));
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn keeps_the_newest_of_too_much() {
-        let mut live = Live::default();
+        let mut live = OutputChunker::default();
         live.push(&[b'a'; 9000]);
         live.push(b"end");
         let piece = live.take(false).unwrap();

@@ -108,7 +108,7 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
         move |error: io::Error| format!("{path}: {error}")
     };
     propagate(MsFlags::MS_PRIVATE)?;
-    let kept = Kept::take(plan)?;
+    let kept = WritableMounts::take(plan)?;
     let devices = devices()?;
     let root = File::open("/").map_err(at(Path::new("/")))?;
     let flags = kernel::READ_ONLY | kernel::NO_SETUID | kernel::NO_DEVICES;
@@ -159,14 +159,14 @@ fn masks(plan: &Plan) -> impl Iterator<Item = &Path> {
 }
 
 /// Copies of what is put back after everything is read-only and covered.
-struct Kept {
+struct WritableMounts {
     /// Parents before what is in them.
     trees: BTreeMap<PathBuf, (OwnedFd, bool)>,
     links: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Kept {
-    fn take(plan: &Plan) -> Result<Kept, String> {
+impl WritableMounts {
+    fn take(plan: &Plan) -> Result<WritableMounts, String> {
         let mut trees = BTreeMap::new();
         for root in &plan.writable {
             let tree =
@@ -194,7 +194,7 @@ impl Kept {
             let target = fs::read_link(&link).ok()?;
             Some((link, target))
         });
-        Ok(Kept { trees, links: links.collect() })
+        Ok(WritableMounts { trees, links: links.collect() })
     }
 }
 
@@ -208,8 +208,12 @@ enum Layer {
 
 /// Lays what is kept and what is hidden over the tree, folders before what is in them: so a secret
 /// in a root is covered, and what is kept below a hidden folder is open in it.
-fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Result<(), String> {
-    let Kept { trees, links } = kept;
+fn lay(
+    kept: WritableMounts,
+    covers: Vec<(PathBuf, OwnedFd)>,
+    mounted: &mut Mounted,
+) -> Result<(), String> {
+    let WritableMounts { trees, links } = kept;
     let trees =
         trees.into_iter().map(|(path, (tree, writable))| (path, Layer::Copy(tree, writable)));
     let mut layers: BTreeMap<PathBuf, Layer> =

@@ -38,7 +38,7 @@ pub struct Surroundings {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Profile {
+struct SandboxProfile {
     name: String,
     writes: Writes,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
@@ -57,13 +57,13 @@ enum Writes {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Places {
     processes_max: u32,
-    masked: Vec<Place>,
-    hidden: Vec<Place>,
+    masked: Vec<ProfilePath>,
+    hidden: Vec<ProfilePath>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Place {
+struct ProfilePath {
     path: Option<PathBuf>,
     variable: Option<String>,
     /// Only where it costs nothing.
@@ -74,7 +74,7 @@ struct Place {
 }
 
 struct Data {
-    profiles: Vec<Profile>,
+    profiles: Vec<SandboxProfile>,
     places: Places,
 }
 
@@ -94,7 +94,7 @@ fn not_prepared(reason: String) -> RunError {
     RunError::NotPrepared { reason }
 }
 
-impl Place {
+impl ProfilePath {
     fn resolve(&self, surroundings: &Surroundings) -> Option<PathBuf> {
         if self.variable.as_deref() == Some("XDG_RUNTIME_DIR") {
             return surroundings.runtime_dir.clone();
@@ -150,7 +150,7 @@ impl Sandbox {
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let directory = std::fs::read_link(link).ok();
         let visible = roots.iter().chain(&directory).filter_map(|path| resolved(path)).collect();
-        let of = |places: &[Place]| -> Vec<PathBuf> {
+        let of = |places: &[ProfilePath]| -> Vec<PathBuf> {
             let is_full = backend.tier() == Tier::Full;
             let places = places.iter().filter(|place| is_full || !place.full_tier_only);
             let paths = places.filter_map(|place| place.resolve(&self.surroundings));

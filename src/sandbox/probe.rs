@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use nix::libc;
 
 use crate::sandbox::bubblewrap;
-use crate::sandbox::helper::{self, Shape};
+use crate::sandbox::helper::{self, HelperShape};
 use crate::sandbox::plan::{Backend, Plan};
-use crate::sandbox::wire::{self, Line, Request};
+use crate::sandbox::wire::{self, HelperLine, HelperRequest};
 
 /// How long one way of confining may take to show that it works.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const FILE_BYTES_MAX: u64 = 512;
 
 /// How to find out what commands are confined by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ProbeRequest {
     /// The strongest that works here. The answer is kept in this folder of ours, if there is one.
     Strongest {
         /// The state directory.
@@ -46,7 +46,7 @@ pub enum Wanted {
 
 /// What was found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ProbeResult {
     /// What commands are confined by.
     pub backend: Backend,
     /// What was tried on the way, strongest first. Empty if the answer was known.
@@ -67,31 +67,33 @@ pub struct Tried {
 /// The question and its answer.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    wanted: Wanted,
-    found: Mutex<Option<Found>>,
+    wanted: ProbeRequest,
+    found: Mutex<Option<ProbeResult>>,
 }
 
 impl Probe {
-    pub(crate) fn new(wanted: Wanted) -> Probe {
+    pub(crate) fn new(wanted: ProbeRequest) -> Probe {
         Probe { wanted, found: Mutex::new(None) }
     }
 
     /// The answer, found out the first time.
-    pub(crate) fn found(&self, helper: &Path) -> Found {
+    pub(crate) fn found(&self, helper: &Path) -> ProbeResult {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.get_or_insert_with(|| self.find(helper)).clone()
     }
 
-    fn find(&self, helper: &Path) -> Found {
+    fn find(&self, helper: &Path) -> ProbeResult {
         let kept_in = match &self.wanted {
-            Wanted::Exactly(backend) => return Found { backend: *backend, tried: Vec::new() },
-            Wanted::Strongest { kept_in } => kept_in.as_deref(),
+            ProbeRequest::Exactly(backend) => {
+                return ProbeResult { backend: *backend, tried: Vec::new() };
+            }
+            ProbeRequest::Strongest { kept_in } => kept_in.as_deref(),
         };
         let name = identity(helper);
         if let (Some(folder), Some(name)) = (kept_in, &name)
             && let Some(backend) = recall(folder, name)
         {
-            return Found { backend, tried: Vec::new() };
+            return ProbeResult { backend, tried: Vec::new() };
         }
         let found = strongest(helper);
         if let (Some(folder), Some(name)) = (kept_in, &name)
@@ -105,14 +107,14 @@ impl Probe {
     /// Forgets an answer that turned out to be wrong. It still counts for this process: what was
     /// promised is enforced, or nothing runs.
     pub(crate) fn distrust(&self) {
-        if let Wanted::Strongest { kept_in: Some(folder) } = &self.wanted {
+        if let ProbeRequest::Strongest { kept_in: Some(folder) } = &self.wanted {
             fs::remove_file(folder.join(FILE)).ok();
         }
     }
 }
 
 /// Tries every way, the strongest first, until one works.
-pub(crate) fn strongest(helper: &Path) -> Found {
+pub(crate) fn strongest(helper: &Path) -> ProbeResult {
     let mut tried = Vec::new();
     for backend in Backend::ALL {
         let result = match backend {
@@ -128,10 +130,10 @@ pub(crate) fn strongest(helper: &Path) -> Found {
             tried.push(Tried { backend, failure, report });
         }
         if works {
-            return Found { backend, tried };
+            return ProbeResult { backend, tried };
         }
     }
-    Found { backend: Backend::Nothing, tried }
+    ProbeResult { backend: Backend::Nothing, tried }
 }
 
 /// Runs a command that does nothing within a confinement, and returns what was reported.
@@ -152,7 +154,7 @@ pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String>
     let program = program.into_iter().find(|path| path.is_file());
     let program = program.ok_or("there is no program to try it with")?;
     let arguments = if program.ends_with("sh") { vec!["-c".into(), ":".into()] } else { vec![] };
-    let request = Request { plan, program, arguments, environment: Vec::new() };
+    let request = HelperRequest { plan, program, arguments, environment: Vec::new() };
     let directory = File::open(&folder).map_err(|error| error.to_string())?;
     let (control, control_end) = UnixStream::pair().map_err(|error| error.to_string())?;
     let mut child = start(helper, &request.plan, control_end.into())?;
@@ -180,7 +182,7 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
     command
         .arg(helper::MARK)
         .arg(std::process::id().to_string())
-        .arg(Shape::of(plan).as_str())
+        .arg(HelperShape::of(plan).as_str())
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(control_end))
@@ -190,7 +192,11 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
 }
 
 /// Tells the helper what to do, and listens until it has nothing more to say.
-fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result<String, String> {
+fn converse(
+    control: &UnixStream,
+    request: &HelperRequest,
+    directory: &File,
+) -> Result<String, String> {
     let failed = |error: io::Error| format!("the helper does not answer: {error}");
     control.set_read_timeout(Some(TRIAL_MAX)).map_err(failed)?;
     control.set_write_timeout(Some(TRIAL_MAX)).map_err(failed)?;
@@ -200,8 +206,8 @@ fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result
     let mut report = None;
     for line in said.lines() {
         match wire::parse(line) {
-            Some(Line::Enforced(enforced)) => report = Some(enforced),
-            Some(Line::Failed(reason)) => return Err(reason),
+            Some(HelperLine::Enforced(enforced)) => report = Some(enforced),
+            Some(HelperLine::Failed(reason)) => return Err(reason),
             _ => {}
         }
     }

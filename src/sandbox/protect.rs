@@ -30,11 +30,11 @@ use nix::errno::Errno;
 use aside::Quarantine;
 use lifted::Lifted;
 use place::{Identity, Root, Stat};
-pub(crate) use scan::Bounds;
-use scan::{Item, Scan, Sort};
-use state::{Reader, State};
+pub(crate) use scan::ScanBounds;
+use scan::{ProtectedItem, Scan, Sort};
+use state::{FileStateReader, State};
 use written::{Log, Since};
-pub use written::{Writing, Written};
+pub use written::{ToolWrites, Writing};
 
 /// Mounts that one command gets at most. What is beyond is looked at afterwards.
 const MOUNTS_MAX: usize = 400;
@@ -48,7 +48,7 @@ pub struct Protection {
     own: Vec<PathBuf>,
     home: Option<PathBuf>,
     readable: Vec<PathBuf>,
-    bounds: Bounds,
+    bounds: ScanBounds,
     /// Whether the last look saw everything, for those who cannot wait for one that is under way.
     is_complete: AtomicBool,
     /// Microseconds that the last look took.
@@ -56,17 +56,17 @@ pub struct Protection {
     /// Where commands have temporary folders of their own, which go when they end.
     temporary: Temporary,
     /// What our own tools write meanwhile. Whoever needs both takes `inner` first.
-    written: Written,
-    inner: Mutex<Inner>,
+    written: ToolWrites,
+    inner: Mutex<GuardState>,
 }
 
 /// Folders that may be added to while somebody looks.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
 #[derive(Debug)]
-struct Inner {
+struct GuardState {
     roots: Vec<Watched>,
-    reader: Reader,
+    reader: FileStateReader,
     links: links::Links,
     stores: stores::Keys,
     quarantine: Quarantine,
@@ -78,7 +78,7 @@ struct Inner {
     /// Several of them ran at the same time.
     were_several: bool,
     /// A command was given up without a look at what it did; this is what held it.
-    owed: Option<Held>,
+    owed: Option<ProtectionMethod>,
     /// Repositories that commands of this session made. They hold nothing of the user's, and are
     /// cleaned after each command.
     born: HashMap<Identity, Born>,
@@ -105,21 +105,21 @@ struct Watched {
 /// A repository that a command made.
 #[derive(Debug)]
 struct Born {
-    key: Key,
+    key: ProtectedPath,
     /// Whether the folder around it was made with it, so that nothing in there is the user's.
     with_folder: bool,
 }
 
 /// Where a protected name is: which root, and the path below it.
-type Key = (usize, Arc<Path>);
+type ProtectedPath = (usize, Arc<Path>);
 
 #[derive(Debug, Clone)]
 struct Baseline {
-    items: HashMap<Key, Before>,
+    items: HashMap<ProtectedPath, BaselineItem>,
     /// The numbers of the scans that made it.
     scans: Vec<u64>,
     /// What configuration of git points to, whether or not it is there.
-    pointed: Vec<(usize, Item)>,
+    pointed: Vec<(usize, ProtectedItem)>,
     /// Whether everything was looked at.
     is_complete: bool,
     /// When it was made.
@@ -127,7 +127,7 @@ struct Baseline {
 }
 
 #[derive(Debug, Clone)]
-struct Before {
+struct BaselineItem {
     sort: Sort,
     /// None for repositories, which may change.
     state: Option<State>,
@@ -150,14 +150,14 @@ pub struct Survey {
     pub hidden: Vec<PathBuf>,
     /// Whether everything was looked at.
     pub complete: bool,
-    held: Held,
+    held: ProtectionMethod,
     baseline: Arc<Baseline>,
     protection: Option<Arc<Protection>>,
 }
 
 /// What held a command while it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum ProtectionMethod {
     /// Mounts: what [`Survey::read_only`] names cannot have been changed by it.
     ByMounts,
     /// Nothing but the look afterwards.
@@ -170,9 +170,9 @@ pub struct Finding {
     /// Where.
     pub path: PathBuf,
     /// What was done.
-    pub what: What,
+    pub what: ProtectedChange,
     /// What became of it.
-    pub action: Action,
+    pub action: ProtectAction,
     /// Who can have done it.
     #[serde(skip_serializing_if = "Whose::is_this")]
     pub whose: Whose,
@@ -200,7 +200,7 @@ impl Whose {
 
 impl Finding {
     /// What the only command that ran has done.
-    pub fn new(path: PathBuf, what: What, action: Action) -> Finding {
+    pub fn new(path: PathBuf, what: ProtectedChange, action: ProtectAction) -> Finding {
         Finding { path, what, action, whose: Whose::This }
     }
 }
@@ -208,7 +208,7 @@ impl Finding {
 /// What a command did.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum What {
+pub enum ProtectedChange {
     /// It made something.
     Created,
     /// It changed something.
@@ -230,7 +230,7 @@ pub enum What {
 /// What became of what a command did.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Action {
+pub enum ProtectAction {
     /// It was moved there.
     MovedAside(PathBuf),
     /// What was there before is there again; what the command made of it is at this path.
@@ -247,23 +247,27 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = crate::failure::printable(&self.path.display().to_string());
         match &self.what {
-            What::Created => write!(f, "{path} is protected and was created")?,
-            What::Changed => write!(f, "{path} is protected and was changed")?,
-            What::Removed => write!(f, "{path} is protected and was removed or renamed")?,
-            What::Replaced => {
+            ProtectedChange::Created => write!(f, "{path} is protected and was created")?,
+            ProtectedChange::Changed => write!(f, "{path} is protected and was changed")?,
+            ProtectedChange::Removed => {
+                write!(f, "{path} is protected and was removed or renamed")?
+            }
+            ProtectedChange::Replaced => {
                 write!(f, "{path} is protected and another repository is in its place")?;
             }
-            What::Settings(names) if names.is_empty() => {
+            ProtectedChange::Settings(names) if names.is_empty() => {
                 write!(f, "{path} is not understood as settings of git and may run programs")?;
             }
-            What::Settings(names) => write!(
+            ProtectedChange::Settings(names) => write!(
                 f,
                 "{path} got settings that may run programs ({})",
                 crate::failure::printable(&names.join(", "))
             )?,
-            What::LeadsOutside => write!(f, "{path} leads git to a place outside the workspace")?,
-            What::CameWithRepository => write!(f, "{path} came with a new repository")?,
-            What::TooMuch => {
+            ProtectedChange::LeadsOutside => {
+                write!(f, "{path} leads git to a place outside the workspace")?
+            }
+            ProtectedChange::CameWithRepository => write!(f, "{path} came with a new repository")?,
+            ProtectedChange::TooMuch => {
                 return write!(
                     f,
                     "{path} has more folders than are looked at: what a command \
@@ -282,16 +286,16 @@ impl fmt::Display for Finding {
         }
         let shown = |path: &Path| crate::failure::printable(&path.display().to_string());
         match &self.action {
-            Action::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
-            Action::Restored(Some(to)) => {
+            ProtectAction::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
+            ProtectAction::Restored(Some(to)) => {
                 write!(f, "; it was put back as it was, and what replaced it is in {}", shown(to))
             }
-            Action::Restored(None) => write!(f, "; it was put back as it was"),
-            Action::Cleaned(to) => {
+            ProtectAction::Restored(None) => write!(f, "; it was put back as it was"),
+            ProtectAction::Cleaned(to) => {
                 write!(f, "; they were taken out, and the whole text is in {}", shown(to))
             }
-            Action::Left => write!(f, "; it was left, as nothing reads it from here"),
-            Action::Failed(why) => write!(f, "; it could not be put right: {why}"),
+            ProtectAction::Left => write!(f, "; it was left, as nothing reads it from here"),
+            ProtectAction::Failed(why) => write!(f, "; it could not be put right: {why}"),
         }
     }
 }
@@ -320,14 +324,14 @@ impl Protection {
             own,
             home,
             readable,
-            bounds: Bounds::default(),
+            bounds: ScanBounds::default(),
             is_complete: AtomicBool::new(true),
             took: AtomicU64::new(u64::MAX),
             temporary: Arc::clone(&temporary),
-            written: Written::default(),
-            inner: Mutex::new(Inner {
+            written: ToolWrites::default(),
+            inner: Mutex::new(GuardState {
                 roots,
-                reader: Reader::default(),
+                reader: FileStateReader::default(),
                 links: links::Links::default(),
                 stores: stores::Keys::default(),
                 quarantine: Quarantine::new(quarantine),
@@ -354,13 +358,13 @@ impl Protection {
     }
 
     /// The same beside those who write to `written`.
-    pub(crate) fn beside(mut self, written: Written) -> Protection {
+    pub(crate) fn beside(mut self, written: ToolWrites) -> Protection {
         self.written = written;
         self
     }
 
     /// The same with other bounds.
-    pub(crate) fn within(mut self, bounds: Bounds) -> Protection {
+    pub(crate) fn within(mut self, bounds: ScanBounds) -> Protection {
         self.bounds = bounds;
         self
     }
@@ -381,7 +385,7 @@ impl Protection {
         self.took.store(took, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, GuardState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -404,7 +408,7 @@ impl Protection {
         }
         inner.reader.begin_round();
         let mut complete = true;
-        let mut items: Vec<(usize, Item)> = Vec::new();
+        let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
         let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
         for (at, watched) in inner.roots.iter_mut().enumerate() {
             let found = watched.scan.run(&watched.root, self.bounds);
@@ -440,7 +444,15 @@ impl Protection {
         drop(inner);
         self.note_time(begin);
         let protection = Some(Arc::clone(self));
-        Survey { read_only, pinned, hidden, complete, held: Held::ByCheck, baseline, protection }
+        Survey {
+            read_only,
+            pinned,
+            hidden,
+            complete,
+            held: ProtectionMethod::ByCheck,
+            baseline,
+            protection,
+        }
     }
 
     /// The secrets below the roots, which only mounts can hide. Reads folders.
@@ -477,7 +489,7 @@ impl Protection {
         let grew = survey.complete && !inner.is_complete;
         if grew || (!survey.complete && !std::mem::replace(&mut inner.told_too_much, true)) {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
-            let too_much = |path| Finding::new(path, What::TooMuch, Action::Left);
+            let too_much = |path| Finding::new(path, ProtectedChange::TooMuch, ProtectAction::Left);
             findings.extend(roots.take(1).map(too_much));
         }
         drop(log);
@@ -503,7 +515,7 @@ impl Protection {
         self.is_complete.load(Ordering::Relaxed)
     }
 
-    fn give_up(&self, held: Held) {
+    fn give_up(&self, held: ProtectionMethod) {
         let mut inner = self.lock();
         inner.running = inner.running.saturating_sub(1);
         inner.owed = Some(held);
@@ -527,7 +539,7 @@ impl Protection {
 
 impl Survey {
     /// Notes what holds the command. Until this is called, nothing does.
-    pub fn held_by(&mut self, held: Held) {
+    pub fn held_by(&mut self, held: ProtectionMethod) {
         self.held = held;
     }
 }
@@ -540,11 +552,11 @@ impl Drop for Survey {
     }
 }
 
-impl Inner {
+impl GuardState {
     /// Notes what everything is now.
     fn new_baseline(
         &mut self,
-        items: Vec<(usize, Item)>,
+        items: Vec<(usize, ProtectedItem)>,
         is_complete: bool,
         log: &Log,
     ) -> Arc<Baseline> {
@@ -567,7 +579,7 @@ impl Inner {
                 baseline.items.insert((at, item.path), before);
             }
         }
-        let mut mounted: Vec<(&Key, &mut Before)> =
+        let mut mounted: Vec<(&ProtectedPath, &mut BaselineItem)> =
             baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
         mounted.sort_by_key(|((at, path), _)| (path.components().count(), *at, Arc::clone(path)));
         // What is nearest to the root matters most.
@@ -578,13 +590,20 @@ impl Inner {
     }
 
     /// What an item is now. None: it is gone.
-    fn look(&mut self, at: usize, item: &Item) -> Option<Before> {
+    fn look(&mut self, at: usize, item: &ProtectedItem) -> Option<BaselineItem> {
         let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
             let (sort, birth) = (item.sort, scan.birth(&item.path));
-            return Some(Before { sort, state: None, identity, birth, parent, is_mounted: false });
+            return Some(BaselineItem {
+                sort,
+                state: None,
+                identity,
+                birth,
+                parent,
+                is_mounted: false,
+            });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
@@ -593,12 +612,12 @@ impl Inner {
         let state = self.reader.state(&folder, name)?;
         let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
         let (sort, state) = (item.sort, Some(state));
-        Some(Before { sort, state, identity, birth: None, parent, is_mounted })
+        Some(BaselineItem { sort, state, identity, birth: None, parent, is_mounted })
     }
 
     /// The hooks and settings that known settings point to.
-    fn pointed(&mut self, items: &[(usize, Item)]) -> Vec<(usize, Item)> {
-        let mut pointed: Vec<(usize, Item)> = Vec::new();
+    fn pointed(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
+        let mut pointed: Vec<(usize, ProtectedItem)> = Vec::new();
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
             let root = &self.roots[*at].root;
             let Ok((folder, name)) = root.open_parent(&item.path) else { continue };
@@ -614,7 +633,7 @@ impl Inner {
                 let whole = root.path.join(base.unwrap_or(Path::new(""))).join(target);
                 let whole = check::normalise(&whole);
                 let Ok(relative) = whole.strip_prefix(&root.path) else { continue };
-                let is_known = |other: &(usize, Item)| {
+                let is_known = |other: &(usize, ProtectedItem)| {
                     other.0 == *at
                         && other.1.sort != Sort::Repository
                         && relative.starts_with(&other.1.path)
@@ -623,7 +642,7 @@ impl Inner {
                 let is_root = relative.as_os_str().is_empty();
                 if !is_root && !items.iter().chain(&pointed).any(is_known) {
                     let sort = Sort::Name(crate::protected::Class::Git);
-                    pointed.push((*at, Item { path: relative.into(), sort }));
+                    pointed.push((*at, ProtectedItem { path: relative.into(), sort }));
                 }
             }
         }
@@ -632,7 +651,7 @@ impl Inner {
 
     /// What mounts must hold, and what must not be renamed for that.
     fn mounts(&mut self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
-        let mut keys: Vec<&Key> = baseline
+        let mut keys: Vec<&ProtectedPath> = baseline
             .items
             .iter()
             .filter(|(_, before)| before.is_mounted)
@@ -665,7 +684,7 @@ impl Inner {
     }
 
     /// Other names of files that have more than one.
-    fn linked(&mut self, files: impl Iterator<Item = (Key, Stat)>) -> Vec<PathBuf> {
+    fn linked(&mut self, files: impl Iterator<Item = (ProtectedPath, Stat)>) -> Vec<PathBuf> {
         let wanted: Vec<Stat> = files.map(|(_, stat)| stat).collect();
         if wanted.is_empty() {
             return Vec::new();

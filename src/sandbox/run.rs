@@ -18,18 +18,18 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::sandbox::capture::Capture;
-use crate::sandbox::dialogue::Kept;
-use crate::sandbox::guard::Besides;
-use crate::sandbox::helper::Shape;
+use crate::sandbox::dialogue::MaskedPrefix;
+use crate::sandbox::guard::Exemptions;
+use crate::sandbox::helper::HelperShape;
 use crate::sandbox::init;
-use crate::sandbox::live::Live;
+use crate::sandbox::live::OutputChunker;
 use crate::sandbox::mask::Mask;
 use crate::sandbox::plan::Plan;
 use crate::sandbox::scratch::Scratch;
-use crate::sandbox::spare::Ready;
-use crate::sandbox::tree::Tree;
-use crate::sandbox::wire::{self, Ended, Line, Request};
-use crate::sandbox::{Directory, Exit, Outcome, RunError, Sandbox, Spawn, Update};
+use crate::sandbox::spare::ReadyHelper;
+use crate::sandbox::tree::ProcessTree;
+use crate::sandbox::wire::{self, CommandExit, HelperLine, HelperRequest};
+use crate::sandbox::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
 /// How long it may take until a command begins.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);
@@ -68,8 +68,9 @@ impl Sandbox {
         &self,
         spawn: Spawn,
         watch: impl FnMut(Update) + Send,
-    ) -> Result<Outcome, RunError> {
-        self.run_judged(spawn, Besides { unsurveyed: true, ..Besides::default() }, watch).await
+    ) -> Result<ProcessOutcome, RunError> {
+        self.run_judged(spawn, Exemptions { unsurveyed: true, ..Exemptions::default() }, watch)
+            .await
     }
 
     /// Runs `spawn` with what it may do besides. Where not everything that is protected can be
@@ -77,9 +78,9 @@ impl Sandbox {
     pub async fn run_judged(
         &self,
         spawn: Spawn,
-        besides: Besides,
+        besides: Exemptions,
         mut watch: impl FnMut(Update) + Send,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<ProcessOutcome, RunError> {
         // Dropped last, when nobody uses it any more.
         let scratch = Scratch::new(&spawn.scratch, &self.spare).map_err(start_error)?;
         let scratch = Arc::new(scratch);
@@ -87,9 +88,9 @@ impl Sandbox {
         let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
         // Dropped after the process, which must not be at work when it is looked at.
         let guard = self.guard(&mut plan, &scratch, besides).await?;
-        let shape = Shape::of(&plan);
+        let shape = HelperShape::of(&plan);
         // Where there are mounts, most of what takes long has to be done with them in place.
-        let expected = matches!(shape, Shape::Reduced { .. }).then(|| plan.clone());
+        let expected = matches!(shape, HelperShape::Reduced { .. }).then(|| plan.clone());
         let mut running = self.start(spawn, &scratch, &directory, plan)?;
         drop(directory);
         let meanwhile = || self.keep(shape, expected.clone());
@@ -114,9 +115,9 @@ impl Sandbox {
         scratch: &Scratch,
         directory: &OwnedFd,
         plan: Plan,
-    ) -> Result<Running, RunError> {
+    ) -> Result<RunningCommand, RunError> {
         let tier = plan.tier;
-        let mut request = Request {
+        let mut request = HelperRequest {
             plan,
             program: spawn.program,
             arguments: spawn.arguments,
@@ -132,16 +133,16 @@ impl Sandbox {
         request.environment.extend(variables.into_iter().flatten());
         let ready = self.told(&mut request, directory)?;
         ready.tree.wake();
-        let Ready { child, tree, output, control, .. } = ready;
+        let ReadyHelper { child, tree, output, control, .. } = ready;
         control.set_nonblocking(true).map_err(start_error)?;
         let begin = Instant::now();
-        Ok(Running {
+        Ok(RunningCommand {
             tree,
             child,
             output: Some(Receiver::from_owned_fd(output.into()).map_err(start_error)?),
             control: Some(UnixStream::from_std(control).map_err(start_error)?),
             errors,
-            errors_text: Kept::new(dialogue, &self.secrets),
+            errors_text: MaskedPrefix::new(dialogue, &self.secrets),
             said: Vec::new(),
             has_init: false,
             tier: tier.as_str(),
@@ -152,7 +153,7 @@ impl Sandbox {
             cleared: 0,
             mask: Mask::new(&self.secrets),
             capture: Capture::new(spawn.output_bytes_max, spawn.spill, spawn.spill_bytes_max),
-            live: Live::default(),
+            live: OutputChunker::default(),
             status: None,
             forced: None,
             stop: spawn.stop,
@@ -166,8 +167,12 @@ impl Sandbox {
     }
 
     /// A helper that was told what to do.
-    fn told(&self, request: &mut Request, directory: &OwnedFd) -> Result<Ready, RunError> {
-        let shape = Shape::of(&request.plan);
+    fn told(
+        &self,
+        request: &mut HelperRequest,
+        directory: &OwnedFd,
+    ) -> Result<ReadyHelper, RunError> {
+        let shape = HelperShape::of(&request.plan);
         let environment = request.environment.len();
         if let Some(ready) = self.kept(shape) {
             request.environment.push(ready.mark.variable());
@@ -179,7 +184,7 @@ impl Sandbox {
             ready.tree.dismiss();
         }
         let ready = match shape {
-            Shape::Inner => self.bubblewrapped(&request.plan),
+            HelperShape::Inner => self.bubblewrapped(&request.plan),
             _ => self.helper(shape),
         };
         let ready = ready.map_err(start_error)?;
@@ -193,15 +198,15 @@ impl Sandbox {
 }
 
 /// A process and everything that is known of it.
-struct Running {
+struct RunningCommand {
     // Dropped first, so that nothing lives when the rest goes.
-    tree: Tree,
+    tree: ProcessTree,
     child: Child,
     output: Option<Receiver>,
     control: Option<UnixStream>,
     /// Standard error, if that is kept apart.
     errors: Option<Receiver>,
-    errors_text: Kept,
+    errors_text: MaskedPrefix,
     /// The beginning of a line that the helper has not finished.
     said: Vec<u8>,
     /// Whether the command's processes have an init of ours among them.
@@ -211,13 +216,13 @@ struct Running {
     is_enforced: bool,
     failure: Option<String>,
     /// How the command ended, if it has an init that says so.
-    ended: Option<Ended>,
+    ended: Option<CommandExit>,
     is_asked_to_clear: bool,
     /// How many its init had to kill.
     cleared: usize,
     mask: Mask,
     capture: Capture,
-    live: Live,
+    live: OutputChunker,
     status: Option<ExitStatus>,
     /// Why we ended it, if we did.
     forced: Option<Exit>,
@@ -233,7 +238,7 @@ struct Running {
     look_at: Instant,
 }
 
-impl Running {
+impl RunningCommand {
     /// Reads, waits and keeps the time until the command has ended and its output is read.
     ///
     /// `meanwhile` is called once when the command runs.
@@ -334,7 +339,7 @@ impl Running {
     }
 
     fn take_output(&mut self, bytes: &[u8]) {
-        let Running { mask, capture, live, .. } = self;
+        let RunningCommand { mask, capture, live, .. } = self;
         if bytes.is_empty() {
             self.output = None;
             if self.ended.is_some() {
@@ -380,16 +385,16 @@ impl Running {
         while let Some(end) = self.said.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.said.drain(..=end).collect();
             match wire::parse(String::from_utf8_lossy(&line).trim_end_matches('\n')) {
-                Some(Line::Enforced(report)) => self.take_report(&report, watch),
-                Some(Line::Failed(reason)) => self.failure = Some(reason),
-                Some(Line::Exited(ended)) => {
+                Some(HelperLine::Enforced(report)) => self.take_report(&report, watch),
+                Some(HelperLine::Failed(reason)) => self.failure = Some(reason),
+                Some(HelperLine::Exited(ended)) => {
                     self.ended = Some(ended);
                     self.deadline = Instant::now() + STRAGGLER_GRACE;
                     if self.output.is_none() {
                         self.ask_to_clear();
                     }
                 }
-                Some(Line::Cleared(killed)) => self.cleared = killed,
+                Some(HelperLine::Cleared(killed)) => self.cleared = killed,
                 None => {}
             }
         }
@@ -412,7 +417,10 @@ impl Running {
     }
 
     /// Kills what the command has left behind, and sums up.
-    async fn end(mut self, watch: &mut (impl FnMut(Update) + Send)) -> Result<Outcome, RunError> {
+    async fn end(
+        mut self,
+        watch: &mut (impl FnMut(Update) + Send),
+    ) -> Result<ProcessOutcome, RunError> {
         let end = Instant::now();
         let stragglers = self.tree.clear().await;
         // Nobody is left to write, so what can be read at once is the rest.
@@ -447,19 +455,19 @@ impl Running {
             };
             return Err(RunError::NotPrepared { reason });
         }
-        let Running { mut mask, mut capture, mut live, errors_text, .. } = self;
+        let RunningCommand { mut mask, mut capture, mut live, errors_text, .. } = self;
         mask.finish(|bytes| {
             capture.push(bytes);
             live.push(bytes);
         });
         live.take(true).map(Update::Output).into_iter().for_each(watch);
         let ended = match self.ended {
-            Some(Ended::Code(code)) => Some(Exit::Code(code)),
-            Some(Ended::Signal(signal)) => Some(Exit::Signal(signal)),
+            Some(CommandExit::Code(code)) => Some(Exit::Code(code)),
+            Some(CommandExit::Signal(signal)) => Some(Exit::Signal(signal)),
             None => self.status.map(exit_of),
         };
         let exit = self.forced.or(ended).unwrap_or(Exit::TimedOut);
-        Ok(Outcome {
+        Ok(ProcessOutcome {
             exit,
             output: capture.finish(),
             errors: errors_text.finish(),

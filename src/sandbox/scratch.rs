@@ -9,12 +9,12 @@ use std::{fs, io};
 /// one costs a third of a millisecond on a journaling file system, and most commands use none.
 /// Removed when the last who may use it is gone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Spare(Arc<Mutex<Kept>>);
+pub(crate) struct Spare(Arc<Mutex<ScratchFolder>>);
 
 #[derive(Debug, Default)]
-struct Kept(Option<PathBuf>);
+struct ScratchFolder(Option<PathBuf>);
 
-impl Drop for Kept {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if let Some(folder) = self.0.take() {
             fs::remove_dir(folder).ok();

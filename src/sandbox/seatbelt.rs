@@ -25,7 +25,7 @@ pub(crate) struct Allowed<'a> {
 
 /// A profile and the paths that it speaks of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Profile {
+pub(crate) struct SeatbeltProfile {
     pub(crate) text: String,
     pub(crate) parameters: Vec<(String, PathBuf)>,
 }
@@ -95,10 +95,10 @@ const NETWORK: &str = r#"(allow network*)
 /// What controls a repository, below its folder, as a regular expression.
 const CONTROL: &str = r"/([Hh][Oo][Oo][Kk][Ss]|[Cc][Oo][Nn][Ff][Ii][Gg](\.[Ww][Oo][Rr][Kk][Tt][Rr][Ee][Ee])?|[Cc][Oo][Mm][Mm][Oo][Nn][Dd][Ii][Rr]|[Ii][Nn][Ff][Oo]/[Aa][Tt][Tt][Rr][Ii][Bb][Uu][Tt][Ee][Ss])(/|$)";
 
-impl Profile {
+impl SeatbeltProfile {
     /// The profile of a command.
-    pub(crate) fn of(allowed: &Allowed<'_>) -> Profile {
-        let mut profile = Profile { text: BASE.to_owned(), parameters: Vec::new() };
+    pub(crate) fn of(allowed: &Allowed<'_>) -> SeatbeltProfile {
+        let mut profile = SeatbeltProfile { text: BASE.to_owned(), parameters: Vec::new() };
         let roots = profile.name("WRITE", allowed.writable);
         for root in &roots {
             profile.line(format_args!("(allow file-write* (subpath (param \"{root}\")))"));
@@ -237,8 +237,8 @@ mod tests {
         names.iter().map(PathBuf::from).collect()
     }
 
-    fn profile(network: bool) -> Profile {
-        Profile::of(&Allowed {
+    fn profile(network: bool) -> SeatbeltProfile {
+        SeatbeltProfile::of(&Allowed {
             writable: &paths(&["/Users/u/ws", "/var/folders/t"]),
             read_only: &paths(&["/Users/u/ws/a/.git/hooks", "/Users/u/ws/AGENTS.md"]),
             pinned: &paths(&["/Users/u/ws/a", "/Users/u/ws/a/.git"]),
@@ -269,7 +269,7 @@ mod tests {
     fn paths_are_parameters_whatever_they_are_called() {
         let hostile = "/Users/u/x\"))(allow default)(param (\"";
         let given = paths(&[hostile]);
-        let profile = Profile::of(&Allowed {
+        let profile = SeatbeltProfile::of(&Allowed {
             writable: &given,
             read_only: &given,
             pinned: &given,

@@ -16,9 +16,9 @@ use tokio::process::Child;
 use tokio::runtime::{Handle, Id};
 
 use crate::sandbox::Sandbox;
-use crate::sandbox::helper::{self, Shape};
+use crate::sandbox::helper::{self, HelperShape};
 use crate::sandbox::plan::Plan;
-use crate::sandbox::tree::{Family, Mark, Tree};
+use crate::sandbox::tree::{Family, Mark, ProcessTree};
 
 /// How long a helper may take to read what it is told.
 const SEND_MAX: Duration = Duration::from_secs(5);
@@ -31,13 +31,13 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// A helper that waits for its request.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyHelper {
     pub(crate) mark: Mark,
     pub(crate) child: Child,
-    pub(crate) tree: Tree,
+    pub(crate) tree: ProcessTree,
     pub(crate) output: io::PipeReader,
     pub(crate) control: UnixStream,
-    shape: Shape,
+    shape: HelperShape,
     /// Where its end is waited for.
     runtime: Id,
 }
@@ -48,22 +48,22 @@ pub(crate) struct Ready {
 /// killed when the thread that started its helper ends: so it is one thread of its own, for as
 /// long as there is a sandbox.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct SpareHelper {
     slot: Arc<Mutex<Slot>>,
-    keeper: OnceLock<Option<Sender<Order>>>,
+    keeper: OnceLock<Option<Sender<HelperOrder>>>,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
-    ready: Option<Ready>,
+    ready: Option<ReadyHelper>,
     /// Whether none is wanted any more.
     is_closed: bool,
 }
 
 /// What to keep, and where its end is waited for.
 #[derive(Debug)]
-struct Order {
-    shape: Shape,
+struct HelperOrder {
+    shape: HelperShape,
     /// What the next command will probably be confined to.
     expected: Option<Plan>,
     runtime: Handle,
@@ -73,7 +73,7 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Kept {
+impl SpareHelper {
     /// Ends it.
     pub(crate) fn dismiss(&mut self) {
         drop(self.keeper.take());
@@ -84,11 +84,11 @@ impl Kept {
         }
     }
 
-    fn start(&self, helper: PathBuf, family: &Family) -> Option<Sender<Order>> {
-        let (sender, orders) = channel::<Order>();
+    fn start(&self, helper: PathBuf, family: &Family) -> Option<Sender<HelperOrder>> {
+        let (sender, orders) = channel::<HelperOrder>();
         let (slot, family) = (Arc::clone(&self.slot), family.clone());
         let work = move || {
-            for Order { shape, expected, runtime } in orders {
+            for HelperOrder { shape, expected, runtime } in orders {
                 // The command that runs now is waited for; nobody waits for this.
                 std::thread::sleep(PAUSE);
                 let mut slot = lock(&slot);
@@ -113,8 +113,8 @@ impl Kept {
     }
 }
 
-impl Ready {
-    fn suits(&mut self, shape: Shape) -> bool {
+impl ReadyHelper {
+    fn suits(&mut self, shape: HelperShape) -> bool {
         let lives = matches!(self.child.try_wait(), Ok(None));
         lives && self.shape == shape && self.runtime == Handle::current().id()
     }
@@ -122,7 +122,7 @@ impl Ready {
 
 impl Sandbox {
     /// The helper that was kept, if it is one for `shape`.
-    pub(crate) fn kept(&self, shape: Shape) -> Option<Ready> {
+    pub(crate) fn kept(&self, shape: HelperShape) -> Option<ReadyHelper> {
         let mut ready = lock(&self.kept.slot).ready.take()?;
         if ready.suits(shape) {
             return Some(ready);
@@ -133,26 +133,30 @@ impl Sandbox {
 
     /// Keeps a helper for the next command, if there is none yet: one that is confined as
     /// `expected` will be, if anything can be made ready for that. To be called when nobody waits.
-    pub(crate) fn keep(&self, shape: Shape, expected: Option<Plan>) {
+    pub(crate) fn keep(&self, shape: HelperShape, expected: Option<Plan>) {
         // Where somebody else makes the namespace it needs the command first.
-        if shape == Shape::Inner {
+        if shape == HelperShape::Inner {
             return;
         }
         let start = || self.kept.start(self.helper.clone(), &self.family);
         if let Some(keeper) = self.kept.keeper.get_or_init(start) {
             // A thread that has gone keeps nothing, and the next helper is started when needed.
-            keeper.send(Order { shape, expected, runtime: Handle::current() }).ok();
+            keeper.send(HelperOrder { shape, expected, runtime: Handle::current() }).ok();
         }
     }
 
     /// Starts a helper.
-    pub(crate) fn helper(&self, shape: Shape) -> io::Result<Ready> {
+    pub(crate) fn helper(&self, shape: HelperShape) -> io::Result<ReadyHelper> {
         self.begin(command(&self.helper), shape)
     }
 
     /// Starts a program that is a helper, or becomes one.
     #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
-    pub(crate) fn begin(&self, command: std::process::Command, shape: Shape) -> io::Result<Ready> {
+    pub(crate) fn begin(
+        &self,
+        command: std::process::Command,
+        shape: HelperShape,
+    ) -> io::Result<ReadyHelper> {
         self.watch.ensure(&self.helper, &self.family);
         begin(command, shape, &self.family)
     }
@@ -166,7 +170,11 @@ fn command(helper: &Path) -> std::process::Command {
 }
 
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
-fn begin(mut command: std::process::Command, shape: Shape, family: &Family) -> io::Result<Ready> {
+fn begin(
+    mut command: std::process::Command,
+    shape: HelperShape,
+    family: &Family,
+) -> io::Result<ReadyHelper> {
     let (output, output_end) = io::pipe()?;
     let (control, control_end) = UnixStream::pair()?;
     control.set_write_timeout(Some(SEND_MAX))?;
@@ -182,11 +190,11 @@ fn begin(mut command: std::process::Command, shape: Shape, family: &Family) -> i
         .stderr(Stdio::from(output_end))
         .current_dir("/");
     // The descriptors of the other ends are closed with the command, or reading never ends.
-    let (child, tree) = Tree::start(mark.clone(), shape.encloses(), move || {
+    let (child, tree) = ProcessTree::start(mark.clone(), shape.encloses(), move || {
         let child = tokio::process::Command::from(command).spawn()?;
         let id = child.id().map_or(0, u32::cast_signed);
         Ok((child, id))
     })?;
     let runtime = Handle::current().id();
-    Ok(Ready { mark, child, tree, output, control, shape, runtime })
+    Ok(ReadyHelper { mark, child, tree, output, control, shape, runtime })
 }

@@ -28,10 +28,10 @@ const CHASE_MAX: Duration = Duration::from_secs(2);
 const READS_MAX: usize = 8;
 
 /// Processes that we started and wait for ourselves.
-static STARTED: Mutex<BTreeMap<i32, Started>> = Mutex::new(BTreeMap::new());
+static STARTED: Mutex<BTreeMap<i32, StartTime>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
-struct Started {
+struct StartTime {
     mark: String,
     /// Whether it waits for a command and has no children of one.
     is_idle: bool,
@@ -39,7 +39,7 @@ struct Started {
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-fn started() -> MutexGuard<'static, BTreeMap<i32, Started>> {
+fn started() -> MutexGuard<'static, BTreeMap<i32, StartTime>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -100,7 +100,7 @@ impl Mark {
 
 /// The process tree of one command. Dropping it kills the tree.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct ProcessTree {
     leader: Pid,
     mark: Mark,
     /// Descendants seen so far, with their start times, whatever they have become since.
@@ -110,21 +110,24 @@ pub(crate) struct Tree {
     is_gone: bool,
 }
 
-impl Tree {
+impl ProcessTree {
     /// Starts a process with `spawn`, which also says its id, and takes over everything that
-    /// comes of it. It waits for its command until [`Tree::wake`].
+    /// comes of it. It waits for its command until [`ProcessTree::wake`].
     pub(crate) fn start<T>(
         mark: Mark,
         is_enclosed: bool,
         spawn: impl FnOnce() -> io::Result<(T, i32)>,
-    ) -> io::Result<(T, Tree)> {
+    ) -> io::Result<(T, ProcessTree)> {
         // Whoever looks for orphans meanwhile waits, and does not take this child for one.
         let mut started = started();
         let (child, leader) = spawn()?;
-        started.insert(leader, Started { mark: mark.0.clone(), is_idle: true });
+        started.insert(leader, StartTime { mark: mark.0.clone(), is_idle: true });
         drop(started);
         let leader = Pid::from_raw(leader);
-        Ok((child, Tree { leader, mark, seen: BTreeSet::new(), is_enclosed, is_gone: false }))
+        Ok((
+            child,
+            ProcessTree { leader, mark, seen: BTreeSet::new(), is_enclosed, is_gone: false },
+        ))
     }
 
     /// It gets a command now.
@@ -258,7 +261,7 @@ impl Tree {
     }
 }
 
-impl Drop for Tree {
+impl Drop for ProcessTree {
     fn drop(&mut self) {
         if self.is_gone {
             return;
@@ -266,7 +269,7 @@ impl Drop for Tree {
         // Two rounds: killing parents hands their children to us.
         self.kill_once(true);
         self.kill_once(true);
-        let mut rest = Tree {
+        let mut rest = ProcessTree {
             leader: self.leader,
             mark: self.mark.clone(),
             seen: std::mem::take(&mut self.seen),
@@ -289,7 +292,7 @@ impl Drop for Tree {
     }
 }
 
-impl Tree {
+impl ProcessTree {
     /// Whether nobody of this tree lives, and nobody waits to be buried.
     fn is_extinct(&mut self) -> bool {
         !is_living(self.leader.as_raw()) && self.members().is_empty()

@@ -15,19 +15,19 @@ use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::failure::Failure;
-use crate::sealed::Distrust;
+use crate::sealed::TamperError;
 
 /// How unfinished files begin.
 const UNFINISHED: &str = ".new-";
 
-pub(super) struct Folder {
+pub(super) struct StoreFolder {
     dir: File,
     path: PathBuf,
 }
 
-impl Folder {
+impl StoreFolder {
     /// Opens the folder. `None` if there is none.
-    pub(super) fn open(state: &Path, path: &Path) -> Result<Option<Folder>, Distrust> {
+    pub(super) fn open(state: &Path, path: &Path) -> Result<Option<StoreFolder>, TamperError> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
         let dir = match nix::fcntl::open(path, flags, Mode::empty()) {
             Ok(dir) => File::from(dir),
@@ -39,19 +39,19 @@ impl Folder {
         // Whoever may rename in the folder above puts another in this one's place.
         let above = fs::metadata(state).map_err(|error| unusable(state, &error.to_string()))?;
         judge_folder(state, &above, 0o022, "chmod go-w")?;
-        Ok(Some(Folder { dir, path: path.to_owned() }))
+        Ok(Some(StoreFolder { dir, path: path.to_owned() }))
     }
 
     /// Opens the folder, and makes it first if there is none.
-    pub(super) fn make(state: &Path, path: &Path) -> Result<Folder, Failure> {
+    pub(super) fn make(state: &Path, path: &Path) -> Result<StoreFolder, Failure> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(|error| unusable(path, &error.to_string()).failure())?;
-        let opened = Folder::open(state, path).map_err(|distrust| distrust.failure())?;
+        let opened = StoreFolder::open(state, path).map_err(|distrust| distrust.failure())?;
         opened.ok_or_else(|| unusable(path, "it is gone").failure())
     }
 
     /// The bytes of a file that only its owner can have written. `None` if there is none.
-    pub(super) fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Distrust> {
+    pub(super) fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, TamperError> {
         let path = self.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = match openat(self.dir.as_fd(), name, flags, Mode::empty()) {
@@ -118,7 +118,7 @@ pub(super) fn stamp(found: &Metadata) -> (u64, u64, u64, i64, i64, i64, i64) {
     (dev, ino, size, found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec())
 }
 
-fn judge_folder(path: &Path, found: &Metadata, others: u32, fix: &str) -> Result<(), Distrust> {
+fn judge_folder(path: &Path, found: &Metadata, others: u32, fix: &str) -> Result<(), TamperError> {
     owned(path, found)?;
     if found.mode() & others != 0 {
         let what = format!("others can get at what is in it (mode {:04o})", found.mode() & 0o7777);
@@ -127,7 +127,7 @@ fn judge_folder(path: &Path, found: &Metadata, others: u32, fix: &str) -> Result
     Ok(())
 }
 
-fn judge_file(path: &Path, found: &Metadata, bytes_max: u64) -> Result<(), Distrust> {
+fn judge_file(path: &Path, found: &Metadata, bytes_max: u64) -> Result<(), TamperError> {
     if !found.is_file() {
         return Err(distrust(path, "it is not a file", "move it away"));
     }
@@ -147,7 +147,7 @@ fn judge_file(path: &Path, found: &Metadata, bytes_max: u64) -> Result<(), Distr
     Ok(())
 }
 
-fn owned(path: &Path, found: &Metadata) -> Result<(), Distrust> {
+fn owned(path: &Path, found: &Metadata) -> Result<(), TamperError> {
     let us = nix::unistd::geteuid().as_raw();
     if found.uid() == us {
         return Ok(());
@@ -156,10 +156,10 @@ fn owned(path: &Path, found: &Metadata) -> Result<(), Distrust> {
     Err(distrust(path, &what, &format!("chown {us} {}", path.display())))
 }
 
-fn distrust(path: &Path, what: &str, fix: &str) -> Distrust {
-    Distrust { path: path.to_owned(), what: what.to_owned(), fix: fix.to_owned() }
+fn distrust(path: &Path, what: &str, fix: &str) -> TamperError {
+    TamperError { path: path.to_owned(), what: what.to_owned(), fix: fix.to_owned() }
 }
 
-fn unusable(path: &Path, why: &str) -> Distrust {
+fn unusable(path: &Path, why: &str) -> TamperError {
     distrust(path, &format!("it cannot be used ({why})"), "make it a file or folder of your own")
 }

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use super::*;
 
-fn put(vault: &Vault, name: &str, text: &str) {
+fn put(vault: &SignedStore, name: &str, text: &str) {
     let text = text.to_owned();
     vault.update::<Failure>(name, |_| Ok(Some(text))).unwrap();
 }
 
-fn vault() -> (tempfile::TempDir, Vault) {
+fn vault() -> (tempfile::TempDir, SignedStore) {
     let dir = tempfile::tempdir().unwrap();
-    let vault = Vault::new(dir.path().join("state"));
+    let vault = SignedStore::new(dir.path().join("state"));
     (dir, vault)
 }
 
@@ -24,7 +24,7 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn gives_back_what_was_put_and_makes_nothing_before() {
     let (dir, vault) = vault();
-    assert_eq!(vault.read("grants").unwrap(), Opened::default());
+    assert_eq!(vault.read("grants").unwrap(), SignedFile::default());
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     for text in ["", "one", "two\nlines\n", "hmac-sha256:\n"] {
         put(&vault, "grants", text);
@@ -42,7 +42,7 @@ fn gives_back_what_was_put_and_makes_nothing_before() {
 
 #[test]
 fn believes_nothing_that_somebody_else_can_have_written() {
-    type Harm = fn(&Vault);
+    type Harm = fn(&SignedStore);
     let table: [(&str, &str, Harm); 15] = [
         ("changed", "changed by something other", |vault| {
             let path = vault.path("grants");

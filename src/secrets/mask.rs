@@ -17,13 +17,13 @@ const SECRET_BYTES_MIN: usize = 6;
 
 /// Replaces secrets. Holds back no more than the longest of them.
 pub(crate) struct Mask {
-    known: Arc<Known>,
+    known: Arc<KnownSecrets>,
     /// A tail that may be the beginning of a secret.
     held: Vec<u8>,
 }
 
 /// What is looked for.
-struct Known {
+struct KnownSecrets {
     /// Longest first, so that a secret that begins with another one is hidden whole.
     secrets: Vec<SecretString>,
     /// Looks for each of them by its rarest bytes, which is what makes text without secrets cheap.
@@ -49,7 +49,7 @@ impl Mask {
             0..=SEARCHED_MAX => secrets.iter().map(|secret| finder(secret)).collect(),
             _ => Vec::new(),
         };
-        Mask { known: Arc::new(Known { secrets, finders, begins }), held: Vec::new() }
+        Mask { known: Arc::new(KnownSecrets { secrets, finders, begins }), held: Vec::new() }
     }
 
     /// Whether there is nothing to hide.
@@ -109,7 +109,7 @@ impl Mask {
         let from = bytes.len().saturating_sub(longest.saturating_sub(1));
         let begins = |at: &usize| {
             self.known.begins[usize::from(bytes[*at])]
-                && matches!(self.found(&bytes[*at..]), Found::Perhaps)
+                && matches!(self.found(&bytes[*at..]), MaskMatch::Perhaps)
         };
         (from..bytes.len()).find(begins).unwrap_or(bytes.len())
     }
@@ -147,18 +147,18 @@ impl Mask {
                 continue;
             }
             match self.found(&bytes[at..]) {
-                Found::Secret(length) => {
+                MaskMatch::Secret(length) => {
                     out(&bytes[clean_from..at]);
                     out(HIDDEN);
                     at += length;
                     clean_from = at;
                 }
-                Found::Perhaps => {
+                MaskMatch::Perhaps => {
                     out(&bytes[clean_from..at]);
                     self.held = bytes[at..].to_vec();
                     return;
                 }
-                Found::Nothing => at += 1,
+                MaskMatch::Nothing => at += 1,
             }
         }
         out(&bytes[clean_from..]);
@@ -194,16 +194,16 @@ impl Mask {
         }
     }
 
-    fn found(&self, bytes: &[u8]) -> Found {
-        let mut found = Found::Nothing;
+    fn found(&self, bytes: &[u8]) -> MaskMatch {
+        let mut found = MaskMatch::Nothing;
         for secret in &self.known.secrets {
             let secret = secret.expose_secret().as_bytes();
             if bytes.starts_with(secret) {
-                return Found::Secret(secret.len());
+                return MaskMatch::Secret(secret.len());
             }
             // A longer secret may still be coming; a shorter one must wait for that.
             if bytes.len() < secret.len() && secret.starts_with(bytes) {
-                found = Found::Perhaps;
+                found = MaskMatch::Perhaps;
                 break;
             }
         }
@@ -221,7 +221,7 @@ fn finder(secret: &SecretString) -> Finder<'static> {
     Finder::new(secret.expose_secret().as_bytes()).into_owned()
 }
 
-enum Found {
+enum MaskMatch {
     Secret(usize),
     Perhaps,
     Nothing,

@@ -2,7 +2,7 @@
 
 use posse_actors::conversation::{ContentPart, QuestionId};
 use posse_actors::event::Scope;
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(crate) enum Instruction {
     /// Say what a request is made of.
     Context,
     /// A question was decided.
-    Answer(QuestionId, Decision),
+    Answer(QuestionId, HumanDecision),
 }
 
 #[derive(Deserialize)]
@@ -89,10 +89,10 @@ pub(crate) fn parse(line: &[u8]) -> Result<Instruction, String> {
             return Err(r#"the scope global needs "confirm": "global" as well"#.to_owned());
         }
         Wire::Answer { request_id, decision: Verdict::Allow, scope, .. } => {
-            Instruction::Answer(request_id, Decision::Allow(scope.unwrap_or(Scope::Once)))
+            Instruction::Answer(request_id, HumanDecision::Allow(scope.unwrap_or(Scope::Once)))
         }
         Wire::Answer { request_id, decision: Verdict::Deny, reason, .. } => {
-            Instruction::Answer(request_id, Decision::Deny { reason })
+            Instruction::Answer(request_id, HumanDecision::Deny { reason })
         }
     })
 }
@@ -157,7 +157,7 @@ pub(crate) fn line_of(instruction: &Instruction) -> Vec<u8> {
         Instruction::Interrupt { all } => json!({"type": "interrupt", "all": all}),
         Instruction::Compact(keep) => json!({"type": "compact", "keep": keep}),
         Instruction::Context => json!({"type": "context"}),
-        Instruction::Answer(id, Decision::Allow(scope)) => {
+        Instruction::Answer(id, HumanDecision::Allow(scope)) => {
             let mut line = json!({
                 "type": "permission.answer", "requestId": id, "decision": "allow", "scope": scope,
             });
@@ -166,7 +166,7 @@ pub(crate) fn line_of(instruction: &Instruction) -> Vec<u8> {
             }
             line
         }
-        Instruction::Answer(id, Decision::Deny { reason }) => json!({
+        Instruction::Answer(id, HumanDecision::Deny { reason }) => json!({
             "type": "permission.answer", "requestId": id, "decision": "deny", "reason": reason,
         }),
     };
@@ -201,19 +201,19 @@ mod tests {
             (r#"{"type":"interrupt","all":true}"#, Instruction::Interrupt { all: true }),
             (
                 r#"{"type":"permission.answer","requestId":"q1","decision":"allow"}"#,
-                Instruction::Answer(id.clone(), Decision::Allow(Scope::Once)),
+                Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Once)),
             ),
             (
                 r#"{"type":"permission.answer","requestId":"q1","decision":"allow","scope":"session"}"#,
-                Instruction::Answer(id.clone(), Decision::Allow(Scope::Session)),
+                Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Session)),
             ),
             (
                 r#"{"type":"permission.answer","requestId":"q1","decision":"allow","scope":"global","confirm":"global"}"#,
-                Instruction::Answer(id.clone(), Decision::Allow(Scope::Global)),
+                Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Global)),
             ),
             (
                 r#"{"type":"permission.answer","requestId":"q1","decision":"deny","reason":"no"}"#,
-                Instruction::Answer(id, Decision::Deny { reason: Some("no".to_owned()) }),
+                Instruction::Answer(id, HumanDecision::Deny { reason: Some("no".to_owned()) }),
             ),
         ];
         for (line, meant) in table {
@@ -255,9 +255,9 @@ mod tests {
         let text = || vec![ContentPart::text("a \"b\"\n\u{1b}")];
         let id = || QuestionId::new("q1");
         let scopes = [Scope::Once, Scope::Session, Scope::Project, Scope::Global];
-        let allowed = scopes.map(|scope| Instruction::Answer(id(), Decision::Allow(scope)));
+        let allowed = scopes.map(|scope| Instruction::Answer(id(), HumanDecision::Allow(scope)));
         let denied = [None, Some("no".to_owned())]
-            .map(|reason| Instruction::Answer(id(), Decision::Deny { reason }));
+            .map(|reason| Instruction::Answer(id(), HumanDecision::Deny { reason }));
         let said = [Instruction::Message, Instruction::Steer, Instruction::FollowUp];
         let said = said.map(|said| said(text()));
         let stops = [true, false].map(|all| Instruction::Interrupt { all });

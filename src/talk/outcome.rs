@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::agent_invocation::Ending;
-use posse_actors::ledger::{Refused, dollars};
+use posse_actors::ledger::{BudgetRefusal, dollars};
 use posse_actors::root_session::TurnOutcome;
 
 use crate::failure::{Exit, Failure};
@@ -136,8 +136,8 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
     failed(exit, "limit", Failure::new("LIM001", exit, what).fix(fix), said)
 }
 
-fn over_budget(refused: &Refused) -> Verdict {
-    let is_money = refused.limit == Refused::MONEY;
+fn over_budget(refused: &BudgetRefusal) -> Verdict {
+    let is_money = refused.limit == BudgetRefusal::MONEY;
     let amount = |amount: u64| {
         if is_money { dollars(amount) } else { format!("{amount} tokens") }
     };
@@ -388,7 +388,7 @@ mod tests {
     fn never_shows_a_failure_as_success() {
         let answered = || Ending::Answered("ok".to_owned());
         let over_budget =
-            |limit| Ending::OverBudget(Refused { limit, cap: 10, spent: 7, needed: 4 });
+            |limit| Ending::OverBudget(BudgetRefusal { limit, cap: 10, spent: 7, needed: 4 });
         let limited = |limit| Ending::Limited { limit, value: 3, said: None };
         let parked = |next_try_ms| Ending::Parked {
             class: "provider.overloaded".to_owned(),
@@ -401,8 +401,8 @@ mod tests {
             (limited("maxTurns"), 0, (Exit::Limit, "limit")),
             (limited("maxTokens"), 0, (Exit::Limit, "limit")),
             (limited("timeout"), 0, (Exit::Timeout, "limit")),
-            (over_budget(Refused::MONEY), 0, (Exit::Limit, "limit")),
-            (over_budget(Refused::TOKENS), 0, (Exit::Limit, "limit")),
+            (over_budget(BudgetRefusal::MONEY), 0, (Exit::Limit, "limit")),
+            (over_budget(BudgetRefusal::TOKENS), 0, (Exit::Limit, "limit")),
             (failed_as("provider.budget"), 0, (Exit::Configuration, "provider")),
             (failed_as("provider.overloaded"), 0, (Exit::Provider, "provider")),
             (failed_as("provider.unreachable"), 0, (Exit::Provider, "provider")),

@@ -161,7 +161,7 @@ pub(crate) fn short(id: &InvocationId) -> &str {
 #[cfg(test)]
 mod tests {
     use posse_actors::conversation::CallId;
-    use posse_actors::delegation::Outcome;
+    use posse_actors::delegation::SubagentOutcome;
 
     use super::*;
 
@@ -200,7 +200,7 @@ mod tests {
             &Event::DelegationEnded {
                 child_invocation_id: InvocationId::new("i00ab12-3"),
                 target: "explore".to_owned(),
-                outcome: Outcome::Done,
+                outcome: SubagentOutcome::Done,
                 turns: 1,
                 usage: Usage::default(),
                 cost_nano_usd: None,

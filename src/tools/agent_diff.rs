@@ -16,7 +16,9 @@ use crate::failure::printable;
 use crate::secrets::is_secret;
 use crate::tools::text::count;
 use crate::tools::workspace::Workspace;
-use crate::tools::worktree::{Changed, Found, LeftOut, Side, Tree, Unavailable, Worktrees};
+use crate::tools::worktree::{
+    Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees,
+};
 use crate::tools::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
 
 /// How it is called.
@@ -55,7 +57,7 @@ struct Arguments {
 }
 
 /// What is shown: the whole of it, and where to begin.
-struct Shown {
+struct DiffText {
     text: String,
     from: usize,
 }
@@ -78,7 +80,7 @@ impl Tool for AgentDiff {
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let Shown { text, from } = payload(call);
+        let DiffText { text, from } = payload(call);
         Box::pin(std::future::ready(timed(|| ToolOutput::text(page(&text, from)))))
     }
 }
@@ -91,7 +93,7 @@ fn prepare(
     origin: &Origin,
 ) -> Result<Prepared, ToolError> {
     let tree = opened(worktrees, id, origin)?;
-    let Found { changed, left_out } = found(worktrees, &tree, id)?;
+    let WorktreeChanges { changed, left_out } = found(worktrees, &tree, id)?;
     let mut text = whole(&tree, &changed, id).map_err(|why| unavailable(id, &why))?;
     text.push_str(&of_left_out(&left_out, worktrees, id));
     let summary = format!("look at what agent {id} changed");
@@ -104,11 +106,15 @@ fn prepare(
         summary,
     };
     let from = usize::try_from(from.unwrap_or_default()).unwrap_or(usize::MAX);
-    Ok(Prepared { action, payload: Box::new(Shown { text, from }) })
+    Ok(Prepared { action, payload: Box::new(DiffText { text, from }) })
 }
 
 /// The worktree of `id`, if `origin` asked for it and it is there.
-pub(crate) fn opened(worktrees: &Worktrees, id: &str, origin: &Origin) -> Result<Tree, ToolError> {
+pub(crate) fn opened(
+    worktrees: &Worktrees,
+    id: &str,
+    origin: &Origin,
+) -> Result<OpenWorktree, ToolError> {
     if worktrees.is_merged(id) {
         let what = format!("what agent {id} changed was taken over, and its worktree removed");
         return Err(ToolError::new("DLG006", what));
@@ -117,7 +123,11 @@ pub(crate) fn opened(worktrees: &Worktrees, id: &str, origin: &Origin) -> Result
 }
 
 /// What was changed in it.
-pub(crate) fn found(worktrees: &Worktrees, tree: &Tree, id: &str) -> Result<Found, ToolError> {
+pub(crate) fn found(
+    worktrees: &Worktrees,
+    tree: &OpenWorktree,
+    id: &str,
+) -> Result<WorktreeChanges, ToolError> {
     let too_many = |many: &str| {
         let what = format!(
             "agent {id} changed {many}, which is more than can be shown or taken over at once. They \
@@ -190,7 +200,7 @@ pub(crate) fn read(workspace: &Workspace, path: &str) -> Operation {
 }
 
 /// A list of the files, and then their differences.
-fn whole(tree: &Tree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
+fn whole(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
     let mut list = String::new();
     let mut diffs = String::new();
     let mut secrets = 0;

@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 use crate::failure::printable;
 use crate::secrets::is_secret;
 use crate::tools::agent_diff::{found, of_left_out, opened, read, unavailable};
-use crate::tools::change::{Change, Target};
+use crate::tools::change::{ChangeTarget, FileChange};
 use crate::tools::text::{count, is_binary, sha256};
 use crate::tools::worktree::{
-    Changed, Found, LeftOut, Side, Tree, Unavailable, Worktrees, three_way,
+    Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees, three_way,
 };
 use crate::tools::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
 
@@ -71,7 +71,7 @@ struct Arguments {
 /// What is permitted, and then done.
 struct Merge {
     id: String,
-    changes: Vec<Change>,
+    changes: Vec<FileChange>,
     /// Files that are here what the agent made of them.
     already: usize,
     /// What becomes of files: the SHA-256 of what stands here then, if anything does.
@@ -83,11 +83,11 @@ struct Merge {
 
 /// What becomes of one file.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and most are changes")]
-enum Step {
+enum MergeStep {
     /// It stands here; its hash.
     Already(Option<String>),
     /// It is to stand here; its hash.
-    Change(Change, Option<String>),
+    Change(FileChange, Option<String>),
     /// Why not.
     Conflict(String),
 }
@@ -154,15 +154,15 @@ fn prepare(
     for one in &chosen {
         let step = step(env, &tree, one);
         let hash = match step.map_err(|why| unavailable(&merge.id, &why))? {
-            Step::Conflict(why) => {
+            MergeStep::Conflict(why) => {
                 conflicts.push(format!("{}: {why}", printable(&one.path)));
                 continue;
             }
-            Step::Already(hash) => {
+            MergeStep::Already(hash) => {
                 merge.already += 1;
                 hash
             }
-            Step::Change(change, hash) => {
+            MergeStep::Change(change, hash) => {
                 merge.changes.push(change);
                 hash
             }
@@ -194,7 +194,10 @@ fn prepare(
 }
 
 /// What is left out if `chosen` is not.
-fn without(Found { changed, mut left_out }: Found, chosen: &[Changed]) -> LeftOut {
+fn without(
+    WorktreeChanges { changed, mut left_out }: WorktreeChanges,
+    chosen: &[Changed],
+) -> LeftOut {
     let named = chosen.iter().filter(|one| !changed.contains(one));
     for one in named {
         left_out.count = left_out.count.saturating_sub(1);
@@ -205,7 +208,7 @@ fn without(Found { changed, mut left_out }: Found, chosen: &[Changed]) -> LeftOu
 
 /// Those that are meant, and how many of them were taken over before.
 fn chosen(
-    tree: &Tree,
+    tree: &OpenWorktree,
     id: &str,
     files: &[String],
     taken: &BTreeSet<String>,
@@ -252,8 +255,12 @@ fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
 }
 
 /// What becomes of `one`.
-fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unavailable> {
-    let conflict = |why: &str| Ok(Step::Conflict(why.to_owned()));
+fn step(
+    env: &ToolEnvironment,
+    tree: &OpenWorktree,
+    one: &Changed,
+) -> Result<MergeStep, Unavailable> {
+    let conflict = |why: &str| Ok(MergeStep::Conflict(why.to_owned()));
     if matches!(one.before, Side::Link | Side::Other)
         || matches!(one.after, Side::Link | Side::Other)
     {
@@ -265,11 +272,11 @@ fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unava
     let place = match env.workspace.locate(&one.path) {
         Ok(place) if place.relative() == one.path => place,
         Ok(_) => return conflict("a link leads elsewhere here"),
-        Err(error) => return Ok(Step::Conflict(error.message)),
+        Err(error) => return Ok(MergeStep::Conflict(error.message)),
     };
-    let target = match Target::load(place) {
+    let target = match ChangeTarget::load(place) {
         Ok(target) => target,
-        Err(error) => return Ok(Step::Conflict(error.message)),
+        Err(error) => return Ok(MergeStep::Conflict(error.message)),
     };
     let (base, theirs) = (tree.before(one)?, tree.after(one)?);
     let ours = target.before.as_ref().map(|before| before.bytes.clone());
@@ -278,19 +285,19 @@ fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unava
     let is_so = wanted.is_none_or(|exec| target.may_run() == exec);
     let hash = |bytes: &Option<Vec<u8>>| bytes.as_deref().map(sha256);
     if ours == theirs && is_so {
-        return Ok(Step::Already(hash(&ours)));
+        return Ok(MergeStep::Already(hash(&ours)));
     }
     let Some(theirs) = theirs else {
         return if ours == base {
-            Ok(Step::Change(Change::removal(target), None))
+            Ok(MergeStep::Change(FileChange::removal(target), None))
         } else {
             conflict("it was changed here, and removed there")
         };
     };
     if ours == base || ours.as_ref() == Some(&theirs) {
         let result = sha256(&theirs);
-        let change = Change::new(target, theirs, Vec::new()).with_exec(wanted);
-        return Ok(Step::Change(change, Some(result)));
+        let change = FileChange::new(target, theirs, Vec::new()).with_exec(wanted);
+        return Ok(MergeStep::Change(change, Some(result)));
     }
     let Some(ours) = ours else { return conflict("it was removed here, and changed there") };
     let Some(base) = base else { return conflict("it was made here and there, not the same") };
@@ -299,16 +306,16 @@ fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unava
     }
     match three_way(&base, &ours, &theirs) {
         // Whatever it made of the file is here, and more.
-        Ok(text) if text == ours && is_so => Ok(Step::Already(Some(sha256(&ours)))),
+        Ok(text) if text == ours && is_so => Ok(MergeStep::Already(Some(sha256(&ours)))),
         Ok(text) => {
             let result = sha256(&text);
-            let change = Change::new(target, text, Vec::new()).with_exec(wanted);
-            Ok(Step::Change(change, Some(result)))
+            let change = FileChange::new(target, text, Vec::new()).with_exec(wanted);
+            Ok(MergeStep::Change(change, Some(result)))
         }
         Err(lines) => {
             let lines: Vec<String> = lines.iter().take(9).map(ToString::to_string).collect();
             let at = lines.join(", ");
-            Ok(Step::Conflict(format!("it was changed here and there, around line {at}")))
+            Ok(MergeStep::Conflict(format!("it was changed here and there, around line {at}")))
         }
     }
 }
@@ -332,7 +339,7 @@ impl Merge {
         let files = count(self.changes.len(), "file");
         Action {
             tool: NAME.to_owned(),
-            operations: self.changes.iter().map(Change::write).collect(),
+            operations: self.changes.iter().map(FileChange::write).collect(),
             summary: format!("take over {files} from agent {} (+{added} -{removed})", self.id),
             detail,
             digest: digest::of(&parts),

@@ -13,7 +13,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, linkat, unlinkat};
 
-use crate::tools::workspace::Entry;
+use crate::tools::workspace::FileStatus;
 
 /// Names that are tried for a temporary file before giving up.
 const NAMES_MAX: u32 = 16;
@@ -24,7 +24,7 @@ pub(crate) fn replace(
     folder: &OwnedFd,
     name: &OsStr,
     bytes: &[u8],
-    old: Option<&Entry>,
+    old: Option<&FileStatus>,
 ) -> io::Result<Made> {
     let mut temporary = Temporary::create(folder, if old.is_some() { 0o600 } else { 0o666 })?;
     temporary.file.write_all(bytes)?;
@@ -101,8 +101,8 @@ pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()
 }
 
 /// Gives `file` the owner and the permissions of `old`. Set-user-id is not for new contents.
-fn adopt(file: &File, old: &Entry) -> io::Result<()> {
-    let new = Entry::of(file)?;
+fn adopt(file: &File, old: &FileStatus) -> io::Result<()> {
+    let new = FileStatus::of(file)?;
     if (new.uid, new.gid) != (old.uid, old.gid) {
         match fchown(file, Some(Uid::from_raw(old.uid)), Some(Gid::from_raw(old.gid))) {
             // Only root may give files away; the writer owns what it wrote.
@@ -151,7 +151,7 @@ impl Temporary<'_> {
             Ok(()) => Ok(()),
             // A file system without hard links: all that is left is to look first.
             Err(Errno::EPERM | Errno::ENOTSUP | Errno::ENOSYS) => {
-                match Entry::at(self.folder, Path::new(name)) {
+                match FileStatus::at(self.folder, Path::new(name)) {
                     Err(Errno::ENOENT) => self.rename(name),
                     Err(errno) => Err(errno.into()),
                     Ok(_) => Err(Errno::EEXIST.into()),

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use crate::failure::printable;
 use crate::protected::is_protected;
-use crate::sandbox::{Besides, Directory, Outcome, RunError, Sandbox, Spawn, Update};
-use crate::tools::bash::background::Start;
+use crate::sandbox::{Directory, Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};
+use crate::tools::bash::background::JobStart;
 use crate::tools::workspace::Located;
 use crate::tools::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
@@ -94,7 +94,7 @@ struct Arguments {
     unprotect: Vec<String>,
 }
 
-struct Payload {
+struct BashPayload {
     command: String,
     directory: OwnedFd,
     shown_directory: String,
@@ -123,7 +123,7 @@ impl Tool for Bash {
             let confinement = call.confinement().clone();
             let besides = besides(call.action());
             let summary = call.action().summary.clone();
-            let payload: Payload = payload(call);
+            let payload: BashPayload = payload(call);
             if env.dry_run {
                 return ToolOutput::text(format!(
                     "dry run: nothing was run. It would run in {}:\n{}",
@@ -131,7 +131,7 @@ impl Tool for Bash {
                 ))
                 .with_metadata(json!({"dryRun": true}));
             }
-            let Payload { command, directory, timeout, note, background, .. } = payload;
+            let BashPayload { command, directory, timeout, note, background, .. } = payload;
             let (program, arguments) = sandbox.shell_command(&command);
             let spawn = Spawn {
                 program,
@@ -148,7 +148,7 @@ impl Tool for Bash {
                 stop: None,
             };
             if background {
-                let start = Start { spawn, besides, summary, note };
+                let start = JobStart { spawn, besides, summary, note };
                 return background::start(&env, sandbox, start, &context).await;
             }
             match sandbox.run_judged(spawn, besides, |update| announce(&context, update)).await {
@@ -177,7 +177,7 @@ fn announce(context: &RunContext, update: Update) {
 }
 
 /// Tells the user and the journal what the command did to protected files.
-fn warn(context: &RunContext, outcome: &Outcome) {
+fn warn(context: &RunContext, outcome: &ProcessOutcome) {
     for message in report::findings(outcome) {
         if context.facts.try_send(Event::Warning { message }).is_err() {
             tracing::warn!("what a command did to protected files could not be recorded");
@@ -202,8 +202,8 @@ fn refused(error: &RunError) -> ToolOutput {
 }
 
 /// What a command may do besides: exactly what was judged with it. No policy lets that pass unasked.
-fn besides(action: &Action) -> Besides {
-    let mut besides = Besides::default();
+fn besides(action: &Action) -> Exemptions {
+    let mut besides = Exemptions::default();
     for operation in &action.operations {
         match operation {
             Operation::Write { path, .. } => besides.unprotected.push(PathBuf::from(path)),
@@ -251,7 +251,7 @@ fn prepare(
         digest: digest::of(&parts),
     };
     let shown_directory = shown(&place);
-    let payload = Payload { command, directory, shown_directory, timeout, note, background };
+    let payload = BashPayload { command, directory, shown_directory, timeout, note, background };
     Ok(Prepared { action, payload: Box::new(payload) })
 }
 

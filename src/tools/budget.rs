@@ -38,12 +38,12 @@ pub struct Budgets {
     pub turn_bytes_max: Option<usize>,
     /// `tools.callBudgets`, by tool.
     pub calls: BTreeMap<String, CallBudget>,
-    spent: Mutex<Spent>,
+    spent: Mutex<CallUsage>,
 }
 
 /// What was taken already.
 #[derive(Debug, Default)]
-struct Spent {
+struct CallUsage {
     /// Calls of this run, by tool.
     calls: BTreeMap<String, u32>,
     /// Bytes of this turn.
@@ -63,7 +63,7 @@ impl Budgets {
 
     /// A prompt begins: everything may be spent again.
     pub fn run_began(&self) {
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = Spent::default();
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = CallUsage::default();
     }
 
     /// A request to the model begins: the bytes of its calls count from zero.
@@ -194,19 +194,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::Desk;
+    use crate::tools::testing::ToolFixture;
 
-    fn desk(turn_bytes_max: Option<usize>, on_exceed: OnExceed) -> (Desk, Arc<Budgets>) {
+    fn desk(turn_bytes_max: Option<usize>, on_exceed: OnExceed) -> (ToolFixture, Arc<Budgets>) {
         let calls = [("list_dir".to_owned(), CallBudget { calls_max: 2, on_exceed })];
         let budgets = Arc::new(Budgets::new(turn_bytes_max, calls));
-        let desk = Desk::set(|env| env.budgets = Arc::clone(&budgets));
+        let desk = ToolFixture::set(|env| env.budgets = Arc::clone(&budgets));
         desk.put("f", "some text\n");
         (desk, budgets)
     }
 
     #[test]
     fn a_tool_that_was_called_too_often_is_refused_or_the_model_is_told_once() {
-        let list = |desk: &Desk| desk.ask("list_dir", &json!({}));
+        let list = |desk: &ToolFixture| desk.ask("list_dir", &json!({}));
         let (refusing, budgets) = desk(None, OnExceed::Block);
         let usual = list(&refusing);
         assert_eq!(list(&refusing), usual);
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn long_outputs_of_one_turn_are_noted_once() {
         let (desk, budgets) = desk(Some(60), OnExceed::Block);
-        let read = |desk: &Desk| desk.ask("read_file", &json!({"path": "f"}));
+        let read = |desk: &ToolFixture| desk.ask("read_file", &json!({"path": "f"}));
         let usual = read(&desk);
         assert_eq!(usual.len(), 28);
         let note = "\n[the outputs of this turn have 84 bytes, more than 60; note what matters, \
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn without_limits_nothing_is_wrapped() {
-        let tool = Desk::new().tools().get("list_dir").unwrap().clone();
+        let tool = ToolFixture::new().tools().get("list_dir").unwrap().clone();
         let same = within(&Arc::default(), Arc::clone(&tool));
         assert!(Arc::ptr_eq(&tool, &same));
     }

@@ -17,33 +17,33 @@ use crate::tools::ToolEnvironment;
 use crate::tools::atomic;
 use crate::tools::diff::{self, Diff};
 use crate::tools::text::{self, count};
-use crate::tools::workspace::{Entry, Kind, Located, refused};
+use crate::tools::workspace::{FileKind, FileStatus, Located, refused};
 
 /// Larger files are neither kept as before-images nor edited.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A file as it is before a change, or the place of one that does not exist.
-pub(crate) struct Target {
+pub(crate) struct ChangeTarget {
     pub(crate) place: Located,
-    pub(crate) before: Option<Before>,
+    pub(crate) before: Option<FileBefore>,
     /// The folder, if there is one; open so that its identity stays its own.
-    parent: Option<(OwnedFd, Entry)>,
+    parent: Option<(OwnedFd, FileStatus)>,
 }
 
 /// What a file is before a change.
-pub(crate) struct Before {
+pub(crate) struct FileBefore {
     pub(crate) bytes: Vec<u8>,
-    entry: Entry,
+    entry: FileStatus,
     hash: String,
 }
 
-impl Target {
+impl ChangeTarget {
     /// Reads what is at `place`, if there is something.
-    pub(crate) fn load(place: Located) -> Result<Target, ToolError> {
+    pub(crate) fn load(place: Located) -> Result<ChangeTarget, ToolError> {
         let before = match place.entry() {
             None => None,
             Some(entry) => {
-                entry.require(Kind::File, &place.shown())?;
+                entry.require(FileKind::File, &place.shown())?;
                 if entry.mode & 0o222 == 0 {
                     return Err(ToolError::new(
                         "FIL003",
@@ -51,18 +51,19 @@ impl Target {
                     ));
                 }
                 let (bytes, entry) = read(&place)?;
-                Some(Before { hash: text::sha256(&bytes), bytes, entry })
+                Some(FileBefore { hash: text::sha256(&bytes), bytes, entry })
             }
         };
         let parent = match place.open_parent(false) {
             Ok((parent, _)) => {
-                let entry = Entry::of(&parent).map_err(|errno| refused(&place.shown(), errno))?;
+                let entry =
+                    FileStatus::of(&parent).map_err(|errno| refused(&place.shown(), errno))?;
                 Some((parent, entry))
             }
             Err(error) if error.code == "FIL001" && before.is_none() => None,
             Err(error) => return Err(error),
         };
-        Ok(Target { place, before, parent })
+        Ok(ChangeTarget { place, before, parent })
     }
 
     /// Refuses if the agent of `call` has seen something else there, or, where that is required,
@@ -90,9 +91,9 @@ impl Target {
 }
 
 /// Reads the whole file and says what it is.
-fn read(place: &Located) -> Result<(Vec<u8>, Entry), ToolError> {
+fn read(place: &Located) -> Result<(Vec<u8>, FileStatus), ToolError> {
     let file = place.open_file(OFlag::O_RDONLY)?;
-    let entry = Entry::of(&file).map_err(|errno| refused(&place.shown(), errno))?;
+    let entry = FileStatus::of(&file).map_err(|errno| refused(&place.shown(), errno))?;
     let mut bytes = Vec::with_capacity(capacity(entry.size));
     File::from(file)
         .take(FILE_BYTES_MAX + 1)
@@ -113,8 +114,8 @@ fn capacity(size: u64) -> usize {
 }
 
 /// A change that can be judged, shown and made.
-pub(crate) struct Change {
-    target: Target,
+pub(crate) struct FileChange {
+    target: ChangeTarget,
     after: Vec<u8>,
     diff: Diff,
     /// What the model should know about how it was done.
@@ -127,25 +128,25 @@ pub(crate) struct Change {
     exec: Option<bool>,
 }
 
-impl Change {
-    pub(crate) fn new(target: Target, after: Vec<u8>, mut notes: Vec<String>) -> Change {
+impl FileChange {
+    pub(crate) fn new(target: ChangeTarget, after: Vec<u8>, mut notes: Vec<String>) -> FileChange {
         let path = target.place.relative();
         let before = target.before.as_ref().map(|before| before.bytes.as_slice());
         let diff = diff::unified(path, before, &after);
         if target.before.as_ref().is_some_and(|before| before.entry.links > 1) {
             notes.push("it had other names (hard links), which keep the old content".to_owned());
         }
-        Change { target, after, diff, notes, fuzzy: false, removes: false, exec: None }
+        FileChange { target, after, diff, notes, fuzzy: false, removes: false, exec: None }
     }
 
     /// The file goes.
-    pub(crate) fn removal(target: Target) -> Change {
-        Change { removes: true, ..Change::new(target, Vec::new(), Vec::new()) }
+    pub(crate) fn removal(target: ChangeTarget) -> FileChange {
+        FileChange { removes: true, ..FileChange::new(target, Vec::new(), Vec::new()) }
     }
 
     /// The file may be run from then on, or not any more.
-    pub(crate) fn with_exec(self, exec: Option<bool>) -> Change {
-        Change { exec, ..self }
+    pub(crate) fn with_exec(self, exec: Option<bool>) -> FileChange {
+        FileChange { exec, ..self }
     }
 
     pub(crate) fn diff(&self) -> &Diff {
@@ -156,8 +157,8 @@ impl Change {
         self.target.place.write()
     }
 
-    pub(crate) fn with_fuzzy(self, fuzzy: bool) -> Change {
-        Change { fuzzy, ..self }
+    pub(crate) fn with_fuzzy(self, fuzzy: bool) -> FileChange {
+        FileChange { fuzzy, ..self }
     }
 
     /// What `tool` would do.
@@ -175,7 +176,8 @@ impl Change {
     /// Names exactly this change of exactly this file.
     pub(crate) fn digest(&self, tool: &str) -> String {
         let place = self.target.place.absolute().as_os_str().as_encoded_bytes();
-        let inode = |entry: &Entry| [entry.dev.to_le_bytes(), entry.ino.to_le_bytes()].concat();
+        let inode =
+            |entry: &FileStatus| [entry.dev.to_le_bytes(), entry.ino.to_le_bytes()].concat();
         let before = self.target.before.as_ref();
         let parent = self.target.parent.as_ref();
         let mut hasher = Sha256::new();
@@ -269,7 +271,7 @@ impl Change {
         &self,
         parent: &OwnedFd,
         name: &OsStr,
-        before: Option<&Entry>,
+        before: Option<&FileStatus>,
         mut said: impl FnMut(&atomic::Made),
     ) -> io::Result<()> {
         let made = atomic::replace(parent, name, &self.after, before)?;
@@ -295,13 +297,13 @@ impl Change {
             let now = now.map(|(bytes, _)| text::sha256(&bytes));
             stale(place, &env.reads.who(place.absolute(), now.as_deref()))
         };
-        let folder = Entry::of(parent).map_err(|errno| refused(&place.shown(), errno))?;
+        let folder = FileStatus::of(parent).map_err(|errno| refused(&place.shown(), errno))?;
         if let Some((_, known)) = &self.target.parent
             && known.identity() != folder.identity()
         {
             return Err(stale(place));
         }
-        match (Entry::at(parent, name), &self.target.before) {
+        match (FileStatus::at(parent, name), &self.target.before) {
             (Err(Errno::ENOENT), None) => Ok(()),
             (Ok(there), Some(before)) if there.identity() == before.entry.identity() => {
                 let (bytes, _) = read(place)?;

@@ -58,7 +58,7 @@ struct Arguments {
     path: Option<String>,
 }
 
-struct Payload {
+struct GlobPayload {
     glob: GlobMatcher,
     place: Located,
     directory: OwnedFd,
@@ -76,7 +76,7 @@ impl Tool for Glob {
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            let payload: Payload = match refusal::payload(call) {
+            let payload: GlobPayload = match refusal::payload(call) {
                 Ok(payload) => payload,
                 Err(refused) => return refused,
             };
@@ -111,10 +111,10 @@ fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolErro
             place.absolute().as_os_str().as_encoded_bytes(),
         ]),
     };
-    Ok(Prepared { action, payload: Box::new(Payload { glob, place, directory }) })
+    Ok(Prepared { action, payload: Box::new(GlobPayload { glob, place, directory }) })
 }
 
-fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
+fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     let listing = listing::of(payload.place.absolute(), stop);
     let wanted = listing.files.into_iter().filter(|path| payload.glob.is_match(path));
     let mut found: Vec<(i64, i64, PathBuf)> = wanted

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{CallId, ContentPart};
 use posse_actors::event::{Event, JobEnd, Origin};
-use posse_actors::ports::{After, Aftermath, CallContext, Release};
+use posse_actors::ports::{After, CallContext, PostCallSink, Release};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::failure::printable;
-use crate::sandbox::{Exit, Outcome};
+use crate::sandbox::{Exit, ProcessOutcome};
 
 pub(crate) use look::{begun, tools};
 
@@ -51,19 +51,19 @@ pub(crate) struct Job {
     /// Why it was told to.
     why: Mutex<Option<JobEnd>>,
     task: Mutex<Option<AbortHandle>>,
-    ended: watch::Sender<Option<Arc<Ended>>>,
+    ended: watch::Sender<Option<Arc<JobExit>>>,
     /// Up to where its agent has read.
     pub(crate) read_to: AtomicU64,
     /// Whether its agent knows that it has ended.
     told: AtomicBool,
     /// Calls that wait for its end, and will tell of it.
     waiting: AtomicUsize,
-    aftermath: Aftermath,
+    aftermath: PostCallSink,
 }
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ended {
+pub(crate) struct JobExit {
     pub(crate) end: JobEnd,
     /// In words: `exit 1`.
     pub(crate) detail: String,
@@ -76,7 +76,7 @@ pub(crate) struct Ended {
 
 /// Somebody waits for the end of a job, and tells the agent of it.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a>(&'a Job);
+pub(crate) struct JobWaiter<'a>(&'a Job);
 
 impl Jobs {
     /// As many as `live_max` at the same time; none at all if that is 0.
@@ -95,7 +95,7 @@ impl Jobs {
         call: &CallContext,
         summary: String,
         output: PathBuf,
-        aftermath: Aftermath,
+        aftermath: PostCallSink,
     ) -> Result<(Arc<Job>, oneshot::Receiver<()>), String> {
         let mut all = self.lock();
         let live: Vec<&str> =
@@ -194,7 +194,7 @@ impl Job {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&self) -> Option<Arc<Ended>> {
+    pub(crate) fn ended(&self) -> Option<Arc<JobExit>> {
         self.ended.borrow().clone()
     }
 
@@ -231,8 +231,8 @@ impl Job {
     }
 
     /// Its command has ended: recorded, then told to whoever waits, or else to its agent.
-    pub(crate) fn end(&self, ended: Ended) {
-        let Ended { end, detail, exit_code, bytes, duration, notes } = ended.clone();
+    pub(crate) fn end(&self, ended: JobExit) {
+        let JobExit { end, detail, exit_code, bytes, duration, notes } = ended.clone();
         self.aftermath.say(After::Fact(Box::new(Event::JobEnded {
             call_id: self.id.clone(),
             summary: self.summary.clone(),
@@ -276,9 +276,9 @@ impl Job {
     }
 
     /// From now on the holder tells of its end.
-    pub(crate) fn wait(&self) -> Waiting<'_> {
+    pub(crate) fn wait(&self) -> JobWaiter<'_> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        Waiting(self)
+        JobWaiter(self)
     }
 
     /// Waits for its end.
@@ -288,7 +288,7 @@ impl Job {
     }
 
     /// How a command ended that ran as this job.
-    pub(crate) fn sum_up(&self, outcome: &Outcome, notes: Vec<String>) -> Ended {
+    pub(crate) fn sum_up(&self, outcome: &ProcessOutcome, notes: Vec<String>) -> JobExit {
         let why = *self.why.lock().unwrap_or_else(PoisonError::into_inner);
         let (end, detail) = match outcome.exit {
             Exit::Code(code) => (JobEnd::Exited, format!("exit {code}")),
@@ -310,11 +310,11 @@ impl Job {
             Exit::Signal(_) | Exit::TimedOut | Exit::OutputFull | Exit::Stopped => None,
         };
         let (bytes, duration) = (outcome.output.total, outcome.duration);
-        Ended { end, detail, exit_code, bytes, duration, notes }
+        JobExit { end, detail, exit_code, bytes, duration, notes }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for JobWaiter<'_> {
     fn drop(&mut self) {
         if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 && !self.0.is_live() {
             self.0.tell();

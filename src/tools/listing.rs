@@ -93,7 +93,7 @@ impl Stop {
 
 /// The files below a folder.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct FileListing {
     /// Relative to the folder, sorted.
     pub(crate) files: Vec<PathBuf>,
     /// Whether there may be more.
@@ -101,8 +101,8 @@ pub(crate) struct Listing {
 }
 
 /// Lists the files below `folder`, which is absolute and resolved.
-pub(crate) fn of(folder: &Path, stop: &Stop) -> Listing {
-    let mut listing = Listing::default();
+pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
+    let mut listing = FileListing::default();
     let mut is_small = true;
     for entry in walk(folder).build() {
         let files = listing.files.len();
@@ -173,8 +173,8 @@ pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-fn of_many(folder: &Path, stop: &Stop) -> Listing {
-    let found = Mutex::new(Listing::default());
+fn of_many(folder: &Path, stop: &Stop) -> FileListing {
+    let found = Mutex::new(FileListing::default());
     walk(folder).threads(threads()).build_parallel().run(|| {
         let mut batch = Batch { files: Vec::new(), all: &found };
         Box::new(move |entry| {
@@ -193,7 +193,7 @@ fn of_many(folder: &Path, stop: &Stop) -> Listing {
 /// What one thread has found and not handed over yet.
 struct Batch<'a> {
     files: Vec<PathBuf>,
-    all: &'a Mutex<Listing>,
+    all: &'a Mutex<FileListing>,
 }
 
 impl Batch<'_> {

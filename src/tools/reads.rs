@@ -30,15 +30,15 @@ const CHANGING: usize = 64;
 /// What all agents of a session have seen.
 #[derive(Debug, Default)]
 pub struct ReadTable {
-    files: DashMap<PathBuf, Vec<Seen>>,
-    written: DashMap<PathBuf, Written>,
+    files: DashMap<PathBuf, Vec<FileKnowledge>>,
+    written: DashMap<PathBuf, LastWrite>,
     changing: Changing,
 }
 
 /// Who gave a file its content.
 #[derive(Debug)]
-struct Written {
-    /// Whose memory it is in, as in [`Seen`].
+struct LastWrite {
+    /// Whose memory it is in, as in [`FileKnowledge`].
     reader: String,
     /// The agents from the root to the one that wrote it.
     path: String,
@@ -59,19 +59,19 @@ impl Default for Changing {
 
 /// What one agent has seen of one file.
 #[derive(Debug)]
-struct Seen {
+struct FileKnowledge {
     agent: String,
     /// SHA-256 of the file, in hex.
     content: String,
     /// The call that read or wrote it last.
     call: CallId,
-    shown: Vec<Shown>,
+    shown: Vec<ShownPart>,
 }
 
 /// A part of a file as it was shown.
 #[derive(Debug)]
-struct Shown {
-    part: Part,
+struct ShownPart {
+    part: FilePart,
     text: [u8; 32],
     call: CallId,
     /// Whether it was asked for again and only named.
@@ -80,7 +80,7 @@ struct Shown {
 
 /// A part of a file that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FilePart {
     /// Lines: the first, and how many.
     Lines(u64, u64),
     /// All of it, as an image.
@@ -97,7 +97,7 @@ impl ReadTable {
         call: &CallContext,
         path: &Path,
         content: Option<String>,
-        part: Part,
+        part: FilePart,
         text: &str,
     ) -> Option<CallId> {
         // Of what is too large to be hashed nothing is known.
@@ -122,7 +122,7 @@ impl ReadTable {
                 seen.shown.remove(0);
             }
             let call = call.call_id.clone();
-            seen.shown.push(Shown { part, text: hash, call, named: false });
+            seen.shown.push(ShownPart { part, text: hash, call, named: false });
             None
         })
     }
@@ -158,7 +158,7 @@ impl ReadTable {
         if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
             self.written.clear();
         }
-        let written = Written {
+        let written = LastWrite {
             reader: call.reader().to_owned(),
             path: call.origin.agent_path.clone(),
             call: call.call_id.clone(),
@@ -213,7 +213,12 @@ impl ReadTable {
         written.is_some_and(|written| written.content == content && written.reader != call.reader())
     }
 
-    fn with<T>(&self, call: &CallContext, path: &Path, act: impl FnOnce(&mut Seen) -> T) -> T {
+    fn with<T>(
+        &self,
+        call: &CallContext,
+        path: &Path,
+        act: impl FnOnce(&mut FileKnowledge) -> T,
+    ) -> T {
         if self.files.len() >= FILES_MAX && !self.files.contains_key(path) {
             self.files.clear();
         }
@@ -223,7 +228,7 @@ impl ReadTable {
             if all.len() >= AGENTS_MAX {
                 all.remove(0);
             }
-            all.push(Seen {
+            all.push(FileKnowledge {
                 agent: call.reader().to_owned(),
                 content: String::new(),
                 call: call.call_id.clone(),

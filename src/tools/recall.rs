@@ -10,12 +10,12 @@ pub const HISTORY: &str = "history";
 
 /// Finds what the call of that id returned, or the conversation of whoever asks. `Ok(None)`: there
 /// is nothing of that name. Errors are one line for the model.
-pub type Find =
+pub type FindOutput =
     dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
 
 /// The memory of a session. Empty: only outputs that were spilled can be read again.
 #[derive(Clone, Default)]
-pub struct Recall(Option<Arc<Find>>);
+pub struct Recall(Option<Arc<FindOutput>>);
 
 impl Recall {
     /// A memory that looks with `find`.

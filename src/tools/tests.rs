@@ -5,12 +5,12 @@ use std::fs;
 use posse_actors::ports::Operation;
 use serde_json::{Value, json};
 
-use super::testing::Desk;
+use super::testing::ToolFixture;
 
 /// The whole first request, with all tools and the prompt, has to stay small.
 #[test]
 fn no_tool_takes_many_words() {
-    for tool in Desk::new().tools().iter() {
+    for tool in ToolFixture::new().tools().iter() {
         let spec = tool.spec();
         let size = spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
         assert!(size <= 640, "{} takes {size} bytes", spec.name);
@@ -19,8 +19,8 @@ fn no_tool_takes_many_words() {
 }
 
 /// A workspace with something to get wrong.
-fn desk() -> Desk {
-    let desk = Desk::new();
+fn desk() -> ToolFixture {
+    let desk = ToolFixture::new();
     desk.put("f", "one\ntwo\ntwo\n");
     desk.put("sub/g.rs", "x\n");
     desk.put("binary", b"a\0b");
@@ -177,7 +177,7 @@ fn arguments_in_a_string_are_taken_out_of_it_once() {
 
 #[test]
 fn a_name_that_is_nearly_right_is_put_right() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     for name in ["src/main.rs", "src/secret.pem", "src/.env", "README.md"] {
         desk.put(name, "x\n");
     }

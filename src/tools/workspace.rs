@@ -25,7 +25,7 @@ use crate::failure::{Exit, Failure, printable};
 use crate::secrets::is_secret;
 use crate::tools::workspace::links::{Linked, SecretLinks};
 
-pub use entry::{Entry, Kind};
+pub use entry::{FileKind, FileStatus};
 
 /// The folders that tools may reach. The first is the working directory.
 #[derive(Debug, Clone)]
@@ -106,11 +106,11 @@ impl Workspace {
         let absolute = normalise(&self.cwd().join(path));
         let (root, beneath) = self.root_of(&absolute).ok_or_else(|| self.outside(&shown()))?;
         let place = walk::resolve(&self.roots, root, beneath).map_err(|error| match error {
-            walk::Error::Outside => self.outside(&shown()),
-            walk::Error::System(errno) => refused(&shown(), errno),
+            walk::WalkError::Outside => self.outside(&shown()),
+            walk::WalkError::System(errno) => refused(&shown(), errno),
         })?;
         let folder_named = path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        if folder_named && place.entry.is_some_and(|entry| entry.kind != Kind::Folder) {
+        if folder_named && place.entry.is_some_and(|entry| entry.kind != FileKind::Folder) {
             return Err(ToolError::new("ARG002", format!("{} is not a folder", shown())));
         }
         let root = &self.roots[place.root].path;
@@ -177,7 +177,7 @@ pub struct Located {
     /// What is judged: the same, as text.
     relative: String,
     absolute: PathBuf,
-    entry: Option<Entry>,
+    entry: Option<FileStatus>,
     folder_named: bool,
 }
 
@@ -199,7 +199,7 @@ impl Located {
     }
 
     /// What was there when it was located.
-    pub fn entry(&self) -> Option<&Entry> {
+    pub fn entry(&self) -> Option<&FileStatus> {
         self.entry.as_ref()
     }
 
@@ -248,7 +248,7 @@ impl Located {
     }
 
     /// What is there, or the error that says that there is nothing.
-    pub fn existing(&self) -> Result<&Entry, ToolError> {
+    pub fn existing(&self) -> Result<&FileStatus, ToolError> {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
     }
 
@@ -256,7 +256,7 @@ impl Located {
     /// without being opened, and so is whatever has taken the file's place since.
     pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let entry = self.existing()?;
-        entry.require(Kind::File, &self.shown())?;
+        entry.require(FileKind::File, &self.shown())?;
         // A pipe may have taken the file's place: opening it must not wait for a writer.
         let file = self.open(flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         self.same(&file)?;
@@ -267,7 +267,7 @@ impl Located {
         Ok(file)
     }
 
-    fn no_other_name_of_a_secret(&self, entry: &Entry) -> Result<(), ToolError> {
+    fn no_other_name_of_a_secret(&self, entry: &FileStatus) -> Result<(), ToolError> {
         let why = match self.links.judge(entry) {
             Linked::Open => return Ok(()),
             Linked::Secret => "is another name of a secret file of the workspace",
@@ -281,7 +281,7 @@ impl Located {
 
     /// Opens the folder that was located, for listing and as a place to resolve names in.
     pub fn open_dir(&self) -> Result<OwnedFd, ToolError> {
-        self.existing()?.require(Kind::Folder, &self.shown())?;
+        self.existing()?.require(FileKind::Folder, &self.shown())?;
         let folder = self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
         self.same(&folder)?;
         Ok(folder)
@@ -323,7 +323,7 @@ impl Located {
     }
 
     fn same(&self, opened: &OwnedFd) -> Result<(), ToolError> {
-        let there = Entry::of(opened).map_err(|errno| refused(&self.shown(), errno))?;
+        let there = FileStatus::of(opened).map_err(|errno| refused(&self.shown(), errno))?;
         if self.entry.is_none_or(|entry| entry.identity() != there.identity()) {
             return Err(ToolError::new(
                 "EDT004",

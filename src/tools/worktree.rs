@@ -29,7 +29,7 @@ use crate::tools::listing::Stop;
 use crate::tools::{blocking, diff};
 
 pub use changes::LeftOut;
-pub(crate) use changes::{Changed, Found, Side, Tree};
+pub(crate) use changes::{Changed, OpenWorktree, Side, WorktreeChanges};
 pub(crate) use merge::three_way;
 
 /// The longest that making a worktree may take.
@@ -97,7 +97,7 @@ fn failed(what: &str, error: &io::Error) -> Unavailable {
 
 /// Where an agent works that has a worktree of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct WorktreePaths {
     /// All of it.
     pub tree: PathBuf,
     /// Its working directory: what the session's workspace is in the repository.
@@ -106,7 +106,7 @@ pub struct Place {
 
 /// What was changed in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct WorktreeDiffStat {
     /// Path, lines that are new, lines that are gone. At most some.
     pub files: Vec<(String, usize, usize)>,
     /// How many files there are.
@@ -118,7 +118,7 @@ pub struct Left {
 /// What is kept beside a worktree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct WorktreeMetadata {
     /// The invocation that asked for it; none: the main agent.
     caller: Option<String>,
     /// Of the workspace, below the top of the repository.
@@ -164,7 +164,7 @@ impl Worktrees {
 
     /// Makes one for the invocation `id` from what the workspace is now. Dropping the future stops
     /// it, and what was made so far is removed.
-    pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<Place, Unavailable> {
+    pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<WorktreePaths, Unavailable> {
         let folder = self.folder(id)?;
         // One that was taken over as a whole has left no more than that it was there.
         if folder.join(TREE).symlink_metadata().is_ok() {
@@ -174,8 +174,11 @@ impl Worktrees {
         let repository = found.await?;
         let files = git::files(&self.sandbox, &self.session_dir, &repository).await?;
         let prefix = self.cwd.strip_prefix(&repository.top).map_err(|_| Unavailable::Elsewhere)?;
-        let kept =
-            Kept { caller: caller.map(str::to_owned), prefix: prefix.to_owned(), merged: false };
+        let kept = WorktreeMetadata {
+            caller: caller.map(str::to_owned),
+            prefix: prefix.to_owned(),
+            merged: false,
+        };
         let unfinished = Unfinished(folder.clone());
         make_folder(&folder).map_err(|error| failed("the folder of the session", &error))?;
         let (stop, held) = Stop::after(MAKING_MAX);
@@ -194,7 +197,7 @@ impl Worktrees {
     }
 
     /// The one that the invocation `id` has had.
-    pub fn reopen(&self, id: &str) -> Result<Place, Unavailable> {
+    pub fn reopen(&self, id: &str) -> Result<WorktreePaths, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         let place = place(&folder, &kept);
         // Before anything in it changes.
@@ -214,15 +217,15 @@ impl Worktrees {
     }
 
     /// Nobody works in it any more. One in which nothing was changed or made is removed: `None`.
-    pub fn close(&self, id: &str) -> Result<Option<Left>, Unavailable> {
+    pub fn close(&self, id: &str) -> Result<Option<WorktreeDiffStat>, Unavailable> {
         self.live().remove(id);
         let tree = self.tree(id)?;
-        let Found { changed, left_out } = tree.look()?;
+        let WorktreeChanges { changed, left_out } = tree.look()?;
         if changed.is_empty() && left_out.count == 0 {
             self.remove(id)?;
             return Ok(None);
         }
-        let mut left = Left { files: Vec::new(), count: changed.len(), left_out };
+        let mut left = WorktreeDiffStat { files: Vec::new(), count: changed.len(), left_out };
         for one in changed.iter().take(NAMED_MAX) {
             let (before, after) = (tree.before(one)?, tree.after(one)?);
             let diff = diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
@@ -238,7 +241,11 @@ impl Worktrees {
 
     /// What was changed in the worktree of `id`, for `caller`, which has asked for it. The main agent
     /// may look at all of them: whoever asked worked for it in the end.
-    pub(crate) fn of_caller(&self, id: &str, caller: Option<&str>) -> Result<Tree, Unavailable> {
+    pub(crate) fn of_caller(
+        &self,
+        id: &str,
+        caller: Option<&str>,
+    ) -> Result<OpenWorktree, Unavailable> {
         let (_, kept) = self.kept(id)?;
         if caller.is_some() && kept.caller.as_deref() != caller {
             return Err(Unavailable::NotYours(kept.caller.unwrap_or("the main agent".to_owned())));
@@ -259,7 +266,7 @@ impl Worktrees {
     /// It was taken over as a whole.
     pub(crate) fn merged(&self, id: &str) -> Result<(), Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        store(&folder.join(KEPT), &Kept { merged: true, ..kept })?;
+        store(&folder.join(KEPT), &WorktreeMetadata { merged: true, ..kept })?;
         empty(&folder)
     }
 
@@ -291,7 +298,7 @@ impl Worktrees {
         is_here: impl Fn(&Path, &str, Option<&str>) -> bool,
     ) -> Result<bool, Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        let tree = Tree::open(&folder, &kept.prefix, LOOKING_MAX)?;
+        let tree = OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)?;
         let is_here = |path: &str, becomes: Option<&str>| is_here(&self.cwd, path, becomes);
         taken::settle(&folder, &kept.prefix, &tree, is_here)
     }
@@ -321,10 +328,10 @@ impl Worktrees {
         remove_all(&folder).map_err(|error| failed("the worktree stays", &error))
     }
 
-    fn tree(&self, id: &str) -> Result<Tree, Unavailable> {
+    fn tree(&self, id: &str) -> Result<OpenWorktree, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         self.settle(id, taken::is_here)?;
-        Tree::open(&folder, &kept.prefix, LOOKING_MAX)
+        OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)
     }
 
     fn folder(&self, id: &str) -> Result<PathBuf, Unavailable> {
@@ -335,7 +342,7 @@ impl Worktrees {
         Ok(self.dir.join(id))
     }
 
-    fn kept(&self, id: &str) -> Result<(PathBuf, Kept), Unavailable> {
+    fn kept(&self, id: &str) -> Result<(PathBuf, WorktreeMetadata), Unavailable> {
         let folder = self.folder(id)?;
         let bytes = fs::read(folder.join(KEPT)).map_err(|_| Unavailable::Gone)?;
         let kept = serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)?;
@@ -354,11 +361,11 @@ const WORKTREES: &str = "worktrees";
 /// The worktree itself.
 const TREE: &str = "tree";
 
-fn place(folder: &Path, kept: &Kept) -> Place {
+fn place(folder: &Path, kept: &WorktreeMetadata) -> WorktreePaths {
     let tree = folder.join(TREE);
     // Joining nothing would add a slash.
     let has_prefix = !kept.prefix.as_os_str().is_empty();
-    Place { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
+    WorktreePaths { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
 }
 
 /// A folder that is removed unless it is finished.

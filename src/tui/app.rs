@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 
 use crate::failure::Exit;
 use crate::talk::commands::Command;
@@ -60,7 +60,7 @@ pub(super) enum Effect {
     /// Look for files of which this is a part of the name.
     Find(String),
     /// A question is decided.
-    Answer(QuestionId, Decision),
+    Answer(QuestionId, HumanDecision),
     /// Show what can be chosen.
     Choose(Selected, Option<char>),
     /// It was chosen.

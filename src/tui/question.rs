@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use posse_actors::conversation::QuestionId;
 use posse_actors::event::{Event, Origin, Scope};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use ratatui_core::text::{Line, Span};
 
 use crate::talk::silence::Silence;
@@ -37,7 +37,7 @@ pub(super) enum Answered {
     /// It is no key for questions, or came too early: it belongs to what is being written.
     Passed,
     /// The question is decided.
-    Decided(QuestionId, Decision),
+    Decided(QuestionId, HumanDecision),
 }
 
 /// The questions of a session.
@@ -179,7 +179,7 @@ impl Questions {
                 self.open.pop_front();
                 self.count(1);
                 self.appear();
-                return Answered::Decided(id, Decision::Deny { reason: None });
+                return Answered::Decided(id, HumanDecision::Deny { reason: None });
             }
             'y' => Scope::Once,
             's' if offers(Scope::Session) => Scope::Session,
@@ -201,7 +201,7 @@ impl Questions {
         self.open.pop_front();
         self.count(1);
         self.appear();
-        Answered::Decided(id, Decision::Allow(scope))
+        Answered::Decided(id, HumanDecision::Allow(scope))
     }
 
     /// The rows of the question in front, at most `rows_max`.

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use posse_actors::event::{Announcement, Event, Fact};
 use tokio::sync::mpsc;
 
-use crate::attach::{self, Host, Joining, Place};
+use crate::attach::{self, Host, Joining, SocketAddress};
 use crate::cli::{self, AttachArgs};
 use crate::config::{Dirs, Environment};
 use crate::failure::{Exit, Failure};
-use crate::front::joined::{self, Manner, Visit};
-use crate::journal::state::{Found, Within};
+use crate::front::joined::{self, AttachOptions, AttachOutcome};
+use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SOCKET, SessionSummary, StateDir};
 use crate::project;
 use crate::talk::joining::{Accepted, Heard, Invitation, Remote, Role};
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Lets others join a session that is kept in `dir`.
 pub(crate) fn invitation(dir: &Path, dirs: &Dirs) -> Invitation {
-    let place = Place::new(dirs.state.clone(), dir.join(SOCKET));
+    let place = SocketAddress::new(dirs.state.clone(), dir.join(SOCKET));
     Invitation::new(move |session| Box::new(Host::begin(session.clone(), place)))
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     let dirs = Dirs::from_environment(environment).map_err(one)?;
     let state = StateDir::new(dirs.state.clone());
     let found = find(args.id.as_deref(), &state, &cwd, environment).map_err(one)?;
-    let place = Place::new(dirs.state, found.dir.join(SOCKET));
+    let place = SocketAddress::new(dirs.state, found.dir.join(SOCKET));
     let interactive = !args.lines && io::stdin().is_terminal() && io::stderr().is_terminal();
     // Where nobody can type, nobody controls.
     let controls = !args.observe && (args.drives || interactive);
@@ -65,11 +65,11 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
             let visit = if args.lines {
                 joined::program(remote, args.drives).await
             } else {
-                joined::person(remote, Manner { interactive, color, again }).await
+                joined::person(remote, AttachOptions { interactive, color, again }).await
             };
             match visit {
                 // The same journal goes on, with another model perhaps.
-                Visit::Switched(record) if !args.drives => {
+                AttachOutcome::Switched(record) if !args.drives => {
                     (joining.after, joining.last, again) = (record, None, true);
                 }
                 visit => return Ok(visit.conclude().await),
@@ -85,8 +85,8 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
 /// to go on, and nobody may own it in between.
 async fn joined_soon(
     state: &StateDir,
-    found: &Found,
-    place: &Place,
+    found: &StoredSession,
+    place: &SocketAddress,
     (joining, again): (Joining, bool),
 ) -> Result<Remote, Failure> {
     let start = Instant::now();
@@ -143,7 +143,7 @@ fn unanswered(pid: u32) -> Failure {
 /// A session that went on and has ended again before it could be joined: what is in its journal.
 fn come_and_gone(
     state: &StateDir,
-    found: &Found,
+    found: &StoredSession,
     joining: Joining,
 ) -> Result<Option<Remote>, Failure> {
     let (_, mut records) = journal::whole_session(state, &found.id)?;
@@ -176,11 +176,11 @@ fn find(
     state: &StateDir,
     cwd: &Path,
     environment: &Environment,
-) -> Result<Found, Failure> {
+) -> Result<StoredSession, Failure> {
     if let Some(id) = id {
         return state.find(Within::Everywhere, id);
     }
-    let runs = |found: &Found| journal::owner(&found.dir).is_some();
+    let runs = |found: &StoredSession| journal::owner(&found.dir).is_some();
     let mut live = state.sessions(Within::Project(cwd))?;
     live.retain(runs);
     if live.is_empty() {
@@ -210,7 +210,7 @@ fn find(
         return Ok(live.remove(nth));
     }
     let now = world::now_ms();
-    let shown = |found: Found| {
+    let shown = |found: StoredSession| {
         let summary = SessionSummary::of(found);
         let begun = summary.started_ms;
         let age = begun.map_or_else(String::new, |at| journal::commands::relative(at, now));

@@ -11,14 +11,14 @@ use posse_actors::ports::GrantStore;
 use crate::cli::{GrantsAction, GrantsArgs, PlaceArgs};
 use crate::config::{self, Dirs, Environment, Loaded, Notice, Settings};
 use crate::failure::{Exit, Failure};
-use crate::grants::commands::Desk;
+use crate::grants::commands::GrantCommands;
 use crate::grants::{GrantSettings, Grants};
 use crate::project::{self, Identity};
 use crate::provider::presets;
-use crate::sealed::Vault;
-use crate::trust::{Trust, Trusted};
+use crate::sealed::SignedStore;
+use crate::trust::{TrustStore, Trusted};
 use crate::wiring::world::now_ms;
-use crate::wiring::{Place, place};
+use crate::wiring::{WorkspaceContext, place};
 
 /// What is trusted of the project at `root`, as far as it has a file of its own; and what is
 /// wrong with where that is kept.
@@ -27,7 +27,7 @@ pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Noti
         return (None, None);
     }
     let Ok(identity) = Identity::of(root) else { return (None, None) };
-    match Trust::new(Vault::new(&dirs.state)).find(&identity) {
+    match TrustStore::new(SignedStore::new(&dirs.state)).find(&identity) {
         Ok(trusted) => (trusted, None),
         Err(distrust) => {
             let line = distrust.line();
@@ -59,7 +59,7 @@ pub(crate) fn grants(
     settings: &Settings,
     tier: &str,
 ) -> Arc<dyn GrantStore> {
-    let vault = Vault::new(&dirs.state);
+    let vault = SignedStore::new(&dirs.state);
     Arc::new(Grants::new(vault, project_of(cwd), keeping(settings, tier)))
 }
 
@@ -83,9 +83,9 @@ pub(crate) fn run_grants(
     environment: &Environment,
 ) -> Result<Exit, Vec<Failure>> {
     let place_args = PlaceArgs { cwd: args.cwd.clone(), ..PlaceArgs::default() };
-    let Place { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
-    let desk = Desk {
-        vault: Vault::new(&dirs.state),
+    let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
+    let desk = GrantCommands {
+        vault: SignedStore::new(&dirs.state),
         project: project_of(&cwd),
         // What confines commands is not found out for a list.
         settings: keeping(&loaded.settings, "full"),
@@ -108,8 +108,8 @@ pub(crate) fn grants_in(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
-    let desk = Desk {
-        vault: Vault::new(&dirs.state),
+    let desk = GrantCommands {
+        vault: SignedStore::new(&dirs.state),
         project: project_of(cwd),
         settings: keeping(settings, "full"),
         now_ms: now_ms(),

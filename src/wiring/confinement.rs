@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 use posse_actors::ports::Asking;
 use secrecy::SecretString;
 
-use crate::config::{Layers, Origin, SandboxSettings};
+use crate::config::{Layers, SandboxSettings, SettingOrigin};
 use crate::failure::{Exit, Failure};
-use crate::sandbox::{Backend, Sandbox, Surroundings, Wanted, Written};
+use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
 use crate::wiring::run::Setup;
 
 /// Chooses what confines commands, for those who want to see how a weaker one behaves.
@@ -19,7 +19,7 @@ const BACKEND: &str = "POSSE_SANDBOX_BACKEND";
 const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 
 /// What file tools write, whichever session of this process they belong to.
-static WRITTEN: LazyLock<Written> = LazyLock::new(Written::default);
+static WRITTEN: LazyLock<ToolWrites> = LazyLock::new(ToolWrites::default);
 
 /// The sandbox of a session that works in `roots`.
 pub(crate) fn sandbox(
@@ -51,15 +51,15 @@ pub(crate) fn sandbox(
     Ok(sandbox)
 }
 
-fn wanted(setup: &Setup<'_>) -> Result<Wanted, Failure> {
+fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {
     if setup.settings.sandbox.mode == "off" {
-        return Ok(Wanted::Exactly(Backend::Nothing));
+        return Ok(ProbeRequest::Exactly(Backend::Nothing));
     }
     let Some(name) = setup.environment.get(BACKEND) else {
-        return Ok(Wanted::Strongest { kept_in: Some(setup.dirs.state.clone()) });
+        return Ok(ProbeRequest::Strongest { kept_in: Some(setup.dirs.state.clone()) });
     };
     let backend = Backend::ALL.into_iter().find(|backend| backend.as_str() == name);
-    backend.map(Wanted::Exactly).ok_or_else(|| {
+    backend.map(ProbeRequest::Exactly).ok_or_else(|| {
         let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.as_str()).collect();
         let what = format!("{BACKEND}: there is no {name:?}");
         Failure::new("SBX002", Exit::Usage, what).fix(format!("one of {}", names.join(", ")))
@@ -144,14 +144,15 @@ pub(crate) fn unenforced(layers: &Layers, tier: &str) -> String {
     ];
     let mut text = String::new();
     for (key, confining) in wishes {
-        let Some(leaf) = layers.get(key).filter(|leaf| leaf.origin != Origin::BuiltIn) else {
+        let Some(leaf) = layers.get(key).filter(|leaf| leaf.origin != SettingOrigin::BuiltIn)
+        else {
             continue;
         };
         let Some(value) = leaf.value.as_str().filter(|value| confining.contains(value)) else {
             continue;
         };
         let name = match &leaf.origin {
-            Origin::Flag(flag) => flag,
+            SettingOrigin::Flag(flag) => flag,
             _ => key,
         };
         text.push_str("sandbox none: ");

@@ -5,21 +5,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::delegation::{Caps, DELEGATE, DIFF, Delegation, Deputy, MERGE, RESULT, STATUS};
+use posse_actors::delegation::{Caps, DELEGATE, DIFF, Delegation, MERGE, RESULT, STATUS, Subagent};
 use posse_actors::governor::GovernorLimits;
 use posse_actors::ports::{Provider, Thinking};
 use sha2::{Digest, Sha256};
 
-use crate::agents::{self, Agent, Configured, Decision, Folders, Known, Roster, SKILL_TOOL};
+use crate::agents::{
+    self, Agent, AgentDecision, Configured, Folders, KnownNames, Roster, SKILL_TOOL,
+};
 use crate::config::{Dirs, Settings};
 use crate::failure::{Failure, printable};
 use crate::hex::hex;
 use crate::permission::{self, AgentPolicy};
 use crate::project::{self, Identity};
 use crate::provider::presets;
-use crate::sealed::Vault;
+use crate::sealed::SignedStore;
 use crate::tools;
-use crate::trust::Trust;
+use crate::trust::TrustStore;
 use crate::wiring::model_price::price;
 use crate::wiring::roles;
 use crate::wiring::run::Prompts;
@@ -31,7 +33,7 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
     // The files say nothing before they are believed, and most projects have none.
     let trusted = folder.is_dir().then(|| {
         let identity = Identity::of(&root).ok()?;
-        Trust::new(Vault::new(&dirs.state)).find(&identity).ok().flatten()
+        TrustStore::new(SignedStore::new(&dirs.state)).find(&identity).ok().flatten()
     });
     let trusted = trusted.flatten().map(|trusted| trusted.agents).unwrap_or_default();
     let believes = |name: &str, bytes: &[u8]| {
@@ -54,7 +56,7 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
     let tools: Vec<String> =
         tools.iter().filter(|name| *name != SKILL_TOOL).cloned().chain(always).collect();
     let folders = Folders { user: Some(dirs.config.join("agents")), project: Some((folder, root)) };
-    let known = Known {
+    let known = KnownNames {
         tools: &tools,
         has_profile: &|name| {
             settings.providers.contains_key(name) || presets::preset(name).is_some()
@@ -130,9 +132,9 @@ pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
 /// Whether starting each of those that can be called is asked for.
 pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<String, String> {
     let default = match settings.delegation.invocation.as_str() {
-        "allow" => Decision::Allow,
-        "deny" => Decision::Deny,
-        _ => Decision::Ask,
+        "allow" => AgentDecision::Allow,
+        "deny" => AgentDecision::Deny,
+        _ => AgentDecision::Ask,
     };
     let callable = roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden);
     callable
@@ -185,7 +187,7 @@ pub(crate) fn delegation(
         let price = provider.as_ref().map(|provider| price(settings, &provider.info()));
         let skilled = prompts.sees_skills(agent).then_some(SKILL_TOOL);
         let tools = tools::NAMES.into_iter().filter(|name| agent.tools.sees(name)).chain(skilled);
-        deputies.push(Deputy {
+        deputies.push(Subagent {
             name: agent.name.clone(),
             system_prompt: prompts.of(agent, roster, bounds.depth_max > 1),
             tools: tools.map(str::to_owned).collect(),

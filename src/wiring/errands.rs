@@ -19,10 +19,10 @@ use crate::project;
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
-use crate::wiring::{Place, colors, deputies, notices, place, roles};
+use crate::wiring::{WorkspaceContext, colors, deputies, notices, place, roles};
 use crate::{lists, packaging, replaying};
 
-type Ended = Result<Exit, Vec<Failure>>;
+type CommandResult = Result<Exit, Vec<Failure>>;
 
 fn one(failure: Failure) -> Vec<Failure> {
     vec![failure]
@@ -32,8 +32,8 @@ fn stdout() -> BufWriter<io::StdoutLock<'static>> {
     BufWriter::new(io::stdout().lock())
 }
 
-pub(super) fn agents(args: &ListArgs, environment: &Environment) -> Ended {
-    let Place { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
+pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResult {
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
     let settings = &loaded.settings;
     let names = names(&toolbox(&cwd, dirs.clone()).map_err(one)?);
@@ -46,14 +46,14 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> Ended {
 }
 
 /// Which files of instructions are read here.
-pub(super) fn instructions(found: &Place, as_json: bool) -> Ended {
+pub(super) fn instructions(found: &WorkspaceContext, as_json: bool) -> CommandResult {
     let root = project::root_of(&found.cwd);
     let read = Instructions::read(&found.dirs.config.join("AGENTS.md"), &root, &found.cwd);
     io::stderr().write_all(lines(&read.notices).as_bytes()).ok();
     lists::instructions(&read, as_json, &mut stdout()).map_err(one)
 }
 
-pub(super) fn tools(args: &ListArgs, environment: &Environment) -> Ended {
+pub(super) fn tools(args: &ListArgs, environment: &Environment) -> CommandResult {
     let found = place(&args.place, Vec::new(), environment)?;
     notices(&found.loaded);
     let toolbox = toolbox(&found.cwd, found.dirs.clone()).map_err(one)?;
@@ -62,7 +62,7 @@ pub(super) fn tools(args: &ListArgs, environment: &Environment) -> Ended {
 }
 
 /// Every agent there is, with tools of `toolbox`.
-pub(super) fn roster(found: &Place, toolbox: &Toolbox) -> Roster {
+pub(super) fn roster(found: &WorkspaceContext, toolbox: &Toolbox) -> Roster {
     deputies::roster(&found.cwd, &found.dirs, &found.loaded.settings, &names(toolbox))
 }
 
@@ -82,21 +82,21 @@ pub(super) fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
     Ok(tools::builtin(Arc::new(env), Arc::new(sandbox)))
 }
 
-pub(super) fn replay(args: &ReplayArgs, environment: &Environment) -> Ended {
+pub(super) fn replay(args: &ReplayArgs, environment: &Environment) -> CommandResult {
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
     let dirs = Dirs::from_environment(environment).map_err(one)?;
     let state = StateDir::new(dirs.state.clone());
     let toolbox = toolbox(&cwd, dirs).map_err(one)?;
     let specs: Vec<ToolSpec> = toolbox.iter().map(|tool| tool.spec().clone()).collect();
     let format = match args.output_format {
-        OutputFormat::Text => replaying::Format::Text,
-        OutputFormat::Json => replaying::Format::Json,
-        OutputFormat::StreamJson => replaying::Format::JsonLines,
+        OutputFormat::Text => replaying::ReplayFormat::Text,
+        OutputFormat::Json => replaying::ReplayFormat::Json,
+        OutputFormat::StreamJson => replaying::ReplayFormat::JsonLines,
     };
     replaying::run(&state, &args.id, &specs, format, &mut stdout()).map_err(one)
 }
 
-pub(super) fn doctor(args: &DoctorArgs, environment: &Environment) -> Ended {
+pub(super) fn doctor(args: &DoctorArgs, environment: &Environment) -> CommandResult {
     let cwd = cli::working_directory(args.place.cwd.as_deref()).map_err(one)?;
     let dirs = Dirs::from_environment(environment);
     let loaded = place(&args.place, Vec::new(), environment).map(|place| place.loaded);
@@ -111,11 +111,11 @@ pub(super) fn doctor(args: &DoctorArgs, environment: &Environment) -> Ended {
     doctor::run(&examined, args.online, args.json, color, &mut stdout()).map_err(one)
 }
 
-pub(super) fn completions(args: CompletionsArgs) -> Ended {
+pub(super) fn completions(args: CompletionsArgs) -> CommandResult {
     packaging::completions(args.shell, &mut stdout()).map_err(one)
 }
 
-pub(super) fn man(args: &ManArgs) -> Ended {
+pub(super) fn man(args: &ManArgs) -> CommandResult {
     packaging::man(args.dir.as_deref(), &mut stdout()).map_err(one)
 }
 

@@ -11,10 +11,10 @@ use crate::provider::codex::Login;
 use crate::provider::presets::{self, Preset};
 use crate::tui::Found;
 use crate::wiring::run::Setup;
-use crate::wiring::{Place, confinement};
+use crate::wiring::{WorkspaceContext, confinement};
 
 /// Everything that was found, what helps before what does not.
-pub(super) fn found(place: &Place, environment: &Environment) -> Found {
+pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> Found {
     let mut facts = Vec::new();
     for name in place.loaded.settings.providers.keys() {
         facts.push((true, format!("provider {} is configured", printable(name))));
@@ -57,7 +57,7 @@ fn is_file(path: &Path) -> bool {
 }
 
 /// What would confine commands here.
-fn sandbox(place: &Place, environment: &Environment) -> (bool, String) {
+fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String) {
     let setup = Setup {
         cwd: &place.cwd,
         add_dirs: &[],

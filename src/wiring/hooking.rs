@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::config;
 use crate::hooks::HookSettings;
-use crate::sealed::Vault;
+use crate::sealed::SignedStore;
 use crate::wiring::Setup;
 use crate::{grants, project, trust};
 
@@ -21,7 +21,7 @@ pub(crate) fn hook_settings<'a>(
 ) -> HookSettings<'a> {
     let sandbox = &setup.settings.sandbox;
     let entries: &[Value] = if setup.dry_run { &[] } else { &setup.settings.hooks };
-    let vault = Vault::new(&setup.dirs.state);
+    let vault = SignedStore::new(&setup.dirs.state);
     let project = project::root_of(setup.cwd);
     HookSettings {
         entries,

@@ -9,15 +9,17 @@ use serde_json::json;
 use crate::cli::PermissionsArgs;
 use crate::config::Environment;
 use crate::failure::{Exit, Failure};
-use crate::permission::{Checked, Network, PolicySettings, RulePolicy, SandboxMode, command_grant};
-use crate::wiring::{Place, notices, place};
+use crate::permission::{
+    Checked, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant,
+};
+use crate::wiring::{WorkspaceContext, notices, place};
 
 /// Bytes of one line or one command that are read.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// A line of standard input; what else stands in it is the caller's.
 #[derive(Deserialize)]
-struct Line {
+struct CommandLine {
     command: String,
 }
 
@@ -25,14 +27,14 @@ pub(super) fn check(
     args: &PermissionsArgs,
     environment: &Environment,
 ) -> Result<Exit, Vec<Failure>> {
-    let Place { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
     let grants = grants(&args.grants)?;
     let sandbox = &loaded.settings.sandbox;
     let policy = RulePolicy::new(PolicySettings {
         roots: vec![cwd.display().to_string()],
         sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
-        network: Network::named(&sandbox.network).unwrap_or_default(),
+        network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
         rules: loaded.settings.permissions.clone(),
         project_rules: loaded.settings.project_rules,
         own_dirs: dirs.own().iter().map(|dir| dir.display().to_string()).collect(),
@@ -108,7 +110,7 @@ fn lines(
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match serde_json::from_slice::<Line>(&line) {
+        match serde_json::from_slice::<CommandLine>(&line) {
             Ok(line) => print(&judge(&line.command), strictest, out)?,
             Err(error) => {
                 broken += 1;

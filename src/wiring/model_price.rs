@@ -1,9 +1,9 @@
 //! What models cost, and what a session may cost.
 
-use posse_actors::ledger::{Budget, Price, Tariff};
+use posse_actors::ledger::{Budget, ModelPricing, PriceLookup};
 use posse_actors::ports::{Fallback, ProviderInfo};
 
-use crate::config::{Layers, Origin, Settings};
+use crate::config::{Layers, SettingOrigin, Settings};
 use crate::failure::{Exit, Failure};
 use crate::models::{Catalog, rates};
 
@@ -19,15 +19,15 @@ const TOKENS: &str = "budget.maxTokens";
 const NANO: u64 = 1000;
 
 /// Looks the model up when there is something to count.
-pub(crate) fn price(settings: &Settings, model: &ProviderInfo) -> Price {
+pub(crate) fn price(settings: &Settings, model: &ProviderInfo) -> PriceLookup {
     let own = settings.models.clone();
     let (profile, name) = (model.profile.clone(), model.model.clone());
     let wanted = settings.providers.get(&profile).and_then(|profile| profile.tokens_max);
-    Price::new(move || {
+    PriceLookup::new(move || {
         let model = Catalog::new(&own).find(&profile, &name);
         let known = model.as_ref().and_then(|model| model.facts.max_output_tokens);
         let output_max = wanted.or(known.map(|known| known.min(REPLY_TOKENS)));
-        Tariff { rates: model.as_ref().and_then(rates), output_max }
+        ModelPricing { rates: model.as_ref().and_then(rates), output_max }
     })
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn affordable(
     settings: &Settings,
     model: &ProviderInfo,
     fallbacks: &[Fallback],
-) -> Result<(Price, Budget), Vec<Failure>> {
+) -> Result<(PriceLookup, Budget), Vec<Failure>> {
     let (price, budget) = (price(settings, model), budget(settings));
     let others = fallbacks.iter().map(|other| (other.provider.info(), other.price.as_ref()));
     check(budget, std::iter::once((model.clone(), Some(&price))).chain(others))?;
@@ -48,7 +48,7 @@ pub(crate) fn affordable(
 pub(crate) fn own_budget(layers: &Layers) -> Budget {
     let said = |key: &str| {
         let leaf = layers.get(key)?;
-        let own = matches!(leaf.origin, Origin::Flag(_) | Origin::Variable(_));
+        let own = matches!(leaf.origin, SettingOrigin::Flag(_) | SettingOrigin::Variable(_));
         leaf.value.as_u64().filter(|_| own)
     };
     let nano = |micro: u64| micro.saturating_mul(NANO);
@@ -70,12 +70,12 @@ fn budget(settings: &Settings) -> Budget {
 /// Money cannot be bounded for a model whose price nobody knows.
 fn check<'a>(
     budget: Budget,
-    models: impl Iterator<Item = (ProviderInfo, Option<&'a Price>)>,
+    models: impl Iterator<Item = (ProviderInfo, Option<&'a PriceLookup>)>,
 ) -> Result<(), Vec<Failure>> {
     if budget.nano_usd.is_none() {
         return Ok(());
     }
-    let unpriced = |(info, price): (ProviderInfo, Option<&Price>)| {
+    let unpriced = |(info, price): (ProviderInfo, Option<&PriceLookup>)| {
         let known = price.is_some_and(|price| price.tariff().rates.is_some());
         (!known).then(|| {
             let name = format!("{}/{}", info.profile, info.model);

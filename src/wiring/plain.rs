@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::cli::{PromptArg, Resume, RunArgs, Which};
 use crate::config::preferences::{self, Preferences};
-use crate::config::{Environment, Layers, Loaded, Origin};
+use crate::config::{Environment, Layers, Loaded, SettingOrigin};
 use crate::failure::{Exit, Failure, printable};
-use crate::front::picker::Row;
+use crate::front::picker::SessionRow;
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
 use crate::journal::{SessionSummary, StateDir};
@@ -23,12 +23,12 @@ use crate::talk::joining::Invitation;
 use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected, Sources, Task};
 use crate::tools;
 use crate::wiring::confinement::unenforced;
-use crate::wiring::reports::Source;
+use crate::wiring::reports::ReportSource;
 use crate::wiring::resuming::{Resuming, of_project, row};
-use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log, tape};
+use crate::wiring::run::{JournalSettings, Setup, assemble_in, runtime, start_log, tape};
 use crate::wiring::{
-    Place, authority, colors, deputies, descriptors, model_price, notices, place, provider, skills,
-    toolbox, undoing,
+    WorkspaceContext, authority, colors, deputies, descriptors, model_price, notices, place,
+    provider, skills, toolbox, undoing,
 };
 
 /// Runs line mode until the user leaves.
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
     let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let (mut sessions, first) = Sessions::prepare(args, environment, interactive)?;
+    let (mut sessions, first) = PlainSessions::prepare(args, environment, interactive)?;
     let options = Options {
         interactive,
         color: colors(io::stderr().is_terminal(), environment),
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
 fn first_prompt(
     args: &RunArgs,
     environment: &Environment,
-    found: &Place,
+    found: &WorkspaceContext,
 ) -> Result<Option<Prompt>, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     let settings = &found.loaded.settings;
@@ -89,14 +89,14 @@ fn keeps_history(layers: &Layers) -> bool {
 }
 
 /// Sessions of this process, one after the other.
-pub(super) struct Sessions<'a> {
+pub(super) struct PlainSessions<'a> {
     args: RunArgs,
     pub(super) environment: &'a Environment,
     asking: Asking,
     /// Somebody is there and sees what happens, whoever answers questions.
     interactive: bool,
     /// What counts for the session that goes on.
-    pub(super) found: Arc<Place>,
+    pub(super) found: Arc<WorkspaceContext>,
     /// What was given on the command line, and what the resumed session was.
     flags: Vec<(&'static str, Value, &'static str)>,
     /// The stored session that goes on first.
@@ -104,10 +104,10 @@ pub(super) struct Sessions<'a> {
     /// Its provider.
     profile: String,
     /// Where it is recorded.
-    kept: Option<Kept>,
+    kept: Option<JournalSettings>,
 }
 
-impl talk::Sessions for Sessions<'_> {
+impl talk::Sessions for PlainSessions<'_> {
     fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>> {
         let one = |error: Failure| vec![error];
         let mut found = place(&self.args.place, self.overrides(choice), self.environment)?;
@@ -115,7 +115,7 @@ impl talk::Sessions for Sessions<'_> {
             // A model belongs to its provider, wherever it was set.
             found.loaded.settings.model = None;
         }
-        let Place { cwd, dirs, loaded } = &found;
+        let WorkspaceContext { cwd, dirs, loaded } = &found;
         let settings = &loaded.settings;
         let model = provider::choose(settings, self.environment, cwd).map_err(one)?;
         let info = model.info();
@@ -142,7 +142,7 @@ impl talk::Sessions for Sessions<'_> {
                 (None, ports, session)
             }
             (None, _) => {
-                let kept = Kept::new(&setup).map_err(one)?;
+                let kept = JournalSettings::new(&setup).map_err(one)?;
                 let made = assemble_in(&kept, &setup, Arc::clone(&model));
                 let (ports, session) = kept.or_gone(made)?;
                 (Some(kept), ports, session)
@@ -195,7 +195,7 @@ impl talk::Sessions for Sessions<'_> {
     }
 
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let skills = skills::load(cwd, dirs, &loaded.settings, self.environment);
         let task = if task.is_empty() {
             format!("Do what the skill {name} says.")
@@ -206,7 +206,7 @@ impl talk::Sessions for Sessions<'_> {
     }
 
     fn report(&self, what: Report, session: &str) -> Errand<String> {
-        let source = Source {
+        let source = ReportSource {
             found: Arc::clone(&self.found),
             environment: self.environment.clone(),
             asking: self.asking,
@@ -221,7 +221,7 @@ impl talk::Sessions for Sessions<'_> {
         Box::new(move || {
             let stored = stored(&found).map_err(|failure| vec![failure])?;
             let line = |session| {
-                let Row { id, age, state, spent, prompt } = row(session);
+                let SessionRow { id, age, state, spent, prompt } = row(session);
                 let parts = [age, state, spent, prompt].into_iter().filter(|part| !part.is_empty());
                 (id, printable(&parts.collect::<Vec<_>>().join("  ")))
             };
@@ -285,7 +285,7 @@ impl talk::Sessions for Sessions<'_> {
         let settings = &self.found.loaded.settings;
         match what {
             Selected::Agent => {
-                let Place { cwd, dirs, loaded } = &*self.found;
+                let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
                 let tools = tools::NAMES.map(str::to_owned);
                 let roster = deputies::roster(cwd, dirs, &loaded.settings, &tools);
                 roster.primaries().map(|agent| agent.name.clone()).collect()
@@ -307,13 +307,13 @@ impl talk::Sessions for Sessions<'_> {
     }
 }
 
-impl<'a> Sessions<'a> {
+impl<'a> PlainSessions<'a> {
     /// Looks where they would be, and what is done first. `interactive`: somebody is there.
     pub(super) fn prepare(
         args: &RunArgs,
         environment: &'a Environment,
         interactive: bool,
-    ) -> Result<(Sessions<'a>, Option<Task>), Vec<Failure>> {
+    ) -> Result<(PlainSessions<'a>, Option<Task>), Vec<Failure>> {
         let one = |error: Failure| vec![error];
         descriptors::enough().map_err(one)?;
         let resuming = Resuming::of(args, environment).map_err(one)?;
@@ -334,7 +334,7 @@ impl<'a> Sessions<'a> {
             (false, false) => Asking::Nobody,
         };
         let (profile, kept) = (String::new(), None);
-        let sessions = Sessions {
+        let sessions = PlainSessions {
             args,
             environment,
             asking,
@@ -376,7 +376,7 @@ impl<'a> Sessions<'a> {
 }
 
 /// Stored sessions that can go on in a folder.
-fn stored(found: &Place) -> Result<Vec<SessionSummary>, Failure> {
+fn stored(found: &WorkspaceContext) -> Result<Vec<SessionSummary>, Failure> {
     of_project(&StateDir::new(found.dirs.state.clone()), &found.cwd)
 }
 
@@ -385,7 +385,7 @@ fn sources(loaded: &Loaded, profile: &str) -> Sources {
     let layers = &loaded.layers;
     let origin = |key: &str| layers.get(key).map(|leaf| &leaf.origin);
     let set = |key: &str| {
-        origin(key).filter(|origin| **origin != Origin::BuiltIn).map(ToString::to_string)
+        origin(key).filter(|origin| **origin != SettingOrigin::BuiltIn).map(ToString::to_string)
     };
     let in_profile = || set(&format!("providers.{profile}.model"));
     let model = set("model").filter(|_| loaded.settings.model.is_some());

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::config::{Environment, ProviderSettings, Settings};
 use crate::failure::{Exit, Failure};
 use crate::models::{Catalog, Model};
-use crate::provider::profile::{self, Auth, Profile, Protocol, Quirks, Sight};
+use crate::provider::profile::{self, Auth, Protocol, ProviderProfile, Quirks, VisionSupport};
 use crate::provider::thinking::Insight;
 use crate::provider::{live, presets, replay};
 
@@ -70,10 +70,10 @@ pub(crate) fn blindness(settings: &Settings, info: &ProviderInfo) -> Option<Fail
     )))
 }
 
-fn sight(settings: &Settings, profile: &str, model: &str) -> Sight {
+fn sight(settings: &Settings, profile: &str, model: &str) -> VisionSupport {
     let own = settings.models.clone();
     let (profile, model) = (profile.to_owned(), model.to_owned());
-    Sight::new(move || {
+    VisionSupport::new(move || {
         let catalog = Catalog::new(&own);
         let known = catalog.find(&profile, &model)?;
         if known.facts.vision != Some(false) {
@@ -98,7 +98,7 @@ fn sight(settings: &Settings, profile: &str, model: &str) -> Sight {
 
 /// Whether a model thinks, by what is known of it: at its profile, or else at the vendor whose
 /// protocol it is reached by.
-fn insight(settings: &Settings, profile: &Profile) -> Insight {
+fn insight(settings: &Settings, profile: &ProviderProfile) -> Insight {
     let own = settings.models.clone();
     let (name, model, vendor) = (profile.name.clone(), profile.model.clone(), vendor(profile));
     Insight::new(move || {
@@ -109,7 +109,7 @@ fn insight(settings: &Settings, profile: &Profile) -> Insight {
 }
 
 /// Whose models are reached by a protocol, where that is one vendor's.
-fn vendor(profile: &Profile) -> Option<&'static str> {
+fn vendor(profile: &ProviderProfile) -> Option<&'static str> {
     match profile.protocol {
         Protocol::ChatCompletions => None,
         Protocol::Responses | Protocol::Codex => Some("openai"),
@@ -122,7 +122,7 @@ pub(crate) fn profile(
     name: &str,
     settings: &Settings,
     environment: &Environment,
-) -> Result<Profile, Failure> {
+) -> Result<ProviderProfile, Failure> {
     let configured = settings.providers.get(name);
     let mut wanted = configured.map(wanted).transpose()?.unwrap_or_default();
     if configured.is_none() && presets::preset(name).is_none() {
@@ -132,13 +132,13 @@ pub(crate) fn profile(
         wanted.model = Some(model.clone());
     }
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    let mut profile = Profile::resolve(name, wanted, variable)?;
+    let mut profile = ProviderProfile::resolve(name, wanted, variable)?;
     adapt(&mut profile, settings);
     Ok(profile)
 }
 
 /// Tells a profile what is known of its model, where the protocol cannot do without.
-fn adapt(profile: &mut Profile, settings: &Settings) {
+fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
     let Some(vendor) = vendor(profile) else { return };
     let models = Catalog::new(&settings.models);
     let known = models.find(&profile.name, &profile.model);

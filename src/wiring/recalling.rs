@@ -27,7 +27,7 @@ pub(crate) fn recall(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall
     Recall::new(move |context, name| {
         let (journal, origins) = (Arc::clone(&journal), origins.clone());
         Box::pin(async move {
-            match Page::named(&name) {
+            match HistoryPage::named(&name) {
                 Some(page) => said(&*journal, &origins, &context, page).await.map(Some),
                 None => returned(&*journal, &origins, &name).await,
             }
@@ -37,17 +37,17 @@ pub(crate) fn recall(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall
 
 /// A part of what was said: before a record, here or in a session from which this one branched off.
 #[derive(Debug, PartialEq, Eq)]
-struct Page {
+struct HistoryPage {
     session: Option<String>,
     end: u64,
 }
 
-impl Page {
+impl HistoryPage {
     /// The part that `name` means; `None`: it is the name of a call.
-    fn named(name: &str) -> Option<Page> {
+    fn named(name: &str) -> Option<HistoryPage> {
         let rest = name.strip_prefix(HISTORY)?;
         if rest.is_empty() {
-            return Some(Page { session: None, end: u64::MAX });
+            return Some(HistoryPage { session: None, end: u64::MAX });
         }
         let (session, end) = match rest.strip_prefix("-of-") {
             Some(rest) => {
@@ -56,7 +56,7 @@ impl Page {
             }
             None => (None, rest.strip_prefix("-before-")?),
         };
-        Some(Page { session, end: end.parse().ok()? })
+        Some(HistoryPage { session, end: end.parse().ok()? })
     }
 
     /// The line that says how it is read.
@@ -173,7 +173,7 @@ async fn said(
     journal: &dyn JournalStore,
     origins: &Origins,
     context: &CallContext,
-    page: Page,
+    page: HistoryPage,
 ) -> Result<String, String> {
     let child = context.origin.parent_invocation_id.is_some();
     if let Some(session) = page.session {
@@ -223,7 +223,7 @@ async fn said(
     .await?;
     let mut text = String::with_capacity(bytes + 128);
     if first > 1 {
-        text.push_str(&Page { session: None, end: first }.pointer());
+        text.push_str(&HistoryPage { session: None, end: first }.pointer());
     } else if let Some((branch, copied)) = branch {
         let session = branch.session.clone();
         match origins.said(branch, BYTES_MAX.saturating_sub(bytes)).await {
@@ -297,7 +297,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use posse_actors::conversation::{CallId, InvocationId};
-    use posse_actors::ports::{JournalError, Opened, PortFuture};
+    use posse_actors::ports::{JournalError, OpenedJournal, PortFuture};
     use posse_actors::record::RecordId;
 
     use super::*;
@@ -310,7 +310,7 @@ mod tests {
     }
 
     impl JournalStore for Counting {
-        fn open(&self) -> PortFuture<Result<Opened, JournalError>> {
+        fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>> {
             Box::pin(std::future::ready(Err(JournalError::Closed)))
         }
 
@@ -364,7 +364,7 @@ mod tests {
         let (mut seen, mut pages) = (40_000_u64, 0);
         loop {
             let count = long.read.load(Ordering::SeqCst);
-            let page = Page { session: None, end };
+            let page = HistoryPage { session: None, end };
             let text = said(&long, &nowhere(), &context(), page).await.unwrap();
             let read = long.read.load(Ordering::SeqCst) - count;
             assert!(text.len() <= BYTES_MAX + 200 && read < 5000, "{} {read}", text.len());
@@ -378,7 +378,7 @@ mod tests {
             pages += 1;
             let Some(rest) = text.split("output:").nth(1) else { break };
             let name = rest.split(' ').next().unwrap();
-            end = Page::named(name).unwrap().end;
+            end = HistoryPage::named(name).unwrap().end;
         }
         assert_eq!(seen, 0, "every record is on one of {pages} pages");
     }
@@ -395,11 +395,11 @@ mod tests {
             assert_eq!(returned(&short, &nowhere(), "c0").await, Ok(None));
         }
         for odd in ["history-before-x", "historyx", "history-of-s", "history-of-s-before-"] {
-            assert_eq!(Page::named(odd), None, "{odd}");
+            assert_eq!(HistoryPage::named(odd), None, "{odd}");
         }
-        let page = Page { session: Some("2026-s-before-1".to_owned()), end: 7 };
+        let page = HistoryPage { session: Some("2026-s-before-1".to_owned()), end: 7 };
         let pointer = page.pointer();
         let name = pointer.split([':', ' ']).nth(2).unwrap();
-        assert_eq!(Page::named(name), Some(page));
+        assert_eq!(HistoryPage::named(name), Some(page));
     }
 }

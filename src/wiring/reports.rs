@@ -19,14 +19,14 @@ use crate::journal::export::{self, ExportFormat};
 use crate::lists;
 use crate::talk::Report;
 use crate::talk::table::table;
-use crate::wiring::{Place, authority, errands, roles, skills};
+use crate::wiring::{WorkspaceContext, authority, errands, roles, skills};
 
 /// Characters of a value in a rule that are shown.
 const RULE_CHARS_MAX: usize = 120;
 
 /// What reports are made from.
-pub(super) struct Source {
-    pub(super) found: Arc<Place>,
+pub(super) struct ReportSource {
+    pub(super) found: Arc<WorkspaceContext>,
     pub(super) environment: Environment,
     /// Who answers questions.
     pub(super) asking: Asking,
@@ -34,10 +34,10 @@ pub(super) struct Source {
     pub(super) dry_run: bool,
 }
 
-impl Source {
+impl ReportSource {
     /// A text about something, for the session of that id.
     pub(super) fn report(&self, what: &Report, session: &str) -> Result<String, Vec<Failure>> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let one = |failure: Failure| vec![failure];
         let mut out: Vec<u8> = Vec::new();
         match what {
@@ -68,7 +68,7 @@ impl Source {
     }
 
     fn examined(&self) -> Result<String, Failure> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let examined = Examined {
             environment: &self.environment,
             cwd,
@@ -84,7 +84,7 @@ impl Source {
     }
 
     fn agents(&self) -> Result<String, Failure> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let settings = &loaded.settings;
         let toolbox = errands::toolbox(cwd, dirs.clone())?;
         let roster = errands::roster(&self.found, &toolbox);
@@ -105,7 +105,7 @@ impl Source {
 
     /// How it is decided what may be done here, by whom that was said, and what is kept.
     fn permissions(&self) -> Result<String, Failure> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let (settings, layers) = (&loaded.settings, &loaded.layers);
         let from = |key: &str| {
             let origin = layers.get(key).map(|leaf| leaf.origin.to_string());
@@ -153,7 +153,7 @@ impl Source {
     }
 
     fn document(&self, session: &str, file: Option<&str>) -> Result<String, Failure> {
-        let Place { cwd, dirs, .. } = &*self.found;
+        let WorkspaceContext { cwd, dirs, .. } = &*self.found;
         let state = StateDir::new(dirs.state.clone());
         let name = file.map_or_else(|| format!("{session}.md"), str::to_owned);
         let path = cwd.join(&name);

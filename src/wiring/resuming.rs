@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 use crate::cli::{self, RunArgs, Which};
 use crate::config::{Dirs, Environment};
 use crate::failure::{Exit, Failure, printable};
-use crate::journal::state::Found;
+use crate::journal::state::StoredSession;
 use crate::journal::{self, FileJournal, StateDir};
 use crate::project;
-use crate::wiring::run::{Assembled, Kept, Setup, assemble_in};
+use crate::wiring::run::{Assembled, JournalSettings, Setup, assemble_in};
 use crate::wiring::{model_price, workplaces};
 
 pub(crate) use choosing::{of_project, row};
@@ -43,7 +43,7 @@ const WORDS_MAX: usize = 300;
 pub(crate) struct Resuming {
     /// What was asked for, with the place in which the session goes on.
     pub(crate) args: RunArgs,
-    found: Found,
+    found: StoredSession,
     /// `None` for one that branches off.
     journal: Option<FileJournal>,
     replayed: Replayed,
@@ -75,11 +75,11 @@ impl Resuming {
         let mut notes = Vec::new();
         let found = find(resume, &state, &cwd, environment, &mut notes)?;
         let last = resume.which == Which::Last;
-        let opened = Opened::of(&found, resume.fork).map_err(|failure| match failure.code {
+        let opened = ReadSession::of(&found, resume.fork).map_err(|failure| match failure.code {
             "SES012" | "SES016" if last => instead(failure, &found, &state, &cwd),
             _ => failure,
         });
-        let Opened { journal, replayed, started, damage, lost, salvaged } = opened?;
+        let ReadSession { journal, replayed, started, damage, lost, salvaged } = opened?;
         let dir = directory(&started, args, &cwd, &mut notes)?;
         let mut args = args.clone();
         args.place.cwd = Some(dir);
@@ -149,16 +149,16 @@ impl Resuming {
         self,
         setup: &Setup<'_>,
         model: Arc<dyn Provider>,
-    ) -> Result<(Kept, Ports, SessionSettings), Vec<Failure>> {
+    ) -> Result<(JournalSettings, Ports, SessionSettings), Vec<Failure>> {
         let one = |error: Failure| vec![error];
         let Resuming { found, journal, replayed, started, damage, lost, .. } = self;
         let Resuming { salvaged, mut notes, budget, .. } = self;
         let id = SessionId::new(found.id.clone());
         let (kept, branch) = if let Some(journal) = journal {
             workplaces::tidy(&found.dir, &replayed.delegated);
-            (Kept::again(id, journal, found.dir.clone()), None)
+            (JournalSettings::again(id, journal, found.dir.clone()), None)
         } else {
-            let kept = Kept::new(setup).map_err(one)?;
+            let kept = JournalSettings::new(setup).map_err(one)?;
             let copied = copy_outputs(&found.dir, kept.dir());
             kept.or_gone(copied.map_err(|error| one(uncopied(&found, &error))))?;
             (kept, Some(Branch { session: id, record: replayed.last_record }))
@@ -221,7 +221,7 @@ impl Resuming {
 }
 
 /// A stored session that was read.
-struct Opened {
+struct ReadSession {
     /// `None` for one that branches off.
     journal: Option<FileJournal>,
     replayed: Replayed,
@@ -231,8 +231,8 @@ struct Opened {
     salvaged: Vec<Salvaged>,
 }
 
-impl Opened {
-    fn of(found: &Found, fork: bool) -> Result<Opened, Failure> {
+impl ReadSession {
+    fn of(found: &StoredSession, fork: bool) -> Result<ReadSession, Failure> {
         let journal = if fork { None } else { Some(take(found)?) };
         let (mut replayed, damage, lost, salvaged) = if let Some(journal) = &journal {
             folded(journal, found)?
@@ -252,7 +252,7 @@ impl Opened {
                 .because(damage.unwrap_or_else(|| why.to_owned()))
                 .fix("begin a new one with `posse run`"));
         };
-        Ok(Opened { journal, replayed, started, damage, lost, salvaged })
+        Ok(ReadSession { journal, replayed, started, damage, lost, salvaged })
     }
 }
 
@@ -263,7 +263,7 @@ pub(crate) fn is_conversation(args: &RunArgs) -> bool {
 }
 
 /// Takes the lock of the session, or says who has it.
-fn take(found: &Found) -> Result<FileJournal, Failure> {
+fn take(found: &StoredSession) -> Result<FileJournal, Failure> {
     FileJournal::lock(&found.dir, SessionId::new(found.id.clone())).map_err(|error| match error {
         JournalError::Locked { owner } => {
             let what = format!("session `{}` is open in {owner}", found.id);
@@ -278,13 +278,13 @@ fn take(found: &Found) -> Result<FileJournal, Failure> {
 /// continued is refused.
 fn folded(
     journal: &FileJournal,
-    found: &Found,
+    found: &StoredSession,
 ) -> Result<(Replayed, Option<String>, bool, Vec<Salvaged>), Failure> {
     let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
     Ok((folded.replay.finish(), folded.repaired, folded.lost, folded.salvaged))
 }
 
-fn unusable(found: &Found, error: &JournalError) -> Failure {
+fn unusable(found: &StoredSession, error: &JournalError) -> Failure {
     if let JournalError::Damaged { .. } = error {
         return Failure::new("SES016", Exit::Session, error.to_string())
             .at(found.dir.display().to_string())
@@ -442,7 +442,7 @@ fn copy_outputs(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn uncopied(found: &Found, error: &io::Error) -> Failure {
+fn uncopied(found: &StoredSession, error: &io::Error) -> Failure {
     let what = format!("the outputs of session `{}` cannot be copied", found.id);
     Failure::new("SES018", Exit::Session, what)
         .at(found.dir.join("outputs").display().to_string())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use posse_actors::ports::{Provider, Thinking};
 
-use crate::agents::{Agent, Mode, Roster};
+use crate::agents::{Agent, AgentMode, Roster};
 use crate::config::{Environment, Loaded, RoleSettings, Settings};
 use crate::failure::{Exit, Failure, nearest, printable};
 use crate::lists::Serving;
@@ -61,7 +61,7 @@ pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
 pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     let callable = agent.delegation.callable && !agent.hidden;
     let role = settings.roles.get(&agent.name).filter(|_| callable && agent.profile.is_none());
-    let thinking = if agent.mode == Mode::Primary {
+    let thinking = if agent.mode == AgentMode::Primary {
         agent.thinking.or(settings.thinking)
     } else {
         deputies::thinking(agent, settings)

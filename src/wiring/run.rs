@@ -8,7 +8,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{Prompt, SessionId};
-use posse_actors::delegation::Deputy;
+use posse_actors::delegation::Subagent;
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
@@ -24,12 +24,12 @@ use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster, SKILL_T
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines, printable};
-use crate::front::headless::{self, Format, HangUp, Manner};
-use crate::front::prompt::{self, Images, Wanted};
+use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
+use crate::front::prompt::{self, Images, PromptSource};
 use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
-use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
+use crate::permission::{NetworkMode, PolicySettings, RulePolicy, SandboxMode};
 use crate::project;
 use crate::provider::replay::Tape;
 use crate::talk::Task;
@@ -42,8 +42,8 @@ use crate::wiring::model_price;
 use crate::wiring::resuming::{self, Resuming};
 use crate::wiring::world::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    Place, attaching, authority, colors, contexts, deputies, descriptors, fallback, notices, place,
-    provider, recalling, roles, session_id, skills, toolbox, workplaces,
+    WorkspaceContext, attaching, authority, colors, contexts, deputies, descriptors, fallback,
+    notices, place, provider, recalling, roles, session_id, skills, toolbox, workplaces,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let resuming = Resuming::of(args, environment).map_err(one)?;
     let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
     let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
-    let Place { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
     notices(&loaded);
     dirs.check_workspace(&cwd).map_err(one)?;
     let settings = &loaded.settings;
@@ -184,7 +184,11 @@ fn task(
 }
 
 /// Runs an assembled session to its end.
-pub(crate) fn perform(assembled: Assembled, task: Task, manner: Manner) -> Result<Exit, Failure> {
+pub(crate) fn perform(
+    assembled: Assembled,
+    task: Task,
+    manner: RunOptions,
+) -> Result<Exit, Failure> {
     hold(assembled, async |session| headless::run(session, task, manner).await)
 }
 
@@ -219,7 +223,7 @@ fn hold(
 }
 
 /// Where a session is recorded.
-pub(crate) struct Kept {
+pub(crate) struct JournalSettings {
     id: SessionId,
     journal: Arc<dyn JournalStore>,
     dir: PathBuf,
@@ -230,7 +234,7 @@ pub(crate) struct Kept {
 
 /// Puts a session together around `model`.
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
-    let kept = Kept::new(setup).map_err(|error| vec![error])?;
+    let kept = JournalSettings::new(setup).map_err(|error| vec![error])?;
     let (ports, settings) = kept.or_gone(assemble_in(&kept, setup, model))?;
     let invitation = kept.invitation(setup.dirs);
     Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, invitation })
@@ -242,7 +246,7 @@ pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled
     reason = "all that a session is made of, one part after the other"
 )]
 pub(crate) fn assemble_in(
-    kept: &Kept,
+    kept: &JournalSettings,
     setup: &Setup<'_>,
     model: Arc<dyn Provider>,
 ) -> Result<(Ports, SessionSettings), Vec<Failure>> {
@@ -311,7 +315,7 @@ pub(crate) fn assemble_in(
     let context = context.map_err(one)?;
     let policy_settings = policy_settings(setup, roots, secrets_in_reach, &roster);
     if let (Some(delegation), Some(worktrees)) = (&mut delegation, worktrees.flatten()) {
-        let shared = workplaces::Shared {
+        let shared = workplaces::WorkspaceServices {
             env,
             sandbox: Arc::clone(&sandbox),
             masking: masking.clone(),
@@ -415,7 +419,7 @@ impl Prompts {
     }
 
     /// What those who work for others are told who have another working directory.
-    fn elsewhere(&self, roster: &Roster, deputies: &[Deputy]) -> BTreeMap<String, String> {
+    fn elsewhere(&self, roster: &Roster, deputies: &[Subagent]) -> BTreeMap<String, String> {
         let cwd = workplaces::ELSEWHERE.to_owned();
         let environment =
             EnvironmentBlock { cwd, other_roots: Vec::new(), ..self.environment.clone() };
@@ -467,10 +471,10 @@ impl Prompts {
     }
 }
 
-impl Kept {
+impl JournalSettings {
     /// The place of a session that was there before.
-    pub(crate) fn again(id: SessionId, journal: FileJournal, dir: PathBuf) -> Kept {
-        Kept { id, journal: Arc::new(journal), dir, scratch: None, is_new: false }
+    pub(crate) fn again(id: SessionId, journal: FileJournal, dir: PathBuf) -> JournalSettings {
+        JournalSettings { id, journal: Arc::new(journal), dir, scratch: None, is_new: false }
     }
 
     /// Where its outputs lie.
@@ -502,7 +506,7 @@ impl Kept {
     }
 
     /// A new place: in the state directory, or in memory if the session is not to be kept.
-    pub(crate) fn new(setup: &Setup<'_>) -> Result<Kept, Failure> {
+    pub(crate) fn new(setup: &Setup<'_>) -> Result<JournalSettings, Failure> {
         let id = session_id();
         if setup.keep {
             let state = StateDir::new(setup.dirs.state.clone());
@@ -510,7 +514,7 @@ impl Kept {
             let journal =
                 FileJournal::lock(&dir, id.clone()).map_err(|error| unusable(&dir, &error))?;
             let journal = Arc::new(journal);
-            return Ok(Kept { id, journal, dir, scratch: None, is_new: true });
+            return Ok(JournalSettings { id, journal, dir, scratch: None, is_new: true });
         }
         let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
             Failure::new("JRN002", Exit::Session, "there is no temporary directory")
@@ -518,7 +522,7 @@ impl Kept {
         })?;
         let dir = scratch.path().to_owned();
         let journal = Arc::new(MemoryJournal::default());
-        Ok(Kept { id, journal, dir, scratch: Some(scratch), is_new: false })
+        Ok(JournalSettings { id, journal, dir, scratch: Some(scratch), is_new: false })
     }
 }
 
@@ -589,7 +593,7 @@ fn policy_settings(
     PolicySettings {
         roots,
         sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
-        network: Network::named(&sandbox.network).unwrap_or_default(),
+        network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
         rules: permissions.clone(),
         project_rules: setup.settings.project_rules,
         readable_secrets: sandbox
@@ -636,9 +640,9 @@ fn read_prompt(
     driven: bool,
 ) -> Result<Option<Prompt>, Failure> {
     let wanted = match &args.prompt {
-        Some(PromptArg::Text(text)) => Wanted::Text(text.clone()),
-        Some(PromptArg::Stdin) => Wanted::Stdin,
-        None => Wanted::Nothing,
+        Some(PromptArg::Text(text)) => PromptSource::Text(text.clone()),
+        Some(PromptArg::Stdin) => PromptSource::Stdin,
+        None => PromptSource::Nothing,
     };
     let images = Images {
         named: &args.images,
@@ -648,10 +652,10 @@ fn read_prompt(
     };
     match wanted {
         // Whoever says nothing wants it to go on; a pipe that is there by chance says nothing.
-        Wanted::Nothing if args.resume.is_some() && args.images.is_empty() => Ok(None),
-        Wanted::Text(text) if driven => prompt::of_text(text, &images).map(Some),
-        Wanted::Nothing | Wanted::Stdin if driven && args.images.is_empty() => Ok(None),
-        Wanted::Nothing | Wanted::Stdin if driven => {
+        PromptSource::Nothing if args.resume.is_some() && args.images.is_empty() => Ok(None),
+        PromptSource::Text(text) if driven => prompt::of_text(text, &images).map(Some),
+        PromptSource::Nothing | PromptSource::Stdin if driven && args.images.is_empty() => Ok(None),
+        PromptSource::Nothing | PromptSource::Stdin if driven => {
             Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
         }
@@ -674,7 +678,7 @@ fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     if args.dry_run {
         text.push_str("dry run: nothing is written or run\n");
     }
-    if let HangUp::GoesOn(Some(log)) = hang_up(args, assembled) {
+    if let OnHangup::GoesOn(Some(log)) = hang_up(args, assembled) {
         let log = printable(&log.display().to_string());
         let parts = ["unattended: without its terminal it goes on, and writes to ", &log, "\n"];
         text.extend(parts);
@@ -688,12 +692,12 @@ fn manner(
     assembled: &Assembled,
     loaded: &Loaded,
     environment: &Environment,
-) -> Manner {
-    Manner {
+) -> RunOptions {
+    RunOptions {
         format: match args.output_format {
-            OutputFormat::Text => Format::Text,
-            OutputFormat::Json => Format::Json,
-            OutputFormat::StreamJson => Format::StreamJson,
+            OutputFormat::Text => RunFormat::Text,
+            OutputFormat::Json => RunFormat::Json,
+            OutputFormat::StreamJson => RunFormat::StreamJson,
         },
         interactive: assembled.settings.asking == Asking::Human
             && args.input_format != InputFormat::StreamJson,
@@ -716,11 +720,11 @@ fn left_apart(assembled: &Assembled) -> Vec<String> {
 }
 
 /// What happens when the terminal goes away.
-fn hang_up(args: &RunArgs, assembled: &Assembled) -> HangUp {
+fn hang_up(args: &RunArgs, assembled: &Assembled) -> OnHangup {
     if !args.unattended {
-        return HangUp::Ends;
+        return OnHangup::Ends;
     }
-    HangUp::GoesOn((!args.no_transcript).then(|| assembled.dir.join(LOG)))
+    OnHangup::GoesOn((!args.no_transcript).then(|| assembled.dir.join(LOG)))
 }
 
 /// A log on standard error, if `-v` asks for one.

@@ -14,10 +14,10 @@ use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{Exit, Failure};
 use crate::lists;
 use crate::project::{self, Identity};
-use crate::sealed::Vault;
-use crate::trust::Trust;
+use crate::sealed::SignedStore;
+use crate::trust::TrustStore;
 use crate::wiring::deputies::{remark, untrusted};
-use crate::wiring::{Place, notices, place};
+use crate::wiring::{WorkspaceContext, notices, place};
 
 /// Loads every skill that counts in `cwd`.
 pub(crate) fn load(
@@ -34,7 +34,7 @@ pub(crate) fn load(
     let there = agents::has_project_skills(&root);
     let trusted = there.then(|| {
         let identity = Identity::of(&root).ok()?;
-        Trust::new(Vault::new(&dirs.state)).find(&identity).ok().flatten()
+        TrustStore::new(SignedStore::new(&dirs.state)).find(&identity).ok().flatten()
     });
     let trusted = trusted.flatten().map(|trusted| trusted.skills).unwrap_or_default();
     let believes = |path: &str, digest: &str| {
@@ -94,7 +94,7 @@ pub(crate) fn list(
     name: Option<&str>,
     environment: &Environment,
 ) -> Result<Exit, Vec<Failure>> {
-    let Place { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
     let skills = load(&cwd, &dirs, &loaded.settings, environment);
     io::stderr().write_all(remarks(&skills).as_bytes()).ok();

@@ -61,15 +61,15 @@ pub(crate) fn counted(
     if settings.output_budget.is_none() && settings.budgets.is_empty() {
         return model;
     }
-    Arc::new(Counted { model, budgets })
+    Arc::new(ToolCounter { model, budgets })
 }
 
-struct Counted {
+struct ToolCounter {
     model: Arc<dyn Provider>,
     budgets: Arc<Budgets>,
 }
 
-impl Provider for Counted {
+impl Provider for ToolCounter {
     fn info(&self) -> ProviderInfo {
         self.model.info()
     }

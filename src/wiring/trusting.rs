@@ -11,46 +11,46 @@ use serde_json::{Value, json};
 
 use crate::agents::project_skills;
 use crate::cli::{self, TrustAction, TrustArgs};
-use crate::config::{self, Dirs, Environment, Fate, ProjectFile, Sources, Wanted};
+use crate::config::{self, Dirs, Environment, Fate, ProjectFile, ProjectSetting, Sources};
 use crate::failure::{Exit, Failure, printable};
 use crate::project::{self, Identity};
-use crate::sealed::Vault;
-use crate::trust::{Trust, Trusted, difference};
+use crate::sealed::SignedStore;
+use crate::trust::{TrustStore, Trusted, difference};
 use crate::wiring::world::now_ms;
 use crate::wiring::{authority, deputies};
 
 use contents::Contents;
 
-type Ended = Result<Exit, Vec<Failure>>;
+type TrustResult = Result<Exit, Vec<Failure>>;
 /// Which settings a heading is about.
-type Belongs = fn(&Wanted) -> bool;
+type Belongs = fn(&ProjectSetting) -> bool;
 
 fn one(failure: Failure) -> Vec<Failure> {
     vec![failure]
 }
 
-pub(super) fn run(args: &TrustArgs, environment: &Environment) -> Ended {
+pub(super) fn run(args: &TrustArgs, environment: &Environment) -> TrustResult {
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
     let dirs = Dirs::from_environment(environment).map_err(one)?;
-    let trust = Trust::new(Vault::new(&dirs.state));
+    let trust = TrustStore::new(SignedStore::new(&dirs.state));
     let root = project::root_of(&cwd);
     match &args.action {
         TrustAction::List => list(&trust, args.json),
         TrustAction::Clear => clear(&trust, args.json),
         TrustAction::Revoke { path } => revoke(&trust, path.clone().unwrap_or(root), args.json),
         TrustAction::Show => {
-            let case = Case::new(root, &trust, environment, &dirs)?;
+            let case = ProjectTrust::new(root, &trust, environment, &dirs)?;
             Ok(print(&if args.json { format!("{:#}\n", case.json()) } else { case.text() }))
         }
         TrustAction::Add { accept } => {
-            let case = Case::new(root, &trust, environment, &dirs)?;
+            let case = ProjectTrust::new(root, &trust, environment, &dirs)?;
             add(&case, &trust, accept.as_deref(), args.json)
         }
     }
 }
 
 /// A project as it is, and what was trusted of it.
-struct Case {
+struct ProjectTrust {
     root: PathBuf,
     identity: Identity,
     file: Option<ProjectFile>,
@@ -66,13 +66,13 @@ struct Case {
     contents: Contents,
 }
 
-impl Case {
+impl ProjectTrust {
     fn new(
         root: PathBuf,
-        trust: &Trust,
+        trust: &TrustStore,
         environment: &Environment,
         dirs: &Dirs,
-    ) -> Result<Case, Vec<Failure>> {
+    ) -> Result<ProjectTrust, Vec<Failure>> {
         let identity = Identity::of(&root).map_err(|error| {
             one(Failure::new("TRU004", Exit::Usage, "the project's folder cannot be told")
                 .at(root.display().to_string())
@@ -96,10 +96,20 @@ impl Case {
                 Err(why) => unsealed.push((path, why)),
             }
         }
-        Ok(Case { root, identity, file, agents, skills, unsealed, before, notices, contents })
+        Ok(ProjectTrust {
+            root,
+            identity,
+            file,
+            agents,
+            skills,
+            unsealed,
+            before,
+            notices,
+            contents,
+        })
     }
 
-    fn waiting(&self) -> impl Iterator<Item = &Wanted> {
+    fn waiting(&self) -> impl Iterator<Item = &ProjectSetting> {
         let wanted = self.file.iter().flat_map(|file| &file.wanted);
         wanted.filter(|wanted| wanted.fate == Fate::Waits)
     }
@@ -291,7 +301,7 @@ impl Case {
 }
 
 /// What a setting means that does not say it by itself.
-fn meaning(wanted: &Wanted) -> Option<&'static str> {
+fn meaning(wanted: &ProjectSetting) -> Option<&'static str> {
     if let Fate::Refused(why) = wanted.fate {
         return Some(why);
     }
@@ -309,7 +319,12 @@ fn shown(key: &str, value: &Value) -> String {
     config::shown_value(key, value).to_string()
 }
 
-fn add(case: &Case, trust: &Trust, accept: Option<&str>, as_json: bool) -> Ended {
+fn add(
+    case: &ProjectTrust,
+    trust: &TrustStore,
+    accept: Option<&str>,
+    as_json: bool,
+) -> TrustResult {
     let Some(whole) = case.digest().filter(|_| case.wants_trust()) else {
         let text = format!("{}there is nothing that needs trust here\n", case.text());
         return Ok(print(&if as_json { format!("{:#}\n", case.json()) } else { text }));
@@ -351,7 +366,7 @@ fn add(case: &Case, trust: &Trust, accept: Option<&str>, as_json: bool) -> Ended
 }
 
 /// Asks on the terminal, below everything that it is about.
-fn agreed(case: &Case) -> bool {
+fn agreed(case: &ProjectTrust) -> bool {
     let mut answer = String::new();
     let asked = io::stderr()
         .write_all(format!("{}trust these settings? [y/N] ", case.text()).as_bytes())
@@ -359,7 +374,7 @@ fn agreed(case: &Case) -> bool {
     asked.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-fn revoke(trust: &Trust, path: PathBuf, as_json: bool) -> Ended {
+fn revoke(trust: &TrustStore, path: PathBuf, as_json: bool) -> TrustResult {
     // A folder that is gone is still known by its name.
     let path = path.canonicalize().unwrap_or(path).display().to_string();
     let found = trust.revoke(&path).map_err(one)?;
@@ -371,7 +386,7 @@ fn revoke(trust: &Trust, path: PathBuf, as_json: bool) -> Ended {
     Ok(print(&format!("{path} {text}\n")))
 }
 
-fn clear(trust: &Trust, as_json: bool) -> Ended {
+fn clear(trust: &TrustStore, as_json: bool) -> TrustResult {
     let aside = trust.clear(now_ms()).map_err(one)?.map(|path| path.display().to_string());
     if as_json {
         return Ok(print(&format!("{:#}\n", json!({ "cleared": true, "movedAside": aside }))));
@@ -381,7 +396,7 @@ fn clear(trust: &Trust, as_json: bool) -> Ended {
     Ok(print(&format!("no project is trusted any more{}\n", aside.unwrap_or_default())))
 }
 
-fn list(trust: &Trust, as_json: bool) -> Ended {
+fn list(trust: &TrustStore, as_json: bool) -> TrustResult {
     let all = trust.all().map_err(|distrust| one(distrust.failure()))?;
     if as_json {
         let row = |trusted: &Trusted| {

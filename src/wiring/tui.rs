@@ -13,7 +13,7 @@ use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
 use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected};
 use crate::tui::{self, Editor, Found, ImageReader, Options, Theme};
-use crate::wiring::plain::{self, Sessions};
+use crate::wiring::plain::{self, PlainSessions};
 use crate::wiring::run::runtime;
 use crate::wiring::{editing, finding, provider, toolbox};
 
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         io::stderr().write_all(text.as_bytes()).ok();
         return plain::run(args, environment);
     }
-    let (sessions, first) = Sessions::prepare(args, environment, true)?;
+    let (sessions, first) = PlainSessions::prepare(args, environment, true)?;
     let options = Options {
         cwd: shown(&sessions.found.cwd, environment.get("HOME")),
         folder: sessions.found.cwd.clone(),
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         folds: tui::folds(variable),
         keys: keys(&sessions),
     };
-    let mut world = World { sessions };
+    let mut world = TuiServices { sessions };
     let runtime = runtime().map_err(|error| vec![error])?;
     let exit = runtime.block_on(tui::run(&mut world, options));
     // A thread that waits for a key must not keep the process.
@@ -64,7 +64,7 @@ fn shown(path: &Path, home: Option<&str>) -> String {
     printable(&text)
 }
 
-fn theme(sessions: &Sessions<'_>, environment: &Environment) -> Theme {
+fn theme(sessions: &PlainSessions<'_>, environment: &Environment) -> Theme {
     if environment.get("NO_COLOR").is_some() {
         return Theme::Plain;
     }
@@ -74,13 +74,13 @@ fn theme(sessions: &Sessions<'_>, environment: &Environment) -> Theme {
 }
 
 /// Whether it has a screen of its own (`ui.alternateScreen`).
-fn alternate(sessions: &Sessions<'_>) -> bool {
+fn alternate(sessions: &PlainSessions<'_>) -> bool {
     let leaf = sessions.found.loaded.layers.get("ui.alternateScreen");
     leaf.is_some_and(|leaf| leaf.value == true)
 }
 
 /// Other keys for what stands in the table of keys.
-fn keys(sessions: &Sessions<'_>) -> Vec<(String, String)> {
+fn keys(sessions: &PlainSessions<'_>) -> Vec<(String, String)> {
     let leaves = sessions.found.loaded.layers.iter();
     let own = leaves.filter_map(|(key, leaf)| {
         let name = key.strip_prefix("ui.keybindings.")?;
@@ -89,11 +89,11 @@ fn keys(sessions: &Sessions<'_>) -> Vec<(String, String)> {
     own.collect()
 }
 
-struct World<'a> {
-    sessions: Sessions<'a>,
+struct TuiServices<'a> {
+    sessions: PlainSessions<'a>,
 }
 
-impl talk::Sessions for World<'_> {
+impl talk::Sessions for TuiServices<'_> {
     fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>> {
         self.sessions.open(choice, goes_on)
     }
@@ -135,7 +135,7 @@ impl talk::Sessions for World<'_> {
     }
 }
 
-impl tui::World for World<'_> {
+impl tui::World for TuiServices<'_> {
     fn found(&self) -> Errand<Found> {
         let (found, environment) =
             (Arc::clone(&self.sessions.found), self.sessions.environment.clone());
@@ -143,7 +143,7 @@ impl tui::World for World<'_> {
     }
 
     fn editor(&self) -> Editor {
-        let Sessions { environment, found, .. } = &self.sessions;
+        let PlainSessions { environment, found, .. } = &self.sessions;
         let named = ["VISUAL", "EDITOR"].iter().filter_map(|name| environment.get(name));
         let editor = named.map(str::trim).find(|line| !line.is_empty()).unwrap_or("vi").to_owned();
         let dir = found.dirs.state.clone();
@@ -151,7 +151,7 @@ impl tui::World for World<'_> {
     }
 
     fn images(&self) -> Result<ImageReader, Failure> {
-        let Sessions { environment, found, .. } = &self.sessions;
+        let PlainSessions { environment, found, .. } = &self.sessions;
         let settings = &found.loaded.settings;
         if let Ok(model) = provider::choose(settings, environment, &found.cwd)
             && let Some(failure) = provider::blindness(settings, &model.info())
@@ -166,7 +166,7 @@ impl tui::World for World<'_> {
     }
 
     fn folder(&self) -> (String, PathBuf) {
-        let Sessions { environment, found, .. } = &self.sessions;
+        let PlainSessions { environment, found, .. } = &self.sessions;
         (shown(&found.cwd, environment.get("HOME")), found.cwd.clone())
     }
 }

@@ -24,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A change of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Change {
+struct UndoableChange {
     /// As the tool was told.
     path: String,
     /// Hash of what was there before; `None`: nothing.
@@ -59,8 +59,8 @@ pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCa
 }
 
 /// Changes in their order, without those that were taken back.
-fn standing(records: &[StoredRecord]) -> Vec<Change> {
-    let mut standing: Vec<Change> = Vec::new();
+fn standing(records: &[StoredRecord]) -> Vec<UndoableChange> {
+    let mut standing: Vec<UndoableChange> = Vec::new();
     for record in records {
         let Event::ToolCompleted { metadata, .. } = &record.event else { continue };
         // A merge changes several files.
@@ -68,7 +68,7 @@ fn standing(records: &[StoredRecord]) -> Vec<Change> {
         let one = std::slice::from_ref(metadata);
         for change in several.map_or(one, Vec::as_slice).iter().filter_map(change_of) {
             let takes_back =
-                |last: &Change| last.before == change.after && change.before == last.after;
+                |last: &UndoableChange| last.before == change.after && change.before == last.after;
             // What was done to other files since is no matter.
             match standing.iter().rposition(|last| last.path == change.path) {
                 Some(at) if takes_back(&standing[at]) => {
@@ -82,17 +82,17 @@ fn standing(records: &[StoredRecord]) -> Vec<Change> {
 }
 
 /// The change of one file that a tool says it has made.
-fn change_of(metadata: &Value) -> Option<Change> {
+fn change_of(metadata: &Value) -> Option<UndoableChange> {
     let text = |key: &str| metadata[key].as_str().map(str::to_owned);
     let after = match metadata["verdict"].as_str()? {
         "created" | "updated" => Some(text("after")?),
         "removed" => None,
         _ => return None,
     };
-    Some(Change { path: text("path")?, before: text("before"), after })
+    Some(UndoableChange { path: text("path")?, before: text("before"), after })
 }
 
-fn call(blobs: &Path, change: &Change) -> Result<UserCall, Failure> {
+fn call(blobs: &Path, change: &UndoableChange) -> Result<UserCall, Failure> {
     let path = &change.path;
     let said = format!("I took back the last change of {path} myself. What came of it:");
     let Some(before) = &change.before else {
@@ -215,7 +215,7 @@ mod tests {
         let text = "one\r\ntwo\u{feff}";
         let stored = hash(text.as_bytes());
         std::fs::write(dir.path().join(&stored), text).unwrap();
-        let changed = |before: &str| Change {
+        let changed = |before: &str| UndoableChange {
             path: "a".to_owned(),
             before: Some(before.to_owned()),
             after: Some(String::new()),
@@ -228,13 +228,17 @@ mod tests {
             let failure = call(dir.path(), &changed(before)).unwrap_err();
             assert_eq!(failure.code, "UND003", "{before}");
         }
-        let new = Change { path: "it's -rf".to_owned(), before: None, after: Some(String::new()) };
+        let new = UndoableChange {
+            path: "it's -rf".to_owned(),
+            before: None,
+            after: Some(String::new()),
+        };
         let made = call(dir.path(), &new).unwrap();
         let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
         assert_eq!(arguments["command"], r"rm -- 'it'\''s -rf'");
         assert_eq!(arguments.get("unprotect"), None);
         let path = ".vscode/tasks.json".to_owned();
-        let made = call(dir.path(), &Change { path, ..new }).unwrap();
+        let made = call(dir.path(), &UndoableChange { path, ..new }).unwrap();
         let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
         assert_eq!(arguments["unprotect"], json!([".vscode/tasks.json"]));
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::Origin;
-use posse_actors::ports::{FileLeft, PortFuture, Toolbox, WorkLeft, Workplace, Workplaces};
+use posse_actors::ports::{FileLeft, IsolatedWorkspace, PortFuture, Toolbox, WorkLeft, Workplaces};
 use posse_actors::record::Delegated;
 
 use crate::agents;
@@ -18,14 +18,14 @@ use crate::project;
 use crate::sandbox::Sandbox;
 use crate::tools::reads::ReadTable;
 use crate::tools::workspace::Workspace;
-use crate::tools::worktree::{Left, Place, Worktrees};
+use crate::tools::worktree::{WorktreeDiffStat, WorktreePaths, Worktrees};
 use crate::tools::{self, ToolEnvironment, agent_diff, agent_merge, blocking};
 
 /// Stands for the working directory in what agents are told, until they have one. No path has it.
 pub(crate) const ELSEWHERE: &str = "//elsewhere//";
 
 /// What agents with a worktree of their own share with the session.
-pub(crate) struct Shared {
+pub(crate) struct WorkspaceServices {
     pub(crate) env: Arc<ToolEnvironment>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) masking: Masking,
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
 
 struct OwnPlaces {
     worktrees: Arc<Worktrees>,
-    shared: Arc<Shared>,
+    shared: Arc<WorkspaceServices>,
 }
 
 impl fmt::Debug for OwnPlaces {
@@ -69,7 +69,10 @@ pub(crate) fn tools(toolbox: &mut Toolbox, env: &Arc<ToolEnvironment>, worktrees
 }
 
 /// What makes places for agents of a session.
-pub(crate) fn workplaces(worktrees: Arc<Worktrees>, shared: Shared) -> Arc<dyn Workplaces> {
+pub(crate) fn workplaces(
+    worktrees: Arc<Worktrees>,
+    shared: WorkspaceServices,
+) -> Arc<dyn Workplaces> {
     Arc::new(OwnPlaces { worktrees, shared: Arc::new(shared) })
 }
 
@@ -79,9 +82,9 @@ pub(crate) fn tidy(session_dir: &Path, delegated: &[Delegated]) {
     Worktrees::keep_only(session_dir, &known);
 }
 
-impl Shared {
+impl WorkspaceServices {
     /// Everything that works in `place`.
-    fn at(&self, place: &Place, agent: &str) -> Result<Workplace, String> {
+    fn at(&self, place: &WorktreePaths, agent: &str) -> Result<IsolatedWorkspace, String> {
         let failed = |failure: crate::failure::Failure| failure.what;
         let workspace = Workspace::open(&place.cwd, &[]).map_err(failed)?;
         let copy = workspace.cwd().to_owned();
@@ -113,7 +116,7 @@ impl Shared {
         let toolbox = tools::builtin(Arc::new(env), Arc::clone(&self.sandbox));
         let prompt = self.prompts.get(agent).map(String::as_str).unwrap_or_default();
         let cwd = copy.display().to_string();
-        Ok(Workplace {
+        Ok(IsolatedWorkspace {
             system_prompt: prompt.replace(ELSEWHERE, &cwd),
             tools: self.masking.tools(agents::noticing(&toolbox, &tree, &copy)),
             policy: Arc::new(policy),
@@ -128,7 +131,7 @@ impl Workplaces for OwnPlaces {
         id: &InvocationId,
         agent: &str,
         caller: &Origin,
-    ) -> PortFuture<Result<Workplace, String>> {
+    ) -> PortFuture<Result<IsolatedWorkspace, String>> {
         let (worktrees, shared) = (Arc::clone(&self.worktrees), Arc::clone(&self.shared));
         let (id, agent) = (id.clone(), agent.to_owned());
         // The main agent is another invocation with each prompt.
@@ -140,7 +143,11 @@ impl Workplaces for OwnPlaces {
         })
     }
 
-    fn reopen(&self, id: &InvocationId, agent: &str) -> PortFuture<Result<Workplace, String>> {
+    fn reopen(
+        &self,
+        id: &InvocationId,
+        agent: &str,
+    ) -> PortFuture<Result<IsolatedWorkspace, String>> {
         let place = self.worktrees.reopen(id.as_str()).map_err(|why| why.to_string());
         let place = place.and_then(|place| self.shared.at(&place, agent));
         Box::pin(std::future::ready(place))
@@ -168,7 +175,7 @@ impl Workplaces for OwnPlaces {
     }
 }
 
-fn of_left(left: Left) -> WorkLeft {
+fn of_left(left: WorktreeDiffStat) -> WorkLeft {
     let file = |(path, added, removed)| FileLeft { path, added, removed };
     WorkLeft {
         count: left.count,

@@ -9,7 +9,7 @@ use posse_actors::record::OUTCOME_UNKNOWN;
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+    ModelAnswer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
 use crate::plain::Terminal;
 use crate::posse::Machine;
@@ -414,7 +414,7 @@ fn two_servers(main: &ModelServer, others: &ModelServer) -> Machine {
     machine
 }
 
-fn resumed(machine: &Machine, more: &[&str]) -> (crate::posse::Ended, Vec<Value>) {
+fn resumed(machine: &Machine, more: &[&str]) -> (crate::posse::FinishedRun, Vec<Value>) {
     let dir = machine.session_dir();
     let id = dir.file_name().unwrap().to_str().unwrap();
     let args = ["resume", id, "--output-format", "stream-json", "--yes", "--sandbox", "off"];
@@ -433,7 +433,7 @@ fn users(request: &Value) -> Vec<String> {
 fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_again() {
     let others = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "a.txt"}))]),
-        Answer::Hold(stream_bytes(text_event("half of").as_bytes())),
+        ModelAnswer::Hold(stream_bytes(text_event("half of").as_bytes())),
         says("Nothing to hide."),
     ]);
     let main = ModelServer::start(vec![
@@ -491,7 +491,7 @@ fn a_command_of_an_agent_that_was_killed_is_told_as_unknown_and_not_run_again() 
 
 #[test]
 fn something_else_that_is_said_stops_those_that_were_waited_for() {
-    let others = ModelServer::start(vec![Answer::Hold(stream_bytes(b""))]);
+    let others = ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(b""))]);
     let main = ModelServer::start(vec![calls(&[delegates("audit", "Look")]), says("As you like.")]);
     let machine = two_servers(&main, &others);
     let mut running = machine.start(&["-y", "--sandbox", "off", "look"]);

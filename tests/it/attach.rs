@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, runs, says};
+use crate::model_server::{ModelAnswer, ModelServer, calls, runs, says};
 use crate::plain::Terminal;
-use crate::posse::{Ended, Machine, Running};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
 /// After this something counts as stuck.
 const STUCK: Duration = Duration::from_secs(30);
@@ -25,23 +25,23 @@ const WAITS: &str = "while [ ! -e go ]; do sleep 0.02; done; echo went";
 const LINES: [&str; 4] = ["--input-format", "stream-json", "--output-format", "stream-json"];
 
 /// A program with instructions going in and events coming out.
-struct Client {
-    running: Running,
+struct AttachClient {
+    running: RunningPosse,
     stdin: ChildStdin,
 }
 
-impl Client {
-    fn start(machine: &Machine, args: &[&str]) -> Client {
+impl AttachClient {
+    fn start(machine: &Machine, args: &[&str]) -> AttachClient {
         let mut command = machine.command(&[args, &LINES].concat());
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let stdin = running.take_stdin();
-        Client { running, stdin }
+        AttachClient { running, stdin }
     }
 
     /// Joins the only session that runs here.
-    fn join(machine: &Machine) -> Client {
-        let mut client = Client::start(machine, &["attach"]);
+    fn join(machine: &Machine) -> AttachClient {
+        let mut client = AttachClient::start(machine, &["attach"]);
         client.running.wait_for("attach.accepted");
         client
     }
@@ -59,22 +59,22 @@ impl Client {
         self.running.wait_for(kind)
     }
 
-    fn close(self) -> Ended {
+    fn close(self) -> FinishedRun {
         drop(self.stdin);
         self.running.end()
     }
 }
 
 /// Looks at the only session that runs here.
-fn observe(machine: &Machine) -> Running {
+fn observe(machine: &Machine) -> RunningPosse {
     let args = ["attach", "--observe", "--output-format", "stream-json"];
-    let mut running = Running::start(machine.command(&args));
+    let mut running = RunningPosse::start(machine.command(&args));
     running.wait_for("attach.accepted");
     running
 }
 
 /// The events of a session, without what is about the connection.
-fn events(ended: &Ended) -> Vec<Value> {
+fn events(ended: &FinishedRun) -> Vec<Value> {
     let mut events = ended.events();
     events.retain(|event| !event["type"].as_str().unwrap().starts_with("attach."));
     events
@@ -113,7 +113,7 @@ fn socket(machine: &Machine) -> PathBuf {
 }
 
 /// A run that waits within a command until the test lets it go.
-fn waiting_run(machine: &Machine, more: &[&str]) -> Running {
+fn waiting_run(machine: &Machine, more: &[&str]) -> RunningPosse {
     let args = [&["--yes", "--sandbox", "off"], more, &["wait"]].concat();
     let mut running = machine.start(&args);
     running.wait_for("tool.started");
@@ -128,10 +128,10 @@ fn go(machine: &Machine) {
 fn one_of_two_front_ends_answers_and_the_other_is_told_who() {
     let server = ModelServer::start(vec![runs("touch one"), runs("touch two"), says("Done.")]);
     let machine = Machine::with(&server);
-    let mut owner = Client::start(&machine, &["run"]);
+    let mut owner = AttachClient::start(&machine, &["run"]);
     owner.send(&json!({"type": "message", "content": "make two files"}));
     let question = owner.wait_for("permission.requested");
-    let mut joined = Client::join(&machine);
+    let mut joined = AttachClient::join(&machine);
     // It was asked before anybody joined.
     assert_eq!(joined.wait_for("permission.requested")["requestId"], question["requestId"]);
     let name = format!("process {}", joined.running.pid());
@@ -167,14 +167,14 @@ fn a_controller_asks_steers_and_stops_and_its_end_changes_nothing() {
         says("First."),
         runs(WAITS),
         says("Second."),
-        Answer::Hold(Vec::new()),
+        ModelAnswer::Hold(Vec::new()),
         says("Third."),
     ]);
     let machine = Machine::with(&server);
-    let mut owner = Client::start(&machine, &["run", "--yes", "--sandbox", "off"]);
+    let mut owner = AttachClient::start(&machine, &["run", "--yes", "--sandbox", "off"]);
     owner.send(&json!({"type": "message", "content": "first"}));
     owner.wait_for("agent.invocation.completed");
-    let mut joined = Client::join(&machine);
+    let mut joined = AttachClient::join(&machine);
     // Nothing runs: what is said starts work, whatever it is called.
     joined.send(&json!({"type": "steer", "content": "second"}));
     joined.wait_for("tool.started");
@@ -245,13 +245,13 @@ fn who_joins_again_reads_on_where_it_left() {
         let after_text = after.to_string();
         let args =
             ["attach", "--observe", "--output-format", "stream-json", "--after", &after_text];
-        let mut again = Running::start(machine.command(&args));
+        let mut again = RunningPosse::start(machine.command(&args));
         assert_eq!(again.wait_for("attach.accepted")["after"], after);
         again.signal(Signal::SIGTERM);
         let ended = again.end();
         assert_eq!(ended.code, Some(143));
     }
-    let late = Running::start(machine.command(&[
+    let late = RunningPosse::start(machine.command(&[
         "attach",
         "--observe",
         "--output-format",
@@ -320,7 +320,7 @@ fn token(machine: &Machine) -> String {
 #[test]
 fn who_is_hostile_or_slow_harms_nobody() {
     // A command that writes a lot, so that there is much to be read.
-    let many: Vec<Answer> = (0..20).map(|_| runs("seq 20000")).collect();
+    let many: Vec<ModelAnswer> = (0..20).map(|_| runs("seq 20000")).collect();
     let answers = [vec![runs(WAITS)], many, vec![says("Done.")]].concat();
     let server = ModelServer::start(answers);
     let machine = Machine::with(&server);
@@ -392,7 +392,7 @@ fn who_is_hostile_or_slow_harms_nobody() {
 }
 
 /// Bytes of memory that a process holds.
-fn resident(run: &Running) -> u64 {
+fn resident(run: &RunningPosse) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/statm", run.pid())).unwrap();
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
@@ -436,7 +436,7 @@ fn a_session_of_another_process_is_offered_and_not_taken() {
 fn of_several_that_run_one_has_to_be_named() {
     let server = ModelServer::start_and_repeat(vec![runs(WAITS)]);
     let machine = Machine::with(&server);
-    let runs: Vec<Running> = (0..2).map(|_| waiting_run(&machine, &[])).collect();
+    let runs: Vec<RunningPosse> = (0..2).map(|_| waiting_run(&machine, &[])).collect();
     let which = machine.posse(&["attach", "--observe"]);
     which.assert_code(2);
     assert!(which.stderr.contains("which session"), "{}", which.stderr);
@@ -484,7 +484,7 @@ fn what_was_killed_leaves_a_socket_that_harms_nobody() {
     assert!(!list.stdout.contains("attachable"), "{}", list.stdout);
     machine.posse(&["attach"]).assert_code(8);
     let args = ["resume", "--last", "--yes", "--sandbox", "off", "--output-format", "stream-json"];
-    let mut again = Running::start(machine.command(&args));
+    let mut again = RunningPosse::start(machine.command(&args));
     again.wait_for("tool.started");
     let mut observer = observe(&machine);
     // What the process that was killed wrote comes first.
@@ -543,7 +543,7 @@ END
     let args = ["run", "--output-format", "stream-json", "--yes", "wait"];
     let mut command = machine.command(&args);
     command.env("POSSE_SANDBOX_BACKEND", backend);
-    let mut run = Running::start(command);
+    let mut run = RunningPosse::start(command);
     let started = run.wait_for("tool.started");
     let enforced = run.wait_for("sandbox.enforced");
     assert_eq!(enforced["tier"], tier, "{started} {enforced}");
@@ -581,7 +581,7 @@ fn a_person_joins_answers_steers_and_leaves() {
         says("It is **done**."),
     ]);
     let machine = Machine::with(&server);
-    let mut owner = Client::start(&machine, &["run"]);
+    let mut owner = AttachClient::start(&machine, &["run"]);
     owner.send(&json!({"type": "message", "content": "make\u{1b}[2J files"}));
     owner.wait_for("permission.requested");
     let mut person = Terminal::run(&machine, &["attach"], "xterm");
@@ -642,7 +642,7 @@ fn an_unattended_run_outlives_its_terminal_and_is_joined() {
     let log = machine.session_dir().join("run.log");
     wait_until("the log", || log.exists());
     let observer = observe(&machine);
-    let person = Running::start(machine.command(&["attach", "--observe"]));
+    let person = RunningPosse::start(machine.command(&["attach", "--observe"]));
     go(&machine);
     let seen = observer.end();
     seen.assert_code(0);
@@ -674,7 +674,7 @@ fn line_mode_is_joined_while_nobody_types_and_follows_what_is_asked_elsewhere() 
     owner.press("mine\r");
     owner.see("(done: 1 reply");
     let reader = observe(&machine);
-    let mut joined = Client::join(&machine);
+    let mut joined = AttachClient::join(&machine);
     joined.send(&json!({"type": "message", "content": "theirs"}));
     owner.see("another front end has given a task");
     owner.press("\r");
@@ -715,7 +715,7 @@ fn nothing_is_written_behind_a_question_of_line_mode() {
     owner.see("> ");
     owner.press("make it\r");
     owner.see("[N] no: ");
-    let joined = Client::join(&machine);
+    let joined = AttachClient::join(&machine);
     let between = owner.see("joined this session");
     assert!(between.starts_with("\r\n"), "{between:?}");
     // What may be answered stands there again, and counts.
@@ -737,7 +737,7 @@ fn the_answer_to_a_task_of_another_front_end_is_shown_whatever_is_typed_next() {
     owner.see("> ");
     owner.press("mine\r");
     owner.see("(done: 1 reply");
-    let mut joined = Client::join(&machine);
+    let mut joined = AttachClient::join(&machine);
     joined.send(&json!({"type": "message", "content": "theirs"}));
     owner.see("another front end has given a task");
     while joined.wait_for("agent.invocation.completed")["result"] != "Theirs." {}

@@ -8,9 +8,9 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, calls, runs, says};
-use crate::posse::{Machine, Running, side_by_side};
+use crate::posse::{Machine, RunningPosse, side_by_side};
 
-fn write(path: &str) -> crate::model_server::Answer {
+fn write(path: &str) -> crate::model_server::ModelAnswer {
     calls(&[("write_file", json!({"path": path, "content": "x\n"}))])
 }
 
@@ -19,7 +19,7 @@ fn answering(machine: &Machine, answer: &Value) -> Vec<Value> {
     let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&formats);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     writeln!(stdin, r#"{{"type":"message","content":"go"}}"#).unwrap();
     while let Some(line) = running.next_line() {
@@ -179,7 +179,7 @@ fn two_processes_at_once_keep_what_each_was_told() {
         let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
         let mut command = machine.command(&[&formats[..], &["--config", &file, "go"]].concat());
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let mut stdin = running.take_stdin();
         let asked = running.wait_for("permission.requested");
         let id = &asked["requestId"];

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says, text_of};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says, text_of};
 use crate::permission::Person;
 use crate::posse::Machine;
 
@@ -13,7 +13,7 @@ use crate::posse::Machine;
 const JOB: &str = "while [ ! -e go ]; do sleep 0.02; done; . ./then.sh";
 
 /// Reads what the job has printed, when it has ended.
-fn reads(request: &Value) -> Answer {
+fn reads(request: &Value) -> ModelAnswer {
     let messages = request["messages"].as_array().unwrap();
     let id = messages.iter().find_map(|message| {
         let text = text_of(&message["content"]);
@@ -24,7 +24,7 @@ fn reads(request: &Value) -> Answer {
     calls(&[("job_output", json!({"id": id, "waitSeconds": 20}))])
 }
 
-fn writes(path: &str, content: &str) -> Answer {
+fn writes(path: &str, content: &str) -> ModelAnswer {
     calls(&[("write_file", json!({"path": path, "content": content}))])
 }
 
@@ -39,7 +39,7 @@ fn allowed_beside_a_job(backend: &str, then: &str) -> (Machine, [String; 2]) {
         calls(&[("read_file", json!({"path": "CLAUDE.md"}))]),
         calls(&[("edit_file", edit)]),
         calls(&[("bash", json!({"command": "ls -a; touch go"}))]),
-        Answer::By(reads),
+        ModelAnswer::By(reads),
         says("done"),
     ]);
     let machine = Machine::with(&server);

@@ -34,7 +34,7 @@ pub(crate) enum Move {
 
 /// A protocol: what its replies look like, and what its strictest server says of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Dialect {
+pub(crate) struct DialectFixture {
     pub(crate) name: &'static str,
     pub(crate) protocol: Protocol,
     pub(crate) check: fn(&Value) -> Result<(), String>,
@@ -46,8 +46,8 @@ pub(crate) struct Dialect {
     pub(crate) says: fn(&str) -> String,
 }
 
-pub(crate) const DIALECTS: [Dialect; 3] = [
-    Dialect {
+pub(crate) const DIALECTS: [DialectFixture; 3] = [
+    DialectFixture {
         name: "chat completions",
         protocol: Protocol::ChatCompletions,
         check: strict::chat,
@@ -55,7 +55,7 @@ pub(crate) const DIALECTS: [Dialect; 3] = [
         result_mark: r#""role":"tool""#,
         says: chat_reply,
     },
-    Dialect {
+    DialectFixture {
         name: "anthropic messages",
         protocol: Protocol::Messages,
         check: strict::messages,
@@ -63,7 +63,7 @@ pub(crate) const DIALECTS: [Dialect; 3] = [
         result_mark: r#""tool_result""#,
         says: |text| messages_reply(text, "end_turn"),
     },
-    Dialect {
+    DialectFixture {
         name: "openai responses",
         protocol: Protocol::Responses,
         check: strict::responses,
@@ -73,7 +73,7 @@ pub(crate) const DIALECTS: [Dialect; 3] = [
     },
 ];
 
-impl Dialect {
+impl DialectFixture {
     /// Whether a request goes on after the recorded calls.
     pub(crate) fn has_results(&self, request: &Value) -> bool {
         request.to_string().contains(self.result_mark)
@@ -113,17 +113,17 @@ type Script = dyn FnMut(&Value) -> Vec<Move> + Send;
 /// A running server. It ends with the test process; what it saw is kept as long as this.
 pub(crate) struct ByteServer {
     port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ByteServerState>,
 }
 
-struct Shared {
+struct ByteServerState {
     check: fn(&Value) -> Result<(), String>,
     script: Mutex<Box<Script>>,
-    seen: Mutex<Seen>,
+    seen: Mutex<ReceivedRequests>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ReceivedRequests {
     requests: Vec<Value>,
     complaints: Vec<String>,
 }
@@ -131,12 +131,12 @@ struct Seen {
 impl ByteServer {
     /// Answers each request with the moves that `script` has for it, on a connection of its own.
     pub(crate) fn start(
-        dialect: &Dialect,
+        dialect: &DialectFixture,
         script: impl FnMut(&Value) -> Vec<Move> + Send + 'static,
     ) -> ByteServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ByteServerState {
             check: dialect.check,
             script: Mutex::new(Box::new(script)),
             seen: Mutex::default(),
@@ -174,7 +174,7 @@ impl ByteServer {
     /// From now on the moves are those of another script, and no request was seen yet.
     pub(crate) fn script(&self, script: impl FnMut(&Value) -> Vec<Move> + Send + 'static) {
         *self.shared.script.lock().unwrap() = Box::new(script);
-        *self.shared.seen.lock().unwrap() = Seen::default();
+        *self.shared.seen.lock().unwrap() = ReceivedRequests::default();
     }
 
     /// Every request so far. Fails if the strictest server would have refused one.
@@ -190,12 +190,12 @@ impl Drop for ByteServer {
     /// The thread that accepts lives on, and would keep every request of a long loop.
     fn drop(&mut self) {
         if let Ok(mut seen) = self.shared.seen.lock() {
-            *seen = Seen::default();
+            *seen = ReceivedRequests::default();
         }
     }
 }
 
-impl Shared {
+impl ByteServerState {
     fn serve(&self, connection: &TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(connection);
         let Some(body) = read_request(&mut reader)? else { return Ok(()) };

@@ -4,17 +4,17 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::posse::{Ended, Machine, Running};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
 /// Runs the demo with nothing in the environment but where programs and temporary files are.
-fn demo(machine: &Machine, args: &[&str]) -> Ended {
+fn demo(machine: &Machine, args: &[&str]) -> FinishedRun {
     let mut command = machine.command(&[&["demo"], args].concat());
     command.env_remove("HOME").env_remove("POSSE_HOME");
     // If it were to ask a network, it would be told to go there.
     for proxy in ["http_proxy", "https_proxy", "all_proxy"] {
         command.env(proxy, "http://127.0.0.1:9/");
     }
-    Running::start(command).end()
+    RunningPosse::start(command).end()
 }
 
 fn assert_nothing_left(machine: &Machine) {
@@ -61,7 +61,7 @@ fn says_where_it_cannot_work() {
     let machine = Machine::new();
     let mut command = machine.command(&["demo"]);
     command.env("TMPDIR", machine.path("nowhere"));
-    let ended = Running::start(command).end();
+    let ended = RunningPosse::start(command).end();
     ended.assert_code(1);
     assert!(ended.stderr.contains("error[DEM001]"), "{}", ended.stderr);
     assert!(ended.stderr.contains("TMPDIR"), "{}", ended.stderr);

@@ -7,13 +7,13 @@ use std::process::{ChildStdin, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+    ModelAnswer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
-use crate::posse::{Ended, Machine, Running};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
 /// A client: instructions in, events out.
 struct Client {
-    running: Running,
+    running: RunningPosse,
     stdin: ChildStdin,
 }
 
@@ -22,7 +22,7 @@ impl Client {
         let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
         let mut command = machine.command(&[&formats, args].concat());
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let stdin = running.take_stdin();
         Client { running, stdin }
     }
@@ -52,14 +52,14 @@ impl Client {
     }
 
     /// Closes standard input, and waits for the end.
-    fn close(self) -> Ended {
+    fn close(self) -> FinishedRun {
         drop(self.stdin);
         self.running.end()
     }
 }
 
 #[track_caller]
-fn assert_last(ended: &Ended, reason: &str, code: i32) -> Value {
+fn assert_last(ended: &FinishedRun, reason: &str, code: i32) -> Value {
     ended.assert_code(code);
     let last = ended.events().pop().expect("no events");
     assert_eq!((&last["type"], &last["reason"]), (&json!("session.ended"), &json!(reason)));
@@ -128,7 +128,7 @@ fn steering_enters_after_the_calls_and_a_follow_up_after_the_answer() {
 
 #[test]
 fn an_interrupt_stops_the_work_and_not_the_session() {
-    let cut = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+    let cut = ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()));
     let server = ModelServer::start(vec![cut, says("Again.")]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["long work"]);
@@ -144,7 +144,7 @@ fn an_interrupt_stops_the_work_and_not_the_session() {
 
 #[test]
 fn the_last_prompt_decides_how_it_ends() {
-    let cut = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+    let cut = ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()));
     let server = ModelServer::start(vec![says("Fine."), cut]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["one"]);
@@ -224,7 +224,7 @@ fn block(guide: &str, first: &str) -> String {
 }
 
 /// Runs a script of a guide beside the program, as somebody would who follows it.
-fn follow(machine: &Machine, interpreter: &str, script: &str, args: &[&str]) -> Ended {
+fn follow(machine: &Machine, interpreter: &str, script: &str, args: &[&str]) -> FinishedRun {
     let file = machine.path("tmp/script");
     fs::write(&file, script).unwrap();
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_posse")).parent().unwrap();
@@ -239,7 +239,7 @@ fn follow(machine: &Machine, interpreter: &str, script: &str, args: &[&str]) -> 
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    Running::start(command).end()
+    RunningPosse::start(command).end()
 }
 
 #[test]

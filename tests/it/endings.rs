@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use crate::byte_server::{ByteServer, DIALECTS, Move};
 use crate::journal_lock::{has_namespaces, small_disk};
 use crate::model_server::{
-    Answer, ModelServer, calls, reply, runs, says, status, stream_bytes, text_event,
+    ModelAnswer, ModelServer, calls, reply, runs, says, status, stream_bytes, text_event,
 };
 use crate::plain::Terminal;
-use crate::posse::{Machine, Running, side_by_side};
+use crate::posse::{Machine, RunningPosse, side_by_side};
 use crate::signals::{eventually, marked, marker};
 
 const SIGNALS: [(Signal, i32); 3] =
@@ -36,12 +36,12 @@ const TRIES: usize = 5;
 
 /// What makes a run wait in a way of that name, and the event after which it does. Commands sleep
 /// for so long.
-fn wait(way: &str, sleep: &str) -> (Answer, Value, &'static str) {
+fn wait(way: &str, sleep: &str) -> (ModelAnswer, Value, &'static str) {
     let half = || stream_bytes(text_event("half").as_bytes());
     let hook = json!([{"event": "PreToolUse", "command": ["sleep", sleep], "timeoutMs": 60_000}]);
     match way {
-        "connecting" | "silence" => (Answer::Hold(Vec::new()), json!({}), "model.request"),
-        "stream" => (Answer::Hold(half()), json!({}), "model.text.delta"),
+        "connecting" | "silence" => (ModelAnswer::Hold(Vec::new()), json!({}), "model.request"),
+        "stream" => (ModelAnswer::Hold(half()), json!({}), "model.text.delta"),
         "retry" => {
             let busy = status("503 Busy", &["retry-after: 20"], "{}");
             (busy, json!({"patience": "10m"}), "provider.retry")
@@ -129,12 +129,12 @@ fn the_id_is_said_at_both_ends_of_every_other_run() {
 }
 
 /// A server that answers when the test says so.
-fn gated(answers: Vec<Answer>) -> (ByteServer, Sender<()>) {
+fn gated(answers: Vec<ModelAnswer>) -> (ByteServer, Sender<()>) {
     let (open, gate) = channel();
     let mut answers = answers.into_iter();
     let server = ByteServer::start(&DIALECTS[0], move |_| {
         gate.recv().ok();
-        let Some(Answer::Reply { text, calls, finish }) = answers.next() else {
+        let Some(ModelAnswer::Reply { text, calls, finish }) = answers.next() else {
             return vec![Move::Close];
         };
         vec![Move::Send(reply(&text, &calls, finish, true)), Move::Close]
@@ -152,7 +152,7 @@ fn machine_of(server: &ByteServer) -> Machine {
 fn a_hang_up_that_is_ignored_from_the_start_is_ignored() {
     let (server, open) = gated(vec![says("done")]);
     let machine = machine_of(&server);
-    let mut running = Running::start(
+    let mut running = RunningPosse::start(
         machine.shell("trap '' HUP; exec \"$0\" run --output-format stream-json go"),
     );
     running.wait_for("model.request");
@@ -223,7 +223,7 @@ fn an_unattended_run_goes_on_when_nobody_reads_it() {
             machine.command(&["run", "--unattended", "--output-format", format, "go"]);
         let (reader, writer) = std::io::pipe().unwrap();
         command.stdout(writer).stderr(Stdio::piped());
-        let running = Running::start(command);
+        let running = RunningPosse::start(command);
         drop(reader);
         open.send(()).unwrap();
         running.end().assert_code(0);
@@ -238,7 +238,7 @@ fn an_unattended_run_goes_on_when_nobody_reads_it() {
 #[test]
 fn a_terminal_that_vanishes_ends_a_run_that_is_not_unattended() {
     let server =
-        ModelServer::start(vec![Answer::Hold(stream_bytes(text_event("so far").as_bytes()))]);
+        ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()))]);
     let machine = Machine::with(&server);
     let mut terminal = Terminal::run(&machine, &["run", "go"], "xterm");
     terminal.see("so far");
@@ -289,7 +289,7 @@ fn a_program_that_is_replaced_while_it_runs_goes_on() {
         command.args(with.get_args()).current_dir(machine.work("")).env_clear();
         command.envs(with.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         running.wait_for("model.request");
         fs::remove_file(&program).unwrap();
         if !gone {
@@ -309,7 +309,7 @@ fn a_program_that_is_replaced_while_it_runs_goes_on() {
 fn a_reader_that_does_not_read_keeps_nobody_from_leaving() {
     let flood = text_event(&"x".repeat(2000)).repeat(2000);
     for (times, driven) in [(1, false), (2, false), (1, true)] {
-        let server = ModelServer::start(vec![Answer::Hold(stream_bytes(flood.as_bytes()))]);
+        let server = ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(flood.as_bytes()))]);
         let machine = Machine::with(&server);
         let formats = ["run", "--output-format", "stream-json", "go"];
         let mut args = formats.to_vec();
@@ -319,7 +319,7 @@ fn a_reader_that_does_not_read_keeps_nobody_from_leaving() {
         let mut command = machine.command(&args);
         let (reader, writer) = std::io::pipe().unwrap();
         command.stdout(writer).stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let _held = running.take_stdin();
         server.wait_for_request();
         // Long enough for more than the pipe and the queue behind it hold.
@@ -339,7 +339,7 @@ fn a_reader_that_does_not_read_keeps_nobody_from_leaving() {
 
 /// A program that drives a run, so that it can stop the work without ending the session.
 struct Driver {
-    running: Running,
+    running: RunningPosse,
     stdin: std::process::ChildStdin,
 }
 
@@ -351,7 +351,7 @@ impl Driver {
 
     fn of(mut command: std::process::Command) -> Driver {
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let stdin = running.take_stdin();
         let mut driver = Driver { running, stdin };
         driver.send(&json!({"type": "message", "content": "go"}));
@@ -462,9 +462,9 @@ fn a_wait_for_room_on_the_disk_is_cancelled_at_once() {
 }
 
 /// The work of three commands with so many descriptors free, besides the three that everybody has.
-fn with_descriptors(machine: &Machine, free: usize) -> crate::posse::Ended {
+fn with_descriptors(machine: &Machine, free: usize) -> crate::posse::FinishedRun {
     let line = format!("ulimit -n {}; exec \"$0\" run -y go", free + 3);
-    Running::start(machine.shell(&line)).end()
+    RunningPosse::start(machine.shell(&line)).end()
 }
 
 #[test]

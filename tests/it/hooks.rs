@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, calls, runs, says};
-use crate::posse::{Ended, Machine, side_by_side};
+use crate::posse::{FinishedRun, Machine, side_by_side};
 
 /// A machine whose model runs `touch made`, which is allowed, with these hooks. `@WORK`
 /// stands for its workspace: its home is in a place that the sandbox hides.
@@ -15,7 +15,10 @@ fn machine(hooks: &Value) -> (Machine, ModelServer) {
     machine_that(vec![runs("touch made"), says("done")], hooks)
 }
 
-fn machine_that(script: Vec<crate::model_server::Answer>, hooks: &Value) -> (Machine, ModelServer) {
+fn machine_that(
+    script: Vec<crate::model_server::ModelAnswer>,
+    hooks: &Value,
+) -> (Machine, ModelServer) {
     let server = ModelServer::start(script);
     let machine = Machine::configured(&server, &json!({}), &json!({}));
     let work = machine.path("work").display().to_string();
@@ -48,7 +51,7 @@ fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["type"] == kind).collect()
 }
 
-fn run(machine: &Machine) -> (Ended, Vec<Value>) {
+fn run(machine: &Machine) -> (FinishedRun, Vec<Value>) {
     machine.stream(&["--yes", "make it"])
 }
 
@@ -331,7 +334,7 @@ fn a_program_of_the_working_directory_is_not_taken_for_one_of_the_path() {
     let mut command =
         machine.command(&["run", "--output-format", "stream-json", "--yes", "make it"]);
     command.env("PATH", format!(".::{}", std::env::var("PATH").unwrap()));
-    let ended = crate::posse::Running::start(command).end();
+    let ended = crate::posse::RunningPosse::start(command).end();
     ended.assert_code(0);
     assert_eq!(of_type(&ended.events(), "hook.failed")[0]["code"], "HK001");
     assert!(!machine.work("ran").exists());
@@ -381,7 +384,7 @@ fn known_secrets_are_hidden_in_answers_and_results() {
     let mut command =
         machine.command(&["run", "--output-format", "stream-json", "--yes", "tell me"]);
     command.env("MY_SERVICE_TOKEN", SECRET);
-    let ended = crate::posse::Running::start(command).end();
+    let ended = crate::posse::RunningPosse::start(command).end();
     ended.assert_code(0);
     assert!(!ended.stdout.contains(SECRET), "{}", ended.stdout);
     let events = ended.events();

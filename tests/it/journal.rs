@@ -10,8 +10,8 @@ use std::thread;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says};
-use crate::posse::{Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says};
+use crate::posse::{Machine, RunningPosse};
 
 /// Turns of the run that is killed.
 const TURNS: usize = 30;
@@ -20,7 +20,7 @@ const TURNS: usize = 30;
 const KILLS: usize = 40;
 
 /// Every turn leaves a trace in the workspace, and a result too long for one page of memory.
-fn thirty_turns() -> Vec<Answer> {
+fn thirty_turns() -> Vec<ModelAnswer> {
     let turn = |nth: usize| match nth % 3 {
         0 => {
             let command = format!("echo turn-{nth} >> log; seq {nth}000 {nth}999");
@@ -186,7 +186,7 @@ fn accepts_a_line_that_a_kill_cut_off_and_nothing_else() {
 
 #[test]
 fn says_that_a_session_runs_while_it_does() {
-    let server = ModelServer::start(vec![Answer::Hold(Vec::new())]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(Vec::new())]);
     let machine = Machine::with(&server);
     let running = machine.start(&["wait for ever"]);
     server.wait_for_request();
@@ -298,7 +298,7 @@ fn goes_on_when_nobody_reads_its_progress() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     command.stderr(writer);
-    let ended = Running::start(command).end();
+    let ended = RunningPosse::start(command).end();
     ended.assert_code(0);
     assert_eq!(ended.stdout, "done\n");
 }
@@ -311,7 +311,7 @@ fn waits_for_a_slow_reader_and_loses_nothing_durable() {
     let mut command = machine.command(&args);
     let (mut reader, writer) = std::io::pipe().unwrap();
     command.stdout(Stdio::from(writer));
-    let running = Running::start(command);
+    let running = RunningPosse::start(command);
     // Nobody reads until the model is done with what fits into the pipe.
     for _ in 0..4 {
         server.wait_for_request();

@@ -8,8 +8,8 @@ use posse::journal::FileJournal;
 use posse_actors::conversation::SessionId;
 use posse_actors::ports::JournalError;
 
-use crate::model_server::{Answer, ModelServer, calls, says};
-use crate::posse::{Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says};
+use crate::posse::{Machine, RunningPosse};
 
 fn open(dir: &Path) -> Result<FileJournal, JournalError> {
     let id = dir.file_name().unwrap().to_str().unwrap();
@@ -18,7 +18,7 @@ fn open(dir: &Path) -> Result<FileJournal, JournalError> {
 
 #[test]
 fn a_second_owner_is_refused_at_once_with_the_name_of_the_first() {
-    let server = ModelServer::start(vec![Answer::Hold(Vec::new())]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(Vec::new())]);
     let machine = Machine::with(&server);
     let running = machine.start(&["wait for ever"]);
     server.wait_for_request();
@@ -61,8 +61,12 @@ pub(crate) fn has_namespaces() -> bool {
 }
 
 /// A run whose state lies on a disk of 3 MiB, which `before` fills and may empty again later.
-fn on_a_small_disk(machine: &Machine, before: &str, args: &str) -> Option<crate::posse::Ended> {
-    let ended = Running::start(small_disk(machine, before, args)).end();
+fn on_a_small_disk(
+    machine: &Machine,
+    before: &str,
+    args: &str,
+) -> Option<crate::posse::FinishedRun> {
+    let ended = RunningPosse::start(small_disk(machine, before, args)).end();
     // Where nobody may have a namespace of their own, there is no small disk either.
     let cannot = ended.code == Some(99) || ended.stderr.contains("unshare");
     (!cannot).then_some(ended)
@@ -91,7 +95,7 @@ fn what_is_stored_is_read_where_nothing_can_be_written_and_nothing_begins() {
                   \"$0\" sessions list && \"$0\" sessions verify || exit 98\n\
                   \"$0\" -c more; echo \"went on: $?\"\n\"$0\" run new; echo \"began: $?\"";
     let line = format!("exec unshare -Urm sh -c '{script}' \"$0\"");
-    let ended = Running::start(machine.shell(&line)).end();
+    let ended = RunningPosse::start(machine.shell(&line)).end();
     ended.assert_code(0);
     for words in ["finished", "  sound  ", "went on: 8", "began: 8"] {
         assert!(ended.stdout.contains(words), "{words}: {}{}", ended.stdout, ended.stderr);

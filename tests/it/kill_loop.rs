@@ -18,8 +18,8 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::byte_server::{ByteServer, DIALECTS, Move};
-use crate::model_server::{Answer, calls, reply, says};
-use crate::posse::{Machine, Running};
+use crate::model_server::{ModelAnswer, calls, reply, says};
+use crate::posse::{Machine, RunningPosse};
 
 /// Calls of the session.
 const CALLS: usize = 200;
@@ -42,7 +42,7 @@ const DONE: &str = "All of it is done.";
 const TRACES: [&str; 2] = ["log", "notes"];
 
 /// What the model wants when it has read so many results. The same whenever it is asked.
-fn turn(results: usize) -> Answer {
+fn turn(results: usize) -> ModelAnswer {
     if results >= CALLS {
         return says(DONE);
     }
@@ -63,7 +63,7 @@ fn turn(results: usize) -> Answer {
 fn model(request: &Value) -> Vec<Move> {
     let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
-    let Answer::Reply { text, calls, finish } = turn(results) else { unreachable!("a reply") };
+    let ModelAnswer::Reply { text, calls, finish } = turn(results) else { unreachable!("a reply") };
     vec![Move::Send(reply(&text, &calls, finish, true)), Move::Close]
 }
 
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// The next process: a new run, or the session goes on.
-    fn start(&self) -> Running {
+    fn start(&self) -> RunningPosse {
         let common = ["--output-format", "stream-json", "-y", "--max-turns", "999"];
         let (dir, journal) = self.stored().unwrap_or_default();
         let asked = journal.iter().any(|record| record["type"] == "user.message");
@@ -132,7 +132,7 @@ impl Session {
         }
         let mut command = self.machine.command(&args);
         command.process_group(0);
-        Running::start(command)
+        RunningPosse::start(command)
     }
 
     /// Lets a process run for a while and kills it. `true`: the session is done.

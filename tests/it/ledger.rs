@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says, status, stream, stream_bytes};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says, status, stream, stream_bytes};
 use crate::posse::Machine;
 
 /// $1 for a million tokens read, $10 for a million written, in micro-USD.
@@ -11,12 +11,12 @@ fn prices() -> Value {
     json!({ "scripted-1": { "inputPrice": 1_000_000, "outputPrice": 10_000_000 } })
 }
 
-fn listing() -> Answer {
+fn listing() -> ModelAnswer {
     calls(&[("list_dir", json!({"path": "."}))])
 }
 
 /// A reply of Chat Completions that says what it cost.
-fn counted(usage: &Value) -> Answer {
+fn counted(usage: &Value) -> ModelAnswer {
     let event = |value: Value| format!("data: {value}\n\n");
     let choice = |delta: Value, finish: Value| {
         event(json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}))
@@ -334,7 +334,9 @@ fn a_budget_needs_a_price() {
 fn what_was_killed_while_a_model_worked_has_an_unknown_cost() {
     let server = ModelServer::start(vec![
         listing(),
-        Answer::Hold(stream_bytes(b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n")),
+        ModelAnswer::Hold(stream_bytes(
+            b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n",
+        )),
         says("Back."),
     ]);
     let machine = Machine::configured(&server, &json!({ "models": prices() }), &json!({}));

@@ -19,8 +19,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::byte_server::{ByteServer, DIALECTS, Move};
-use crate::model_server::{Answer, calls, reply, says};
-use crate::posse::{Machine, Running};
+use crate::model_server::{ModelAnswer, calls, reply, says};
+use crate::posse::{Machine, RunningPosse};
 
 /// Calls of the work.
 const CALLS: usize = 24;
@@ -60,7 +60,7 @@ fn label(call: usize) -> String {
 }
 
 /// What the model wants when it has read so many results. The same whenever it is asked.
-fn turn(results: usize) -> Answer {
+fn turn(results: usize) -> ModelAnswer {
     let wait = if results == KILLED_AT { "; sleep 20" } else { "" };
     match results {
         CALLS.. => says(DONE),
@@ -84,7 +84,9 @@ fn provider(away: Arc<AtomicBool>) -> ByteServer {
             );
             return vec![Move::Send(text.into_bytes()), Move::Close];
         }
-        let Answer::Reply { text, calls, finish } = turn(results) else { unreachable!("a reply") };
+        let ModelAnswer::Reply { text, calls, finish } = turn(results) else {
+            unreachable!("a reply")
+        };
         vec![Move::Send(reply(&text, &calls, finish, true)), Move::Close]
     })
 }
@@ -180,7 +182,7 @@ fn a_run_that_is_killed_and_whose_provider_goes_away_for_an_hour_finishes() {
     // Gone on with; then the provider says that it is away for an hour.
     let mut command = machine.command(&["resume", &id, "--unattended", "--yes"]);
     command.env("PATH", path(&machine));
-    let parked = Running::start(command).end();
+    let parked = RunningPosse::start(command).end();
     parked.assert_code(5);
     let now =
         u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
@@ -195,7 +197,7 @@ fn a_run_that_is_killed_and_whose_provider_goes_away_for_an_hour_finishes() {
     away.store(false, Ordering::SeqCst);
     let mut timer = machine.shell(&line);
     timer.env("PATH", path(&machine));
-    let ended = Running::start(timer).end();
+    let ended = RunningPosse::start(timer).end();
     ended.assert_code(0);
     assert_eq!(ended.stdout, format!("{DONE}\n"));
     let on_active = fs::read_to_string(machine.path("bin/on-active")).unwrap();

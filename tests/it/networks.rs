@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::model_server::{ModelServer, calls, read_request, says, status, stream};
-use crate::posse::{Ended, Machine, Running, side_by_side};
+use crate::posse::{FinishedRun, Machine, RunningPosse, side_by_side};
 
 /// A machine whose provider is at `address`.
 fn at(address: &str, timeouts: &serde_json::Value) -> Machine {
@@ -45,11 +45,11 @@ fn answering(answer: &'static str) -> (String, Receiver<String>) {
     (address, seen)
 }
 
-fn through(proxy: &str, address: &str) -> (Ended, Machine) {
+fn through(proxy: &str, address: &str) -> (FinishedRun, Machine) {
     let machine = at(address, &json!({"connect": "5s", "firstByte": "5s"}));
     let mut command = machine.command(&["run", "say hello"]);
     command.env("https_proxy", proxy).env("http_proxy", proxy);
-    (Running::start(command).end(), machine)
+    (RunningPosse::start(command).end(), machine)
 }
 
 #[test]

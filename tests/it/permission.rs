@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::model_server::{ModelServer, calls, runs, says};
-use crate::posse::{Machine, Running};
+use crate::posse::{Machine, RunningPosse};
 
 #[test]
 fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
@@ -249,7 +249,7 @@ pub(crate) struct Person {
     terminal: File,
     screen: Receiver<Vec<u8>>,
     pub(crate) seen: String,
-    pub(crate) running: Running,
+    pub(crate) running: RunningPosse,
 }
 
 impl Person {
@@ -267,7 +267,7 @@ impl Person {
         }
         let slave = || -> OwnedFd { pair.slave.try_clone().unwrap() };
         command.stdin(Stdio::from(slave())).stderr(Stdio::from(slave())).env("TERM", "xterm");
-        let running = Running::start(command);
+        let running = RunningPosse::start(command);
         let (bytes, screen) = channel();
         let mut reader = File::from(pair.master.try_clone().unwrap());
         thread::spawn(move || {
@@ -481,7 +481,7 @@ fn asks_about_each_command_where_not_everything_can_be_looked_after() {
         }
         let mut command = machine.command(arguments);
         command.env("POSSE_SANDBOX_SURVEY", "20");
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         ended.assert_code(4);
         assert!(!machine.work("seen").exists());
         let results = server.tool_results();
@@ -584,7 +584,7 @@ fn says_what_of_the_sandbox_is_not_enforced() {
         let machine = Machine::configured(&server, more, &json!({}));
         let mut command = machine.command(&[&["run"], args, &["say hi"]].concat());
         command.env("POSSE_SANDBOX_BACKEND", "nothing");
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         ended.assert_code(0);
         let lines = ended.stderr.lines().filter(|line| line.contains("not enforced"));
         lines.map(str::to_owned).collect()

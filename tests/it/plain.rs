@@ -21,7 +21,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+    ModelAnswer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
 use crate::posse::Machine;
 
@@ -229,7 +229,7 @@ fn a_conversation_with_a_question_and_another_prompt() {
 
 #[test]
 fn what_is_typed_meanwhile_steers_and_ctrl_c_stops() {
-    let cut = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+    let cut = ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()));
     let server = ModelServer::start(vec![runs("true"), says("Left."), cut, says("Fine.")]);
     let machine = Machine::with(&server);
     let mut terminal = Terminal::open(&machine, &["--yes"]);
@@ -422,7 +422,7 @@ fn signals_end_it_and_give_the_terminal_back() {
 
 #[test]
 fn a_terminal_that_vanishes_ends_it() {
-    let hold = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+    let hold = ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()));
     let server = ModelServer::start(vec![hold]);
     for working in [false, true] {
         let machine = Machine::with(&server);

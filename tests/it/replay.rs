@@ -8,10 +8,10 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
+    ModelAnswer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
     text_event,
 };
-use crate::posse::{Machine, Running, side_by_side};
+use crate::posse::{Machine, RunningPosse, side_by_side};
 
 #[test]
 fn a_real_session_is_the_same_again_and_touches_nothing() {
@@ -67,7 +67,7 @@ fn essence(record: &Value) -> Option<Value> {
 #[test]
 fn what_broke_off_was_asked_and_was_killed_is_the_same_again() {
     let half = stream(text_event("I will look").as_bytes());
-    let hold = Answer::Hold(stream_bytes(text_event("thinking").as_bytes()));
+    let hold = ModelAnswer::Hold(stream_bytes(text_event("thinking").as_bytes()));
     let server = ModelServer::start(vec![
         calls(&[("list_dir", json!({"path": "."})), ("read_file", json!({"path": "a"}))]),
         half,
@@ -85,7 +85,7 @@ fn what_broke_off_was_asked_and_was_killed_is_the_same_again() {
     let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&formats);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     let mut send = |line: Value| stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
     send(json!({"type": "message", "content": "work"}));
@@ -154,7 +154,7 @@ fn a_cassette_holds_no_secret_whoever_said_it() {
     let prompt = format!("use {key} please");
     let mut command = machine.command(&["run", "--yes", "--record", "tape.jsonl", &prompt]);
     command.env("MINE_KEY", key);
-    Running::start(command).end().assert_code(0);
+    RunningPosse::start(command).end().assert_code(0);
     let tape = machine.read("tape.jsonl");
     assert!(!tape.contains(key) && !tape.contains("0123456789abcdef"), "{tape}");
     assert!(tape.contains("use ") && tape.contains(" please"), "{tape}");
@@ -232,7 +232,7 @@ fn broken_off_within_a_reply_and_ended_by_its_budget_it_is_the_same_again() {
         budgets.into_iter().flat_map(move |budget| manners.map(|then| (signal, budget, then)))
     });
     side_by_side(rows, |(signal, budget, then)| {
-        let hold = Answer::Hold(stream_bytes(text_event("thinking").as_bytes()));
+        let hold = ModelAnswer::Hold(stream_bytes(text_event("thinking").as_bytes()));
         let server = ModelServer::start_and_repeat(vec![listing(), hold, listing()]);
         let machine = Machine::configured(&server, &more, &json!({"maxTokens": 4096}));
         let mut run = machine.start(&["-y", "--budget", budget, "look around"]);

@@ -8,10 +8,10 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, status, stream_bytes, text_event,
+    ModelAnswer, ModelServer, calls, runs, says, status, stream_bytes, text_event,
 };
 use crate::plain::Terminal;
-use crate::posse::{Ended, Machine, Running, side_by_side};
+use crate::posse::{FinishedRun, Machine, RunningPosse, side_by_side};
 
 /// The id of the only session there is.
 fn id(machine: &Machine) -> String {
@@ -97,8 +97,8 @@ fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
 
 #[test]
 fn every_front_end_says_which_command_has_no_known_end() {
-    type Row<'a> = (&'a [&'a str], fn(&Ended) -> &str);
-    let rows: [Row<'_>; 3] = [
+    type ResumeCase<'a> = (&'a [&'a str], fn(&FinishedRun) -> &str);
+    let rows: [ResumeCase<'_>; 3] = [
         (&["resume"], |ended| &ended.stderr),
         (&["resume", "--output-format", "json"], |ended| &ended.stdout),
         (&["plain", "-c"], |ended| &ended.stderr),
@@ -190,7 +190,7 @@ fn a_parked_session_goes_on_with_fresh_patience() {
     fs::write(machine.path("bin/systemd-run"), "").unwrap();
     let mut command = machine.command(&["run", "fix it"]);
     command.env("PATH", machine.path("bin"));
-    let parked = Running::start(command).end();
+    let parked = RunningPosse::start(command).end();
     parked.assert_code(5);
     let id = id(&machine);
     assert!(parked.stderr.contains(&format!("posse resume {id}")), "{}", parked.stderr);
@@ -217,7 +217,7 @@ fn a_parked_session_goes_on_with_fresh_patience() {
 #[test]
 fn is_refused_while_another_process_has_it() {
     let held = stream_bytes(text_event("I think").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held), says("Mine.")]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held), says("Mine.")]);
     let machine = Machine::with(&server);
     let mut running = machine.start(&["think"]);
     running.wait_for("model.text.delta");
@@ -249,10 +249,10 @@ fn belongs_to_its_project() {
     let id = id(&machine);
     fs::create_dir_all(machine.path("work/sub")).unwrap();
     fs::create_dir_all(machine.path("other/.git")).unwrap();
-    let from = |folder: &str, args: &[&str]| -> Ended {
+    let from = |folder: &str, args: &[&str]| -> FinishedRun {
         let mut command = machine.command(args);
         command.current_dir(machine.path(folder));
-        Running::start(command).end()
+        RunningPosse::start(command).end()
     };
     let refused = from("other", &["resume", &id, "second"]);
     refused.assert_code(2);
@@ -369,8 +369,12 @@ fn two_sessions(machine: &Machine) {
 #[test]
 fn a_person_chooses_from_a_list() {
     let held = stream_bytes(text_event("I think").as_bytes());
-    let server =
-        ModelServer::start(vec![says("One."), Answer::Hold(held), says("Done."), says("More.")]);
+    let server = ModelServer::start(vec![
+        says("One."),
+        ModelAnswer::Hold(held),
+        says("Done."),
+        says("More."),
+    ]);
     let machine = Machine::with(&server);
     two_sessions(&machine);
     let mut terminal = Terminal::run(&machine, &["resume"], "xterm");

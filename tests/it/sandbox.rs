@@ -16,7 +16,7 @@ mod writes;
 
 use posse::sandbox::Backend;
 
-use world::World;
+use world::SandboxFixture;
 
 /// Where a row must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ enum Proof {
 
 /// One thing that must not be possible, and its twin.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct SandboxCase {
     name: &'static str,
     tiers: Tiers,
     proof: Proof,
@@ -63,7 +63,7 @@ struct Row {
     twin: Twin,
 }
 
-fn tables() -> Vec<(&'static str, Vec<Row>)> {
+fn tables() -> Vec<(&'static str, Vec<SandboxCase>)> {
     vec![
         ("writes", writes::rows()),
         ("control", control::rows()),
@@ -78,7 +78,7 @@ fn tables() -> Vec<(&'static str, Vec<Row>)> {
 async fn hold(table: &str, part: usize, parts: usize) {
     let (_, rows) = tables().into_iter().find(|(name, _)| *name == table).unwrap();
     let mut failures = Vec::new();
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     for row in rows.iter().skip(part).step_by(parts) {
         for backend in [Backend::Namespaces, Backend::Landlock] {
             if backend == Backend::Landlock && row.tiers == Tiers::Full {
@@ -92,7 +92,11 @@ async fn hold(table: &str, part: usize, parts: usize) {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
-async fn check(world: &mut World, row: &Row, backend: Backend) -> Result<(), String> {
+async fn check(
+    world: &mut SandboxFixture,
+    row: &SandboxCase,
+    backend: Backend,
+) -> Result<(), String> {
     world.reset();
     let before = world.outside();
     let script = format!("{}\n{}\necho TRIED\n", row.forbidden, row.script);
@@ -134,7 +138,7 @@ async fn check(world: &mut World, row: &Row, backend: Backend) -> Result<(), Str
 #[tokio::test]
 async fn bubblewrap_holds_as_well() {
     let mut failures = Vec::new();
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     for (table, rows) in tables() {
         for row in rows.iter().step_by(5) {
             if let Err(failure) = check(&mut world, row, Backend::Bubblewrap).await {
@@ -148,7 +152,7 @@ async fn bubblewrap_holds_as_well() {
 #[test]
 fn there_are_enough_rows_with_names_of_their_own() {
     let tables = tables();
-    let rows: Vec<Row> = tables.iter().flat_map(|(_, rows)| rows.clone()).collect();
+    let rows: Vec<SandboxCase> = tables.iter().flat_map(|(_, rows)| rows.clone()).collect();
     let mut names: Vec<&str> = rows.iter().map(|row| row.name).collect();
     names.sort_unstable();
     let count = names.len();

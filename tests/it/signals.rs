@@ -9,8 +9,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, runs, says, stream_bytes, text_event};
-use crate::posse::{Ended, Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, runs, says, stream_bytes, text_event};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
 /// A stop is quick; this is what a busy machine may add.
 const SOON: Duration = Duration::from_secs(4);
@@ -20,7 +20,7 @@ const SIGNALS: [(Signal, i32); 3] =
 
 /// A server whose reply begins and does not go on.
 fn endless() -> ModelServer {
-    ModelServer::start(vec![Answer::Hold(stream_bytes(text_event("I think that").as_bytes()))])
+    ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(text_event("I think that").as_bytes()))])
 }
 
 /// A number of seconds that no other process sleeps.
@@ -103,7 +103,7 @@ pub(crate) fn eventually(what: &str, check: impl Fn() -> bool) {
 
 /// Fails unless the stream has its last line, and it says how the process ended.
 #[track_caller]
-fn assert_last(ended: &Ended, code: i32) -> Value {
+fn assert_last(ended: &FinishedRun, code: i32) -> Value {
     ended.assert_code(code);
     let last = ended.events().pop().unwrap();
     assert_eq!(last["type"], "session.ended", "{last}");
@@ -209,7 +209,7 @@ fn a_kill_ends_the_commands_of_that_process_alone() {
 
 #[test]
 fn is_watched_only_while_it_lives_and_has_run_a_command() {
-    let hold = || Answer::Hold(stream_bytes(text_event("I think that").as_bytes()));
+    let hold = || ModelAnswer::Hold(stream_bytes(text_event("I think that").as_bytes()));
     for (answers, expected) in [(vec![hold()], 0), (vec![runs("true"), runs("true"), hold()], 1)] {
         let server = ModelServer::start(answers);
         let machine = Machine::with(&server);
@@ -243,7 +243,7 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
     limited.args(plain.get_args()).current_dir(machine.work("")).env_clear();
     limited.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let ended = Running::start(limited).end();
+    let ended = RunningPosse::start(limited).end();
     // A signal would leave no code.
     assert!(ended.code.is_some(), "{}", ended.stderr);
     assert!(ended.stderr.contains("journal"), "{}", ended.stderr);
@@ -283,7 +283,7 @@ fn stops_while_it_waits_for_a_provider() {
 fn says_nothing_but_the_code_in_text() {
     let server = endless();
     let machine = Machine::with(&server);
-    let running = Running::start(machine.command(&["run", "think"]));
+    let running = RunningPosse::start(machine.command(&["run", "think"]));
     server.wait_for_request();
     running.signal(Signal::SIGINT);
     let ended = running.end();
@@ -302,27 +302,27 @@ fn ends_when_nobody_reads_the_answer() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         command.stdout(writer);
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         ended.assert_code(1);
         machine.verify();
 
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = machine.command(&["run", "--output-format", format, "say hello"]);
         command.stdout(Stdio::from(full));
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         ended.assert_code(1);
         let error = "error[OUT001]: the answer could not be written\n  why: No space left";
         assert!(ended.stderr.contains(error), "{}", ended.stderr);
         machine.verify();
 
         let line = format!("exec \"$0\" run --output-format {format} 'say hello' >&-");
-        let ended = Running::start(machine.shell(&line)).end();
+        let ended = RunningPosse::start(machine.shell(&line)).end();
         ended.assert_code(1);
         assert!(ended.stderr.contains("standard output is closed"), "{}", ended.stderr);
         machine.verify();
 
         let line = format!("exec \"$0\" run --output-format {format} 'say hello' 1<>/dev/null");
-        Running::start(machine.shell(&line)).end().assert_code(0);
+        RunningPosse::start(machine.shell(&line)).end().assert_code(0);
     }
 }
 
@@ -340,7 +340,7 @@ fn does_not_panic_when_help_or_lists_go_nowhere() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = machine.command(args);
         command.stdout(Stdio::from(full));
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         assert_eq!(ended.code, Some(1), "{args:?}: {}", ended.stderr);
         assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
     }

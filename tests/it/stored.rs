@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says, status, stream_bytes};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says, status, stream_bytes};
 use crate::posse::Machine;
 
 fn prices() -> Value {
     json!({ "scripted-1": { "inputPrice": 1_000_000, "outputPrice": 10_000_000 } })
 }
 
-fn listing() -> Answer {
+fn listing() -> ModelAnswer {
     calls(&[("list_dir", json!({"path": "."}))])
 }
 
@@ -138,7 +138,9 @@ fn a_budget_does_not_grow_because_the_journal_is_damaged() {
 fn lists_what_a_killed_session_has_cost() {
     let server = ModelServer::start(vec![
         listing(),
-        Answer::Hold(stream_bytes(b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n")),
+        ModelAnswer::Hold(stream_bytes(
+            b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n",
+        )),
     ]);
     let machine = Machine::configured(&server, &json!({ "models": prices() }), &json!({}));
     let mut run = machine.start(&["-y", "look"]);

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+    ModelAnswer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
 use crate::plain::Terminal;
 use crate::posse::Machine;
@@ -212,7 +212,7 @@ fn a_question_is_answered_with_one_key_and_only_after_a_silence() {
 #[test]
 fn escape_stops_what_runs_and_the_conversation_goes_on() {
     let held = stream_bytes(text_event("This takes a").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held), says("Here I am again.")]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held), says("Here I am again.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("take your time");
@@ -229,7 +229,7 @@ fn escape_stops_what_runs_and_the_conversation_goes_on() {
 #[test]
 fn ctrl_c_twice_leaves_whatever_runs() {
     let held = stream_bytes(text_event("This takes a").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held)]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held)]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("take your time");
@@ -419,7 +419,7 @@ fn signals_end_it_and_leave_the_terminal_as_it_was() {
     ];
     for (signal, code) in signals {
         let held = stream_bytes(text_event("This takes a").as_bytes());
-        let server = ModelServer::start(vec![Answer::Hold(held)]);
+        let server = ModelServer::start(vec![ModelAnswer::Hold(held)]);
         let machine = Machine::with(&server);
         let tmux = Tmux::open(&machine, &[]);
         tmux.says("take your time");
@@ -433,7 +433,7 @@ fn signals_end_it_and_leave_the_terminal_as_it_was() {
 #[test]
 fn a_terminal_that_vanishes_ends_it() {
     let held = stream_bytes(text_event("This takes a").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held)]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held)]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("take your time");
@@ -482,7 +482,7 @@ fn where_nothing_can_be_drawn_it_is_line_mode() {
 #[test]
 fn flags_alone_open_it_a_branch_too_and_the_end_says_how_to_go_on() {
     let server =
-        ModelServer::start(vec![says("One."), says("Otherwise."), Answer::Hold(Vec::new())]);
+        ModelServer::start(vec![says("One."), says("Otherwise."), ModelAnswer::Hold(Vec::new())]);
     let machine = Machine::with(&server);
     let config = machine.path("other.json");
     fs::rename(machine.path("posse/config/config.json"), &config).unwrap();
@@ -537,7 +537,7 @@ fn a_terminal_that_takes_a_kilobyte_a_second_holds_nothing_up() {
     let mut body: String = (0..DELTAS).map(|nth| text_event(&format!("word{nth}\n"))).collect();
     body.push_str(&text_event("the last word"));
     body.push_str("data: [DONE]\n\n");
-    let server = ModelServer::start(vec![Answer::Raw(stream_bytes(body.as_bytes()))]);
+    let server = ModelServer::start(vec![ModelAnswer::Raw(stream_bytes(body.as_bytes()))]);
     let machine = Machine::with(&server);
     let mut terminal = in_a_pty(&machine);
     terminal.slow_down(true);

@@ -271,11 +271,13 @@ fn answers_a_server_that_forgets_its_ids() {
         ("bash", json!({"command": "echo one >> log"})),
         ("bash", json!({"command": "echo two >> log"})),
     ]);
-    let crate::model_server::Answer::Reply { text, mut calls, finish } = twice else { panic!() };
+    let crate::model_server::ModelAnswer::Reply { text, mut calls, finish } = twice else {
+        panic!()
+    };
     calls[1]["id"] = calls[0]["id"].clone();
-    let same = crate::model_server::Answer::Reply { text, calls, finish };
+    let same = crate::model_server::ModelAnswer::Reply { text, calls, finish };
     let mut empty = runs("echo three >> log");
-    if let crate::model_server::Answer::Reply { calls, .. } = &mut empty {
+    if let crate::model_server::ModelAnswer::Reply { calls, .. } = &mut empty {
         calls[0]["id"] = json!("");
     }
     let server = ModelServer::start(vec![same, empty, runs("echo four >> log"), says("done")]);

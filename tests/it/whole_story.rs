@@ -8,8 +8,8 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says};
-use crate::posse::{Ended, Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 use crate::worktree::{git, id_in, machine_with, task, texts};
 
 /// $1 for a million tokens read, $10 for a million written, in micro-USD; the server says that it
@@ -17,7 +17,7 @@ use crate::worktree::{git, id_in, machine_with, task, texts};
 const NANO_USD_FOR_A_REQUEST: usize = 100 * 1000 + 10 * 10_000;
 
 /// What any of the four does next.
-fn next(request: &Value) -> Answer {
+fn next(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     let gives = |agent: &str, task: &str| ("delegate_agent", json!({"agent": agent, "task": task}));
     match (task(request).as_str(), results.len()) {
@@ -50,12 +50,12 @@ fn follow(
     machine: &Machine,
     args: &[&str],
     over: impl Fn(&Value) -> bool,
-    finish: impl FnOnce(&Running),
-) -> (Ended, Vec<(String, String)>) {
+    finish: impl FnOnce(&RunningPosse),
+) -> (FinishedRun, Vec<(String, String)>) {
     let formats = ["--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&[args, &formats].concat());
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     let mut asked = Vec::new();
     while let Some(line) = running.next_line() {
@@ -84,7 +84,7 @@ fn is_of(event: &Value, kind: &str, path: &str) -> bool {
 
 #[test]
 fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
-    let server = ModelServer::start_and_repeat(vec![Answer::By(next)]);
+    let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(next)]);
     let machine = machine_with(
         &server,
         &json!({

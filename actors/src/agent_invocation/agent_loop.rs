@@ -10,12 +10,12 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, Message, MessageId, StopReason, ToolCall, Usage,
 };
 use crate::event::MessageKind;
-use crate::ledger::Refused;
+use crate::ledger::BudgetRefusal;
 use crate::ports::ToolOutput;
 
 /// What bounds a loop.
 #[derive(Debug, Clone)]
-pub(crate) struct Bounds {
+pub(crate) struct LoopBounds {
     pub(crate) turns_max: u32,
     pub(crate) parallel_calls_max: usize,
     pub(crate) calls_per_turn_max: usize,
@@ -29,11 +29,11 @@ pub(crate) struct Bounds {
 
 /// Where a loop begins: empty-handed, or where an earlier one broke off.
 #[derive(Debug, Default)]
-pub(crate) struct Start {
+pub(crate) struct LoopStart {
     /// Valid, but for the results of the calls in `pending`.
     pub(crate) history: Vec<Arc<Message>>,
     /// The calls of the last reply, if not all of them have ended; those that have with a result.
-    pub(crate) pending: Vec<(Wanted, Option<ToolOutput>)>,
+    pub(crate) pending: Vec<(TurnCall, Option<ToolOutput>)>,
     /// Messages that wait already.
     pub(crate) queued: Vec<Queued>,
     /// Replies so far.
@@ -52,14 +52,14 @@ pub(crate) struct Queued {
 
 /// A call of the current turn. `alone` calls have side effects: nothing runs beside them.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct TurnCall {
     pub(crate) call: ToolCall,
     pub(crate) alone: bool,
 }
 
 /// Something happened.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub(crate) enum LoopInput {
     /// The history is complete; go on from here.
     Begin,
     /// The model finished a reply. Call ids are the runtime's.
@@ -107,7 +107,7 @@ pub enum Ending {
         said: Option<String>,
     },
     /// The budget has no room for another request.
-    OverBudget(Refused),
+    OverBudget(BudgetRefusal),
     /// There is no answer.
     Failed {
         /// `provider.*`, `content_filter`, `loop`, `journal`, `parked`.
@@ -142,12 +142,12 @@ enum Phase {
 
 #[derive(Debug)]
 struct Slot {
-    wanted: Wanted,
-    progress: Progress,
+    wanted: TurnCall,
+    progress: CallProgress,
 }
 
 #[derive(Debug)]
-enum Progress {
+enum CallProgress {
     Unstarted,
     Running,
     Ended(ToolOutput),
@@ -155,7 +155,7 @@ enum Progress {
 
 #[derive(Debug)]
 pub(crate) struct AgentLoop {
-    bounds: Bounds,
+    bounds: LoopBounds,
     history: Vec<Arc<Message>>,
     phase: Phase,
     /// Calls of a reply that an earlier loop did not get done.
@@ -168,11 +168,11 @@ pub(crate) struct AgentLoop {
 }
 
 impl AgentLoop {
-    pub(crate) fn new(bounds: Bounds, start: Start) -> AgentLoop {
-        let Start { history, pending, queued, turns, usage } = start;
-        let slot = |(wanted, output): (Wanted, Option<ToolOutput>)| Slot {
+    pub(crate) fn new(bounds: LoopBounds, start: LoopStart) -> AgentLoop {
+        let LoopStart { history, pending, queued, turns, usage } = start;
+        let slot = |(wanted, output): (TurnCall, Option<ToolOutput>)| Slot {
             wanted,
-            progress: output.map_or(Progress::Unstarted, Progress::Ended),
+            progress: output.map_or(CallProgress::Unstarted, CallProgress::Ended),
         };
         AgentLoop {
             bounds,
@@ -219,23 +219,23 @@ impl AgentLoop {
         self.queue.remove(at)
     }
 
-    pub(crate) fn step(&mut self, input: Input) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, input: LoopInput) -> Vec<Effect> {
         if matches!(self.phase, Phase::Done) {
             return Vec::new();
         }
         match input {
-            Input::Begin => self.begin(),
-            Input::Replied { message, alone, stop, usage } => {
+            LoopInput::Begin => self.begin(),
+            LoopInput::Replied { message, alone, stop, usage } => {
                 self.replied(message, alone, stop, usage)
             }
-            Input::Unanswered(ending) => self.finish(ending),
-            Input::CallEnded(id, output) => self.call_ended(&id, output),
-            Input::Queued(message) => {
+            LoopInput::Unanswered(ending) => self.finish(ending),
+            LoopInput::CallEnded(id, output) => self.call_ended(&id, output),
+            LoopInput::Queued(message) => {
                 self.queue.push_back(message);
                 self.advance()
             }
-            Input::Settled(held) => self.settled(held),
-            Input::Stop(ending) => self.stop(ending),
+            LoopInput::Settled(held) => self.settled(held),
+            LoopInput::Stop(ending) => self.stop(ending),
         }
     }
 
@@ -305,12 +305,12 @@ impl AgentLoop {
         }
         let text = message.content.clone().filter(|text| !text.is_empty());
         self.said = text.clone().or(self.said.take());
-        let wanted: Vec<Wanted> = message
+        let wanted: Vec<TurnCall> = message
             .tool_calls
             .iter()
             .cloned()
             .zip(alone)
-            .map(|(call, alone)| Wanted { call, alone })
+            .map(|(call, alone)| TurnCall { call, alone })
             .collect();
         // Providers refuse a message that says nothing.
         if text.is_some() || !wanted.is_empty() {
@@ -364,11 +364,11 @@ impl AgentLoop {
         effects
     }
 
-    fn call(&mut self, wanted: Vec<Wanted>, stop: StopReason) -> Vec<Effect> {
+    fn call(&mut self, wanted: Vec<TurnCall>, stop: StopReason) -> Vec<Effect> {
         let mut effects = Vec::new();
         let calls_max = self.bounds.calls_per_turn_max;
         let cut_off = !matches!(stop, StopReason::ToolUse | StopReason::EndTurn);
-        let slot = |(nth, wanted): (usize, Wanted)| {
+        let slot = |(nth, wanted): (usize, TurnCall)| {
             // A reply that was cut off may have been cut within its arguments.
             let output = if cut_off {
                 ToolOutput::error("Not run: the reply was cut off. Make the call again, shorter.")
@@ -377,10 +377,10 @@ impl AgentLoop {
                     "Not run: more than {calls_max} calls in one turn. Ask again for fewer."
                 ))
             } else {
-                return Slot { wanted, progress: Progress::Unstarted };
+                return Slot { wanted, progress: CallProgress::Unstarted };
             };
             effects.push(Effect::Skip(wanted.call.clone(), output.clone()));
-            Slot { wanted, progress: Progress::Ended(output) }
+            Slot { wanted, progress: CallProgress::Ended(output) }
         };
         let slots = wanted.into_iter().enumerate().map(slot).collect();
         self.phase = Phase::Calling(slots, None);
@@ -391,13 +391,13 @@ impl AgentLoop {
     fn call_ended(&mut self, id: &CallId, output: ToolOutput) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else { return Vec::new() };
         let stopping = stopping.is_some();
-        let running = slots
-            .iter_mut()
-            .find(|slot| slot.wanted.call.id == *id && matches!(slot.progress, Progress::Running));
+        let running = slots.iter_mut().find(|slot| {
+            slot.wanted.call.id == *id && matches!(slot.progress, CallProgress::Running)
+        });
         let Some(slot) = running else { return Vec::new() };
         let call = slot.wanted.call.clone();
         let failed = output.is_error;
-        slot.progress = Progress::Ended(output);
+        slot.progress = CallProgress::Ended(output);
         if !stopping && let Some(ending) = self.repetition(&call, failed) {
             return self.stop(ending);
         }
@@ -435,7 +435,7 @@ impl AgentLoop {
         } else if stopping.is_none() {
             start(slots, self.bounds.parallel_calls_max, &mut effects);
         }
-        if slots.iter().any(|slot| !matches!(slot.progress, Progress::Ended(_))) {
+        if slots.iter().any(|slot| !matches!(slot.progress, CallProgress::Ended(_))) {
             return effects;
         }
         let stopping = stopping.take();
@@ -465,7 +465,7 @@ impl AgentLoop {
         *stopping = Some(ending);
         let mut effects = Vec::new();
         skip_unstarted(slots, "Not run: the run was stopped.", &mut effects);
-        let running = slots.iter().filter(|slot| matches!(slot.progress, Progress::Running));
+        let running = slots.iter().filter(|slot| matches!(slot.progress, CallProgress::Running));
         let running = running.map(|slot| slot.wanted.call.id.clone()).collect();
         effects.insert(0, Effect::Cancel(running));
         effects.extend(self.advance());
@@ -484,8 +484,8 @@ impl AgentLoop {
         };
         for Slot { wanted, progress } in slots {
             let output = match progress {
-                Progress::Ended(output) => output,
-                Progress::Unstarted | Progress::Running => ToolOutput::error("Not run."),
+                CallProgress::Ended(output) => output,
+                CallProgress::Unstarted | CallProgress::Running => ToolOutput::error("Not run."),
             };
             self.history.push(Arc::new(Message::Tool {
                 tool_call_id: wanted.call.id,
@@ -517,10 +517,10 @@ impl AgentLoop {
 
 fn skip_unstarted(slots: &mut [Slot], text: &str, effects: &mut Vec<Effect>) {
     for slot in slots {
-        if matches!(slot.progress, Progress::Unstarted) {
+        if matches!(slot.progress, CallProgress::Unstarted) {
             let output = ToolOutput::error(text);
             effects.push(Effect::Skip(slot.wanted.call.clone(), output.clone()));
-            slot.progress = Progress::Ended(output);
+            slot.progress = CallProgress::Ended(output);
         }
     }
 }
@@ -531,14 +531,14 @@ fn start(slots: &mut [Slot], parallel_max: usize, effects: &mut Vec<Effect>) {
     let mut running = 0;
     for slot in slots {
         match slot.progress {
-            Progress::Ended(_) => {}
-            Progress::Running if slot.wanted.alone => return,
-            Progress::Running => running += 1,
-            Progress::Unstarted => {
+            CallProgress::Ended(_) => {}
+            CallProgress::Running if slot.wanted.alone => return,
+            CallProgress::Running => running += 1,
+            CallProgress::Unstarted => {
                 if running >= parallel_max.max(1) || (slot.wanted.alone && running > 0) {
                     return;
                 }
-                slot.progress = Progress::Running;
+                slot.progress = CallProgress::Running;
                 running += 1;
                 effects.push(Effect::Start(slot.wanted.call.clone()));
                 if slot.wanted.alone {

@@ -3,42 +3,42 @@
 use std::sync::Arc;
 
 use crate::agent_invocation::Ending;
-use crate::agent_invocation::walking::{Contacts, Inquiry};
+use crate::agent_invocation::walking::{ModelCall, ModelRoutes};
 use crate::conversation::{ContentPart, InvocationId, Message};
 use crate::event::Origin;
-use crate::ledger::Gauge;
+use crate::ledger::TokenCalibration;
 use crate::ports::{Request, Thinking};
-use crate::provider_client::Draft;
+use crate::provider_client::PartialReply;
 use crate::tool_call::Services;
 
 /// Bytes of what it says.
 const BYTES_MAX: usize = 64 << 10;
 
 /// Who is asked, and on whose behalf.
-pub(crate) struct Aside {
-    contacts: Contacts,
+pub(crate) struct AuxiliaryRequest {
+    contacts: ModelRoutes,
     services: Arc<Services>,
     origin: Arc<Origin>,
     tokens_max: u64,
     thinking: Option<Thinking>,
 }
 
-impl Aside {
+impl AuxiliaryRequest {
     /// The model that has `role`, for `above`: with so many tokens, and so much thought.
     pub(crate) fn new(
         services: &Arc<Services>,
-        contacts: &Contacts,
+        contacts: &ModelRoutes,
         above: &Origin,
         role: &str,
         (tokens_max, thinking): (u64, Option<Thinking>),
-    ) -> Aside {
+    ) -> AuxiliaryRequest {
         let origin = Origin {
             invocation_id: services.ids.invocation(),
             parent_invocation_id: Some(above.invocation_id.clone()),
             agent: role.to_owned(),
             agent_path: format!("{}/{role}", above.agent_path),
         };
-        Aside {
+        AuxiliaryRequest {
             contacts: contacts.clone(),
             services: Arc::clone(services),
             origin: Arc::new(origin),
@@ -70,13 +70,13 @@ impl Aside {
             temperature: None,
             thinking: self.thinking,
         };
-        let inquiry = Inquiry {
+        let inquiry = ModelCall {
             services: Arc::clone(&self.services),
             origin: Arc::clone(&self.origin),
             request,
             turn,
-            draft: Draft::default(),
-            gauge: Gauge::default(),
+            draft: PartialReply::default(),
+            gauge: TokenCalibration::default(),
         };
         match self.contacts.clone().ask_once(inquiry).await {
             Err(ending) => Err(cause_of(&ending)),

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
-use crate::agent_invocation::agent_loop::Input;
+use crate::agent_invocation::agent_loop::LoopInput;
 use crate::agent_invocation::ending::{hooked, unwritable};
 use crate::agent_invocation::fitting::is_too_large;
-use crate::agent_invocation::walking::Inquiry;
+use crate::agent_invocation::walking::ModelCall;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::conversation::{StopReason, ToolCall};
 use crate::event::{Event, Origin};
-use crate::ledger::Answered;
-use crate::mailbox::{Beside, beside, panic_text};
+use crate::ledger::MeteredReply;
+use crate::mailbox::{OwnedTask, beside, panic_text};
 use crate::ports::{Completion, HookEvent, Moment, Request, SideEffect, ToolSpec};
-use crate::provider_client::{Draft, keep_partial};
+use crate::provider_client::{PartialReply, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
@@ -28,9 +28,9 @@ pub(crate) enum Way {
 }
 
 /// What became of a request.
-pub(crate) enum Heard {
+pub(crate) enum ModelOutcome {
     /// What a model answered, or how the run ends without it.
-    Answer(Result<Answered, Ending>),
+    Answer(Result<MeteredReply, Ending>),
     /// A hook discards what the model said, and says why.
     Discarded { said: Option<String>, why: String },
 }
@@ -38,8 +38,8 @@ pub(crate) enum Heard {
 /// A request that the model has not answered yet.
 pub(super) struct Asking {
     turn: u32,
-    draft: Draft,
-    _work: Beside,
+    draft: PartialReply,
+    _work: OwnedTask,
 }
 
 impl Asking {
@@ -80,7 +80,7 @@ impl AgentInvocation {
         me: &ActorRef<Msg>,
         cleared: Result<Result<Way, Unrecorded>, JoinError>,
         state: &mut State,
-    ) -> Result<Option<Input>, ActorProcessingErr> {
+    ) -> Result<Option<LoopInput>, ActorProcessingErr> {
         // A run that was stopped hears of the wait that it gave up.
         if state.clearing.take().is_none() {
             return Ok(None);
@@ -90,8 +90,8 @@ impl AgentInvocation {
                 self.ask_model(me, state);
                 Ok(None)
             }
-            Ok(Ok(Way::Blocked(why))) => Ok(Some(Input::Unanswered(hooked(why)))),
-            Ok(Err(unrecorded)) => Ok(Some(Input::Unanswered(unwritable(&unrecorded)))),
+            Ok(Ok(Way::Blocked(why))) => Ok(Some(LoopInput::Unanswered(hooked(why)))),
+            Ok(Err(unrecorded)) => Ok(Some(LoopInput::Unanswered(unwritable(&unrecorded)))),
             Err(died) => Err(panic_text(died).into()),
         }
     }
@@ -110,9 +110,9 @@ impl AgentInvocation {
             temperature: self.options.temperature,
             thinking: self.options.thinking,
         };
-        let draft = Draft::default();
+        let draft = PartialReply::default();
         let (services, origin) = (Arc::clone(&self.services), Arc::clone(&self.origin));
-        let inquiry = Inquiry {
+        let inquiry = ModelCall {
             services: Arc::clone(&services),
             origin: Arc::clone(&origin),
             request,
@@ -128,28 +128,28 @@ impl AgentInvocation {
     pub(super) fn heard(
         &self,
         me: &ActorRef<Msg>,
-        replied: Result<Heard, JoinError>,
+        replied: Result<ModelOutcome, JoinError>,
         state: &mut State,
-    ) -> Result<Option<Input>, ActorProcessingErr> {
+    ) -> Result<Option<LoopInput>, ActorProcessingErr> {
         // An answer may be on its way when the run is stopped: it was not heard, and is not kept.
         let Some(asking) = state.asking.take() else { return Ok(None) };
         match replied.map_err(panic_text)? {
-            Heard::Answer(Ok(answered)) => Ok(Some(self.replied(answered, state))),
-            Heard::Answer(Err(ending)) if is_too_large(&ending) => {
+            ModelOutcome::Answer(Ok(answered)) => Ok(Some(self.replied(answered, state))),
+            ModelOutcome::Answer(Err(ending)) if is_too_large(&ending) => {
                 Ok(self.refused(me, ending, state))
             }
-            Heard::Answer(Err(ending)) => Ok(Some(Input::Unanswered(ending))),
-            Heard::Discarded { said, why } => {
+            ModelOutcome::Answer(Err(ending)) => Ok(Some(LoopInput::Unanswered(ending))),
+            ModelOutcome::Discarded { said, why } => {
                 asking.draft.or(said.as_deref().unwrap_or_default());
                 let (transcript, origin) = (&self.services.transcript, &self.origin);
                 keep_partial(&asking.draft, transcript, origin, asking.turn, "discarded by a hook");
-                Ok(Some(Input::Unanswered(hooked(why))))
+                Ok(Some(LoopInput::Unanswered(hooked(why))))
             }
         }
     }
 
-    fn replied(&self, answered: Answered, state: &mut State) -> Input {
-        let Answered { completion, receipt } = answered;
+    fn replied(&self, answered: MeteredReply, state: &mut State) -> LoopInput {
+        let MeteredReply { completion, receipt } = answered;
         state.overflows = 0;
         if let Some(tokens) = completion.usage.and_then(|usage| usage.input_tokens) {
             self.fitter.meter.reported(tokens);
@@ -174,7 +174,7 @@ impl AgentInvocation {
         message.tool_calls.iter().for_each(|call| note(requested_event(call)));
         let runs_alone = |call: &ToolCall| runs_alone(&self.tools, &call.name);
         let alone = message.tool_calls.iter().map(runs_alone).collect();
-        Input::Replied { message, alone, stop: stop_reason, usage }
+        LoopInput::Replied { message, alone, stop: stop_reason, usage }
     }
 }
 
@@ -194,20 +194,20 @@ pub(crate) fn requested_event(call: &ToolCall) -> Event {
 
 /// Lets hooks look at a reply before anything becomes of it.
 async fn review(
-    answer: Result<Answered, Ending>,
+    answer: Result<MeteredReply, Ending>,
     turn: u32,
     services: &Services,
     origin: &Arc<Origin>,
-) -> Heard {
-    if let Ok(Answered { completion, receipt: _ }) = &answer
+) -> ModelOutcome {
+    if let Ok(MeteredReply { completion, receipt: _ }) = &answer
         && services.hooks.hears(HookEvent::AfterModelResponse, None)
     {
         let message = completion.message.clone();
         let said = message.content.clone();
         let moment = Moment::AfterModelResponse { turn, message };
         if let Some(why) = services.fire(origin, moment).await.blocked {
-            return Heard::Discarded { said, why };
+            return ModelOutcome::Discarded { said, why };
         }
     }
-    Heard::Answer(answer)
+    ModelOutcome::Answer(answer)
 }

@@ -22,7 +22,7 @@ pub(crate) struct Needs {
 
 /// What is known of one model.
 #[derive(Debug, Clone, Default)]
-struct Link {
+struct Candidate {
     abilities: Abilities,
     /// Not before this. `None`: it may be asked.
     away_until: Option<Duration>,
@@ -34,15 +34,15 @@ struct Link {
 
 /// What is known of the models that may be asked.
 #[derive(Debug, Clone)]
-pub(crate) struct Chain {
-    links: Vec<Link>,
+pub(crate) struct FallbackPolicy {
+    links: Vec<Candidate>,
     /// The one that answers, or is meant to.
     at: usize,
 }
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum CandidateChoice {
     /// Ask this one. `until`: not for longer than that, if it is away.
     Ask { link: usize, until: Option<Duration> },
     /// Nobody will answer in time. Trying again is worth it then, if that is known.
@@ -51,7 +51,7 @@ pub(crate) enum Choice {
 
 /// What an error means for whoever walks the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum FallbackVerdict {
     /// Another model may answer.
     Next,
     /// Another model would be told the same, or must not be.
@@ -60,7 +60,7 @@ pub(crate) enum Verdict {
 
 /// Whether another model may be asked. What is wrong with the request, the credentials or what
 /// was said is never passed on.
-pub(crate) fn verdict(error: &ProviderError) -> Verdict {
+pub(crate) fn verdict(error: &ProviderError) -> FallbackVerdict {
     match error {
         ProviderError::Overloaded { .. }
         | ProviderError::RateLimited { .. }
@@ -68,21 +68,21 @@ pub(crate) fn verdict(error: &ProviderError) -> Verdict {
         | ProviderError::Cut { .. }
         | ProviderError::Broken { .. }
         | ProviderError::NotTheProvider { .. }
-        | ProviderError::QuotaExhausted { .. } => Verdict::Next,
+        | ProviderError::QuotaExhausted { .. } => FallbackVerdict::Next,
         ProviderError::ContextFull { .. }
         | ProviderError::Unauthorized { .. }
         | ProviderError::Filtered { .. }
         | ProviderError::Rejected { .. }
-        | ProviderError::Unasked { .. } => Verdict::Final,
+        | ProviderError::Unasked { .. } => FallbackVerdict::Final,
     }
 }
 
-impl Chain {
+impl FallbackPolicy {
     /// `fallbacks`: what those can do that come after the first.
-    pub(crate) fn new(fallbacks: impl IntoIterator<Item = Abilities>) -> Chain {
-        let link = |abilities| Link { abilities, ..Link::default() };
-        let links = std::iter::once(Link::default()).chain(fallbacks.into_iter().map(link));
-        Chain { links: links.collect(), at: 0 }
+    pub(crate) fn new(fallbacks: impl IntoIterator<Item = Abilities>) -> FallbackPolicy {
+        let link = |abilities| Candidate { abilities, ..Candidate::default() };
+        let links = std::iter::once(Candidate::default()).chain(fallbacks.into_iter().map(link));
+        FallbackPolicy { links: links.collect(), at: 0 }
     }
 
     /// The one that answered last, or is meant to answer.
@@ -114,17 +114,17 @@ impl Chain {
         now: Duration,
         deadline: Duration,
         limits: &Limits,
-    ) -> Choice {
-        let fit: Vec<(usize, &Link)> = self
+    ) -> CandidateChoice {
+        let fit: Vec<(usize, &Candidate)> = self
             .links
             .iter()
             .enumerate()
             .filter(|(nth, _)| self.unfit(*nth, needs).is_none())
             .collect();
-        let away = |link: &Link| link.away_until.filter(|until| *until > now);
+        let away = |link: &Candidate| link.away_until.filter(|until| *until > now);
         let soon = now + limits.failover_wait;
-        let ready = |link: &Link| away(link).is_none_or(|until| until <= soon);
-        let rested = |nth: usize, link: &Link| nth >= self.at || link.rests_until <= now;
+        let ready = |link: &Candidate| away(link).is_none_or(|until| until <= soon);
+        let rested = |nth: usize, link: &Candidate| nth >= self.at || link.rests_until <= now;
         let alone = fit.len() == 1;
         let chosen = fit
             .iter()
@@ -133,17 +133,17 @@ impl Chain {
         if let Some((link, state)) = chosen {
             let from = away(state).unwrap_or(now);
             let until = (!alone).then_some(from + limits.failover_wait);
-            return Choice::Ask { link: *link, until };
+            return CandidateChoice::Ask { link: *link, until };
         }
         let back = fit.iter().filter_map(|(nth, link)| Some((away(link)?, *nth))).min();
         match back {
             Some((at, link)) if at <= deadline => {
                 let until = (!alone).then_some(at + limits.failover_wait);
-                Choice::Ask { link, until }
+                CandidateChoice::Ask { link, until }
             }
             back => {
                 let known = back.map(|(at, _)| at).filter(|at| *at != Duration::MAX);
-                Choice::GiveUp { next_try: known }
+                CandidateChoice::GiveUp { next_try: known }
             }
         }
     }
@@ -188,7 +188,7 @@ impl Chain {
     /// one can be. Returns whether they may.
     pub(crate) fn relent(&mut self, now: Duration, limits: &Limits) -> bool {
         let soon = now + limits.failover_wait;
-        let is_away = |link: &Link| link.away_until.is_some_and(|until| until > soon);
+        let is_away = |link: &Candidate| link.away_until.is_some_and(|until| until > soon);
         let relents = self.links.len() == 1 || self.links.iter().all(is_away);
         if relents {
             self.links.iter_mut().for_each(|link| link.away_until = None);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::agent_invocation::Ending;
 use crate::conversation::{ToolCall, Usage};
 use crate::event::Event;
-use crate::ledger::{Refused, dollars};
+use crate::ledger::{BudgetRefusal, dollars};
 use crate::ports::{ProviderError, ToolOutput};
 use crate::provider_client::millis;
 use crate::tool_call::Services;
@@ -56,10 +56,10 @@ pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
             spent: None,
             needed: None,
         }),
-        Ending::OverBudget(Refused { limit, cap, spent, needed }) => {
+        Ending::OverBudget(BudgetRefusal { limit, cap, spent, needed }) => {
             // In the unit of the configuration.
             let unit = |amount: u64| match *limit {
-                Refused::MONEY | Refused::AGENTS => amount.div_ceil(NANO_IN_MICRO),
+                BudgetRefusal::MONEY | BudgetRefusal::AGENTS => amount.div_ceil(NANO_IN_MICRO),
                 _ => amount,
             };
             Some(Event::LimitReached {
@@ -77,7 +77,7 @@ pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
 }
 
 /// A budget in words.
-fn over_budget(refused: &Refused) -> String {
+fn over_budget(refused: &BudgetRefusal) -> String {
     let amount = |amount: u64| {
         if refused.is_money() { dollars(amount) } else { format!("{amount} tokens") }
     };
@@ -92,7 +92,7 @@ fn over_budget(refused: &Refused) -> String {
 
 pub(super) fn unanswered(error: &ProviderError) -> Ending {
     if let ProviderError::Unasked { class, source } = error {
-        if let Some(refused) = source.downcast_ref::<Refused>() {
+        if let Some(refused) = source.downcast_ref::<BudgetRefusal>() {
             return Ending::OverBudget(refused.clone());
         }
         if *class == ProviderError::JOURNAL {

@@ -9,17 +9,17 @@ use std::sync::Arc;
 use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
-use crate::agent_invocation::agent_loop::Input;
-use crate::agent_invocation::aside::Aside;
-use crate::agent_invocation::walking::Contacts;
+use crate::agent_invocation::agent_loop::LoopInput;
+use crate::agent_invocation::aside::AuxiliaryRequest;
+use crate::agent_invocation::walking::ModelRoutes;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::compaction::{
     Compacted, Goal, compact, history_text, said_last, size_of, summary_instruction,
 };
-use crate::context::{ContextBudget, ContextSettings, Meter, Reading, bytes_in};
+use crate::context::{ContextBudget, ContextMeter, ContextReading, ContextSettings, bytes_in};
 use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Origin};
-use crate::mailbox::{Beside, beside, panic_text};
+use crate::mailbox::{OwnedTask, beside, panic_text};
 use crate::provider_client;
 use crate::tool_call::Services;
 
@@ -44,12 +44,12 @@ const SUMMARISER_WINDOW: u64 = 32_000;
 
 /// What an invocation may read, and who helps where that is too much.
 #[derive(Clone)]
-pub(crate) struct Fitter {
+pub(crate) struct ContextFitter {
     pub(crate) budget: ContextBudget,
     pub(crate) settings: ContextSettings,
-    pub(crate) meter: Meter,
+    pub(crate) meter: ContextMeter,
     /// Who summarises, if a model does.
-    pub(crate) summariser: Option<Contacts>,
+    pub(crate) summariser: Option<ModelRoutes>,
 }
 
 /// A summary that is being written.
@@ -58,7 +58,7 @@ pub(super) struct Fitting {
     cause: &'static str,
     /// Under whose name the model is asked.
     id: InvocationId,
-    _work: Beside,
+    _work: OwnedTask,
 }
 
 /// What is recorded of a history that became smaller.
@@ -85,7 +85,7 @@ pub(crate) fn compacted_event(
 }
 
 /// Why the conversation is made shorter so soon, and what can be done about it.
-fn cramped(reading: &Reading, whose: &str) -> String {
+fn cramped(reading: &ContextReading, whose: &str) -> String {
     format!(
         "instructions and tools take {} of the {} tokens beyond which the conversation is made \
          shorter, so it has little room; raise context.{whose}.maxContextTokens, or take a model \
@@ -99,7 +99,7 @@ impl AgentInvocation {
     /// is summarising first.
     pub(super) fn fit(&self, me: &ActorRef<Msg>, state: &mut State) -> bool {
         let reading = self.reading(state);
-        let Fitter { budget, meter, .. } = &self.fitter;
+        let ContextFitter { budget, meter, .. } = &self.fitter;
         if !budget.compacts || !reading.is_due() {
             return true;
         }
@@ -135,8 +135,8 @@ impl AgentInvocation {
         Stays { beside: self.services.beside(&self.origin), keeps_task, unanswered }
     }
 
-    fn reading(&self, state: &State) -> Reading {
-        let Fitter { budget, settings, meter, .. } = &self.fitter;
+    fn reading(&self, state: &State) -> ContextReading {
+        let ContextFitter { budget, settings, meter, .. } = &self.fitter;
         let info = self.contacts.info();
         meter.read(state.agent_loop.history(), &self.tools, budget, settings, info.as_ref())
     }
@@ -145,7 +145,7 @@ impl AgentInvocation {
     fn apply(
         &self,
         compacted: Compacted,
-        before: &Reading,
+        before: &ContextReading,
         cause: &str,
         summarised_by: Option<String>,
         state: &mut State,
@@ -169,7 +169,7 @@ impl AgentInvocation {
         me: &ActorRef<Msg>,
         ending: Ending,
         state: &mut State,
-    ) -> Option<Input> {
+    ) -> Option<LoopInput> {
         let reading = self.reading(state);
         let tried = state.overflows > 0;
         state.overflows += 1;
@@ -182,7 +182,7 @@ impl AgentInvocation {
         let Some(compacted) = smaller.flatten() else {
             // The next prompt is another beginning.
             state.overflows = 0;
-            return Some(Input::Unanswered(too_large(ending, &reading, tried)));
+            return Some(LoopInput::Unanswered(too_large(ending, &reading, tried)));
         };
         self.apply(compacted, &reading, "overflow", None, state);
         self.clear_way(me, state);
@@ -192,7 +192,7 @@ impl AgentInvocation {
     fn summarise(
         &self,
         me: &ActorRef<Msg>,
-        summariser: &Contacts,
+        summariser: &ModelRoutes,
         gone: Vec<Arc<Message>>,
         goal: Goal,
         cause: &'static str,
@@ -213,7 +213,7 @@ impl AgentInvocation {
     ) -> Result<(), ActorProcessingErr> {
         // A run that was stopped does not go on.
         let Some(Fitting { mut goal, cause, .. }) = state.fitting.take() else { return Ok(()) };
-        let by = self.fitter.summariser.as_ref().and_then(Contacts::info).map(|info| info.model);
+        let by = self.fitter.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
         match summary.map_err(panic_text)? {
             Ok(text) => goal.summary = Some(text),
             Err(why) => {
@@ -250,7 +250,7 @@ pub(crate) fn without_summary(why: &str) -> String {
 
 /// One summary, asked of a model in as many pieces as it takes.
 pub(crate) struct Summary {
-    aside: Aside,
+    aside: AuxiliaryRequest,
     chunk_bytes: usize,
     keep: Option<String>,
 }
@@ -259,7 +259,7 @@ impl Summary {
     /// One for `goal`, asked on behalf of `above`.
     pub(crate) fn new(
         services: &Arc<Services>,
-        summariser: &Contacts,
+        summariser: &ModelRoutes,
         settings: &ContextSettings,
         above: &Origin,
         goal: &Goal,
@@ -267,7 +267,7 @@ impl Summary {
         let window = summariser.info().and_then(|info| settings.window(&info));
         let bounds = (goal.summary_tokens, settings.compact_thinking);
         Summary {
-            aside: Aside::new(services, summariser, above, "compact", bounds),
+            aside: AuxiliaryRequest::new(services, summariser, above, "compact", bounds),
             // A quarter is for its own words and for what the estimate is off by.
             chunk_bytes: bytes_in(window.unwrap_or(SUMMARISER_WINDOW) / 2),
             keep: goal.keep.clone(),
@@ -332,7 +332,7 @@ fn goal(budget: &ContextBudget, tokens_max: u64, turns_kept: usize, stays: Stays
 /// allows; if it is not possible, as small as it gets, if that is worth it.
 fn smaller(
     history: &[Arc<Message>],
-    reading: &Reading,
+    reading: &ContextReading,
     budget: &ContextBudget,
     stays: &Stays,
 ) -> Option<(Goal, Compacted)> {
@@ -369,7 +369,7 @@ fn smaller(
 /// turns. What was said last stays whatever it is.
 fn squeezed(
     history: &[Arc<Message>],
-    reading: &Reading,
+    reading: &ContextReading,
     budget: &ContextBudget,
     stays: Stays,
 ) -> Option<Compacted> {
@@ -411,7 +411,7 @@ pub(super) fn is_too_large(ending: &Ending) -> bool {
 }
 
 /// The same in the figures that help.
-fn too_large(ending: Ending, reading: &Reading, tried: bool) -> Ending {
+fn too_large(ending: Ending, reading: &ContextReading, tried: bool) -> Ending {
     let Ending::Failed { class, cause } = ending else { return ending };
     let window = match reading.window {
         Some(window) => format!(" into a window of {window}"),

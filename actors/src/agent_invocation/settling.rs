@@ -3,7 +3,7 @@
 use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
-use crate::agent_invocation::agent_loop::Input;
+use crate::agent_invocation::agent_loop::LoopInput;
 use crate::agent_invocation::{AgentInvocation, Msg, Queued, State};
 use crate::conversation::ContentPart;
 use crate::event::{Event, MessageKind};
@@ -21,20 +21,20 @@ impl AgentInvocation {
         &self,
         hooked: Result<Hooked, JoinError>,
         state: &mut State,
-    ) -> Result<Option<Input>, ActorProcessingErr> {
+    ) -> Result<Option<LoopInput>, ActorProcessingErr> {
         // A run that was stopped hears of hooks that it gave up.
         if state.settling.take().is_none() {
             return Ok(None);
         }
         let hooked = hooked.map_err(panic_text)?;
-        let Some(why) = hooked.blocked else { return Ok(Some(Input::Settled(None))) };
+        let Some(why) = hooked.blocked else { return Ok(Some(LoopInput::Settled(None))) };
         let holds_max = self.services.limits.holds_max;
         if state.holds >= holds_max {
             let message = format!(
                 "a hook held the answer back {holds_max} times; it counts now all the same: {why}"
             );
             self.services.transcript.note(Some(&self.origin), Event::Warning { message });
-            return Ok(Some(Input::Settled(None)));
+            return Ok(Some(LoopInput::Settled(None)));
         }
         state.holds += 1;
         let text = format!("Your answer is not accepted yet: {why}");
@@ -49,6 +49,6 @@ impl AgentInvocation {
             content: queued.content.clone(),
         };
         self.services.transcript.note(Some(&self.origin), event);
-        Ok(Some(Input::Settled(Some(queued))))
+        Ok(Some(LoopInput::Settled(Some(queued))))
     }
 }

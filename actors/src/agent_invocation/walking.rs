@@ -4,15 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::agent_invocation::Ending;
-use crate::agent_invocation::chain::{Chain, Choice, Needs, Verdict, verdict};
+use crate::agent_invocation::chain::{
+    CandidateChoice, FallbackPolicy, FallbackVerdict, Needs, verdict,
+};
 use crate::agent_invocation::ending::{no_provider, parked, unanswered};
 use crate::conversation::{ContentPart, Message};
 use crate::event::{Event, Origin};
-use crate::ledger::{Answered, Gauge};
+use crate::ledger::{MeteredReply, TokenCalibration};
 use crate::limits::Limits;
-use crate::mailbox::Line;
+use crate::mailbox::SupervisedRef;
 use crate::ports::{Abilities, ProviderError, ProviderInfo, Request};
-use crate::provider_client::{self, Deadline, Draft, Unanswered, keep_partial};
+use crate::provider_client::{self, Deadline, PartialReply, Unanswered, keep_partial};
 use crate::tool_call::Services;
 
 /// Bytes of text that are a token, at a cautious guess.
@@ -23,9 +25,9 @@ const TOKENS_AN_IMAGE: u64 = 1500;
 
 /// One model that may be asked.
 #[derive(Clone)]
-pub(crate) struct Contact {
+pub(crate) struct ModelRoute {
     /// Who reaches it.
-    pub(crate) client: Line<provider_client::Msg>,
+    pub(crate) client: SupervisedRef<provider_client::Msg>,
     /// Which of that one's models it is.
     pub(crate) model: usize,
     pub(crate) info: ProviderInfo,
@@ -34,31 +36,31 @@ pub(crate) struct Contact {
 
 /// The models that may be asked, in the user's order, and what is known of them.
 #[derive(Clone)]
-pub(crate) struct Contacts {
-    all: Arc<[Contact]>,
-    known: Arc<Mutex<Known>>,
+pub(crate) struct ModelRoutes {
+    all: Arc<[ModelRoute]>,
+    known: Arc<Mutex<FallbackState>>,
 }
 
 /// Shared by everybody who asks, and outlives their crashes.
-struct Known {
-    chain: Chain,
+struct FallbackState {
+    chain: FallbackPolicy,
 }
 
 /// What is asked.
-pub(super) struct Inquiry {
+pub(super) struct ModelCall {
     pub(super) services: Arc<Services>,
     pub(super) origin: Arc<Origin>,
     pub(super) request: Request,
     pub(super) turn: u32,
-    pub(super) draft: Draft,
-    pub(super) gauge: Gauge,
+    pub(super) draft: PartialReply,
+    pub(super) gauge: TokenCalibration,
 }
 
-impl Contacts {
-    pub(crate) fn new(all: Vec<Contact>) -> Contacts {
-        let chain = Chain::new(all.iter().skip(1).map(|contact| contact.abilities));
-        let known = Known { chain };
-        Contacts { all: all.into(), known: Arc::new(Mutex::new(known)) }
+impl ModelRoutes {
+    pub(crate) fn new(all: Vec<ModelRoute>) -> ModelRoutes {
+        let chain = FallbackPolicy::new(all.iter().skip(1).map(|contact| contact.abilities));
+        let known = FallbackState { chain };
+        ModelRoutes { all: all.into(), known: Arc::new(Mutex::new(known)) }
     }
 
     /// Who is asked next, as far as that is known.
@@ -81,12 +83,12 @@ impl Contacts {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, FallbackState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks until one answers. Dropping the future stops every wait.
-    pub(super) async fn ask(self, inquiry: Inquiry) -> Result<Answered, Ending> {
+    pub(super) async fn ask(self, inquiry: ModelCall) -> Result<MeteredReply, Ending> {
         let mut outwaits = inquiry.services.limits.outwaits_once;
         loop {
             let ending = match self.ask_around(&inquiry).await {
@@ -109,13 +111,13 @@ impl Contacts {
     }
 
     /// Asks for something that a run can do without: what is away is not waited for again.
-    pub(super) async fn ask_once(self, inquiry: Inquiry) -> Result<Answered, Ending> {
+    pub(super) async fn ask_once(self, inquiry: ModelCall) -> Result<MeteredReply, Ending> {
         self.ask_around(&inquiry).await
     }
 
     /// Asks until patience ends, once.
-    async fn ask_around(&self, inquiry: &Inquiry) -> Result<Answered, Ending> {
-        let Inquiry { services, request, .. } = inquiry;
+    async fn ask_around(&self, inquiry: &ModelCall) -> Result<MeteredReply, Ending> {
+        let ModelCall { services, request, .. } = inquiry;
         let (limits, clock) = (&services.limits, &services.clock);
         let needs = if self.all.len() == 1 { Needs::default() } else { needs(request) };
         let deadline = Deadline::at(clock.monotonic() + limits.patience);
@@ -124,15 +126,15 @@ impl Contacts {
             let now = clock.monotonic();
             let choice = self.known().chain.choose(needs, now, deadline.get(), limits);
             let (link, until) = match (choice, last.take()) {
-                (Choice::Ask { link, until }, failed) => {
+                (CandidateChoice::Ask { link, until }, failed) => {
                     self.announce(link, failed.as_ref(), needs, inquiry);
                     (link, until)
                 }
-                (Choice::GiveUp { next_try }, Some((_, error))) => {
+                (CandidateChoice::GiveUp { next_try }, Some((_, error))) => {
                     return Err(self.give_up(&error, next_try, inquiry));
                 }
                 // What happened in an earlier turn says that nobody is there: ask all the same.
-                (Choice::GiveUp { .. }, None) => (self.known().chain.at(), None),
+                (CandidateChoice::GiveUp { .. }, None) => (self.known().chain.at(), None),
             };
             let Some(contact) = self.all.get(link) else { return Err(no_provider()) };
             let Unanswered { error, next_try } = match contact.ask(inquiry, &deadline, until).await
@@ -145,7 +147,7 @@ impl Contacts {
                 }
                 Some(Err(unanswered)) => unanswered,
             };
-            if verdict(&error) == Verdict::Final {
+            if verdict(&error) == FallbackVerdict::Final {
                 return Err(unanswered(&error));
             }
             let now = clock.monotonic();
@@ -163,7 +165,7 @@ impl Contacts {
         link: usize,
         failed: Option<&(usize, ProviderError)>,
         needs: Needs,
-        inquiry: &Inquiry,
+        inquiry: &ModelCall,
     ) {
         let at = self.known().chain.at();
         // One that was away is only looked at; whether it is back is known when it answers.
@@ -183,7 +185,7 @@ impl Contacts {
         }
     }
 
-    fn settle(&self, link: usize, inquiry: &Inquiry) {
+    fn settle(&self, link: usize, inquiry: &ModelCall) {
         let before = self.known().chain.answered(link);
         if let Some(before) = before {
             let cause = "it answers again".to_owned();
@@ -195,7 +197,7 @@ impl Contacts {
         &self,
         error: &ProviderError,
         next_try: Option<Duration>,
-        inquiry: &Inquiry,
+        inquiry: &ModelCall,
     ) -> Ending {
         let strange =
             matches!(error, ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. });
@@ -207,19 +209,19 @@ impl Contacts {
     }
 }
 
-impl Contact {
+impl ModelRoute {
     /// `None`: its client is gone for good.
     async fn ask(
         &self,
-        inquiry: &Inquiry,
+        inquiry: &ModelCall,
         deadline: &Deadline,
         until: Option<Duration>,
-    ) -> Option<Result<Answered, Unanswered>> {
-        let Inquiry { services, origin, request, turn, draft, gauge } = inquiry;
+    ) -> Option<Result<MeteredReply, Unanswered>> {
+        let ModelCall { services, origin, request, turn, draft, gauge } = inquiry;
         // When the provider's client crashes with our request, no tool ran for it: ask again.
         let question = |report| {
             keep_partial(draft, &services.transcript, origin, *turn, "crashed");
-            provider_client::Msg::Complete(provider_client::Question {
+            provider_client::Msg::Complete(provider_client::ModelRequest {
                 model: self.model,
                 request: request.clone(),
                 origin: Arc::clone(origin),
@@ -235,7 +237,7 @@ impl Contact {
     }
 }
 
-impl Inquiry {
+impl ModelCall {
     fn note(&self, event: Event) {
         self.services.transcript.note(Some(&self.origin), event);
     }
@@ -251,7 +253,7 @@ impl Inquiry {
 
     fn note_failover(
         &self,
-        all: &[Contact],
+        all: &[ModelRoute],
         (from, to): (usize, usize),
         class: &str,
         cause: String,

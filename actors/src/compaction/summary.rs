@@ -81,19 +81,19 @@ const LABELS: [(Label, &str); 9] = [
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Line {
+struct SummaryLine {
     label: Label,
     text: String,
 }
 
-impl Line {
-    fn new(label: Label, text: impl Into<String>) -> Line {
-        Line { label, text: text.into() }
+impl SummaryLine {
+    fn new(label: Label, text: impl Into<String>) -> SummaryLine {
+        SummaryLine { label, text: text.into() }
     }
 
-    fn read(line: &str) -> Option<Line> {
+    fn read(line: &str) -> Option<SummaryLine> {
         let of = |(label, begin): &(Label, &str)| {
-            line.strip_prefix(begin).map(|text| Line::new(*label, text))
+            line.strip_prefix(begin).map(|text| SummaryLine::new(*label, text))
         };
         LABELS.iter().find_map(of)
     }
@@ -141,18 +141,19 @@ pub(super) fn first_task(gone: &[Arc<Message>], goal: &Goal) -> Option<ContentPa
 
 /// The summary of `gone`, with the summary that was in front of it.
 pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
-    let mut lines = Lines::default();
+    let mut lines = SummaryLines::default();
     let failed: HashSet<&CallId> = gone.iter().filter_map(failed_call).collect();
     let keep = goal.keep.as_deref().unwrap_or_default();
     if !keep.trim().is_empty() {
-        lines.add(Line::new(Label::Kept, one_line(keep, SAID_CHARS_MAX)));
+        lines.add(SummaryLine::new(Label::Kept, one_line(keep, SAID_CHARS_MAX)));
     }
     let words = words(keep);
     let answers = answers(gone);
     for (at, message) in gone.iter().enumerate() {
         match &**message {
             Message::User { content } => {
-                let earlier = earlier(content).unwrap_or_default().lines().filter_map(Line::read);
+                let earlier =
+                    earlier(content).unwrap_or_default().lines().filter_map(SummaryLine::read);
                 for line in earlier.filter(|line| line.label != Label::Beside) {
                     lines.add(line);
                 }
@@ -165,9 +166,9 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
                 lines.sentences(Label::Rule, &text, RULE_CHARS_MAX, is_standing);
                 lines.sentences(Label::Kept, &text, KEPT_CHARS_MAX, |text| has(text, &words));
                 let asked = one_line(&text, SAID_CHARS_MAX);
-                let is_rule = lines.known.contains(&Line::new(Label::Rule, asked.as_str()));
+                let is_rule = lines.known.contains(&SummaryLine::new(Label::Rule, asked.as_str()));
                 if !asked.is_empty() && !is_rule {
-                    lines.add(Line::new(Label::Asked, asked));
+                    lines.add(SummaryLine::new(Label::Asked, asked));
                 }
             }
             Message::Assistant(said) => {
@@ -179,7 +180,7 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
                 if answers.contains(&at) {
                     let asks = text.trim_end().ends_with('?');
                     let label = if asks { Label::AskedUser } else { Label::Answered };
-                    lines.add(Line::new(label, one_line(text, SAID_CHARS_MAX)));
+                    lines.add(SummaryLine::new(label, one_line(text, SAID_CHARS_MAX)));
                 }
             }
             Message::Tool { .. } | Message::System { .. } => {}
@@ -187,7 +188,7 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
     }
     lines.told(goal.summary.as_deref());
     for beside in &goal.beside {
-        lines.add(Line::new(Label::Beside, one_line(beside, KEPT_CHARS_MAX)));
+        lines.add(SummaryLine::new(Label::Beside, one_line(beside, KEPT_CHARS_MAX)));
     }
     lines.text(bytes_in(goal.summary_tokens).saturating_sub(BEGIN.len() + END.len()))
 }
@@ -224,15 +225,15 @@ fn failed_call(message: &Arc<Message>) -> Option<&CallId> {
 
 /// The lines of a summary, each once.
 #[derive(Default)]
-struct Lines {
-    all: Vec<Option<Line>>,
-    known: HashSet<Line>,
+struct SummaryLines {
+    all: Vec<Option<SummaryLine>>,
+    known: HashSet<SummaryLine>,
     /// Where the line of which file is, and which tools touched it.
     files: HashMap<String, (usize, Vec<String>)>,
 }
 
-impl Lines {
-    fn add(&mut self, line: Line) {
+impl SummaryLines {
+    fn add(&mut self, line: SummaryLine) {
         if line.label == Label::File {
             let (path, tools) = match line.text.strip_suffix(')').and_then(|t| t.rsplit_once(" ("))
             {
@@ -260,7 +261,7 @@ impl Lines {
             }
         }
         let text = format!("{path} ({})", known.join(", "));
-        self.all.push(Some(Line::new(Label::File, text)));
+        self.all.push(Some(SummaryLine::new(Label::File, text)));
     }
 
     fn call(&mut self, id: &CallId, name: &str, arguments: &str, failed: bool) {
@@ -269,7 +270,10 @@ impl Lines {
             self.file(&one_line(path, SAID_CHARS_MAX), vec![name.to_owned()]);
         }
         let failed = if failed { " (failed)" } else { "" };
-        self.add(Line::new(Label::Call, format!("{id}: {}{failed}", subject(name, arguments))));
+        self.add(SummaryLine::new(
+            Label::Call,
+            format!("{id}: {}{failed}", subject(name, arguments)),
+        ));
     }
 
     /// Sentences of `text` that are wanted.
@@ -285,7 +289,7 @@ impl Lines {
             let sentences = line.split_inclusive(". ").filter(|_| !whole);
             for sentence in sentences.chain(Some(line).filter(|_| whole)) {
                 if sentence.chars().count() <= chars_max && wanted(sentence) {
-                    self.add(Line::new(label, one_line(sentence, chars_max)));
+                    self.add(SummaryLine::new(label, one_line(sentence, chars_max)));
                 }
             }
         }
@@ -294,21 +298,21 @@ impl Lines {
     /// What a model made of it, instead of what it was told before and of what was answered.
     fn told(&mut self, summary: Option<&str>) {
         let Some(summary) = summary else { return };
-        let replaced = |line: &Line| matches!(line.label, Label::Told | Label::Answered);
+        let replaced = |line: &SummaryLine| matches!(line.label, Label::Told | Label::Answered);
         for line in &mut self.all {
             if line.as_ref().is_some_and(replaced) {
                 *line = None;
             }
         }
         let lines = summary.lines().map(str::trim_end).filter(|line| !line.trim().is_empty());
-        self.all.extend(lines.map(|line| Some(Line::new(Label::Told, line))));
+        self.all.extend(lines.map(|line| Some(SummaryLine::new(Label::Told, line))));
     }
 
     /// All of it within `bytes_max`: what matters least goes first, and of that the oldest. Standing
     /// instructions, and what goes on beside, have no bound but their own.
     fn text(self, bytes_max: usize) -> String {
         let mut lines = self.all;
-        let mut bytes: usize = lines.iter().flatten().map(Line::bytes).sum();
+        let mut bytes: usize = lines.iter().flatten().map(SummaryLine::bytes).sum();
         for (label, _) in LABELS.iter().rev().take_while(|(label, _)| *label > Label::Beside) {
             for line in &mut lines {
                 if bytes <= bytes_max {
@@ -319,7 +323,7 @@ impl Lines {
                 }
             }
         }
-        let mut lines: Vec<Line> = lines.into_iter().flatten().collect();
+        let mut lines: Vec<SummaryLine> = lines.into_iter().flatten().collect();
         // What holds for longer comes first; the rest stays in its order.
         lines.sort_by_key(|line| line.label.min(Label::Asked));
         let mut text = String::with_capacity(bytes + BEGIN.len() + END.len());
@@ -439,11 +443,11 @@ mod tests {
     #[test]
     fn a_line_is_read_back_as_what_it_was() {
         for (label, _) in LABELS {
-            let line = Line::new(label, "a: b (c)");
+            let line = SummaryLine::new(label, "a: b (c)");
             let text = format!("{}{}", line.prefix(), line.text);
-            assert_eq!(Line::read(&text), Some(line));
+            assert_eq!(SummaryLine::read(&text), Some(line));
         }
-        assert_eq!(Line::read("something else"), None);
+        assert_eq!(SummaryLine::read("something else"), None);
     }
 
     #[test]

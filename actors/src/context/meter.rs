@@ -25,7 +25,7 @@ const SMALL: u64 = 4000;
 
 /// What is known of one history. Shared by those who ask with it, and by whoever shows it.
 #[derive(Clone, Default)]
-pub(crate) struct Meter(Arc<Mutex<Measured>>);
+pub(crate) struct ContextMeter(Arc<Mutex<Measured>>);
 
 #[derive(Default)]
 struct Measured {
@@ -52,7 +52,7 @@ struct Measured {
 
 /// A history, counted, against what there may be of it. Tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Reading {
+pub(crate) struct ContextReading {
     /// What the request has.
     pub(crate) total: u64,
     /// What of it is no history: prompt and tools.
@@ -68,7 +68,7 @@ pub(crate) struct Reading {
     pub(crate) ratio: f64,
 }
 
-impl Reading {
+impl ContextReading {
     /// Whether it is to be made smaller, and has grown since that was done last.
     pub(crate) fn is_due(&self) -> bool {
         let pause = self.threshold.max(self.fixed) / PAUSE;
@@ -87,7 +87,7 @@ impl Reading {
     }
 }
 
-impl Meter {
+impl ContextMeter {
     /// Whether nobody has been told yet that there is little room. True once.
     pub(crate) fn first_to_tell(&self) -> bool {
         !std::mem::replace(&mut self.lock().told, true)
@@ -101,7 +101,7 @@ impl Meter {
         budget: &ContextBudget,
         settings: &ContextSettings,
         info: Option<&ProviderInfo>,
-    ) -> Reading {
+    ) -> ContextReading {
         let mut measured = self.lock();
         measured.count(history);
         let spoken = measured.system + measured.messages + measured.results;
@@ -114,7 +114,7 @@ impl Meter {
             _ => None,
         };
         let ratio = measured.ratio.unwrap_or(1.0);
-        Reading {
+        ContextReading {
             total: part(spoken + tools, ratio),
             fixed: part(measured.system + tools, ratio),
             threshold: measured.threshold(budget, window),
@@ -259,14 +259,14 @@ mod tests {
         ProviderInfo { profile: "p".to_owned(), model: model.to_owned(), endpoint: String::new() }
     }
 
-    fn read(meter: &Meter, history: &[Arc<Message>]) -> Reading {
+    fn read(meter: &ContextMeter, history: &[Arc<Message>]) -> ContextReading {
         let settings = ContextSettings::default();
         meter.read(history, &[], &ContextBudget::main(), &settings, Some(&info("a")))
     }
 
     #[test]
     fn what_grows_is_counted_as_if_it_had_been_counted_at_once() {
-        let (meter, whole) = (Meter::default(), Meter::default());
+        let (meter, whole) = (ContextMeter::default(), ContextMeter::default());
         let mut history = Vec::new();
         for bytes in [10, 4000, 3, 0, 9999] {
             history.push(user(bytes));
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_providers_report_corrects_the_estimate_if_it_can_be_believed() {
-        let meter = Meter::default();
+        let meter = ContextMeter::default();
         let history = [user(40_000)];
         assert_eq!(read(&meter, &history).total, 10_004);
         for nonsense in [0, 10, 1_000_000_000] {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_not_reached_again_and_another_model_begins_anew() {
-        let meter = Meter::default();
+        let meter = ContextMeter::default();
         let history = [user(80_000)];
         let before = read(&meter, &history);
         assert_eq!((before.total, before.threshold), (20_004, 33_600));

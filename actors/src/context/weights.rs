@@ -55,8 +55,8 @@ pub(crate) fn bytes_in(tokens: u64) -> usize {
 }
 
 fn json_bytes(value: &impl Serialize) -> usize {
-    struct Counter(usize);
-    impl std::io::Write for Counter {
+    struct ByteCounter(usize);
+    impl std::io::Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0 += bytes.len();
             Ok(bytes.len())
@@ -66,7 +66,7 @@ fn json_bytes(value: &impl Serialize) -> usize {
             Ok(())
         }
     }
-    let mut counter = Counter(0);
+    let mut counter = ByteCounter(0);
     // Counting cannot fail.
     serde_json::to_writer(&mut counter, value).ok();
     counter.0

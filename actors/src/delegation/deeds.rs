@@ -14,18 +14,18 @@ const CHANGES_MAX: usize = 12;
 
 /// What an agent has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deeds {
+pub struct ActionLog {
     /// Calls of it that began.
     pub calls: u32,
     /// Calls that may have changed something.
     pub changing: u32,
     /// The last of those, the last one last.
-    pub changes: Vec<Change>,
+    pub changes: Vec<LoggedChange>,
 }
 
 /// A call that may have changed something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct LoggedChange {
     /// Which.
     pub call_id: CallId,
     /// One line.
@@ -35,7 +35,7 @@ pub struct Change {
     pub ended_well: Option<bool>,
 }
 
-impl Deeds {
+impl ActionLog {
     /// A call began. `summary` is what it may change; `None`: nothing.
     pub(crate) fn began(&mut self, call_id: &CallId, summary: Option<&str>) {
         self.calls = self.calls.saturating_add(1);
@@ -45,7 +45,7 @@ impl Deeds {
             self.changes.remove(0);
         }
         let (call_id, summary) = (call_id.clone(), one_line(summary));
-        self.changes.push(Change { call_id, summary, ended_well: None });
+        self.changes.push(LoggedChange { call_id, summary, ended_well: None });
     }
 
     /// A call came to its end.
@@ -75,9 +75,9 @@ impl Deeds {
 /// The class of a call that was stopped.
 pub(crate) const CANCELLED: &str = "cancelled";
 
-impl fmt::Display for Deeds {
+impl fmt::Display for ActionLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Deeds { calls, changing, changes } = self;
+        let ActionLog { calls, changing, changes } = self;
         if *calls == 0 {
             return f.write_str("It had made no call.");
         }
@@ -91,7 +91,7 @@ impl fmt::Display for Deeds {
             write!(f, ", the last {} of which are", changes.len())?;
         }
         f.write_str(":")?;
-        for Change { summary, ended_well, .. } in changes {
+        for LoggedChange { summary, ended_well, .. } in changes {
             let how = match ended_well {
                 Some(true) => "done",
                 Some(false) => "ended with an error",
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn says_what_was_changed_and_of_what_nobody_knows_it() {
-        let mut deeds = Deeds::default();
+        let mut deeds = ActionLog::default();
         assert_eq!(deeds.to_string(), "It had made no call.");
         deeds.began(&CallId::new("1"), None);
         assert_eq!(deeds.to_string(), "It had made 1 call, none of which changes anything.");

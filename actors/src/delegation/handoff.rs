@@ -23,7 +23,7 @@ impl Default for Caps {
 /// What a model writes to delegate.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Input {
+pub(crate) struct DelegateInput {
     pub(crate) agent: String,
     pub(crate) task: String,
     pub(crate) context: Option<String>,
@@ -54,7 +54,7 @@ impl Handoff {
     /// Puts the packet together. `Err`: the task alone is too long, which nobody may cut; the bytes
     /// that it may have.
     pub(crate) fn new(
-        input: &Input,
+        input: &DelegateInput,
         caller: &str,
         user_request: &str,
         (cwd, memory): (&str, &str),
@@ -133,13 +133,17 @@ mod tests {
 
     use super::*;
 
-    fn input(task: &str, context: &str) -> Input {
-        Input { task: task.to_owned(), context: Some(context.to_owned()), ..Input::default() }
+    fn input(task: &str, context: &str) -> DelegateInput {
+        DelegateInput {
+            task: task.to_owned(),
+            context: Some(context.to_owned()),
+            ..DelegateInput::default()
+        }
     }
 
     #[test]
     fn says_what_is_to_be_done_and_what_is_known() {
-        let input = Input {
+        let input = DelegateInput {
             relevant_files: vec!["src/a.rs".to_owned()],
             constraints: vec!["change nothing".to_owned()],
             expected_output: Some("a list".to_owned()),
@@ -195,7 +199,7 @@ mod tests {
             files in proptest::collection::vec("[a-z/]{0,100}", 0..30),
         ) {
             let caps = Caps { handoff_bytes_max: 3000, context_bytes_max: 1000, result_bytes_max: 1 };
-            let input = Input { relevant_files: files, ..input(&task, &context) };
+            let input = DelegateInput { relevant_files: files, ..input(&task, &context) };
             let packet = Handoff::new(&input, "build", &request, ("/w", &context), &caps).unwrap();
             // Every `</` becomes one byte longer, and a cut says how long it was.
             let quoted = packet.text.matches("<\\/").count();

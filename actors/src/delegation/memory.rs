@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Message, ToolCall};
-use crate::delegation::Outcome;
+use crate::delegation::SubagentOutcome;
 use crate::delegation::handoff::one_line;
 use crate::record::Replayed;
 
@@ -45,7 +45,7 @@ pub struct Memory {
     /// Older tasks, a line each.
     pub summary: Vec<String>,
     /// The last tasks and what was answered, shortened.
-    pub last_results: Vec<Report>,
+    pub last_results: Vec<SubagentReport>,
     /// What it has found, in its own words.
     pub findings: Vec<String>,
     /// What it has decided.
@@ -59,7 +59,7 @@ pub struct Memory {
 /// One task and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct SubagentReport {
     /// In one line.
     pub task: String,
     /// How it ended.
@@ -83,7 +83,7 @@ pub(crate) struct Learnt<'a> {
     pub(crate) provider: &'a str,
     pub(crate) cwd: &'a str,
     pub(crate) task: &'a str,
-    pub(crate) outcome: &'a Outcome,
+    pub(crate) outcome: &'a SubagentOutcome,
     pub(crate) said: &'a str,
     pub(crate) files: &'a [String],
 }
@@ -122,7 +122,7 @@ impl Memories {
     /// Adds what an agent has reported; nothing, if it has not answered.
     pub(crate) fn learn(&mut self, learnt: &Learnt<'_>) {
         let Learnt { agent, provider, cwd, task, outcome, said, files } = *learnt;
-        if !matches!(outcome, Outcome::Done | Outcome::Partial { .. }) {
+        if !matches!(outcome, SubagentOutcome::Done | SubagentOutcome::Partial { .. }) {
             return;
         }
         let same = |one: &Memory| one.agent == agent && one.provider == provider && one.cwd == cwd;
@@ -153,7 +153,7 @@ impl Memories {
 }
 
 impl Memory {
-    fn add(&mut self, task: &str, outcome: &Outcome, said: &str, files: &[String]) {
+    fn add(&mut self, task: &str, outcome: &SubagentOutcome, said: &str, files: &[String]) {
         self.tasks = self.tasks.saturating_add(1);
         let points = points(said);
         for (kept, new) in [
@@ -174,9 +174,9 @@ impl Memory {
         keep_last(&mut self.relevant_files, FILES_MAX);
         let (task, outcome) = (task.to_owned(), outcome.to_string());
         let preview = chars(said, PREVIEW_CHARS_MAX);
-        self.last_results.push(Report { task, outcome, preview });
+        self.last_results.push(SubagentReport { task, outcome, preview });
         while self.last_results.len() > RESULTS_MAX {
-            let Report { task, preview, .. } = self.last_results.remove(0);
+            let SubagentReport { task, preview, .. } = self.last_results.remove(0);
             let line =
                 format!("{}: {}", chars(&task, BRIEF_CHARS_MAX), chars(&preview, BRIEF_CHARS_MAX));
             self.summary.push(line);
@@ -197,8 +197,8 @@ impl Memory {
                 let _: std::fmt::Result = writeln!(text, "- {line}");
             }
         };
-        let report = |report: &Report| {
-            let Report { task, outcome, preview } = report;
+        let report = |report: &SubagentReport| {
+            let SubagentReport { task, outcome, preview } = report;
             format!("{task} ({outcome}): {preview}")
         };
         let results: Vec<String> = self.last_results.iter().rev().map(report).collect();
@@ -345,7 +345,7 @@ mod tests {
             provider: "p",
             cwd: "/w",
             task,
-            outcome: &Outcome::Done,
+            outcome: &SubagentOutcome::Done,
             said,
             files: &files,
         });
@@ -387,8 +387,11 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_not_remembered() {
         let mut memories = Memories::default();
-        for outcome in [Outcome::Cancelled, Outcome::silent(), Outcome::Waiting { until_ms: None }]
-        {
+        for outcome in [
+            SubagentOutcome::Cancelled,
+            SubagentOutcome::silent(),
+            SubagentOutcome::Waiting { until_ms: None },
+        ] {
             memories.learn(&Learnt {
                 agent: "explore",
                 provider: "p",

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 use crate::agent_invocation::Ending;
 use crate::conversation::{ContentPart, InvocationId, Usage};
-use crate::delegation::deeds::Deeds;
+use crate::delegation::deeds::ActionLog;
 use crate::delegation::handoff::{cut, part};
 use crate::event::Event;
-use crate::governor::Refused;
+use crate::governor::SubagentRefusal;
 use crate::ledger::{dollars, usd};
-use crate::ports::{FileLeft, Remains, ToolOutput};
+use crate::ports::{FileLeft, ToolOutput, WorktreeSummary};
 
 /// How an agent that worked for another ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum Outcome {
+pub enum SubagentOutcome {
     /// It answered.
     Done,
     /// A limit ended it after so many replies; what it said last is there.
@@ -48,42 +48,44 @@ pub enum Outcome {
     },
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for SubagentOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Outcome::Done => f.write_str("done"),
-            Outcome::Partial { turns, limit } => {
+            SubagentOutcome::Done => f.write_str("done"),
+            SubagentOutcome::Partial { turns, limit } => {
                 write!(f, "partial({turns}): the limit {limit} ended it")
             }
-            Outcome::Waiting { until_ms: Some(until) } => write!(f, "waiting({until})"),
-            Outcome::Waiting { until_ms: None } => f.write_str("waiting(unknown)"),
-            Outcome::Failed { class, cause } => write!(f, "failed({class}): {cause}"),
-            Outcome::Cancelled => f.write_str("cancelled"),
-            Outcome::Refused { limit } => write!(f, "refused({limit})"),
+            SubagentOutcome::Waiting { until_ms: Some(until) } => write!(f, "waiting({until})"),
+            SubagentOutcome::Waiting { until_ms: None } => f.write_str("waiting(unknown)"),
+            SubagentOutcome::Failed { class, cause } => write!(f, "failed({class}): {cause}"),
+            SubagentOutcome::Cancelled => f.write_str("cancelled"),
+            SubagentOutcome::Refused { limit } => write!(f, "refused({limit})"),
         }
     }
 }
 
-impl Outcome {
+impl SubagentOutcome {
     /// It ended, and there is nothing to read.
-    pub(crate) fn silent() -> Outcome {
+    pub(crate) fn silent() -> SubagentOutcome {
         let (class, cause) = ("empty".to_owned(), "it ended without a word".to_owned());
-        Outcome::Failed { class, cause }
+        SubagentOutcome::Failed { class, cause }
     }
 
     /// What `ending` means for whoever waited, and what was said last.
-    pub(crate) fn of(ending: &Ending, turns: u32) -> (Outcome, String) {
+    pub(crate) fn of(ending: &Ending, turns: u32) -> (SubagentOutcome, String) {
         match ending {
-            Ending::Answered(text) if text.trim().is_empty() => (Outcome::silent(), String::new()),
-            Ending::Answered(text) => (Outcome::Done, text.clone()),
+            Ending::Answered(text) if text.trim().is_empty() => {
+                (SubagentOutcome::silent(), String::new())
+            }
+            Ending::Answered(text) => (SubagentOutcome::Done, text.clone()),
             Ending::Limited { limit, said: Some(said), .. } if !said.trim().is_empty() => {
-                (Outcome::Partial { turns, limit: (*limit).to_owned() }, said.clone())
+                (SubagentOutcome::Partial { turns, limit: (*limit).to_owned() }, said.clone())
             }
             Ending::Limited { limit, value, .. } => {
                 let value = amount_of(limit, *value);
                 let cause =
                     format!("the limit {limit} ({value}) was reached before it said anything");
-                (Outcome::Failed { class: "limit".to_owned(), cause }, String::new())
+                (SubagentOutcome::Failed { class: "limit".to_owned(), cause }, String::new())
             }
             Ending::OverBudget(refused) => {
                 let amount = |amount: u64| {
@@ -91,15 +93,16 @@ impl Outcome {
                 };
                 let (cap, left) = (amount(refused.cap), amount(refused.left()));
                 let cause = format!("{} ({cap}) has no room: {left} are left", refused.limit);
-                (Outcome::Failed { class: "limit".to_owned(), cause }, String::new())
+                (SubagentOutcome::Failed { class: "limit".to_owned(), cause }, String::new())
             }
-            Ending::Failed { class, cause } => {
-                (Outcome::Failed { class: class.clone(), cause: cause.clone() }, String::new())
-            }
+            Ending::Failed { class, cause } => (
+                SubagentOutcome::Failed { class: class.clone(), cause: cause.clone() },
+                String::new(),
+            ),
             Ending::Parked { next_try_ms, .. } => {
-                (Outcome::Waiting { until_ms: *next_try_ms }, String::new())
+                (SubagentOutcome::Waiting { until_ms: *next_try_ms }, String::new())
             }
-            Ending::Interrupted => (Outcome::Cancelled, String::new()),
+            Ending::Interrupted => (SubagentOutcome::Cancelled, String::new()),
         }
     }
 }
@@ -115,10 +118,10 @@ fn amount_of(limit: &str, value: u64) -> String {
 
 /// An agent that has ended.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ended {
+pub(crate) struct SubagentEnd {
     pub(crate) id: InvocationId,
     pub(crate) agent: String,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: SubagentOutcome,
     /// Everything it answered.
     pub(crate) said: String,
     pub(crate) turns: u32,
@@ -126,9 +129,9 @@ pub(crate) struct Ended {
     /// Billionths of a dollar, as far as that is known.
     pub(crate) cost_nano_usd: Option<u64>,
     /// What it did. `None`: it could not say so any more.
-    pub(crate) deeds: Option<Deeds>,
+    pub(crate) deeds: Option<ActionLog>,
     /// What is there of a place of its own.
-    pub(crate) workplace: Option<Remains>,
+    pub(crate) workplace: Option<WorktreeSummary>,
     /// Places of those that worked for it, which nobody has taken over.
     pub(crate) left_below: Vec<LeftBelow>,
 }
@@ -144,7 +147,7 @@ pub(crate) struct LeftBelow {
 /// The class of an end for want of the place that an agent has had.
 pub(crate) const NO_PLACE: &str = "worktree";
 
-impl Ended {
+impl SubagentEnd {
     /// What the caller reads at once; the rest is there by reference.
     pub(crate) fn compact(&self, bytes_max: usize) -> String {
         let mut text = format!("agent {} ({}): {}\n", self.agent, self.id, self.outcome);
@@ -160,12 +163,12 @@ impl Ended {
                 self.id
             );
         }
-        if matches!(&self.outcome, Outcome::Failed { class, .. } if class == NO_PLACE) {
+        if matches!(&self.outcome, SubagentOutcome::Failed { class, .. } if class == NO_PLACE) {
             text.push_str(
                 "It has done nothing now, and cannot go on: give the task to a new agent. What it did \
                  before is in the workspace only if it was taken over.\n",
             );
-        } else if self.outcome != Outcome::Done {
+        } else if self.outcome != SubagentOutcome::Done {
             match &self.deeds {
                 Some(deeds) => text.push_str(&one_part(deeds)),
                 None => text.push_str(
@@ -199,7 +202,7 @@ impl Ended {
     }
 
     /// Says what it left in its place, and what can be done with that.
-    fn tell_of(&self, remains: &Remains, text: &mut String) {
+    fn tell_of(&self, remains: &WorktreeSummary, text: &mut String) {
         if !remains.kept {
             text.push_str("It changed nothing in its worktree, which was removed.\n");
             return;
@@ -256,12 +259,12 @@ impl Ended {
     pub(crate) fn output(&self, bytes_max: usize) -> ToolOutput {
         let text = self.compact(bytes_max);
         let output = match self.outcome {
-            Outcome::Done => ToolOutput::text(text),
-            Outcome::Partial { .. }
-            | Outcome::Waiting { .. }
-            | Outcome::Failed { .. }
-            | Outcome::Cancelled
-            | Outcome::Refused { .. } => ToolOutput::error(text),
+            SubagentOutcome::Done => ToolOutput::text(text),
+            SubagentOutcome::Partial { .. }
+            | SubagentOutcome::Waiting { .. }
+            | SubagentOutcome::Failed { .. }
+            | SubagentOutcome::Cancelled
+            | SubagentOutcome::Refused { .. } => ToolOutput::error(text),
         };
         output.with_metadata(self.metadata())
     }
@@ -302,13 +305,13 @@ impl Ended {
 }
 
 /// What it did, in lines that cannot be taken for what posse says of it.
-fn one_part(deeds: &Deeds) -> String {
+fn one_part(deeds: &ActionLog) -> String {
     format!("{}\n", deeds.to_string().replace("</", "<\\/"))
 }
 
 /// The result of a call for an agent that was not started.
-pub(crate) fn refusal(refused: &Refused) -> ToolOutput {
-    let outcome = Outcome::Refused { limit: refused.limit.to_owned() };
+pub(crate) fn refusal(refused: &SubagentRefusal) -> ToolOutput {
+    let outcome = SubagentOutcome::Refused { limit: refused.limit.to_owned() };
     let text = format!("{outcome}: no agent was started. {refused}.");
     let mut metadata = serde_json::to_value(&outcome).unwrap_or_default();
     metadata["left"] = json!(refused.left);
@@ -320,10 +323,10 @@ mod tests {
     use super::*;
     use crate::conversation::text_of;
 
-    fn ended(ending: &Ending) -> Ended {
-        let (outcome, said) = Outcome::of(ending, 3);
+    fn ended(ending: &Ending) -> SubagentEnd {
+        let (outcome, said) = SubagentOutcome::of(ending, 3);
         let (id, agent) = (InvocationId::new("inv-7"), "explore".to_owned());
-        Ended {
+        SubagentEnd {
             id,
             agent,
             outcome,
@@ -331,7 +334,7 @@ mod tests {
             turns: 3,
             usage: Usage::default(),
             cost_nano_usd: None,
-            deeds: Some(Deeds::default()),
+            deeds: Some(ActionLog::default()),
             workplace: None,
             left_below: Vec::new(),
         }

@@ -10,19 +10,19 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use crate::conversation::{CallId, InvocationId};
-use crate::delegation::handoff::{Handoff, Input, cut, part};
+use crate::delegation::handoff::{DelegateInput, Handoff, cut, part};
 use crate::delegation::outcome::refusal;
 use crate::delegation::{
-    DELEGATE, Deputy, Desk, Leaving, NotStarted, Outcome, RESULT, Request, STATUS, Seen, Start,
-    Started, depth_of, spec,
+    DELEGATE, DelegationHandle, DelegationRequest, Leaving, NotStarted, RESULT, STATUS,
+    StartRequest, StartedSubagent, Subagent, SubagentInfo, SubagentOutcome, depth_of, spec,
 };
 use crate::event::Origin;
 use crate::hex::hex;
 use crate::ledger::dollars;
 use crate::mailbox::Report;
 use crate::ports::{
-    Action, CallContext, Clock, Operation, OutputDelta, PortFuture, Prepared, RunContext, Tool,
-    ToolError, ToolOutput, ToolSpec, Toolbox, Workplace, Workplaces,
+    Action, CallContext, Clock, IsolatedWorkspace, Operation, OutputDelta, PortFuture, Prepared,
+    RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox, Workplaces,
 };
 use crate::tool_call::PermittedCall;
 
@@ -34,7 +34,11 @@ const WAIT_SECONDS_MAX: u64 = 600;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Adds the tools of delegation. A name that is taken stays with whoever has it.
-pub(crate) fn register(toolbox: &mut Toolbox, desk: &Arc<Desk>, clock: &Arc<dyn Clock>) {
+pub(crate) fn register(
+    toolbox: &mut Toolbox,
+    desk: &Arc<DelegationHandle>,
+    clock: &Arc<dyn Clock>,
+) {
     let (desk, clock) = (Arc::clone(desk), Arc::clone(clock));
     toolbox
         .register(Arc::new(DelegateTool { spec: delegate_spec(&desk), desk: Arc::clone(&desk) }))
@@ -43,7 +47,7 @@ pub(crate) fn register(toolbox: &mut Toolbox, desk: &Arc<Desk>, clock: &Arc<dyn 
     toolbox.register(Arc::new(ResultTool { spec: result_spec(), desk, clock })).ok();
 }
 
-fn delegate_spec(desk: &Desk) -> ToolSpec {
+fn delegate_spec(desk: &DelegationHandle) -> ToolSpec {
     let names: Vec<&str> = desk.delegation.deputies.iter().map(|one| one.name.as_str()).collect();
     let texts =
         |about: &str| json!({"type": "array", "items": {"type": "string"}, "description": about});
@@ -100,19 +104,19 @@ fn digest(parts: &[&str]) -> String {
     hex(&hash.finalize())
 }
 
-type Ready = PortFuture<Result<Prepared, ToolError>>;
+type PreparedFuture = PortFuture<Result<Prepared, ToolError>>;
 
-fn ready(prepared: Result<Prepared, ToolError>) -> Ready {
+fn ready(prepared: Result<Prepared, ToolError>) -> PreparedFuture {
     Box::pin(std::future::ready(prepared))
 }
 
 struct DelegateTool {
     spec: ToolSpec,
-    desk: Arc<Desk>,
+    desk: Arc<DelegationHandle>,
 }
 
 /// What is permitted, and then done.
-struct Wanted {
+struct DelegateRequest {
     call_id: CallId,
     /// Whether it works in a place of its own.
     isolated: bool,
@@ -124,8 +128,8 @@ struct Wanted {
     resume: Option<InvocationId>,
 }
 
-fn input_of(arguments: Value) -> Result<Input, ToolError> {
-    let input: Input = serde_json::from_value(arguments)
+fn input_of(arguments: Value) -> Result<DelegateInput, ToolError> {
+    let input: DelegateInput = serde_json::from_value(arguments)
         .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
     if input.task.trim().is_empty() {
         let why = "task: it is empty; say what is to be done, and what the answer has to tell you";
@@ -193,7 +197,7 @@ impl DelegateTool {
                 if isolated { WORKTREE } else { "" },
             ]),
         };
-        let wanted = Wanted {
+        let wanted = DelegateRequest {
             call_id: context.call_id.clone(),
             isolated,
             origin: Arc::clone(origin),
@@ -207,7 +211,7 @@ impl DelegateTool {
     }
 
     /// Whether it works in a place of its own. One that goes on is where it was.
-    fn isolates(&self, input: &Input, deputy: &Deputy) -> Result<bool, ToolError> {
+    fn isolates(&self, input: &DelegateInput, deputy: &Subagent) -> Result<bool, ToolError> {
         if input.resume.as_deref().is_some_and(|id| !id.is_empty()) {
             return Ok(false);
         }
@@ -226,13 +230,13 @@ impl DelegateTool {
     }
 
     /// Whether it goes on, and has had a place of its own.
-    fn has_room(&self, input: &Input) -> bool {
+    fn has_room(&self, input: &DelegateInput) -> bool {
         let id = input.resume.as_deref().map(InvocationId::new);
         id.is_some_and(|id| self.desk.rooms().contains(&id))
     }
 
     /// What one that goes on is told of its place, which may not be there any more.
-    fn place_again(&self, input: &Input, cwd: &str) -> String {
+    fn place_again(&self, input: &DelegateInput, cwd: &str) -> String {
         let id = InvocationId::new(input.resume.as_deref().unwrap_or_default());
         let workplaces = self.desk.delegation.workplaces.as_ref();
         if workplaces.is_some_and(|workplaces| workplaces.is_there(&id)) {
@@ -245,7 +249,7 @@ impl DelegateTool {
     }
 
     /// The agent of that name, if `origin` may call it.
-    fn may_call(&self, origin: &Origin, name: &str) -> Result<(usize, &Deputy), ToolError> {
+    fn may_call(&self, origin: &Origin, name: &str) -> Result<(usize, &Subagent), ToolError> {
         let callable = self.desk.callable(origin);
         if origin.agent == name {
             let what = format!("{name} cannot call itself; do it yourself");
@@ -275,25 +279,33 @@ impl Tool for DelegateTool {
         &self.spec
     }
 
-    fn prepare(&self, arguments: Value, context: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, context: CallContext) -> PreparedFuture {
         ready(self.prepared(arguments, &context))
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let desk = Arc::clone(&self.desk);
-        let wanted = call.into_payload().downcast::<Wanted>();
+        let wanted = call.into_payload().downcast::<DelegateRequest>();
         Box::pin(async move {
             let Ok(wanted) = wanted else { return gone() };
-            let Wanted { isolated, origin, deputy, .. } = &*wanted;
+            let DelegateRequest { isolated, origin, deputy, .. } = &*wanted;
             let place = if *isolated { Some(placed(&desk, *deputy, origin).await) } else { None };
             let (workplace, unused) = match place.transpose() {
                 Ok(place) => place.unzip(),
                 Err(refused) => return refused,
             };
-            let Wanted { call_id, origin, deputy, handoff, background, turns_max, resume, .. } =
-                *wanted;
+            let DelegateRequest {
+                call_id,
+                origin,
+                deputy,
+                handoff,
+                background,
+                turns_max,
+                resume,
+                ..
+            } = *wanted;
             let ((told, queued), alive) = (oneshot::channel(), Arc::new(()));
-            let start = Start {
+            let start = StartRequest {
                 call_id,
                 origin,
                 deputy,
@@ -305,7 +317,7 @@ impl Tool for DelegateTool {
                 wanted: Arc::downgrade(&alive),
                 workplace,
             };
-            let answer = ask(&desk, |report| Request::Start(Box::new(start), report));
+            let answer = ask(&desk, |report| DelegationRequest::Start(Box::new(start), report));
             let mut answer = std::pin::pin!(answer);
             let answer = tokio::select! {
                 biased;
@@ -350,7 +362,7 @@ fn own_place(copy: &str) -> String {
 }
 
 /// There can be no place of its own. Never is the session's own taken instead.
-fn no_place(deputy: &Deputy, why: &str) -> ToolError {
+fn no_place(deputy: &Subagent, why: &str) -> ToolError {
     let way = if deputy.isolated {
         format!("{} always works in one: call another agent, or do it yourself", deputy.name)
     } else {
@@ -378,13 +390,13 @@ impl Drop for Unused {
 
 /// Makes a place for an agent that is about to begin.
 async fn placed(
-    desk: &Desk,
+    desk: &DelegationHandle,
     deputy: usize,
     caller: &Origin,
-) -> Result<((InvocationId, Workplace), Unused), ToolOutput> {
+) -> Result<((InvocationId, IsolatedWorkspace), Unused), ToolOutput> {
     let deputy = desk.delegation.deputies.get(deputy).ok_or_else(gone)?;
     let refused = |why: &str| {
-        let outcome = Outcome::Refused { limit: "isolation".to_owned() };
+        let outcome = SubagentOutcome::Refused { limit: "isolation".to_owned() };
         let text = format!("{outcome}: no agent was started. {}.", no_place(deputy, why));
         let metadata = serde_json::to_value(&outcome).unwrap_or_default();
         ToolOutput::error(text).with_metadata(metadata)
@@ -400,7 +412,10 @@ async fn placed(
 
 /// What the caller reads of an agent that works for it: at once if it does not wait, and else when
 /// that has ended.
-async fn awaited(desk: &Desk, Started { id, background, ended }: Started) -> ToolOutput {
+async fn awaited(
+    desk: &DelegationHandle,
+    StartedSubagent { id, background, ended }: StartedSubagent,
+) -> ToolOutput {
     if background {
         let text = format!(
             "It works as {id}. Its answer comes as a message; agent_status and \
@@ -416,8 +431,12 @@ async fn awaited(desk: &Desk, Started { id, background, ended }: Started) -> Too
 }
 
 /// The result of a call that had started an agent before whoever waited for it was gone.
-pub(crate) async fn reattach(desk: &Desk, call: CallId, caller: Arc<Origin>) -> ToolOutput {
-    match ask(desk, |report| Request::Attach(call, caller, report)).await.flatten() {
+pub(crate) async fn reattach(
+    desk: &DelegationHandle,
+    call: CallId,
+    caller: Arc<Origin>,
+) -> ToolOutput {
+    match ask(desk, |report| DelegationRequest::Attach(call, caller, report)).await.flatten() {
         Some(started) => awaited(desk, started).await,
         None => gone(),
     }
@@ -425,8 +444,12 @@ pub(crate) async fn reattach(desk: &Desk, call: CallId, caller: Arc<Origin>) -> 
 
 /// The result of a call that was stopped: what became of the agent that worked for it. `None`: none
 /// had been started.
-pub(crate) async fn left(desk: &Desk, call: CallId, caller: Arc<Origin>) -> Option<ToolOutput> {
-    match ask(desk, |report| Request::Left(call, caller, report)).await.flatten()? {
+pub(crate) async fn left(
+    desk: &DelegationHandle,
+    call: CallId,
+    caller: Arc<Origin>,
+) -> Option<ToolOutput> {
+    match ask(desk, |report| DelegationRequest::Left(call, caller, report)).await.flatten()? {
         Leaving::Ended(ended) => Some(ended.output(desk.delegation.caps.result_bytes_max)),
         Leaving::AtWork(id, agent) => Some(ToolOutput::error(format!(
             "Cancelled while agent {agent} ({id}) worked on it: that one is stopped, too. What it did \
@@ -441,8 +464,8 @@ fn gone() -> ToolOutput {
 }
 
 async fn ask<T: Send + 'static>(
-    desk: &Desk,
-    request: impl FnOnce(Report<T>) -> Request,
+    desk: &DelegationHandle,
+    request: impl FnOnce(Report<T>) -> DelegationRequest,
 ) -> Option<T> {
     let (heard, answer) = oneshot::channel();
     let report = Report::call(move |value| {
@@ -452,8 +475,10 @@ async fn ask<T: Send + 'static>(
     answer.await.ok()?.ok()
 }
 
-async fn look(desk: &Desk, origin: &Arc<Origin>) -> Vec<Seen> {
-    ask(desk, |report| Request::Look(Arc::clone(origin), report)).await.unwrap_or_default()
+async fn look(desk: &DelegationHandle, origin: &Arc<Origin>) -> Vec<SubagentInfo> {
+    ask(desk, |report| DelegationRequest::Look(Arc::clone(origin), report))
+        .await
+        .unwrap_or_default()
 }
 
 /// A look changes nothing and needs no permission of its own.
@@ -470,12 +495,12 @@ fn looking(tool: &str, summary: String, payload: Looking) -> Prepared {
 
 struct Looking {
     origin: Arc<Origin>,
-    wanted: Page,
+    wanted: ResultPage,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Page {
+struct ResultPage {
     id: String,
     from: Option<u64>,
     wait_seconds: Option<u64>,
@@ -483,7 +508,7 @@ struct Page {
 
 struct StatusTool {
     spec: ToolSpec,
-    desk: Arc<Desk>,
+    desk: Arc<DelegationHandle>,
 }
 
 impl Tool for StatusTool {
@@ -491,8 +516,8 @@ impl Tool for StatusTool {
         &self.spec
     }
 
-    fn prepare(&self, _: Value, context: CallContext) -> Ready {
-        let looked = Looking { origin: context.origin, wanted: Page::default() };
+    fn prepare(&self, _: Value, context: CallContext) -> PreparedFuture {
+        let looked = Looking { origin: context.origin, wanted: ResultPage::default() };
         ready(Ok(looking(STATUS, "look at the agents".to_owned(), looked)))
     }
 
@@ -506,7 +531,7 @@ impl Tool for StatusTool {
                 return ToolOutput::text("You have started no agent.");
             }
             let mut text = String::new();
-            for Seen { id, path, state, task, took, cost_nano_usd, .. } in &all {
+            for SubagentInfo { id, path, state, task, took, cost_nano_usd, .. } in &all {
                 let cost = cost_nano_usd.filter(|cost| *cost > 0);
                 let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
                 // Writing to a string cannot fail.
@@ -520,7 +545,7 @@ impl Tool for StatusTool {
 
 struct ResultTool {
     spec: ToolSpec,
-    desk: Arc<Desk>,
+    desk: Arc<DelegationHandle>,
     clock: Arc<dyn Clock>,
 }
 
@@ -529,8 +554,8 @@ impl Tool for ResultTool {
         &self.spec
     }
 
-    fn prepare(&self, arguments: Value, context: CallContext) -> Ready {
-        let wanted: Result<Page, _> = serde_json::from_value(arguments);
+    fn prepare(&self, arguments: Value, context: CallContext) -> PreparedFuture {
+        let wanted: Result<ResultPage, _> = serde_json::from_value(arguments);
         ready(match wanted {
             Ok(wanted) => {
                 let summary = format!("read what agent {} answered", wanted.id);
@@ -569,7 +594,7 @@ impl Tool for ResultTool {
 }
 
 /// A piece of a long answer.
-fn page(ended: &crate::delegation::Ended, from: u64) -> ToolOutput {
+fn page(ended: &crate::delegation::SubagentEnd, from: u64) -> ToolOutput {
     let whole = &ended.said;
     let from = whole.ceil_char_boundary(usize::try_from(from).unwrap_or(usize::MAX));
     let to = whole.floor_char_boundary(from.saturating_add(PAGE_BYTES));

@@ -23,18 +23,18 @@ struct Publisher {
     /// The last record that was announced, or that was there before. `None`: the journal is not
     /// open yet.
     last_record: Option<u64>,
-    readers: Vec<Weak<Reader>>,
+    readers: Vec<Weak<EventBuffer>>,
     closed: bool,
 }
 
-struct Reader {
-    queue: Mutex<Queue>,
+struct EventBuffer {
+    queue: Mutex<AnnouncementQueue>,
     arrived: Notify,
     buffered_max: usize,
 }
 
 #[derive(Default)]
-struct Queue {
+struct AnnouncementQueue {
     announcements: VecDeque<Arc<Announcement>>,
     missed: Option<Missed>,
     closed: bool,
@@ -142,15 +142,16 @@ impl Feed {
         journal: Arc<dyn JournalStore>,
         buffered_max: usize,
     ) -> Subscription {
-        let queue = Queue { closed: publisher.closed, missed, ..Queue::default() };
+        let queue =
+            AnnouncementQueue { closed: publisher.closed, missed, ..AnnouncementQueue::default() };
         let queue = Mutex::new(queue);
-        let reader = Arc::new(Reader { queue, arrived: Notify::new(), buffered_max });
+        let reader = Arc::new(EventBuffer { queue, arrived: Notify::new(), buffered_max });
         publisher.readers.push(Arc::downgrade(&reader));
         Subscription { reader, journal, reread: VecDeque::new() }
     }
 }
 
-impl Reader {
+impl EventBuffer {
     fn push(&self, announcement: &Arc<Announcement>) {
         let mut queue = lock(&self.queue);
         match (announcement.record(), &mut queue.missed) {
@@ -175,7 +176,7 @@ impl Reader {
 
 /// An observer's end of a session's events. Dropping it ends the observation.
 pub struct Subscription {
-    reader: Arc<Reader>,
+    reader: Arc<EventBuffer>,
     journal: Arc<dyn JournalStore>,
     reread: VecDeque<Arc<Announcement>>,
 }

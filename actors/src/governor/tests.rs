@@ -57,12 +57,12 @@ fn those_that_have_ended_take_no_room() {
     let mut governor = Governor::new(limits);
     for nth in 0..10_000 {
         governor.admit(&id(nth), &wish(None), NOW).unwrap();
-        let spent = Spent { tokens: 3, micro_usd: Some(2) };
+        let spent = SubagentUsage { tokens: 3, micro_usd: Some(2) };
         assert!(governor.end(&id(nth), spent).is_some());
         assert!(governor.end(&id(nth), spent).is_none(), "it ends once");
     }
     assert_eq!((governor.live(), governor.total()), (0, 10_000));
-    assert_eq!(governor.spent(), Spent { tokens: 30_000, micro_usd: Some(20_000) });
+    assert_eq!(governor.spent(), SubagentUsage { tokens: 30_000, micro_usd: Some(20_000) });
 }
 
 #[test]
@@ -146,7 +146,7 @@ proptest! {
                 }
             } else if let Some(permit) = governor.permit(&id(which)) {
                 let tokens = used.min(permit.tokens.unwrap_or(used));
-                governor.end(&id(which), Spent { tokens, micro_usd: Some(tokens) });
+                governor.end(&id(which), SubagentUsage { tokens, micro_usd: Some(tokens) });
             }
             let permits: Vec<Permit> = governor.live.values().copied().collect();
             prop_assert!(permits.iter().all(|permit| permit.depth <= depth_max));
@@ -165,7 +165,7 @@ proptest! {
 #[test]
 fn of_the_sessions_budget_everybody_gets_an_equal_part() {
     let mut governor = Governor::new(GovernorLimits { live_max: 3, ..GovernorLimits::default() });
-    let left = |left| Some(Left { max: 1000, left });
+    let left = |left| Some(BudgetLeft { max: 1000, left });
     let of = |tokens, money| Wish {
         tokens_left: left(tokens),
         micro_usd_left: left(money),
@@ -242,7 +242,7 @@ impl Office {
 
     fn end(&mut self, nth: usize) {
         let one = self.live.remove(&nth).unwrap();
-        self.governor.end(&id(nth), Spent::default()).unwrap();
+        self.governor.end(&id(nth), SubagentUsage::default()).unwrap();
         *self.out(one.caller) -= 1;
         self.let_in();
     }
@@ -310,11 +310,11 @@ fn who_goes_on_counts_once_and_what_was_spent_before_is_spent() {
         ..GovernorLimits::default()
     };
     let mut governor = Governor::new(limits);
-    governor.restore(2, Spent { tokens: 60, micro_usd: None });
+    governor.restore(2, SubagentUsage { tokens: 60, micro_usd: None });
     let again = Wish { again: true, ..wish(None) };
     let permit = governor.admit(&id(1), &again, NOW).unwrap();
     assert_eq!((permit.tokens, governor.total()), (Some(40), 2));
-    governor.end(&id(1), Spent { tokens: 1, micro_usd: None });
+    governor.end(&id(1), SubagentUsage { tokens: 1, micro_usd: None });
     let refused = governor.admit(&id(3), &wish(None), NOW).unwrap_err();
     assert_eq!(refused.limit, "delegation.maxTotal");
 }

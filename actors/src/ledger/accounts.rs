@@ -30,7 +30,7 @@ pub struct Billing {
     /// `answered`, or why there is no answer: `cut`, `interrupted`, `crashed`, …
     pub outcome: String,
     /// Where the figures are from.
-    pub counted: Counted,
+    pub counted: UsageSource,
     /// What the server said, if that cannot be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Usage>,
@@ -58,7 +58,7 @@ pub struct Charged {
 /// Where figures are from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Counted {
+pub enum UsageSource {
     /// The provider reported them.
     Reported,
     /// It reported some, and then the reply broke off.
@@ -93,7 +93,7 @@ impl Account {
         self.usage.add(usage);
         let cost = billing.and_then(|billing| billing.cost_nano_usd);
         self.nano_usd = self.nano_usd.saturating_add(cost.unwrap_or_default());
-        let whole = billing.is_some_and(|billing| billing.counted == Counted::Reported);
+        let whole = billing.is_some_and(|billing| billing.counted == UsageSource::Reported);
         self.unpriced += u64::from(cost.is_none() || !whole);
         if let Some(billing) = billing {
             self.retries += u64::from(billing.attempt > 1);
@@ -133,12 +133,12 @@ pub struct Accounts {
     asked: Option<(String, String)>,
     /// Invocations that wait for a reply: who was asked, and the path of the agent.
     #[serde(default)]
-    waiting: BTreeMap<InvocationId, Waiting>,
+    waiting: BTreeMap<InvocationId, OpenRequest>,
 }
 
 /// A request of which there is no line yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Waiting {
+struct OpenRequest {
     provider: String,
     model: String,
     agent: String,
@@ -183,7 +183,7 @@ impl Accounts {
                 if let Some(origin) = origin {
                     let (provider, model) = (provider.clone(), model.clone());
                     let agent = origin.agent_path.clone();
-                    let waiting = Waiting { provider, model, agent };
+                    let waiting = OpenRequest { provider, model, agent };
                     self.waiting.insert(origin.invocation_id.clone(), waiting);
                 }
             }
@@ -217,7 +217,9 @@ impl Accounts {
     /// Counts requests whose process ended before their line was written: a model may have worked on
     /// each, and nobody knows what that costs.
     pub fn settle(&mut self) {
-        for Waiting { provider, model, agent } in std::mem::take(&mut self.waiting).into_values() {
+        for OpenRequest { provider, model, agent } in
+            std::mem::take(&mut self.waiting).into_values()
+        {
             let model = self.models.entry((provider, model)).or_default();
             let agent = self.agents.entry(agent).or_default();
             for account in [&mut self.total, model, agent] {
@@ -316,7 +318,7 @@ mod tests {
             answered_by: None,
             attempt: 2,
             outcome: outcome.to_owned(),
-            counted: Counted::Reported,
+            counted: UsageSource::Reported,
             claimed: None,
             prices: None,
             cost_nano_usd: cost,

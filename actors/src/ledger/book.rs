@@ -100,7 +100,7 @@ impl Need {
 /// Why a request is not made: the budget has no room for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the budget has no room for another request")]
-pub struct Refused {
+pub struct BudgetRefusal {
     /// The limit's name in the configuration.
     pub limit: &'static str,
     /// The limit: billionths of a dollar, or tokens.
@@ -111,7 +111,7 @@ pub struct Refused {
     pub needed: u64,
 }
 
-impl Refused {
+impl BudgetRefusal {
     /// The money that a session may cost.
     pub const MONEY: &'static str = "budget.maxCostMicroUsd";
     /// The tokens that it may use.
@@ -121,7 +121,7 @@ impl Refused {
 
     /// Whether the limit is one of money.
     pub fn is_money(&self) -> bool {
-        matches!(self.limit, Refused::MONEY | Refused::AGENTS)
+        matches!(self.limit, BudgetRefusal::MONEY | BudgetRefusal::AGENTS)
     }
 
     /// What is left.
@@ -132,7 +132,7 @@ impl Refused {
 
 /// What becomes of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ReservationResult {
     /// It may be made.
     Granted {
         /// Tokens that its reply may have.
@@ -143,12 +143,12 @@ pub enum Answer {
     /// Others have to end first.
     Waits,
     /// It may not be made, whoever else ends.
-    Refused(Refused),
+    Refused(BudgetRefusal),
 }
 
 /// Spent, held, and waited for.
 #[derive(Debug, Clone, Default)]
-pub struct Ledger {
+pub struct Reservations {
     budget: Budget,
     settled: Amount,
     held: BTreeMap<u64, Amount>,
@@ -156,10 +156,10 @@ pub struct Ledger {
     waiting: VecDeque<(u64, Need)>,
 }
 
-impl Ledger {
+impl Reservations {
     /// A budget of which `spent` is gone already.
-    pub fn new(budget: Budget, spent: Amount) -> Ledger {
-        Ledger { budget, settled: spent, ..Ledger::default() }
+    pub fn new(budget: Budget, spent: Amount) -> Reservations {
+        Reservations { budget, settled: spent, ..Reservations::default() }
     }
 
     /// What is spent.
@@ -173,37 +173,37 @@ impl Ledger {
     }
 
     /// Asks for `need`. Whoever waits is told by [`settle`](Ledger::settle).
-    pub fn ask(&mut self, id: u64, need: Need) -> Answer {
+    pub fn ask(&mut self, id: u64, need: Need) -> ReservationResult {
         let answer = self.decide(id, need);
         match answer {
             // Nobody overtakes.
-            Answer::Granted { .. } if !self.waiting.is_empty() => {
+            ReservationResult::Granted { .. } if !self.waiting.is_empty() => {
                 self.held.remove(&id);
                 self.waiting.push_back((id, need));
-                Answer::Waits
+                ReservationResult::Waits
             }
-            Answer::Waits => {
+            ReservationResult::Waits => {
                 self.waiting.push_back((id, need));
-                Answer::Waits
+                ReservationResult::Waits
             }
-            answer @ (Answer::Granted { .. } | Answer::Refused(_)) => answer,
+            answer @ (ReservationResult::Granted { .. } | ReservationResult::Refused(_)) => answer,
         }
     }
 
     /// A request has ended and counts as `spent`; nothing, if it was never made. Says what becomes
     /// of those who waited. One that is not known, or was settled before, only counts.
-    pub fn settle(&mut self, id: u64, spent: Amount) -> Vec<(u64, Answer)> {
+    pub fn settle(&mut self, id: u64, spent: Amount) -> Vec<(u64, ReservationResult)> {
         self.held.remove(&id);
         self.waiting.retain(|(waiting, _)| *waiting != id);
         self.settled = self.settled.plus(spent);
         let mut decided = Vec::new();
         while let Some((id, need)) = self.waiting.pop_front() {
             match self.decide(id, need) {
-                Answer::Waits => {
+                ReservationResult::Waits => {
                     self.waiting.push_front((id, need));
                     break;
                 }
-                answer @ (Answer::Granted { .. } | Answer::Refused(_)) => {
+                answer @ (ReservationResult::Granted { .. } | ReservationResult::Refused(_)) => {
                     decided.push((id, answer));
                 }
             }
@@ -211,20 +211,24 @@ impl Ledger {
         decided
     }
 
-    fn decide(&mut self, id: u64, need: Need) -> Answer {
+    fn decide(&mut self, id: u64, need: Need) -> ReservationResult {
         if !self.budget.is_limited() {
-            return Answer::Granted { output: need.output, amount: Amount::default() };
+            return ReservationResult::Granted { output: need.output, amount: Amount::default() };
         }
         let floor = need.output_min.min(need.output);
         let free = self.left(self.settled.plus(self.held()));
         if let Some(output) = need.affordable(self.budget, free).filter(|output| *output >= floor) {
             let amount = need.amount(output);
             self.held.insert(id, amount);
-            return Answer::Granted { output, amount };
+            return ReservationResult::Granted { output, amount };
         }
         let unspent = self.left(self.settled);
         let enough = need.affordable(self.budget, unspent).is_some_and(|output| output >= floor);
-        if enough { Answer::Waits } else { Answer::Refused(self.refusal(need.amount(floor))) }
+        if enough {
+            ReservationResult::Waits
+        } else {
+            ReservationResult::Refused(self.refusal(need.amount(floor)))
+        }
     }
 
     fn left(&self, gone: Amount) -> Amount {
@@ -235,17 +239,17 @@ impl Ledger {
         }
     }
 
-    fn refusal(&self, needed: Amount) -> Refused {
+    fn refusal(&self, needed: Amount) -> BudgetRefusal {
         let Amount { nano_usd: spent, tokens: used } = self.settled;
         match (self.budget.nano_usd, self.budget.tokens) {
             (Some(cap), None) => {
-                Refused { limit: Refused::MONEY, cap, spent, needed: needed.nano_usd }
+                BudgetRefusal { limit: BudgetRefusal::MONEY, cap, spent, needed: needed.nano_usd }
             }
             (Some(cap), Some(_)) if spent.saturating_add(needed.nano_usd) > cap => {
-                Refused { limit: Refused::MONEY, cap, spent, needed: needed.nano_usd }
+                BudgetRefusal { limit: BudgetRefusal::MONEY, cap, spent, needed: needed.nano_usd }
             }
-            (_, cap) => Refused {
-                limit: Refused::TOKENS,
+            (_, cap) => BudgetRefusal {
+                limit: BudgetRefusal::TOKENS,
                 cap: cap.unwrap_or_default(),
                 spent: used,
                 needed: needed.tokens,

@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::conversation::InvocationId;
 use tokio::sync::oneshot;
 
-use crate::ledger::book::{Amount, Budget, Need, Refused};
+use crate::ledger::book::{Amount, Budget, BudgetRefusal, Need};
 use crate::ledger::budget_keeper::BudgetMsg;
 
-type Line = dyn Fn(BudgetMsg) + Send + Sync;
+type SendBudgetMsg = dyn Fn(BudgetMsg) + Send + Sync;
 
 /// The way to the ledger. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct BudgetHandle {
-    line: Arc<Line>,
+    line: Arc<SendBudgetMsg>,
     budget: Budget,
     /// Of agents that may not spend all that is left: billionths of a dollar.
     shares: Arc<Mutex<BTreeMap<InvocationId, u64>>>,
@@ -90,7 +90,7 @@ impl BudgetHandle {
         whose: &InvocationId,
         number: u64,
         need: Need,
-    ) -> Option<Result<Permit, Refused>> {
+    ) -> Option<Result<Permit, BudgetRefusal>> {
         let (reply, answer) = oneshot::channel();
         let whose = whose.clone();
         self.tell(BudgetMsg::Reserve { whose, number, need, reply });

@@ -24,10 +24,10 @@ const TOKENS_AN_IMAGE: u64 = 6000;
 
 /// What a provider last counted for one invocation.
 #[derive(Clone, Default)]
-pub(crate) struct Gauge(Arc<Mutex<Option<Counted>>>);
+pub(crate) struct TokenCalibration(Arc<Mutex<Option<CountedRequest>>>);
 
 #[derive(Clone)]
-struct Counted {
+struct CountedRequest {
     provider: String,
     model: String,
     /// The messages that were counted, by their number and the last of them.
@@ -36,7 +36,7 @@ struct Counted {
     tokens: u64,
 }
 
-impl Gauge {
+impl TokenCalibration {
     /// Remembers what `info` counted for that many messages, of which `last` is the last.
     pub(crate) fn counted(
         &self,
@@ -46,13 +46,13 @@ impl Gauge {
         tokens: u64,
     ) {
         let (provider, model) = (info.profile.clone(), info.model.clone());
-        *self.lock() = Some(Counted { provider, model, messages, last, tokens });
+        *self.lock() = Some(CountedRequest { provider, model, messages, last, tokens });
     }
 
     /// Tokens that `request` to `info` has at most.
     pub(crate) fn tokens_max(&self, info: &ProviderInfo, request: &Request) -> u64 {
         let known = self.lock().clone();
-        let fits = |known: &Counted| {
+        let fits = |known: &CountedRequest| {
             let last = known.messages.checked_sub(1).and_then(|last| request.messages.get(last));
             known.provider == info.profile
                 && known.model == info.model
@@ -64,7 +64,7 @@ impl Gauge {
         known.tokens.saturating_add(new).saturating_add(TOKENS_A_REQUEST).min(whole)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Counted>> {
+    fn lock(&self) -> MutexGuard<'_, Option<CountedRequest>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -107,15 +107,15 @@ fn bytes(text: &str) -> u64 {
 }
 
 fn json_bytes(value: &impl Serialize) -> u64 {
-    let mut counter = Counter(0);
+    let mut counter = TokenCounter(0);
     // Counting cannot fail, and what cannot be written is not sent.
     serde_json::to_writer(&mut counter, value).ok();
     counter.0
 }
 
-struct Counter(u64);
+struct TokenCounter(u64);
 
-impl std::io::Write for Counter {
+impl std::io::Write for TokenCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 = self.0.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         Ok(bytes.len())
@@ -152,14 +152,14 @@ mod tests {
 
     #[test]
     fn bytes_bound_tokens() {
-        let gauge = Gauge::default();
+        let gauge = TokenCalibration::default();
         let messages = [user(&"x".repeat(1000))];
         assert_eq!(gauge.tokens_max(&info("a"), &request(&messages)), 1000 + 16 + 1024);
     }
 
     #[test]
     fn what_was_counted_before_is_closer_for_the_same_model_and_history() {
-        let gauge = Gauge::default();
+        let gauge = TokenCalibration::default();
         let mut messages = vec![user(&"x".repeat(100_000))];
         gauge.counted(&info("a"), 1, Arc::clone(&messages[0]), 20_000);
         let said =

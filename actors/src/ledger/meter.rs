@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::conversation::{Message, StopReason, Usage};
 use crate::event::{Event, Origin};
-use crate::ledger::accounts::{Billing, Charged, Counted};
+use crate::ledger::accounts::{Billing, Charged, UsageSource};
 use crate::ledger::book::{Budget, Need};
-use crate::ledger::estimate::Gauge;
-use crate::ledger::price::{Price, Rates, Tariff};
-use crate::ledger::budget_handle::{Permit, BudgetHandle};
-use crate::ledger::stranger::is_another;
+use crate::ledger::budget_handle::{BudgetHandle, Permit};
 use crate::ledger::budget_keeper::BudgetMsg;
+use crate::ledger::estimate::TokenCalibration;
+use crate::ledger::price::{ModelPricing, PriceLookup, TokenRates};
+use crate::ledger::stranger::is_another;
 use crate::ports::{Completion, ProviderError, ProviderInfo, Request};
 use crate::record::Durability;
 use crate::transcript_writer::Transcript;
@@ -34,15 +34,15 @@ pub(crate) struct MeterArgs {
     /// Which attempt at that it is, from 1.
     pub(crate) attempt: u32,
     pub(crate) info: ProviderInfo,
-    pub(crate) price: Option<Price>,
-    pub(crate) gauge: Gauge,
+    pub(crate) price: Option<PriceLookup>,
+    pub(crate) gauge: TokenCalibration,
 }
 
 /// Counts one request. Whoever holds it can end it, and the first end counts.
 #[derive(Clone)]
-pub(crate) struct Meter(Arc<Counter>);
+pub(crate) struct RequestMeter(Arc<RequestCounter>);
 
-struct Counter {
+struct RequestCounter {
     args: MeterArgs,
     number: u64,
     state: Mutex<State>,
@@ -50,7 +50,7 @@ struct Counter {
 
 #[derive(Default)]
 struct State {
-    stage: Stage,
+    stage: MeterStage,
     permit: Option<Permit>,
     /// The reply is shorter than it could be, for the budget's sake.
     lowered: bool,
@@ -61,7 +61,7 @@ struct State {
 }
 
 #[derive(Default)]
-enum Stage {
+enum MeterStage {
     /// Nothing was sent yet.
     #[default]
     Waiting,
@@ -72,12 +72,12 @@ enum Stage {
 }
 
 /// A reply with its line for the journal.
-pub(crate) struct Answered {
+pub(crate) struct MeteredReply {
     pub(crate) completion: Completion,
     pub(crate) receipt: Receipt,
 }
 
-impl std::fmt::Debug for Answered {
+impl std::fmt::Debug for MeteredReply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Answered").field(&self.completion).finish()
     }
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Answered {
 
 /// The line of a reply. Dropped because nobody hears the reply, it is filed all the same: it has
 /// cost what it cost.
-pub(crate) struct Receipt(Meter);
+pub(crate) struct Receipt(RequestMeter);
 
 impl Receipt {
     /// Records it, after what it is for.
@@ -101,20 +101,20 @@ impl Drop for Receipt {
     }
 }
 
-impl Meter {
-    pub(crate) fn new(args: MeterArgs) -> Meter {
+impl RequestMeter {
+    pub(crate) fn new(args: MeterArgs) -> RequestMeter {
         let number = args.purse.number();
-        Meter(Arc::new(Counter { args, number, state: Mutex::default() }))
+        RequestMeter(Arc::new(RequestCounter { args, number, state: Mutex::default() }))
     }
 
     /// Lets `request` be made: at once, unless there is a budget. Then its worst case is held
     /// first, and that is in the journal before anything is sent.
     pub(crate) async fn admit(&self, mut request: Request) -> Result<Request, ProviderError> {
-        let Counter { args, number, .. } = &*self.0;
+        let RequestCounter { args, number, .. } = &*self.0;
         let whose = &args.origin.invocation_id;
         let budget = args.purse.budget_of(whose);
         if !budget.is_limited() {
-            self.lock().stage = Stage::Asked;
+            self.lock().stage = MeterStage::Asked;
             return Ok(request);
         }
         let need = self.need(&request, budget)?;
@@ -129,7 +129,7 @@ impl Meter {
         let (output, amount) = (permit.output, permit.amount);
         {
             let mut state = self.lock();
-            if !matches!(state.stage, Stage::Waiting) {
+            if !matches!(state.stage, MeterStage::Waiting) {
                 return Err(nobody_asks());
             }
             state.permit = Some(permit);
@@ -148,17 +148,17 @@ impl Meter {
         }
         request.tokens_max = Some(output);
         let mut state = self.lock();
-        if !matches!(state.stage, Stage::Waiting) {
+        if !matches!(state.stage, MeterStage::Waiting) {
             return Err(nobody_asks());
         }
-        state.stage = Stage::Asked;
+        state.stage = MeterStage::Asked;
         Ok(request)
     }
 
     fn need(&self, request: &Request, budget: Budget) -> Result<Need, ProviderError> {
         let args = &self.0.args;
-        let unknown = Tariff::default();
-        let tariff = args.price.as_ref().map_or(&unknown, Price::tariff);
+        let unknown = ModelPricing::default();
+        let tariff = args.price.as_ref().map_or(&unknown, PriceLookup::tariff);
         let rates = tariff.rates.as_ref();
         if budget.nano_usd.is_some() && rates.is_none() {
             let what =
@@ -169,7 +169,7 @@ impl Meter {
         let known = tariff.output_max.unwrap_or(UNKNOWN_OUTPUT_MAX);
         Ok(Need {
             input: args.gauge.tokens_max(&args.info, request),
-            input_price: rates.map_or(0, Rates::input_max),
+            input_price: rates.map_or(0, TokenRates::input_max),
             output_price: rates.map_or(0, |rates| rates.output),
             output: request.tokens_max.map_or(known, |wanted| wanted.min(known)),
             output_min: OUTPUT_MIN,
@@ -189,19 +189,19 @@ impl Meter {
     }
 
     /// There is a reply.
-    pub(crate) fn answered(self, mut completion: Completion) -> Answered {
-        let Counter { args, .. } = &*self.0;
+    pub(crate) fn answered(self, mut completion: Completion) -> MeteredReply {
+        let RequestCounter { args, .. } = &*self.0;
         let (usage, counted, claimed) = read(&completion);
         if claimed.is_some() {
             completion.usage = None;
         }
         let mut state = self.lock();
         // Whoever asked was stopped a moment ago: that is how it ended.
-        if !matches!(state.stage, Stage::Asked) {
+        if !matches!(state.stage, MeterStage::Asked) {
             drop(state);
-            return Answered { completion, receipt: Receipt(self) };
+            return MeteredReply { completion, receipt: Receipt(self) };
         }
-        if counted == Counted::Reported
+        if counted == UsageSource::Reported
             && let Some((messages, last)) = state.sent.take()
         {
             let tokens = usage.input_tokens.unwrap_or_default();
@@ -226,7 +226,7 @@ impl Meter {
         let billing = Billing { answered_by, claimed, ..self.0.billing("answered", counted) };
         self.0.count(&mut state, usage, billing);
         drop(state);
-        Answered { completion, receipt: Receipt(self) }
+        MeteredReply { completion, receipt: Receipt(self) }
     }
 
     /// There is none.
@@ -254,7 +254,7 @@ impl Meter {
     }
 }
 
-impl Counter {
+impl RequestCounter {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -262,16 +262,16 @@ impl Counter {
     fn cut(&self, outcome: &str) {
         let mut state = self.lock();
         match state.stage {
-            Stage::Asked => {
+            MeterStage::Asked => {
                 let (usage, counted) = match state.seen {
-                    Some(usage) => (usage, Counted::Partly),
-                    None => (Usage::default(), Counted::Unknown),
+                    Some(usage) => (usage, UsageSource::Partly),
+                    None => (Usage::default(), UsageSource::Unknown),
                 };
                 let billing = self.billing(outcome, counted);
                 self.count(&mut state, usage, billing);
             }
-            Stage::Waiting => self.give_back(&mut state),
-            Stage::Counted(_) | Stage::Over => {}
+            MeterStage::Waiting => self.give_back(&mut state),
+            MeterStage::Counted(_) | MeterStage::Over => {}
         }
         self.file(&mut state);
     }
@@ -279,20 +279,20 @@ impl Counter {
     /// Nothing was done for it.
     fn release(&self) {
         let mut state = self.lock();
-        if matches!(state.stage, Stage::Waiting | Stage::Asked) {
+        if matches!(state.stage, MeterStage::Waiting | MeterStage::Asked) {
             self.give_back(&mut state);
         }
     }
 
     fn give_back(&self, state: &mut State) {
-        state.stage = Stage::Over;
+        state.stage = MeterStage::Over;
         if state.permit.take().is_some() {
             let released = Event::BudgetReleased { request: self.number };
             self.args.transcript.note(Some(&self.args.origin), released);
         }
     }
 
-    fn billing(&self, outcome: &str, counted: Counted) -> Billing {
+    fn billing(&self, outcome: &str, counted: UsageSource) -> Billing {
         Billing {
             request: self.number,
             provider: self.args.info.profile.clone(),
@@ -315,7 +315,7 @@ impl Counter {
         billing.cost_nano_usd = rates.and_then(|rates| rates.cost(&usage));
         billing.prices = rates.map(|rates| rates.version.clone());
         if let Some(permit) = state.permit.take() {
-            if billing.counted != Counted::Reported {
+            if billing.counted != UsageSource::Reported {
                 let (nano_usd, tokens) = (permit.amount.nano_usd, permit.amount.tokens);
                 billing.charged = Some(Charged { nano_usd, tokens });
             }
@@ -323,22 +323,23 @@ impl Counter {
         }
         let billing = Box::new(billing);
         let event = Event::ModelUsage { turn: args.turn, usage, billing: Some(billing.clone()) };
-        state.stage = Stage::Counted(Box::new(event));
+        state.stage = MeterStage::Counted(Box::new(event));
         let origin = Arc::clone(&args.origin);
         args.purse.tell(BudgetMsg::Line { origin, usage, billing });
     }
 
     /// Puts it into the journal.
     fn file(&self, state: &mut State) {
-        if let Stage::Counted(_) = state.stage
-            && let Stage::Counted(event) = std::mem::replace(&mut state.stage, Stage::Over)
+        if let MeterStage::Counted(_) = state.stage
+            && let MeterStage::Counted(event) =
+                std::mem::replace(&mut state.stage, MeterStage::Over)
         {
             self.args.transcript.note(Some(&self.args.origin), *event);
         }
     }
 }
 
-impl Drop for Counter {
+impl Drop for RequestCounter {
     fn drop(&mut self) {
         // Nobody is left who could say how it ended.
         self.cut("dropped");
@@ -346,19 +347,21 @@ impl Drop for Counter {
 }
 
 /// What a reply has cost, and whether that can be believed.
-fn read(completion: &Completion) -> (Usage, Counted, Option<Usage>) {
-    let Some(usage) = completion.usage else { return (Usage::default(), Counted::Unknown, None) };
+fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
+    let Some(usage) = completion.usage else {
+        return (Usage::default(), UsageSource::Unknown, None);
+    };
     let said = completion.message.content.as_deref().is_some_and(|text| !text.is_empty())
         || !completion.message.tool_calls.is_empty();
     let is_much = |tokens: Option<u64>| tokens.is_some_and(|tokens| tokens > PLAUSIBLE_MAX);
     let is_nothing = usage.input_tokens == Some(0) && usage.output_tokens == Some(0) && said;
     if is_nothing || is_much(usage.input_tokens) || is_much(usage.output_tokens) {
-        return (Usage::default(), Counted::Doubtful, Some(usage));
+        return (Usage::default(), UsageSource::Doubtful, Some(usage));
     }
     let counted = match (usage.input_tokens, usage.output_tokens) {
-        (Some(_), Some(_)) => Counted::Reported,
-        (None, None) => Counted::Unknown,
-        _ => Counted::Partly,
+        (Some(_), Some(_)) => UsageSource::Reported,
+        (None, None) => UsageSource::Unknown,
+        _ => UsageSource::Partly,
     };
     (usage, counted, None)
 }

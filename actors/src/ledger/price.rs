@@ -13,7 +13,7 @@ const NANO: u64 = 1_000_000_000;
 
 /// Prices in micro-USD for a million tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rates {
+pub struct TokenRates {
     /// Tokens read.
     pub input: u64,
     /// Tokens written, thinking included.
@@ -27,7 +27,7 @@ pub struct Rates {
     pub version: String,
 }
 
-impl Rates {
+impl TokenRates {
     /// What `usage` costs in nano-USD, rounded up. `None` if a count is unknown.
     pub fn cost(&self, usage: &Usage) -> Option<u64> {
         let (input, output) = (usage.input_tokens?, usage.output_tokens?);
@@ -59,38 +59,38 @@ pub(crate) fn nano(pico: u128) -> u64 {
 
 /// What is known of a model that matters for its cost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tariff {
+pub struct ModelPricing {
     /// What its tokens cost, if that is known.
-    pub rates: Option<Rates>,
+    pub rates: Option<TokenRates>,
     /// Tokens that a reply of it has at most, if that is known.
     pub output_max: Option<u64>,
 }
 
-type Find = dyn Fn() -> Tariff + Send + Sync;
+type FindPricing = dyn Fn() -> ModelPricing + Send + Sync;
 
 /// A model's tariff, looked up when it is first needed and not before.
 #[derive(Clone)]
-pub struct Price(Arc<(Box<Find>, OnceLock<Tariff>)>);
+pub struct PriceLookup(Arc<(Box<FindPricing>, OnceLock<ModelPricing>)>);
 
-impl Price {
+impl PriceLookup {
     /// `find` is asked once.
-    pub fn new(find: impl Fn() -> Tariff + Send + Sync + 'static) -> Price {
-        Price(Arc::new((Box::new(find), OnceLock::new())))
+    pub fn new(find: impl Fn() -> ModelPricing + Send + Sync + 'static) -> PriceLookup {
+        PriceLookup(Arc::new((Box::new(find), OnceLock::new())))
     }
 
     /// These rates, and a reply of any length.
-    pub fn fixed(rates: Rates) -> Price {
-        Price::new(move || Tariff { rates: Some(rates.clone()), output_max: None })
+    pub fn fixed(rates: TokenRates) -> PriceLookup {
+        PriceLookup::new(move || ModelPricing { rates: Some(rates.clone()), output_max: None })
     }
 
     /// What is known.
-    pub fn tariff(&self) -> &Tariff {
+    pub fn tariff(&self) -> &ModelPricing {
         let (find, found) = &*self.0;
         found.get_or_init(find)
     }
 }
 
-impl fmt::Debug for Price {
+impl fmt::Debug for PriceLookup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Price").field(&self.0.1.get()).finish()
     }
@@ -114,8 +114,8 @@ pub fn dollars(nano: u64) -> String {
 mod tests {
     use super::*;
 
-    fn rates() -> Rates {
-        Rates {
+    fn rates() -> TokenRates {
+        TokenRates {
             input: 1_250_000,
             output: 10_000_000,
             cached_input: Some(125_000),
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_fraction_counts_as_a_whole() {
-        let cheap = Rates { input: 1, ..rates() };
+        let cheap = TokenRates { input: 1, ..rates() };
         let one = Usage { input_tokens: Some(1), output_tokens: Some(0), ..Usage::default() };
         assert_eq!(cheap.cost(&one), Some(1));
     }

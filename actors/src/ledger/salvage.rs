@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::conversation::Usage;
 use crate::event::{Event, Origin, StoredRecord};
-use crate::ledger::accounts::{Accounts, Billing, Charged, Counted, tokens};
+use crate::ledger::accounts::{Accounts, Billing, Charged, UsageSource, tokens};
 use crate::ledger::book::Amount;
 
 /// How a request ended whose line is told again: what it brought is lost.
@@ -46,7 +46,7 @@ pub struct Salvaged {
 
 /// What was found of one request.
 #[derive(Default)]
-struct Request {
+struct RecoveredRequest {
     origin: Option<Arc<Origin>>,
     turn: u32,
     usage: Usage,
@@ -83,7 +83,7 @@ impl Accounts {
         let mut gaps = unproved.unreadable;
         let mut next = self.last_request + 1;
         for (number, request) in requests {
-            let Request { origin, turn, usage, billing, held, over } = request;
+            let RecoveredRequest { origin, turn, usage, billing, held, over } = request;
             while next < number && gaps > 0 && worst.is_some() {
                 salvaged.push(line(None, 0, Usage::default(), lost(next, worst)));
                 (next, gaps) = (next + 1, gaps - 1);
@@ -131,15 +131,15 @@ impl Accounts {
 }
 
 /// Requests by number; and those of versions that gave them none.
-fn found(records: &[Doubted]) -> (BTreeMap<u64, Request>, Vec<Salvaged>) {
-    let mut requests: BTreeMap<u64, Request> = BTreeMap::new();
+fn found(records: &[Doubted]) -> (BTreeMap<u64, RecoveredRequest>, Vec<Salvaged>) {
+    let mut requests: BTreeMap<u64, RecoveredRequest> = BTreeMap::new();
     let mut older = Vec::new();
     for Doubted { record, intact } in records {
         let origin = record.origin.clone();
         #[expect(clippy::wildcard_enum_match_arm, reason = "only requests matter")]
         match &record.event {
             Event::ModelUsage { turn, usage, billing: Some(billing) } => {
-                let counted = if *intact { billing.counted } else { Counted::Doubtful };
+                let counted = if *intact { billing.counted } else { UsageSource::Doubtful };
                 let request = requests.entry(billing.request).or_default();
                 (request.origin, request.turn, request.usage) = (origin, *turn, *usage);
                 request.billing = Some(Billing { counted, ..(**billing).clone() });
@@ -178,7 +178,7 @@ fn lost_reply(
         answered_by: None,
         attempt: 1,
         outcome: LOST_REPLY.to_owned(),
-        counted: Counted::Unknown,
+        counted: UsageSource::Unknown,
         claimed: None,
         prices: None,
         cost_nano_usd: None,

@@ -17,7 +17,7 @@ const ENDED_MAX: usize = 1024;
 
 /// What the user has allowed. Read by every call; written by the coordinator alone.
 #[derive(Clone)]
-pub(crate) struct GrantBook {
+pub(crate) struct GrantView {
     /// Until the session ends.
     session: Arc<watch::Sender<Arc<[Grant]>>>,
     /// For longer.
@@ -27,18 +27,18 @@ pub(crate) struct GrantBook {
     unanswered: Arc<AtomicU32>,
     /// Of these, what `--yes` would not have covered.
     not_by_yes: Arc<AtomicU32>,
-    questions: Arc<Mutex<Questions>>,
+    questions: Arc<Mutex<OpenQuestions>>,
 }
 
 #[derive(Default)]
-struct Questions {
+struct OpenQuestions {
     /// What observers see as open, and whether anybody still waits for the answer.
-    shown: BTreeMap<QuestionId, Shown>,
+    shown: BTreeMap<QuestionId, ShownQuestion>,
     /// The oldest first.
-    ended: VecDeque<(QuestionId, Ended)>,
+    ended: VecDeque<(QuestionId, QuestionEnd)>,
 }
 
-pub(crate) struct Shown {
+pub(crate) struct ShownQuestion {
     pub(crate) origin: Arc<Origin>,
     /// What is asked about, in one line.
     pub(crate) summary: String,
@@ -47,7 +47,7 @@ pub(crate) struct Shown {
 
 /// How a question ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum QuestionEnd {
     /// By whom, if it was not the front end that owns the session.
     Answered(Option<String>),
     Withdrawn,
@@ -55,17 +55,17 @@ pub(crate) enum Ended {
     WithdrawnAndTold,
 }
 
-impl GrantBook {
+impl GrantView {
     pub(crate) fn new(
         grants: Vec<Grant>,
         store: Arc<dyn GrantStore>,
         clock: Arc<dyn Clock>,
         transcript: Transcript,
-    ) -> GrantBook {
+    ) -> GrantView {
         let session = Arc::new(watch::Sender::new(grants.into()));
         let (unanswered, not_by_yes) = (Arc::default(), Arc::default());
         let questions = Arc::default();
-        GrantBook { session, store, clock, transcript, unanswered, not_by_yes, questions }
+        GrantView { session, store, clock, transcript, unanswered, not_by_yes, questions }
     }
 
     /// What counts at this moment, whoever gave it.
@@ -123,18 +123,18 @@ impl GrantBook {
         self.not_by_yes.fetch_add(u32::from(!yes_covers), Ordering::Relaxed);
     }
 
-    pub(crate) fn show(&self, id: QuestionId, shown: Shown) {
+    pub(crate) fn show(&self, id: QuestionId, shown: ShownQuestion) {
         self.questions().shown.insert(id, shown);
     }
 
     /// Questions of agents that work for `origin`, a line each.
     pub(crate) fn open_below(&self, origin: &Origin) -> Vec<String> {
         let path = format!("{}/", origin.agent_path);
-        let below = |shown: &&Shown| match &origin.parent_invocation_id {
+        let below = |shown: &&ShownQuestion| match &origin.parent_invocation_id {
             None => shown.origin.parent_invocation_id.is_some(),
             Some(_) => shown.origin.agent_path.starts_with(&path),
         };
-        let line = |Shown { origin, summary, .. }: &Shown| {
+        let line = |ShownQuestion { origin, summary, .. }: &ShownQuestion| {
             format!("{} waits for the user to answer: {summary}", origin.agent_path)
         };
         self.questions().shown.values().filter(below).map(line).collect()
@@ -152,7 +152,7 @@ impl GrantBook {
     }
 
     /// The question is over. Returns what observers saw of it, if it was open until now.
-    pub(crate) fn end(&self, id: &QuestionId, how: Ended) -> Option<Shown> {
+    pub(crate) fn end(&self, id: &QuestionId, how: QuestionEnd) -> Option<ShownQuestion> {
         let mut questions = self.questions();
         let shown = questions.shown.remove(id)?;
         questions.end(id.clone(), how);
@@ -160,23 +160,23 @@ impl GrantBook {
     }
 
     /// How a question ended, if it is one of the latest. Says only once that one was withdrawn.
-    pub(crate) fn ended(&self, id: &QuestionId) -> Option<Ended> {
+    pub(crate) fn ended(&self, id: &QuestionId) -> Option<QuestionEnd> {
         let mut questions = self.questions();
         let (_, how) = questions.ended.iter_mut().rev().find(|(ended, _)| ended == id)?;
         let now = how.clone();
-        if now == Ended::Withdrawn {
-            *how = Ended::WithdrawnAndTold;
+        if now == QuestionEnd::Withdrawn {
+            *how = QuestionEnd::WithdrawnAndTold;
         }
         Some(now)
     }
 
     /// Questions whose asker is gone: they are over.
-    pub(crate) fn end_orphans(&self) -> Vec<(QuestionId, Shown)> {
+    pub(crate) fn end_orphans(&self) -> Vec<(QuestionId, ShownQuestion)> {
         let mut questions = self.questions();
-        let gone = |_: &QuestionId, shown: &mut Shown| shown.asker.strong_count() == 0;
+        let gone = |_: &QuestionId, shown: &mut ShownQuestion| shown.asker.strong_count() == 0;
         let orphans: Vec<_> = questions.shown.extract_if(.., gone).collect();
         for (id, _) in &orphans {
-            questions.end(id.clone(), Ended::Withdrawn);
+            questions.end(id.clone(), QuestionEnd::Withdrawn);
         }
         orphans
     }
@@ -184,8 +184,8 @@ impl GrantBook {
     /// Nobody will be asked any more: what is open in front of the user is withdrawn.
     pub(crate) fn withdraw_all(&self) {
         let shown = std::mem::take(&mut self.questions().shown);
-        for (request_id, Shown { origin, .. }) in shown {
-            self.questions().end(request_id.clone(), Ended::Withdrawn);
+        for (request_id, ShownQuestion { origin, .. }) in shown {
+            self.questions().end(request_id.clone(), QuestionEnd::Withdrawn);
             let reason = "the part that asks the user has stopped".to_owned();
             let event = Event::PermissionWithdrawn { request_id, reason };
             self.transcript.note(Some(&origin), event);
@@ -196,13 +196,13 @@ impl GrantBook {
         Now { wall_ms: self.clock.wall_ms(), uptime: self.clock.monotonic() }
     }
 
-    fn questions(&self) -> MutexGuard<'_, Questions> {
+    fn questions(&self) -> MutexGuard<'_, OpenQuestions> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Questions {
-    fn end(&mut self, id: QuestionId, how: Ended) {
+impl OpenQuestions {
+    fn end(&mut self, id: QuestionId, how: QuestionEnd) {
         if self.ended.len() >= ENDED_MAX {
             self.ended.pop_front();
         }

@@ -18,7 +18,7 @@ pub struct Now {
 
 /// What counts at a [`Now`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ActiveGrants {
     /// Verified and not expired, of this project and of all.
     pub grants: Arc<[Grant]>,
     /// What the user has to know, said once: what is stored is not believed, and why.
@@ -29,7 +29,7 @@ pub struct Standing {
 pub trait GrantStore: Send + Sync + 'static {
     /// What counts now. Called before every judgement, so it must be quick; it never fails:
     /// what cannot be believed does not count.
-    fn standing(&self, now: Now) -> Standing;
+    fn standing(&self, now: Now) -> ActiveGrants;
 
     /// The widest scope that a question may offer.
     fn widest(&self) -> Scope;
@@ -43,8 +43,8 @@ pub trait GrantStore: Send + Sync + 'static {
 pub struct NoGrants;
 
 impl GrantStore for NoGrants {
-    fn standing(&self, _: Now) -> Standing {
-        Standing::default()
+    fn standing(&self, _: Now) -> ActiveGrants {
+        ActiveGrants::default()
     }
 
     fn widest(&self) -> Scope {

@@ -12,7 +12,7 @@ use crate::record::Durability;
 pub trait JournalStore: Send + Sync + 'static {
     /// Reads the whole tail, keeps the longest valid prefix, moves a damaged rest aside, and
     /// opens for appending. A journal that an earlier call opened must not append any more.
-    fn open(&self) -> PortFuture<Result<Opened, JournalError>>;
+    fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>>;
 
     /// Reads records `from..=to` back, for an observer that lagged.
     fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>>;
@@ -20,7 +20,7 @@ pub trait JournalStore: Send + Sync + 'static {
 
 /// An open journal.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedJournal {
     /// Appends.
     pub journal: Box<dyn Journal>,
     /// Number of the last record, 0 if there is none.

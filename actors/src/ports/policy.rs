@@ -48,7 +48,7 @@ pub enum Verdict {
     /// Run it within this confinement.
     Allow(Confinement),
     /// A human has to decide; if they agree, it runs within the question's confinement.
-    Ask(Question),
+    Ask(PermissionQuestion),
     /// Tell the model why not.
     Deny {
         /// For the model and the user.
@@ -60,7 +60,7 @@ pub enum Verdict {
 
 /// What a human is asked, and what they may answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct PermissionQuestion {
     /// Why it is asked.
     pub reason: String,
     /// Scopes that may be offered, `Once` first.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::conversation::{AssistantMessage, ContentPart, Message, StopReason, Usage};
-use crate::ledger::Price;
+use crate::ledger::PriceLookup;
 use crate::ports::tool::ToolSpec;
 use crate::ports::{BoxError, PortFuture};
 
@@ -110,7 +110,7 @@ pub struct Fallback {
     /// What it can do, as far as that is known.
     pub abilities: Abilities,
     /// What it costs, as far as that is known.
-    pub price: Option<Price>,
+    pub price: Option<PriceLookup>,
 }
 
 impl std::fmt::Debug for Fallback {

@@ -78,17 +78,17 @@ pub enum After {
 
 /// The way to say it. Whoever holds it keeps nothing alive that it says something to.
 #[derive(Clone)]
-pub struct Aftermath(Arc<dyn Fn(After) + Send + Sync>);
+pub struct PostCallSink(Arc<dyn Fn(After) + Send + Sync>);
 
-impl Aftermath {
+impl PostCallSink {
     /// Says it to `hear`.
-    pub fn new(hear: impl Fn(After) + Send + Sync + 'static) -> Aftermath {
-        Aftermath(Arc::new(hear))
+    pub fn new(hear: impl Fn(After) + Send + Sync + 'static) -> PostCallSink {
+        PostCallSink(Arc::new(hear))
     }
 
     /// Nobody hears it.
-    pub fn unheard() -> Aftermath {
-        Aftermath::new(drop)
+    pub fn unheard() -> PostCallSink {
+        PostCallSink::new(drop)
     }
 
     /// Says it.
@@ -97,7 +97,7 @@ impl Aftermath {
     }
 }
 
-impl fmt::Debug for Aftermath {
+impl fmt::Debug for PostCallSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Aftermath").finish_non_exhaustive()
     }
@@ -280,7 +280,7 @@ pub struct RunContext {
     /// Facts to record, such as [`Event::SandboxEnforced`]. Bounded.
     pub facts: mpsc::Sender<Event>,
     /// For what goes on when the call has ended.
-    pub aftermath: Aftermath,
+    pub aftermath: PostCallSink,
     /// Bytes of text the model may get; more is cut to head and tail, and spilled.
     pub output_bytes_max: usize,
 }

@@ -18,10 +18,14 @@ pub trait Workplaces: fmt::Debug + Send + Sync + 'static {
         id: &InvocationId,
         agent: &str,
         caller: &Origin,
-    ) -> PortFuture<Result<Workplace, String>>;
+    ) -> PortFuture<Result<IsolatedWorkspace, String>>;
 
     /// The one that `id` has had.
-    fn reopen(&self, id: &InvocationId, agent: &str) -> PortFuture<Result<Workplace, String>>;
+    fn reopen(
+        &self,
+        id: &InvocationId,
+        agent: &str,
+    ) -> PortFuture<Result<IsolatedWorkspace, String>>;
 
     /// Whether `id` has one with something in it.
     fn is_there(&self, id: &InvocationId) -> bool;
@@ -35,7 +39,7 @@ pub trait Workplaces: fmt::Debug + Send + Sync + 'static {
 
 /// Where one agent works.
 #[derive(Clone)]
-pub struct Workplace {
+pub struct IsolatedWorkspace {
     /// Its working directory.
     pub cwd: String,
     /// What it is told, in place of what others of its name are told.
@@ -46,7 +50,7 @@ pub struct Workplace {
     pub policy: Arc<dyn Policy>,
 }
 
-impl fmt::Debug for Workplace {
+impl fmt::Debug for IsolatedWorkspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workplace").field("cwd", &self.cwd).finish_non_exhaustive()
     }
@@ -87,7 +91,7 @@ pub struct FileLeft {
 /// What is there of the place of an agent that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Remains {
+pub struct WorktreeSummary {
     /// Where it worked.
     pub cwd: String,
     /// Whether it is still there.
@@ -97,9 +101,9 @@ pub struct Remains {
     pub left: Option<WorkLeft>,
 }
 
-impl Remains {
+impl WorktreeSummary {
     /// What is known of the place at `cwd` where posse was killed before it looked.
-    pub fn unknown(cwd: String) -> Remains {
-        Remains { cwd, kept: true, left: None }
+    pub fn unknown(cwd: String) -> WorktreeSummary {
+        WorktreeSummary { cwd, kept: true, left: None }
     }
 }

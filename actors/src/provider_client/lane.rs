@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A request, in the order of arrival.
-pub(crate) type Key = u64;
+pub(crate) type RequestKey = u64;
 
 /// Bounds of a lane.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct BreakerBounds {
     /// Failures in a row that shut the gate.
     pub(crate) failures_max: u32,
     /// Between two probes at least.
@@ -24,7 +24,7 @@ const ROOM_MAX: usize = 64;
 
 /// How long somebody waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitLimits {
     /// It does not ask before this.
     pub(crate) not_before: Duration,
     /// It gives up rather than wait longer.
@@ -36,10 +36,10 @@ pub(crate) struct Waiting {
 
 /// What becomes of somebody who waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    Ask(Key),
+pub(crate) enum Admission {
+    Ask(RequestKey),
     /// There will be no turn in time. The next one would be then, if that is known.
-    GiveUp(Key, Option<Duration>),
+    GiveUp(RequestKey, Option<Duration>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ enum Gate {
         round: u32,
     },
     Probing {
-        key: Key,
+        key: RequestKey,
         since: Duration,
         round: u32,
     },
@@ -67,25 +67,31 @@ enum Gate {
 }
 
 #[derive(Debug)]
-pub(crate) struct Lane {
-    bounds: Bounds,
+pub(crate) struct CircuitBreaker {
+    bounds: BreakerBounds,
     gate: Gate,
     /// When the last one asked while the gate was shut.
     probed: Option<Duration>,
-    out: BTreeSet<Key>,
-    waiting: BTreeMap<Key, Waiting>,
+    out: BTreeSet<RequestKey>,
+    waiting: BTreeMap<RequestKey, WaitLimits>,
 }
 
-impl Lane {
-    pub(crate) fn new(bounds: Bounds) -> Lane {
+impl CircuitBreaker {
+    pub(crate) fn new(bounds: BreakerBounds) -> CircuitBreaker {
         let gate = Gate::Open { failures: 0 };
-        Lane { bounds, gate, probed: None, out: BTreeSet::new(), waiting: BTreeMap::new() }
+        CircuitBreaker {
+            bounds,
+            gate,
+            probed: None,
+            out: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+        }
     }
 
     /// A lane of which nobody knows whether it is open: one asks first.
-    pub(crate) fn wary(bounds: Bounds, now: Duration) -> Lane {
+    pub(crate) fn wary(bounds: BreakerBounds, now: Duration) -> CircuitBreaker {
         let gate = Gate::Shut { until: now, bar: now, round: 0 };
-        Lane { gate, ..Lane::new(bounds) }
+        CircuitBreaker { gate, ..CircuitBreaker::new(bounds) }
     }
 
     /// Failed rounds since the gate shut, those that shut it included.
@@ -98,25 +104,25 @@ impl Lane {
         }
     }
 
-    pub(crate) fn wait(&mut self, key: Key, waiting: Waiting) {
+    pub(crate) fn wait(&mut self, key: RequestKey, waiting: WaitLimits) {
         self.out.remove(&key);
         self.waiting.insert(key, waiting);
     }
 
     /// When `key` asks, as far as is known.
-    pub(crate) fn turn_of(&self, key: Key) -> Option<Duration> {
+    pub(crate) fn turn_of(&self, key: RequestKey) -> Option<Duration> {
         self.earliest(self.waiting.get(&key)?)
     }
 
-    fn earliest(&self, waiting: &Waiting) -> Option<Duration> {
+    fn earliest(&self, waiting: &WaitLimits) -> Option<Duration> {
         let turn = self.regular(waiting)?;
         Some(if turn > waiting.until && self.has_last(waiting) { waiting.until } else { turn })
     }
 
     /// Whether somebody whose turn would come too late may ask once more before giving up. Probes
     /// stay as far apart as they must be, and what the server said counts.
-    fn has_last(&self, waiting: &Waiting) -> bool {
-        let Waiting { until, last, not_before: _ } = *waiting;
+    fn has_last(&self, waiting: &WaitLimits) -> bool {
+        let WaitLimits { until, last, not_before: _ } = *waiting;
         let allowed = last.is_some_and(|last| last <= until);
         let is_rare = || {
             self.probed
@@ -130,7 +136,7 @@ impl Lane {
             }
     }
 
-    fn regular(&self, waiting: &Waiting) -> Option<Duration> {
+    fn regular(&self, waiting: &WaitLimits) -> Option<Duration> {
         match self.gate {
             Gate::Open { .. } => Some(waiting.not_before),
             Gate::Shut { until, .. } => Some(waiting.not_before.max(until)),
@@ -140,8 +146,8 @@ impl Lane {
     }
 
     /// Who is to do something now. To be asked until there is nobody.
-    pub(crate) fn turn(&mut self, now: Duration) -> Option<Turn> {
-        let ready = |waiting: &Waiting| self.earliest(waiting).is_some_and(|at| at <= now);
+    pub(crate) fn turn(&mut self, now: Duration) -> Option<Admission> {
+        let ready = |waiting: &WaitLimits| self.earliest(waiting).is_some_and(|at| at <= now);
         let ask = self.waiting.iter().find(|(_, waiting)| ready(waiting)).map(|(key, _)| *key);
         if let Some(key) = ask {
             self.waiting.remove(&key);
@@ -150,25 +156,25 @@ impl Lane {
                 self.gate = Gate::Probing { key, since: now, round };
                 self.probed = Some(now);
             }
-            return Some(Turn::Ask(key));
+            return Some(Admission::Ask(key));
         }
-        let hopeless = |waiting: &Waiting| match self.earliest(waiting) {
+        let hopeless = |waiting: &WaitLimits| match self.earliest(waiting) {
             Some(at) => at > waiting.until,
             None => waiting.until <= now,
         };
         let key = *self.waiting.iter().find(|(_, waiting)| hopeless(waiting))?.0;
         let waiting = self.waiting.remove(&key)?;
-        Some(Turn::GiveUp(key, self.earliest(&waiting)))
+        Some(Admission::GiveUp(key, self.earliest(&waiting)))
     }
 
     /// When [`turn`](Lane::turn) has to be asked again, if nothing happens before.
     pub(crate) fn due(&self) -> Option<Duration> {
-        let due = |waiting: &Waiting| self.earliest(waiting).unwrap_or(waiting.until);
+        let due = |waiting: &WaitLimits| self.earliest(waiting).unwrap_or(waiting.until);
         self.waiting.values().map(due).min()
     }
 
     /// The first of a reply has arrived.
-    pub(crate) fn alive(&mut self, key: Key) {
+    pub(crate) fn alive(&mut self, key: RequestKey) {
         if !self.out.contains(&key) {
             return;
         }
@@ -185,14 +191,14 @@ impl Lane {
     }
 
     /// It was answered: with a reply, or with words that say that asking again is no use.
-    pub(crate) fn answered(&mut self, key: Key) {
+    pub(crate) fn answered(&mut self, key: RequestKey) {
         self.alive(key);
         self.out.remove(&key);
         self.settle();
     }
 
     /// It failed in a way that says nothing about the next one.
-    pub(crate) fn slipped(&mut self, key: Key, now: Duration) {
+    pub(crate) fn slipped(&mut self, key: RequestKey, now: Duration) {
         self.out.remove(&key);
         self.leave(key, now);
     }
@@ -201,7 +207,7 @@ impl Lane {
     /// asks everybody to wait.
     pub(crate) fn refused(
         &mut self,
-        key: Key,
+        key: RequestKey,
         wait: Duration,
         asked: Option<Duration>,
         now: Duration,
@@ -231,14 +237,14 @@ impl Lane {
     }
 
     /// It wants nothing any more.
-    pub(crate) fn cancel(&mut self, key: Key, now: Duration) {
+    pub(crate) fn cancel(&mut self, key: RequestKey, now: Duration) {
         self.out.remove(&key);
         self.waiting.remove(&key);
         self.leave(key, now);
     }
 
     /// A probe that went without a word lets another one go, but not at once.
-    fn leave(&mut self, key: Key, now: Duration) {
+    fn leave(&mut self, key: RequestKey, now: Duration) {
         if let Gate::Probing { key: probe, since, round } = self.gate
             && probe == key
         {

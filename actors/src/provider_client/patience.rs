@@ -44,7 +44,7 @@ impl Attempts {
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub(crate) enum RetryDecision {
     /// Try again after `wait`: the next one may be luckier.
     Again { wait: Duration },
     /// Whoever asks now is refused as well. The server may have said for how long.
@@ -61,7 +61,7 @@ pub(crate) fn decide(
     refusals: u32,
     limits: &Limits,
     jitter: f64,
-) -> Decision {
+) -> RetryDecision {
     let own = |count: u32| backoff(count, limits, jitter);
     // Less than our own first wait is not advice but an invitation to hammer.
     let sane = |asked: Duration| asked >= limits.backoff_first && asked <= limits.retry_after_max;
@@ -69,29 +69,29 @@ pub(crate) fn decide(
         ProviderError::Overloaded { retry_after, .. } => {
             let asked = retry_after.filter(|asked| sane(*asked));
             let asked = asked.map(|asked| asked.min(limits.backoff_max));
-            Decision::Refused { wait: own(attempts.refused.max(refusals)), asked }
+            RetryDecision::Refused { wait: own(attempts.refused.max(refusals)), asked }
         }
         ProviderError::RateLimited { retry_after, .. } => {
             let asked = retry_after.filter(|asked| sane(*asked));
-            Decision::Refused { wait: own(attempts.refused.max(refusals)), asked }
+            RetryDecision::Refused { wait: own(attempts.refused.max(refusals)), asked }
         }
         ProviderError::Unreachable { .. } => {
-            Decision::Refused { wait: own(attempts.refused.max(refusals)), asked: None }
+            RetryDecision::Refused { wait: own(attempts.refused.max(refusals)), asked: None }
         }
         ProviderError::QuotaExhausted { retry_after: Some(asked), .. }
             if *asked <= limits.retry_after_max =>
         {
             // Everybody's allowance is back at the same moment.
             let spread = limits.backoff_max.mul_f64(jitter);
-            Decision::Refused { wait: Duration::ZERO, asked: Some(*asked + spread) }
+            RetryDecision::Refused { wait: Duration::ZERO, asked: Some(*asked + spread) }
         }
         ProviderError::Cut { .. } if attempts.cut <= limits.cut_replies_max => {
-            Decision::Again { wait: own(attempts.cut) }
+            RetryDecision::Again { wait: own(attempts.cut) }
         }
         ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. }
             if attempts.broken <= limits.broken_replies_max =>
         {
-            Decision::Again { wait: own(attempts.broken) }
+            RetryDecision::Again { wait: own(attempts.broken) }
         }
         ProviderError::Broken { .. }
         | ProviderError::Cut { .. }
@@ -101,7 +101,7 @@ pub(crate) fn decide(
         | ProviderError::Unauthorized { .. }
         | ProviderError::Filtered { .. }
         | ProviderError::Rejected { .. }
-        | ProviderError::Unasked { .. } => Decision::Final,
+        | ProviderError::Unasked { .. } => RetryDecision::Final,
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         ProviderError::RateLimited { retry_after, source: "slow down".into() }
     }
 
-    fn after(error: &ProviderError, made: u32) -> Decision {
+    fn after(error: &ProviderError, made: u32) -> RetryDecision {
         let attempts = Attempts { made, broken: made, cut: made, refused: made };
         decide(error, attempts, 0, &Limits::default(), 1.0)
     }
@@ -137,15 +137,15 @@ mod tests {
     #[test]
     fn waits_longer_each_time() {
         let waits = [1, 2, 3, 6, 7, 99].map(|made| after(&overloaded(None), made));
-        let wait = |seconds| Decision::Refused { wait: seconds * SECOND, asked: None };
+        let wait = |seconds| RetryDecision::Refused { wait: seconds * SECOND, asked: None };
         assert_eq!(waits, [wait(1), wait(2), wait(4), wait(30), wait(30), wait(30)]);
     }
 
     #[test]
     fn does_as_the_provider_asks_within_reason() {
         let asked = |error: &ProviderError| match after(error, 1) {
-            Decision::Refused { asked, .. } => asked,
-            other @ (Decision::Again { .. } | Decision::Final) => panic!("{other:?}"),
+            RetryDecision::Refused { asked, .. } => asked,
+            other @ (RetryDecision::Again { .. } | RetryDecision::Final) => panic!("{other:?}"),
         };
         let hour = Duration::from_hours(1);
         assert_eq!(asked(&overloaded(Some(7 * SECOND))), Some(7 * SECOND));
@@ -157,7 +157,7 @@ mod tests {
         }
         let quota = |retry_after| ProviderError::QuotaExhausted { retry_after, source: "q".into() };
         assert_eq!(asked(&quota(Some(hour))), Some(hour + 30 * SECOND));
-        assert_eq!(after(&quota(None), 1), Decision::Final);
+        assert_eq!(after(&quota(None), 1), RetryDecision::Final);
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         let broken = ProviderError::Broken { partial: String::new(), source: "x".into() };
         let cut = ProviderError::Cut { partial: String::new(), source: "x".into() };
         let strange = ProviderError::NotTheProvider { source: "x".into() };
-        let again = |error| [1, 2, 5, 6].map(|made| after(error, made) != Decision::Final);
+        let again = |error| [1, 2, 5, 6].map(|made| after(error, made) != RetryDecision::Final);
         assert_eq!(again(&broken), [true, false, false, false]);
         assert_eq!(again(&strange), [true, false, false, false]);
         assert_eq!(again(&cut), [true, true, true, false]);
@@ -181,7 +181,7 @@ mod tests {
             ProviderError::Unasked { class: ProviderError::NO_VISION, source: "x".into() },
         ];
         for error in &hopeless {
-            assert_eq!(after(error, 1), Decision::Final, "{}", error.class());
+            assert_eq!(after(error, 1), RetryDecision::Final, "{}", error.class());
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
             let retry_after = asked.map(Duration::from_secs);
             let attempts = Attempts { made: count, broken: 0, cut: 0, refused: count };
             for error in [overloaded(retry_after), limited(retry_after)] {
-                let Decision::Refused { wait, asked } =
+                let RetryDecision::Refused { wait, asked } =
                     decide(&error, attempts, refusals, &limits, jitter)
                 else {
                     return Err(TestCaseError::fail("a refusal is never final"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::event::{Event, Origin};
-use crate::ledger::Meter;
+use crate::ledger::RequestMeter;
 use crate::ports::{Clock, Delta};
 use crate::provider_client::millis;
 use crate::transcript_writer::Transcript;
@@ -18,24 +18,24 @@ const DRAFT_BYTES_MAX: usize = 1 << 20;
 /// Visible text of a reply that is still arriving. Whoever asked holds it together with the
 /// attempt, so that it outlives a crash in between, and so that taking it silences the attempt.
 #[derive(Clone, Default)]
-pub(crate) struct Draft(Arc<Mutex<Arriving>>);
+pub(crate) struct PartialReply(Arc<Mutex<Arriving>>);
 
 #[derive(Default)]
 struct Arriving {
     attempt: u32,
     text: String,
     /// Counts what it costs.
-    meter: Option<Meter>,
+    meter: Option<RequestMeter>,
 }
 
-/// One attempt's way to write into a [`Draft`]. Deaf and mute once another has begun, or the text
+/// One attempt's way to write into a [`PartialReply`]. Deaf and mute once another has begun, or the text
 /// was taken.
-pub(crate) struct Pen {
-    draft: Draft,
+pub(crate) struct PartialReplyWriter {
+    draft: PartialReply,
     attempt: u32,
 }
 
-impl Draft {
+impl PartialReply {
     /// Takes what has arrived. Nothing comes after it.
     pub(crate) fn take(&self) -> String {
         let mut arriving = self.lock();
@@ -44,17 +44,17 @@ impl Draft {
     }
 
     /// Takes what counts the attempt, which ends here.
-    pub(crate) fn take_meter(&self) -> Option<Meter> {
+    pub(crate) fn take_meter(&self) -> Option<RequestMeter> {
         self.lock().meter.take()
     }
 
     /// Begins another attempt, which `meter` counts.
-    pub(crate) fn begin(&self, meter: Meter) -> Pen {
+    pub(crate) fn begin(&self, meter: RequestMeter) -> PartialReplyWriter {
         let mut arriving = self.lock();
         arriving.attempt += 1;
         arriving.text.clear();
         arriving.meter = Some(meter);
-        Pen { draft: self.clone(), attempt: arriving.attempt }
+        PartialReplyWriter { draft: self.clone(), attempt: arriving.attempt }
     }
 
     /// Takes `text` for what has arrived, if nothing was streamed.
@@ -70,7 +70,7 @@ impl Draft {
     }
 }
 
-impl Pen {
+impl PartialReplyWriter {
     fn write(&self, text: &str) {
         let mut arriving = self.draft.lock();
         if arriving.attempt == self.attempt {
@@ -94,8 +94,8 @@ pub(crate) struct Relay {
     pub(crate) origin: Arc<Origin>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) interval: Duration,
-    pub(crate) pen: Pen,
-    pub(crate) meter: Meter,
+    pub(crate) pen: PartialReplyWriter,
+    pub(crate) meter: RequestMeter,
     /// Who is asked.
     pub(crate) profile: String,
     /// After how much silence the user is told of it.
@@ -116,7 +116,7 @@ pub(crate) async fn relay(
             alive();
         }
     };
-    let mut waiting = Waiting::default();
+    let mut waiting = UnannouncedDeltas::default();
     while let Some(delta) = relay.first(&mut deltas).await {
         hear(&delta);
         waiting.collect(delta, &relay);
@@ -165,13 +165,13 @@ impl Relay {
 
 /// What has arrived and was not announced yet.
 #[derive(Default)]
-struct Waiting {
+struct UnannouncedDeltas {
     notices: Vec<String>,
     thinking: String,
     text: String,
 }
 
-impl Waiting {
+impl UnannouncedDeltas {
     fn is_empty(&self) -> bool {
         self.notices.is_empty() && self.thinking.is_empty() && self.text.is_empty()
     }

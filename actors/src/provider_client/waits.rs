@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::event::Event;
 use crate::ports::ProviderError;
-use crate::provider_client::lane::Waiting;
-use crate::provider_client::{ProviderClient, Question, State};
+use crate::provider_client::lane::WaitLimits;
+use crate::provider_client::{ModelRequest, ProviderClient, State};
 
 /// Waits that are worth telling the user about.
 const WAIT_WORTH_A_WORD: Duration = Duration::from_millis(500);
@@ -53,15 +53,15 @@ impl Deadline {
     }
 }
 
-impl Question {
+impl ModelRequest {
     /// How it waits. Patience is used up to its end: where the next turn would come later, the
     /// end is one, unless somebody else is asked then. `last`: it does not come before this.
-    pub(super) fn waits(&self, now: Duration, not_before: Duration, last: Duration) -> Waiting {
+    pub(super) fn waits(&self, now: Duration, not_before: Duration, last: Duration) -> WaitLimits {
         let deadline = self.deadline.get();
         let until = self.until.map_or(deadline, |until| until.min(deadline));
         // At the end itself it was the last time.
         let last = Some(last).filter(|_| self.until.is_none() && now < deadline);
-        Waiting { not_before, until, last }
+        WaitLimits { not_before, until, last }
     }
 }
 

@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
-use crate::delegation::{Deeds, Forget, Memories};
+use crate::delegation::{ActionLog, Forget, Memories};
 use crate::event::{
     Begun, Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
 };
 use crate::ledger::{Accounts, Budget, LOST_REPLY};
 use crate::record::RecordId;
 
-use history::History;
+use history::FoldedHistory;
 
 pub use own_call::OpenOwnCall;
 
@@ -89,7 +89,7 @@ pub struct Replayed {
     pub inherited: Memories,
     /// What the calls of the invocation did. Of one invocation only.
     #[serde(default)]
-    pub deeds: Deeds,
+    pub deeds: ActionLog,
     /// What it is about, in a few words, if a model has said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -287,7 +287,7 @@ pub struct Replay {
     invocation: Option<InvocationId>,
     #[serde(with = "seen")]
     seen: HashSet<RecordId>,
-    history: History,
+    history: FoldedHistory,
     questions: BTreeMap<u64, OpenQuestion>,
     /// Messages that entered the history, with or without having waited in the queue.
     delivered: HashSet<MessageId>,

@@ -11,22 +11,24 @@ use crate::conversation::Usage;
 use crate::conversation::{InvocationId, Message, Prompt, text_of};
 use crate::event::{Event, Origin};
 use crate::hooking::{self, Hooked};
-use crate::mailbox::{Beside, Handled, beside};
+use crate::mailbox::{Handled, OwnedTask, beside};
 use crate::ports::{HookEvent, Moment, Occasion, Release};
-use crate::root_session::{Admission, Main, Msg, Reach, Resumed, RootSession, State, stop_main};
+use crate::root_session::{
+    Main, Msg, PromptAdmission, Reach, Resumed, RootSession, State, stop_main,
+};
 
 /// What hooks said of the session.
 pub(super) enum Opening {
     /// Nothing against it.
     Open,
     /// Nothing yet.
-    Asking(#[expect(dead_code, reason = "dropping it stops the work")] Beside),
+    Asking(#[expect(dead_code, reason = "dropping it stops the work")] OwnedTask),
     /// That no prompt of it may be worked on, and why.
     Blocked(String),
 }
 
 /// What a run is to do.
-pub(super) enum Task {
+pub(super) enum RunTask {
     /// What the user asks for.
     Prompt(Prompt),
     /// What was not done yet.
@@ -35,9 +37,9 @@ pub(super) enum Task {
 
 /// A task that waits for hooks.
 pub(super) struct Admitting {
-    task: Task,
+    task: RunTask,
     /// `None` as long as the session itself is asked about.
-    _work: Option<Beside>,
+    _work: Option<OwnedTask>,
 }
 
 impl RootSession {
@@ -74,9 +76,9 @@ impl RootSession {
         me: &ActorRef<Msg>,
         origin: Arc<Origin>,
         base: usize,
-        task: Task,
+        task: RunTask,
         state: &mut State,
-    ) -> Result<Admission, SpawnErr> {
+    ) -> Result<PromptAdmission, SpawnErr> {
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
         let main = Main {
@@ -101,7 +103,7 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         mut main: Main,
-        task: Task,
+        task: RunTask,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         match &state.opening {
@@ -119,15 +121,15 @@ impl RootSession {
         }
         // What was said before was heard by hooks before.
         let heard = self.ports.hooks.hears(HookEvent::UserPromptSubmit, None);
-        let Task::Prompt(prompt) = task else { return self.begin(me, main, task, state).await };
+        let RunTask::Prompt(prompt) = task else { return self.begin(me, main, task, state).await };
         if !heard {
-            return self.begin(me, main, Task::Prompt(prompt), state).await;
+            return self.begin(me, main, RunTask::Prompt(prompt), state).await;
         }
         let moment = Moment::UserPromptSubmit { content: prompt.content.clone() };
         let id = main.origin.invocation_id.clone();
         let fired = self.fire(Some(&main), moment);
         let work = beside(me, fired, move |hooked| Msg::Admitted(id, hooked));
-        main.admitting = Some(Admitting { task: Task::Prompt(prompt), _work: Some(work) });
+        main.admitting = Some(Admitting { task: RunTask::Prompt(prompt), _work: Some(work) });
         state.main = Some(main);
         Ok(())
     }
@@ -154,12 +156,12 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         mut main: Main,
-        task: Task,
+        task: RunTask,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         match task {
-            Task::Prompt(prompt) => self.begin_with(me, &mut main, prompt, state).await?,
-            Task::GoOn => self.go_on_now(me, &mut main, state).await?,
+            RunTask::Prompt(prompt) => self.begin_with(me, &mut main, prompt, state).await?,
+            RunTask::GoOn => self.go_on_now(me, &mut main, state).await?,
         }
         state.main = Some(main);
         Ok(())

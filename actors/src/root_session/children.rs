@@ -20,11 +20,13 @@ use tokio::sync::oneshot;
 
 use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions, TimeLimit};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
-use crate::delegation::{Beside, Deeds, Ended, Request, Seen, Start, depth_of};
+use crate::delegation::{
+    ActionLog, BackgroundWork, DelegationRequest, StartRequest, SubagentEnd, SubagentInfo, depth_of,
+};
 use crate::event::{Event, Origin};
-use crate::governor::{Frees, Governor, Left, Permit, Refused, Wish};
+use crate::governor::{BudgetLeft, Frees, Governor, Permit, SubagentRefusal, Wish};
 use crate::ledger::Budget;
-use crate::mailbox::{self, Absence, Handled, Presence, Report};
+use crate::mailbox::{self, AliveToken, AllGone, Handled, Report};
 use crate::ports::ToolSpec;
 use crate::record::Delegated;
 use crate::restarts::RestartBudget;
@@ -32,8 +34,8 @@ use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, Resumed, RootSession, State};
 use crate::tool_call::Services;
 
-use kinds::Kind;
-use queue::Waiting;
+use kinds::SubagentConfig;
+use queue::QueuedSubagent;
 use rooms::{Closed, Reopened, Room};
 use stopping::Stopping;
 
@@ -42,7 +44,7 @@ pub(super) use stopping::Reach;
 /// What the children say to the session, besides how they end.
 pub(super) enum ChildMsg {
     /// A tool wants something.
-    Asked(Request),
+    Asked(DelegationRequest),
     /// Somebody has ended: there may be room for those that wait.
     Room,
     /// Those that were told to stop should have by now.
@@ -59,10 +61,10 @@ pub(super) enum ChildMsg {
 #[derive(Default)]
 pub(super) struct Children {
     governor: Option<Governor>,
-    kinds: Vec<Kind>,
+    kinds: Vec<SubagentConfig>,
     all: BTreeMap<u32, Child>,
     /// Those that are to begin as soon as there is a place, in order.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedSubagent>,
     /// Messages for those that are being rebuilt.
     pending: Vec<(InvocationId, Queued)>,
     stopping: Option<Stopping>,
@@ -74,8 +76,8 @@ pub(super) struct Children {
 
 /// What is left of the session's budget.
 struct SessionLeft {
-    tokens: Option<Left>,
-    micro_usd: Option<Left>,
+    tokens: Option<BudgetLeft>,
+    micro_usd: Option<BudgetLeft>,
 }
 
 /// Billionths of a dollar of millionths.
@@ -109,16 +111,16 @@ struct Child {
     /// What its calls were about, once it has ended.
     files: Vec<String>,
     /// What it did, once it has ended and could say so.
-    deeds: Option<Deeds>,
-    waiter: Option<oneshot::Sender<Arc<Ended>>>,
+    deeds: Option<ActionLog>,
+    waiter: Option<oneshot::Sender<Arc<SubagentEnd>>>,
     /// `None` while it is rebuilt from the journal.
     actor: Option<ActorRef<agent_invocation::Msg>>,
-    absence: Option<Absence>,
-    rereading: Option<mailbox::Beside>,
+    absence: Option<AllGone>,
+    rereading: Option<mailbox::OwnedTask>,
     restarts: RestartBudget,
     /// How it was told to end.
     stopping: Option<Ending>,
-    ended: Option<(Arc<Ended>, Duration)>,
+    ended: Option<(Arc<SubagentEnd>, Duration)>,
 }
 
 impl Child {
@@ -137,10 +139,10 @@ impl Child {
     }
 
     /// What others are told of it if nobody waits for it.
-    fn beside(&self) -> Option<Beside> {
+    fn beside(&self) -> Option<BackgroundWork> {
         let Child { caller, origin, task, .. } = self;
         let (caller, agent) = (Arc::clone(caller), origin.agent.clone());
-        self.background.then(|| Beside { caller, agent, task: task.clone() })
+        self.background.then(|| BackgroundWork { caller, agent, task: task.clone() })
     }
 
     fn is_live(&self) -> bool {
@@ -157,13 +159,13 @@ impl Child {
     }
 
     /// What its calls share.
-    fn services(&self, kind: &Kind) -> Arc<Services> {
+    fn services(&self, kind: &SubagentConfig) -> Arc<Services> {
         let services = kind.services(self.turns_max);
         self.room.as_ref().map_or_else(|| Arc::clone(&services), |room| room.services(&services))
     }
 
     /// What it is told.
-    fn system(&self, kind: &Kind) -> Arc<Message> {
+    fn system(&self, kind: &SubagentConfig) -> Arc<Message> {
         match self.room.as_ref().and_then(Room::system_prompt) {
             Some(prompt) => Arc::new(Message::System { content: prompt.to_owned() }),
             None => Arc::clone(&kind.system),
@@ -171,17 +173,17 @@ impl Child {
     }
 
     /// What it sees. Whoever works in a place of its own calls nobody.
-    fn specs(&self, kind: &Kind) -> Arc<[ToolSpec]> {
+    fn specs(&self, kind: &SubagentConfig) -> Arc<[ToolSpec]> {
         if self.room.is_some() { kind.own_specs() } else { kind.specs(&self.permit) }
     }
 
     /// What is recorded when it begins.
-    fn started(&self, kind: &Kind) -> Event {
+    fn started(&self, kind: &SubagentConfig) -> Event {
         kind.started(&self.specs(kind))
     }
 
     /// What is recorded of it before it begins.
-    fn requested(&self, kind: &Kind) -> Event {
+    fn requested(&self, kind: &SubagentConfig) -> Event {
         Event::InvocationRequested {
             child_invocation_id: self.id().clone(),
             target: kind.name.clone(),
@@ -259,20 +261,20 @@ impl RootSession {
         state: &mut State,
     ) -> Handled {
         match msg {
-            ChildMsg::Asked(Request::Start(start, report)) => {
+            ChildMsg::Asked(DelegationRequest::Start(start, report)) => {
                 let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
                 let id = start.resume.clone().or_else(placed);
                 let id = id.unwrap_or_else(|| self.ports.ids.invocation());
-                let waiting = Waiting { id, start: *start, report };
+                let waiting = QueuedSubagent { id, start: *start, report };
                 self.delegate(me, waiting, state).await?;
             }
-            ChildMsg::Asked(Request::Attach(call, caller, report)) => {
+            ChildMsg::Asked(DelegationRequest::Attach(call, caller, report)) => {
                 report.send(Self::attach(&call, &caller, state));
             }
-            ChildMsg::Asked(Request::Left(call, caller, report)) => {
+            ChildMsg::Asked(DelegationRequest::Left(call, caller, report)) => {
                 report.send(Self::left_by(&call, &caller, state));
             }
-            ChildMsg::Asked(Request::Look(origin, report)) => {
+            ChildMsg::Asked(DelegationRequest::Look(origin, report)) => {
                 report.send(self.look(&origin, state));
             }
             ChildMsg::Room => self.let_in(me, state).await?,
@@ -288,11 +290,11 @@ impl RootSession {
     fn child_for(
         &self,
         id: InvocationId,
-        kind: &Kind,
-        start: Start,
+        kind: &SubagentConfig,
+        start: StartRequest,
         permit: Permit,
     ) -> (Child, Vec<ContentPart>) {
-        let Start {
+        let StartRequest {
             call_id,
             origin: caller,
             deputy,
@@ -350,7 +352,11 @@ impl RootSession {
     }
 
     /// Where the agent stands that is to go on; or why it cannot, in words.
-    fn resumable(id: &InvocationId, start: &Start, children: &mut Children) -> Result<u32, String> {
+    fn resumable(
+        id: &InvocationId,
+        start: &StartRequest,
+        children: &mut Children,
+    ) -> Result<u32, String> {
         let is_main = start.origin.parent_invocation_id.is_none();
         // A main agent is another invocation with each prompt.
         let theirs = |child: &Child| {
@@ -375,10 +381,10 @@ impl RootSession {
     fn admit_child(
         &self,
         id: &InvocationId,
-        start: &Start,
+        start: &StartRequest,
         ahead: usize,
         state: &mut State,
-    ) -> Result<Permit, Refused> {
+    ) -> Result<Permit, SubagentRefusal> {
         let now = self.ports.clock.monotonic();
         self.own_depth(start)?;
         // The task as a whole may have a limit, which its parts share.
@@ -403,7 +409,7 @@ impl RootSession {
         };
         match &mut state.children.governor {
             Some(governor) => governor.admit(id, &wish, now),
-            None => Err(Refused::alone()),
+            None => Err(SubagentRefusal::alone()),
         }
     }
 
@@ -413,7 +419,7 @@ impl RootSession {
         let gone = state.till.gone();
         let left = |max: Option<u64>, gone: u64, unit: u64| {
             let max = max?;
-            Some(Left { max: max / unit, left: max.saturating_sub(gone) / unit })
+            Some(BudgetLeft { max: max / unit, left: max.saturating_sub(gone) / unit })
         };
         SessionLeft {
             tokens: left(tokens, gone.tokens, 1),
@@ -429,14 +435,14 @@ impl RootSession {
     }
 
     /// An agent may say itself how deep others may go below it.
-    fn own_depth(&self, start: &Start) -> Result<(), Refused> {
+    fn own_depth(&self, start: &StartRequest) -> Result<(), SubagentRefusal> {
         let depth = depth_of(&start.origin) + 1;
         let Some(desk) = &self.desk else { return Ok(()) };
         for (above, name) in (0..).zip(start.origin.agent_path.split('/')).skip(1) {
             let limit = desk.deputy(name).and_then(|(_, deputy)| deputy.depth_max);
             if let Some(max) = limit.filter(|max| depth - above > *max) {
                 let frees = Frees::OwnWork;
-                return Err(Refused {
+                return Err(SubagentRefusal {
                     limit: "delegation.maxDepth",
                     value: max.into(),
                     left: 0,
@@ -451,7 +457,7 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         child: &mut Child,
-        kind: &Kind,
+        kind: &SubagentConfig,
         messages: Vec<Arc<Message>>,
         resumed: Resumed,
     ) -> Result<(), SpawnErr> {
@@ -462,7 +468,7 @@ impl RootSession {
         // The results of calls that are not done stand at the end.
         history.truncate(history.len() - pending.len());
         let id = child.id().clone();
-        let (presence, absence) = Presence::new();
+        let (presence, absence) = AliveToken::new();
         let now = self.ports.clock.monotonic();
         let args = agent_invocation::Args {
             origin: Arc::clone(&child.origin),
@@ -491,12 +497,12 @@ impl RootSession {
     }
 
     /// What `origin` may know of the others: everything below it.
-    fn look(&self, origin: &Origin, state: &State) -> Vec<Seen> {
+    fn look(&self, origin: &Origin, state: &State) -> Vec<SubagentInfo> {
         let children = &state.children;
         let now = self.ports.clock.monotonic();
         let is_main = origin.parent_invocation_id.is_none();
         let below = |child: &&Child| is_main || children.is_below(child, &origin.invocation_id);
-        let seen = |child: &Child| Seen {
+        let seen = |child: &Child| SubagentInfo {
             id: child.id().clone(),
             path: child.origin.agent_path.clone(),
             state: match (&child.ended, &child.stopping, &child.actor) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ractor::{Actor, ActorId, ActorRef};
 use tokio::sync::watch;
 
-use crate::agent_invocation::{Contact, Contacts};
-use crate::ledger::{Price, BudgetHandle};
+use crate::agent_invocation::{ModelRoute, ModelRoutes};
+use crate::ledger::{BudgetHandle, PriceLookup};
 use crate::mailbox::{Handled, Started};
 use crate::ports::{Abilities, Fallback, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};
@@ -15,13 +15,13 @@ use crate::root_session::supervised::Supervised;
 use crate::root_session::{Msg, RootSession, State};
 
 /// The clients, in the order in which their accounts come in the user's chain.
-pub(super) struct Clients(Vec<Client>);
+pub(super) struct Clients(Vec<SupervisedClient>);
 
-struct Client {
+struct SupervisedClient {
     supervised: Supervised<provider_client::Msg>,
     account: String,
     providers: Vec<Arc<dyn Provider>>,
-    prices: Vec<Option<Price>>,
+    prices: Vec<Option<PriceLookup>>,
 }
 
 impl Clients {
@@ -29,11 +29,11 @@ impl Clients {
     /// own, at that price.
     pub(super) fn new<'a>(
         ports: &'a Ports,
-        price: Option<&Price>,
-        own: impl Iterator<Item = (&'a Arc<dyn Provider>, Option<Price>)>,
+        price: Option<&PriceLookup>,
+        own: impl Iterator<Item = (&'a Arc<dyn Provider>, Option<PriceLookup>)>,
         budget: impl Fn() -> RestartBudget,
     ) -> Clients {
-        let mut clients: Vec<Client> = Vec::new();
+        let mut clients: Vec<SupervisedClient> = Vec::new();
         let others = ports.fallbacks.iter().map(|fallback| fallback.price.clone());
         let prices = std::iter::once(price.cloned()).chain(others);
         for (provider, price) in providers(ports).zip(prices).chain(own) {
@@ -47,13 +47,13 @@ impl Clients {
             let line = watch::Sender::new(None);
             let supervised = Supervised::new("ProviderClient", line, budget());
             let (providers, prices) = (vec![Arc::clone(provider)], vec![price]);
-            clients.push(Client { supervised, account, providers, prices });
+            clients.push(SupervisedClient { supervised, account, providers, prices });
         }
         Clients(clients)
     }
 
     /// How an invocation reaches each model, in the user's order.
-    pub(super) fn contacts(&self, ports: &Ports) -> Contacts {
+    pub(super) fn contacts(&self, ports: &Ports) -> ModelRoutes {
         let mut met: Vec<usize> = vec![0; self.0.len()];
         let abilities = ports.fallbacks.iter().map(|fallback| fallback.abilities);
         let abilities = std::iter::once(Abilities::default()).chain(abilities);
@@ -63,25 +63,25 @@ impl Clients {
             let model = met[nth];
             met[nth] += 1;
             let client = self.0[nth].supervised.line();
-            Some(Contact { client, model, info: provider.info(), abilities })
+            Some(ModelRoute { client, model, info: provider.info(), abilities })
         };
-        Contacts::new(providers(ports).zip(abilities).filter_map(contact).collect())
+        ModelRoutes::new(providers(ports).zip(abilities).filter_map(contact).collect())
     }
 
     /// How one of the others is reached.
-    pub(super) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<Contact> {
+    pub(super) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<ModelRoute> {
         self.0.iter().find_map(|client| {
             let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
             let (client, info) = (client.supervised.line(), provider.info());
-            Some(Contact { client, model, info, abilities: Abilities::default() })
+            Some(ModelRoute { client, model, info, abilities: Abilities::default() })
         })
     }
 
     /// How whoever has a role is reached.
-    pub(super) fn of_role(&self, role: Option<&Fallback>) -> Option<Contacts> {
+    pub(super) fn of_role(&self, role: Option<&Fallback>) -> Option<ModelRoutes> {
         let role = role?;
         let contact = self.contact(&role.provider)?;
-        Some(Contacts::new(vec![Contact { abilities: role.abilities, ..contact }]))
+        Some(ModelRoutes::new(vec![ModelRoute { abilities: role.abilities, ..contact }]))
     }
 
     pub(super) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
@@ -111,7 +111,7 @@ impl RootSession {
     async fn start_client(
         &self,
         me: &ActorRef<Msg>,
-        client: &Client,
+        client: &SupervisedClient,
         purse: &BudgetHandle,
         wary: bool,
     ) -> Started<()> {

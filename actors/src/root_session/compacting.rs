@@ -5,32 +5,34 @@ use std::sync::Arc;
 use ractor::{ActorRef, RpcReplyPort};
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{Contacts, Fitter, Summary, compacted_event, without_summary};
+use crate::agent_invocation::{
+    ContextFitter, ModelRoutes, Summary, compacted_event, without_summary,
+};
 use crate::compaction::{Compacted, Goal, compact, said_last, size_of};
-use crate::context::{ContextUse, Meter, Reading};
+use crate::context::{ContextMeter, ContextReading, ContextUse};
 use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Fact};
-use crate::mailbox::{Beside, answer, beside, panic_text};
+use crate::mailbox::{OwnedTask, answer, beside, panic_text};
 use crate::provider_client;
 use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, PromptError, RootSession, State};
 
 /// Where whoever asked for it hears what became of it.
-pub(super) type Reply = RpcReplyPort<Result<Option<Compacted>, PromptError>>;
+pub(super) type CompactReply = RpcReplyPort<Result<Option<Compacted>, PromptError>>;
 
 /// A summary that is being written, between prompts.
 pub(super) struct Compacting {
     goal: Goal,
-    reply: Reply,
+    reply: CompactReply,
     /// Under whose name the model is asked.
     id: InvocationId,
-    _work: Beside,
+    _work: OwnedTask,
 }
 
 impl RootSession {
     /// What the main agent may read.
-    pub(super) fn fitter(&self, state: &State) -> Fitter {
-        Fitter {
+    pub(super) fn fitter(&self, state: &State) -> ContextFitter {
+        ContextFitter {
             budget: self.settings.limits.context_main.clone(),
             settings: self.settings.context.clone(),
             meter: state.meter.clone(),
@@ -39,11 +41,11 @@ impl RootSession {
     }
 
     /// What an agent may read that works for another one.
-    pub(super) fn child_fitter(&self, clients: &Clients) -> Fitter {
-        Fitter {
+    pub(super) fn child_fitter(&self, clients: &Clients) -> ContextFitter {
+        ContextFitter {
             budget: self.settings.limits.context_child.clone(),
             settings: self.settings.context.clone(),
-            meter: Meter::default(),
+            meter: ContextMeter::default(),
             summariser: clients.of_role(self.settings.context.compact.as_ref()),
         }
     }
@@ -54,7 +56,7 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         keep: Option<String>,
-        reply: Reply,
+        reply: CompactReply,
         state: &mut State,
     ) {
         if state.ending.is_some() {
@@ -92,7 +94,7 @@ impl RootSession {
     ) {
         // One that was stopped is over.
         let Some(Compacting { mut goal, reply, .. }) = state.compacting.take() else { return };
-        let by = state.summariser.as_ref().and_then(Contacts::info).map(|info| info.model);
+        let by = state.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
         match summary.unwrap_or_else(|died| Err(panic_text(died))) {
             Ok(text) => goal.summary = Some(text),
             Err(why) => {
@@ -147,7 +149,7 @@ impl RootSession {
         });
     }
 
-    fn reading(&self, state: &State) -> Reading {
+    fn reading(&self, state: &State) -> ContextReading {
         let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
         let info = Some(&self.provider_info);
         state.meter.read(&self.told(state), &self.specs, budget, settings, info)

@@ -11,15 +11,15 @@ use crate::context::ContextUse;
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
-use crate::delegation::{self, Desk, Forget, Memories};
+use crate::delegation::{self, DelegationHandle, Forget, Memories};
 use crate::event::{Feed, MessageKind, Subscription};
 use crate::ledger::{Accounts, BudgetMsg};
-use crate::mailbox::{Line, Report, ask, tell};
-use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
+use crate::mailbox::{Report, SupervisedRef, ask, tell};
+use crate::permission_coordinator::{self as permission, AnswerError, GrantView, HumanDecision};
 use crate::ports::{Ids, JournalStore, Ports, Release};
 use crate::root_session::messages::Withdrawal;
 use crate::root_session::{
-    Admission, Msg, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome, UserCall,
+    Msg, PromptAdmission, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome, UserCall,
 };
 use crate::tool_call::{Notices, Services};
 use crate::transcript_writer::{self, Outbox, Transcript};
@@ -32,7 +32,7 @@ const SUMMARY_MAX: std::time::Duration = std::time::Duration::from_hours(24);
 pub struct SessionHandle {
     session: ActorRef<Msg>,
     session_id: SessionId,
-    permissions: Line<permission::Msg>,
+    permissions: SupervisedRef<permission::Msg>,
     feed: Feed,
     journal: Arc<dyn JournalStore>,
     ids: Arc<dyn Ids>,
@@ -77,12 +77,12 @@ pub enum DeliverError {
 
 /// A prompt that is being worked on.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningPrompt {
     invocation: InvocationId,
     outcome: oneshot::Receiver<TurnOutcome>,
 }
 
-impl Running {
+impl RunningPrompt {
     /// The invocation that works on it.
     pub fn invocation(&self) -> &InvocationId {
         &self.invocation
@@ -95,7 +95,7 @@ impl Running {
 }
 
 /// The sending ends of the lines to the supervised actors.
-pub(super) struct Tree {
+pub(super) struct ChildActors {
     pub(super) writer: watch::Sender<Option<ActorRef<transcript_writer::Msg>>>,
     pub(super) coordinator: watch::Sender<Option<ActorRef<permission::Msg>>>,
 }
@@ -109,10 +109,11 @@ impl SessionHandle {
         let info = ports.provider.info();
         let desk = settings.delegation.clone().map(|delegation| {
             let ids = Arc::clone(&ports.ids);
-            Arc::new(Desk::new(delegation, info.clone(), settings.cwd.clone(), ids))
+            Arc::new(DelegationHandle::new(delegation, info.clone(), settings.cwd.clone(), ids))
         });
         let ports = with_desk(ports, desk.as_ref());
-        let tree = Tree { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
+        let tree =
+            ChildActors { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
         let outbox = Arc::new(Outbox::new(settings.session_id.clone()));
         let transcript = Transcript::new(
             Arc::clone(&outbox),
@@ -120,7 +121,7 @@ impl SessionHandle {
             Arc::clone(&ports.clock),
             Arc::clone(&ports.ids),
         );
-        let permissions = Line::new(tree.coordinator.subscribe());
+        let permissions = SupervisedRef::new(tree.coordinator.subscribe());
         let services = Services {
             desk: desk.clone(),
             ..services(&ports, &settings, transcript.clone(), permissions.clone())
@@ -198,25 +199,25 @@ impl SessionHandle {
 
     /// Starts work on `prompt`, and returns as soon as it runs. A run that broke off before does
     /// not go on after it.
-    pub async fn prompt(&self, prompt: Prompt) -> Result<Running, PromptError> {
+    pub async fn prompt(&self, prompt: Prompt) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| Msg::Prompt(prompt, reply)).await
     }
 
     /// Goes on without a new prompt: where a run broke off, or with what the model was not asked
     /// yet. Calls that had not started run; one that had started does not run again.
-    pub async fn go_on(&self) -> Result<Running, PromptError> {
+    pub async fn go_on(&self) -> Result<RunningPrompt, PromptError> {
         self.begin(Msg::GoOn).await
     }
 
     async fn begin(
         &self,
-        message: impl FnOnce(RpcReplyPort<Admission>) -> Msg,
-    ) -> Result<Running, PromptError> {
+        message: impl FnOnce(RpcReplyPort<PromptAdmission>) -> Msg,
+    ) -> Result<RunningPrompt, PromptError> {
         // Whoever did not ask by now does not want to know how it began.
         drop(self.first().take());
         let admission = ask(&self.session, self.ask_timeout, message);
         let (invocation, outcome) = admission.await.unwrap_or(Err(PromptError::Ended))?;
-        Ok(Running { invocation, outcome })
+        Ok(RunningPrompt { invocation, outcome })
     }
 
     /// Queues a message for the running prompt: it enters at the next safe point, exactly once.
@@ -242,7 +243,7 @@ impl SessionHandle {
 
     /// Runs a tool for the user, while nothing else runs: judged, asked about, confined and recorded
     /// like a call of the agent. The model is told with the next prompt.
-    pub async fn call(&self, wanted: UserCall) -> Result<Running, PromptError> {
+    pub async fn call(&self, wanted: UserCall) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| Msg::OwnCall(wanted, reply)).await
     }
 
@@ -326,7 +327,7 @@ impl SessionHandle {
 
     /// Answers an open question, and returns when the answer is on the disk and has acted. The
     /// first answer counts.
-    pub async fn answer(&self, id: QuestionId, decision: Decision) -> Result<(), AnswerError> {
+    pub async fn answer(&self, id: QuestionId, decision: HumanDecision) -> Result<(), AnswerError> {
         self.answer_by(id, decision, None).await
     }
 
@@ -335,7 +336,7 @@ impl SessionHandle {
     pub async fn answer_by(
         &self,
         id: QuestionId,
-        decision: Decision,
+        decision: HumanDecision,
         by: Option<String>,
     ) -> Result<(), AnswerError> {
         let coordinator = self.permissions.current().ok_or(AnswerError::Ended)?;
@@ -361,7 +362,7 @@ impl SessionHandle {
 }
 
 /// The ports, with the tools of delegation if agents may call others.
-fn with_desk(ports: Ports, desk: Option<&Arc<Desk>>) -> Ports {
+fn with_desk(ports: Ports, desk: Option<&Arc<DelegationHandle>>) -> Ports {
     let Some(desk) = desk else { return ports };
     let mut tools = (*ports.tools).clone();
     delegation::register(&mut tools, desk, &ports.clock);
@@ -373,11 +374,11 @@ fn services(
     ports: &Ports,
     settings: &SessionSettings,
     transcript: Transcript,
-    permissions: Line<permission::Msg>,
+    permissions: SupervisedRef<permission::Msg>,
 ) -> Services {
     let resumption = settings.resumption.as_ref();
     let grants = resumption.map(|from| from.grants(&settings.cwd, &settings.tier));
-    let book = GrantBook::new(
+    let book = GrantView::new(
         grants.unwrap_or_default(),
         Arc::clone(&ports.grants),
         Arc::clone(&ports.clock),

@@ -9,12 +9,12 @@ use tokio::sync::oneshot;
 use crate::agent_invocation::{Ending, Queued, lost_output, requested_event};
 use crate::conversation::{ContentPart, MessageId, ToolCall, Usage};
 use crate::event::{Event, MessageKind, Origin};
-use crate::mailbox::{Lost, Presence, Report, tell};
+use crate::mailbox::{AliveToken, Lost, Report, tell};
 use crate::ports::ToolOutput;
 use crate::record::OpenOwnCall;
 use crate::root_session::admission::Opening;
-use crate::root_session::{Admission, Msg, PromptError, RootSession, State, TurnOutcome};
-use crate::tool_call::{self, Progress, ToolCallRun};
+use crate::root_session::{Msg, PromptAdmission, PromptError, RootSession, State, TurnOutcome};
+use crate::tool_call::{self, IntentProgress, ToolCallRun};
 
 /// What the model reads of a call of the user that started and has no recorded end.
 const BROKE_OFF: &str = "posse ended while it ran. Whether it took effect is not known.";
@@ -38,7 +38,7 @@ pub(super) struct OwnCall {
     call: ToolCall,
     message_id: MessageId,
     said: String,
-    progress: Arc<Progress>,
+    progress: Arc<IntentProgress>,
     actor: Option<ActorRef<tool_call::Msg>>,
     /// It was told to stop.
     stopped: bool,
@@ -65,7 +65,7 @@ impl RootSession {
         me: &ActorRef<Msg>,
         wanted: UserCall,
         state: &mut State,
-    ) -> Result<Admission, SpawnErr> {
+    ) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
@@ -87,8 +87,8 @@ impl RootSession {
         let event = Event::UserCall { call_id, tool, message_id: id, said: text };
         self.transcript.note(Some(&origin), event);
         self.transcript.note(Some(&origin), requested_event(&call));
-        let progress = Arc::<Progress>::default();
-        let (presence, _) = Presence::new();
+        let progress = Arc::<IntentProgress>::default();
+        let (presence, _) = AliveToken::new();
         let args = tool_call::Args {
             call: call.clone(),
             question: None,

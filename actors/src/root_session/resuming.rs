@@ -16,9 +16,9 @@ use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin};
 use crate::ledger::{Accounts, Salvaged};
 use crate::ports::ToolOutput;
 use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
-use crate::root_session::admission::Task;
+use crate::root_session::admission::RunTask;
 use crate::root_session::{
-    Admission, Main, Msg, PromptError, Resumed, RootSession, SessionSettings, State,
+    Main, Msg, PromptAdmission, PromptError, Resumed, RootSession, SessionSettings, State,
 };
 
 /// Why a question is withdrawn whose call does not run again.
@@ -253,7 +253,7 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         state: &mut State,
-    ) -> Result<Admission, SpawnErr> {
+    ) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
@@ -265,7 +265,7 @@ impl RootSession {
             None => return Ok(Err(PromptError::NothingUnfinished)),
         };
         state.contacts.relent(self.ports.clock.monotonic(), &self.settings.limits);
-        self.admit_as(me, origin, base, Task::GoOn, state).await
+        self.admit_as(me, origin, base, RunTask::GoOn, state).await
     }
 
     /// Goes on where a run broke off; or asks the model what it was not asked.

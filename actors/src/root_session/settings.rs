@@ -7,7 +7,7 @@ use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::delegation::Delegation;
 use crate::event::Event;
-use crate::ledger::{Accounts, Budget, Price};
+use crate::ledger::{Accounts, Budget, PriceLookup};
 use crate::limits::Limits;
 use crate::ports::Asking;
 use crate::root_session::{FailPoints, Resumption};
@@ -42,7 +42,7 @@ pub struct SessionSettings {
     /// Hash of what the agent is told besides the state of the world, for the record; may be empty.
     pub instructions: String,
     /// What the model costs, as far as that is known.
-    pub price: Option<Price>,
+    pub price: Option<PriceLookup>,
     /// What the session may cost.
     pub budget: Budget,
     /// The part of it that was said for this session, for the record: a limit of the configuration

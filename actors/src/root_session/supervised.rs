@@ -9,7 +9,7 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{Ending, ended_event};
 use crate::conversation::InvocationId;
 use crate::event::{Event, Fact, Origin};
-use crate::mailbox::{Handled, Line, Started, beside, panic_text, tell};
+use crate::mailbox::{Handled, Started, SupervisedRef, beside, panic_text, tell};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
@@ -38,8 +38,8 @@ impl<M: ractor::Message> Supervised<M> {
         Supervised { name, incarnations, budget }
     }
 
-    pub(super) fn line(&self) -> Line<M> {
-        Line::new(self.incarnations.subscribe())
+    pub(super) fn line(&self) -> SupervisedRef<M> {
+        SupervisedRef::new(self.incarnations.subscribe())
     }
 
     /// Tells the one that lives now, if one does.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use ractor::ActorRef;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{Aside, Contacts, Ending};
+use crate::agent_invocation::{AuxiliaryRequest, Ending, ModelRoutes};
 use crate::conversation::{InvocationId, Message, text_of};
 use crate::event::{Event, Origin};
-use crate::mailbox::{Beside, beside, panic_text};
+use crate::mailbox::{OwnedTask, beside, panic_text};
 use crate::provider_client;
 use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, RootSession, State};
@@ -34,17 +34,17 @@ const INSTRUCTION: &str = "You name conversations with a coding agent, for a lis
 pub(super) struct Title {
     known: Option<String>,
     /// Who writes it, if anybody does.
-    namer: Option<Contacts>,
+    namer: Option<ModelRoutes>,
     /// It is asked for once in a process.
     asked: bool,
     /// The request, under whose name it is, while nobody has answered.
-    asking: Option<(InvocationId, Beside)>,
+    asking: Option<(InvocationId, OwnedTask)>,
     /// The session is over but for it.
-    last_moment: Option<Beside>,
+    last_moment: Option<OwnedTask>,
 }
 
 impl Title {
-    pub(super) fn new(namer: Option<Contacts>, known: Option<String>) -> Title {
+    pub(super) fn new(namer: Option<ModelRoutes>, known: Option<String>) -> Title {
         Title { known, namer, ..Title::default() }
     }
 }
@@ -80,7 +80,8 @@ impl RootSession {
         let text =
             format!("USER: {}\n\nASSISTANT: {}", cut(&first.unwrap_or_default()), cut(answer));
         let thinking = self.settings.context.title_thinking;
-        let aside = Aside::new(&self.services, namer, above, "title", (TOKENS_MAX, thinking));
+        let aside =
+            AuxiliaryRequest::new(&self.services, namer, above, "title", (TOKENS_MAX, thinking));
         let (id, clock) = (aside.id(), Arc::clone(&self.ports.clock));
         let asked = async move {
             let overdue = clock.sleep(PATIENCE);

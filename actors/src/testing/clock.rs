@@ -9,10 +9,10 @@ use crate::ports::{Clock, PortFuture};
 
 /// Stands still until a test advances it.
 #[derive(Debug, Default)]
-pub struct ManualClock(Mutex<Inner>);
+pub struct ManualClock(Mutex<ClockState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ClockState {
     now: Duration,
     /// How far the wall clock is ahead, in milliseconds.
     ahead_ms: u64,
@@ -40,7 +40,7 @@ impl ManualClock {
 
     /// Jitter of this clock is spread, in the same way each time.
     pub fn seeded(seed: u64) -> ManualClock {
-        ManualClock(Mutex::new(Inner { seed: seed.max(1), ..Inner::default() }))
+        ManualClock(Mutex::new(ClockState { seed: seed.max(1), ..ClockState::default() }))
     }
 
     /// How long until somebody has slept enough.

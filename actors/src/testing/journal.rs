@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::event::{Event, StoredRecord};
 use crate::ports::{
-    Committed, Journal, JournalBatch, JournalError, JournalStore, Opened, PortFuture,
+    Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
 };
 use crate::record::Durability;
 
 /// Keeps records in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<JournalState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct JournalState {
     records: Mutex<Vec<Arc<StoredRecord>>>,
     generation: AtomicU64,
     failing: AtomicU32,
@@ -24,11 +24,11 @@ struct Shared {
     scarce: AtomicBool,
     opened: AtomicU32,
     synced: AtomicU64,
-    held: Mutex<Option<Vec<Held>>>,
+    held: Mutex<Option<Vec<HeldBatch>>>,
 }
 
 /// A batch, and whose it is.
-type Held = (u64, JournalBatch);
+type HeldBatch = (u64, JournalBatch);
 
 impl MemoryStore {
     /// A journal that an earlier process left.
@@ -87,14 +87,14 @@ impl MemoryStore {
     }
 }
 
-impl Shared {
+impl JournalState {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<StoredRecord>>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared {
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<Vec<Held>>> {
+impl JournalState {
+    fn held(&self) -> std::sync::MutexGuard<'_, Option<Vec<HeldBatch>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,7 +129,7 @@ impl Shared {
 }
 
 impl JournalStore for MemoryStore {
-    fn open(&self) -> PortFuture<Result<Opened, JournalError>> {
+    fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>> {
         let shared = Arc::clone(&self.shared);
         shared.opened.fetch_add(1, Ordering::SeqCst);
         let generation = shared.generation.fetch_add(1, Ordering::SeqCst) + 1;
@@ -139,7 +139,9 @@ impl JournalStore for MemoryStore {
             (last, records.iter().map(|record| record.id).collect())
         };
         let journal = Box::new(MemoryJournal { shared, generation });
-        Box::pin(async move { Ok(Opened { journal, last_record, recent_ids, repaired: None }) })
+        Box::pin(
+            async move { Ok(OpenedJournal { journal, last_record, recent_ids, repaired: None }) },
+        )
     }
 
     fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>> {
@@ -151,7 +153,7 @@ impl JournalStore for MemoryStore {
 
 #[derive(Debug)]
 struct MemoryJournal {
-    shared: Arc<Shared>,
+    shared: Arc<JournalState>,
     generation: u64,
 }
 

@@ -44,7 +44,7 @@ fn text_of(call: PermittedCall) -> String {
     call.into_payload().downcast::<String>().map(|text| *text).unwrap_or_default()
 }
 
-type Ready = PortFuture<Result<Prepared, ToolError>>;
+type PrepareResult = PortFuture<Result<Prepared, ToolError>>;
 
 /// Counts what a tool did. Shared with the test.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +72,7 @@ impl Tool for EchoTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("echo", &arguments)) })
     }
 
@@ -97,7 +97,7 @@ impl Tool for WritingTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("write", &arguments)) })
     }
 
@@ -131,7 +131,7 @@ impl Tool for HangingTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("hang", &arguments)) })
     }
 
@@ -163,7 +163,7 @@ impl Tool for PanickingTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("panic", &arguments)) })
     }
 
@@ -188,7 +188,7 @@ impl Tool for GatedTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("gated", &arguments)) })
     }
 
@@ -220,7 +220,7 @@ impl Tool for ChangingTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         let nth = self.2.fetch_add(1, Ordering::SeqCst).min(self.3);
         Box::pin(async move {
             let mut prepared = prepared("change", &arguments);
@@ -272,7 +272,7 @@ impl Tool for GuardedTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("guarded", &arguments)) })
     }
 

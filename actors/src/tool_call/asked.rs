@@ -8,20 +8,20 @@ use crate::event::{Event, Origin};
 use crate::tool_call::Services;
 
 /// The question of a call that runs again. However the call ends, the question does too.
-pub(super) struct Asked {
+pub(super) struct CallQuestion {
     open: Mutex<Option<QuestionId>>,
     services: Arc<Services>,
     origin: Arc<Origin>,
 }
 
-impl Asked {
+impl CallQuestion {
     pub(super) fn before(
         question: Option<QuestionId>,
         services: &Arc<Services>,
         origin: &Arc<Origin>,
-    ) -> Asked {
+    ) -> CallQuestion {
         let open = Mutex::new(question);
-        Asked { open, services: Arc::clone(services), origin: Arc::clone(origin) }
+        CallQuestion { open, services: Arc::clone(services), origin: Arc::clone(origin) }
     }
 
     /// The id under which this call asks again, if it did not yet.
@@ -39,7 +39,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for CallQuestion {
     fn drop(&mut self) {
         self.withdraw();
     }

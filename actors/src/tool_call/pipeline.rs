@@ -10,25 +10,25 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, SessionId, ToolCall};
-use crate::delegation::{self, Desk};
+use crate::delegation::{self, DelegationHandle};
 use crate::event::{Begun, Event, Grant, Origin};
 use crate::hooking::{self, Hooked};
 use crate::limits::Limits;
-use crate::mailbox::Line;
+use crate::mailbox::SupervisedRef;
 use crate::permission_coordinator::{
-    self as permission, Answer, Ask, Asker, Binding, GrantBook, Shown,
+    self as permission, ApprovalResult, Ask, Asker, Binding, GrantView, ShownQuestion,
 };
 use crate::ports::{
     Action, Asking, CallContext, Clock, Hook, HookEvent, Ids, Moment, Occasion, OutputDelta,
-    Policy, Prepared, Question, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput,
-    Toolbox, Used, Verdict,
+    PermissionQuestion, Policy, Prepared, RunContext, SideEffect, Situation, Tool, ToolError,
+    ToolOutput, Toolbox, Used, Verdict,
 };
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
-use crate::tool_call::Progress;
+use crate::tool_call::IntentProgress;
 use crate::tool_call::aftermath::Notices;
 use crate::tool_call::arguments::{Arguments, validate};
-use crate::tool_call::asked::Asked;
+use crate::tool_call::asked::CallQuestion;
 use crate::tool_call::review::{PermittedCall, Review, review};
 use crate::transcript_writer::Transcript;
 
@@ -45,15 +45,15 @@ pub(crate) struct Services {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) transcript: Transcript,
-    pub(crate) permissions: Line<permission::Msg>,
-    pub(crate) book: GrantBook,
+    pub(crate) permissions: SupervisedRef<permission::Msg>,
+    pub(crate) book: GrantView,
     pub(crate) notices: Notices,
     pub(crate) asking: Asking,
     pub(crate) tier: String,
     pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
     /// Where agents ask for others, if they may.
-    pub(crate) desk: Option<Arc<Desk>>,
+    pub(crate) desk: Option<Arc<DelegationHandle>>,
     pub(crate) fail: FailPoints,
 }
 
@@ -76,7 +76,7 @@ impl Services {
 
 /// Where a call got to.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum CallEnd {
     /// It ran, with these arguments.
     Ran { output: ToolOutput, took: Duration, input: Box<Value> },
     /// It did not: for one of the classes of [`Event::ToolFailed`].
@@ -89,14 +89,14 @@ pub(crate) struct Pipeline {
     pub(crate) call: ToolCall,
     /// Names the agent sees; anything else does not exist for it.
     pub(crate) visible: Arc<[String]>,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<IntentProgress>,
     /// What was asked about it before the session broke off.
-    pub(super) asked: Asked,
+    pub(super) asked: CallQuestion,
     /// It was permitted and had started before, and only waits.
     pub(super) attached: bool,
 }
 
-type Refusal = Ended;
+type Refusal = CallEnd;
 
 /// Arguments that fit the tool's schema, after hooks have had their say.
 struct Accepted {
@@ -107,7 +107,7 @@ struct Accepted {
 }
 
 impl Pipeline {
-    pub(crate) async fn run(self) -> Ended {
+    pub(crate) async fn run(self) -> CallEnd {
         if self.attached {
             return self.wait_again().await;
         }
@@ -124,7 +124,7 @@ impl Pipeline {
                         let (mut output, duration) = self.perform(&*tool, permitted).await;
                         // What was changed is not what the model asked for: it has to know.
                         output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
-                        Ended::Ran { output, took: duration, input: Box::new(accepted.value) }
+                        CallEnd::Ran { output, took: duration, input: Box::new(accepted.value) }
                     }
                     Err(refusal) => refusal,
                 }
@@ -135,7 +135,7 @@ impl Pipeline {
 
     /// Waits for the agent that this call had started: its start is recorded, and it is not started
     /// twice.
-    async fn wait_again(self) -> Ended {
+    async fn wait_again(self) -> CallEnd {
         let Services { desk, clock, limits, .. } = &*self.services;
         let began = clock.monotonic();
         let (call_id, origin) = (self.call.id.clone(), Arc::clone(&self.origin));
@@ -146,16 +146,16 @@ impl Pipeline {
         let took = clock.monotonic().saturating_sub(began);
         let input = serde_json::from_str(&self.call.arguments).unwrap_or_default();
         cap(&mut output, limits.result_bytes_max);
-        Ended::Ran { output, took, input: Box::new(input) }
+        CallEnd::Ran { output, took, input: Box::new(input) }
     }
 
     async fn permit(&self) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
         let tool = self.tool()?;
         let permitted = self.permit_of(Arc::clone(&tool)).await;
         permitted.map_err(|refusal| match (refusal, tool.if_denied()) {
-            (Ended::Refused { class: "denied", mut output }, Some(advice)) => {
+            (CallEnd::Refused { class: "denied", mut output }, Some(advice)) => {
                 output.content.push(ContentPart::text(format!("\n{advice}")));
-                Ended::Refused { class: "denied", output }
+                CallEnd::Refused { class: "denied", output }
             }
             (refusal, _) => refusal,
         })
@@ -201,7 +201,7 @@ impl Pipeline {
         tool.cloned().ok_or_else(|| {
             let names = self.visible.join(", ");
             let text = format!("Unknown tool: {name:?}. Available tools: {names}");
-            Ended::Refused { class: "unknown_tool", output: ToolOutput::error(text) }
+            CallEnd::Refused { class: "unknown_tool", output: ToolOutput::error(text) }
         })
     }
 
@@ -234,7 +234,7 @@ impl Pipeline {
         &self,
         input: &Value,
         action: &Action,
-        question: &Question,
+        question: &PermissionQuestion,
     ) -> Result<(), Refusal> {
         if !self.hears(HookEvent::PermissionRequest) {
             return Ok(());
@@ -302,13 +302,13 @@ impl Pipeline {
     async fn question(
         &self,
         action: Action,
-        question: Question,
+        question: PermissionQuestion,
     ) -> Result<Option<Binding>, Refusal> {
         let before = self.asked.take();
         let id = before.clone().unwrap_or_else(|| self.services.ids.question());
         let asker = Asker::new(id.clone(), self.services.permissions.clone());
         if before.is_some() {
-            let shown = Shown {
+            let shown = ShownQuestion {
                 origin: Arc::clone(&self.origin),
                 summary: action.summary.clone(),
                 asker: asker.watch(),
@@ -331,9 +331,9 @@ impl Pipeline {
         let answer = self.services.permissions.insist(ask).await;
         asker.answered();
         match answer {
-            Some(Answer::Allowed(binding)) => Ok(Some(binding)),
-            Some(Answer::Covered) => Ok(None),
-            Some(Answer::Denied { reason }) => Err(denied(&reason, None)),
+            Some(ApprovalResult::Allowed(binding)) => Ok(Some(binding)),
+            Some(ApprovalResult::Covered) => Ok(None),
+            Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
             None => Err(denied("the part that asks the user has stopped", None)),
         }
     }
@@ -362,7 +362,7 @@ impl Pipeline {
             Ok(()) => transcript.record(Some(&self.origin), intent, Durability::Synced).await,
             Err(unrecorded) => Err(unrecorded),
         };
-        recorded.map_err(|unrecorded| Ended::Refused {
+        recorded.map_err(|unrecorded| CallEnd::Refused {
             class: "failed",
             output: ToolOutput::error(format!("Not started: {unrecorded}")),
         })?;
@@ -432,7 +432,7 @@ impl Pipeline {
 }
 
 fn invalid(error: &ToolError) -> Refusal {
-    Ended::Refused { class: "invalid", output: ToolOutput::error(error.to_string()) }
+    CallEnd::Refused { class: "invalid", output: ToolOutput::error(error.to_string()) }
 }
 
 fn denied(reason: &str, rule: Option<&str>) -> Refusal {
@@ -440,11 +440,11 @@ fn denied(reason: &str, rule: Option<&str>) -> Refusal {
         Some(rule) => format!("Denied: {reason} (rule: {rule})"),
         None => format!("Denied: {reason}"),
     };
-    Ended::Refused { class: "denied", output: ToolOutput::error(text) }
+    CallEnd::Refused { class: "denied", output: ToolOutput::error(text) }
 }
 
 fn blocked_by(why: &str) -> Refusal {
-    Ended::Refused { class: "denied", output: ToolOutput::error(format!("Blocked: {why}")) }
+    CallEnd::Refused { class: "denied", output: ToolOutput::error(format!("Blocked: {why}")) }
 }
 
 /// The backstop for tools that do not cut their own output.

@@ -5,7 +5,7 @@
 use std::any::Any;
 
 use crate::conversation::ToolCall;
-use crate::ports::{Action, Confinement, Policy, Prepared, Question, Situation, Verdict};
+use crate::ports::{Action, Confinement, PermissionQuestion, Policy, Prepared, Situation, Verdict};
 
 /// A call that may run. Tools accept nothing else, and only the review can make one:
 ///
@@ -60,11 +60,11 @@ pub(crate) enum Review {
 pub(crate) struct PendingCall {
     call: ToolCall,
     prepared: Prepared,
-    question: Question,
+    question: PermissionQuestion,
 }
 
 impl PendingCall {
-    pub(crate) fn question(&self) -> &Question {
+    pub(crate) fn question(&self) -> &PermissionQuestion {
         &self.question
     }
 

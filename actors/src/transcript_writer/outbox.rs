@@ -39,11 +39,11 @@ pub(crate) struct Outbox {
 #[derive(Default)]
 struct Entries {
     /// In order of arrival. The first `submitted` are in the journal's hands.
-    waiting: VecDeque<Entry>,
+    waiting: VecDeque<OutboxEntry>,
     submitted: usize,
     passing: usize,
     given_up: Option<Unrecorded>,
-    room: Room,
+    room: OutboxCapacity,
     /// Nobody waits for a disk without room any more.
     hurried: bool,
     /// Why nothing begins any more, as long as there is hardly any room.
@@ -52,7 +52,7 @@ struct Entries {
 
 /// What room the journal's disk has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum OutboxCapacity {
     /// Enough for what may come.
     #[default]
     Enough,
@@ -62,7 +62,7 @@ pub(crate) enum Room {
     None { since: Duration },
 }
 
-enum Entry {
+enum OutboxEntry {
     Durable { id: RecordId, fact: Durable, durability: Durability, ack: Option<Ack> },
     Passing(Fact),
 }
@@ -74,7 +74,7 @@ enum Durable {
 }
 
 /// What the writer may do now.
-pub(crate) struct Ready {
+pub(crate) struct ReadyEntries {
     pub(crate) passing: Vec<Fact>,
     pub(crate) records: Vec<Arc<StoredRecord>>,
     pub(crate) durability: Durability,
@@ -108,16 +108,18 @@ impl Outbox {
     }
 
     /// Numbers what is new, and says what may be published and what must be written.
-    pub(crate) fn take_ready(&self, last_record: &mut u64) -> Ready {
+    pub(crate) fn take_ready(&self, last_record: &mut u64) -> ReadyEntries {
         let mut entries = self.lock();
-        let mut ready = Ready {
+        let mut ready = ReadyEntries {
             passing: Vec::new(),
             records: Vec::new(),
             durability: Durability::Written,
             entries: 0,
         };
-        while entries.submitted == 0 && matches!(entries.waiting.front(), Some(Entry::Passing(_))) {
-            if let Some(Entry::Passing(fact)) = entries.waiting.pop_front() {
+        while entries.submitted == 0
+            && matches!(entries.waiting.front(), Some(OutboxEntry::Passing(_)))
+        {
+            if let Some(OutboxEntry::Passing(fact)) = entries.waiting.pop_front() {
                 ready.passing.push(fact);
             }
             entries.passing -= 1;
@@ -125,7 +127,7 @@ impl Outbox {
         let submitted = entries.submitted;
         for entry in entries.waiting.iter_mut().skip(submitted) {
             ready.entries += 1;
-            if let Entry::Durable { id, fact, durability, .. } = entry {
+            if let OutboxEntry::Durable { id, fact, durability, .. } = entry {
                 let record = fact.number(*id, &self.session_id, last_record);
                 ready.records.push(record);
                 ready.durability = ready.durability.max(*durability);
@@ -151,7 +153,9 @@ impl Outbox {
             }
         }
         // What lies behind and needs no disk follows at once, in order.
-        while entries.submitted == 0 && matches!(entries.waiting.front(), Some(Entry::Passing(_))) {
+        while entries.submitted == 0
+            && matches!(entries.waiting.front(), Some(OutboxEntry::Passing(_)))
+        {
             if let Some(entry) = entries.waiting.pop_front() {
                 facts.extend(entry.publish(&mut entries.passing));
             }
@@ -166,16 +170,18 @@ impl Outbox {
         let mut entries = self.lock();
         entries.submitted = 0;
         let recent: HashSet<&RecordId> = recent.iter().collect();
-        let arrived = |entry: &Entry| match entry {
-            Entry::Durable { id, fact: Durable::Numbered(record), .. } => {
+        let arrived = |entry: &OutboxEntry| match entry {
+            OutboxEntry::Durable { id, fact: Durable::Numbered(record), .. } => {
                 record.record <= last_record && recent.contains(id)
             }
-            Entry::Durable { fact: Durable::New { .. }, .. } | Entry::Passing(_) => false,
+            OutboxEntry::Durable { fact: Durable::New { .. }, .. } | OutboxEntry::Passing(_) => {
+                false
+            }
         };
         // A journal appends in order: what was submitted before something that arrived is there,
         // also if it is too far back to be among the recent ones.
         let mut count = entries.waiting.iter().rposition(arrived).map_or(0, |last| last + 1);
-        let passing = |entry: &&Entry| matches!(entry, Entry::Passing(_));
+        let passing = |entry: &&OutboxEntry| matches!(entry, OutboxEntry::Passing(_));
         count += entries.waiting.iter().skip(count).take_while(passing).count();
         let mut facts = Vec::with_capacity(count);
         for _ in 0..count {
@@ -185,7 +191,7 @@ impl Outbox {
         }
         self.make_room(&entries);
         for entry in &mut entries.waiting {
-            if let Entry::Durable { fact, .. } = entry {
+            if let OutboxEntry::Durable { fact, .. } = entry {
                 fact.forget_number();
             }
         }
@@ -202,7 +208,7 @@ impl Outbox {
         };
         let mut entries = self.lock();
         let at = entries.submitted;
-        entries.waiting.insert(at, Entry::Passing(fact));
+        entries.waiting.insert(at, OutboxEntry::Passing(fact));
         entries.passing += 1;
     }
 
@@ -214,7 +220,7 @@ impl Outbox {
         entries.submitted = 0;
         entries.passing = 0;
         for entry in entries.waiting.drain(..) {
-            if let Entry::Durable { ack: Some(ack), .. } = entry {
+            if let OutboxEntry::Durable { ack: Some(ack), .. } = entry {
                 ack.send(Err(unrecorded.clone())).ok();
             }
         }
@@ -226,16 +232,17 @@ impl Outbox {
     }
 
     /// Says what room there is, and whether that is news. Who waits to begin something looks again.
-    pub(crate) fn set_room(&self, room: Room) -> bool {
+    pub(crate) fn set_room(&self, room: OutboxCapacity) -> bool {
         let mut entries = self.lock();
         let news = match (entries.room, room) {
             // It began when it began.
-            (Room::None { .. }, Room::None { .. }) | (Room::Scarce { .. }, Room::Scarce { .. }) => {
+            (OutboxCapacity::None { .. }, OutboxCapacity::None { .. })
+            | (OutboxCapacity::Scarce { .. }, OutboxCapacity::Scarce { .. }) => {
                 return false;
             }
             (before, now) => before != now,
         };
-        if room == Room::Enough {
+        if room == OutboxCapacity::Enough {
             entries.refused = None;
         }
         entries.room = room;
@@ -255,22 +262,22 @@ impl Outbox {
     pub(crate) fn has_waited(&self, now: Duration, patience: Duration) -> bool {
         let entries = self.lock();
         match entries.room {
-            Room::None { since } | Room::Scarce { since } => {
+            OutboxCapacity::None { since } | OutboxCapacity::Scarce { since } => {
                 entries.hurried || now.saturating_sub(since) >= patience
             }
-            Room::Enough => false,
+            OutboxCapacity::Enough => false,
         }
     }
 
     /// Whether the disk had hardly any room when it was looked at last, or none.
     pub(crate) fn lacks_room(&self) -> bool {
-        self.lock().room != Room::Enough
+        self.lock().room != OutboxCapacity::Enough
     }
 
     /// Whether there is no room and nobody wants to wait for it any more.
     pub(crate) fn is_out_of_patience(&self) -> bool {
         let entries = self.lock();
-        entries.hurried && matches!(entries.room, Room::None { .. })
+        entries.hurried && matches!(entries.room, OutboxCapacity::None { .. })
     }
 
     /// From now on a disk without room is not waited for: the session ends.
@@ -278,12 +285,12 @@ impl Outbox {
         self.lock().hurried = true;
     }
 
-    fn push(&self, entry: Entry) -> Result<(), Unrecorded> {
+    fn push(&self, entry: OutboxEntry) -> Result<(), Unrecorded> {
         let mut entries = self.lock();
         if let Some(unrecorded) = &entries.given_up {
             return Err(unrecorded.clone());
         }
-        if matches!(entry, Entry::Passing(_)) {
+        if matches!(entry, OutboxEntry::Passing(_)) {
             if entries.passing >= PASSING_MAX {
                 return Ok(());
             }
@@ -337,14 +344,14 @@ impl Durable {
     }
 }
 
-impl Entry {
+impl OutboxEntry {
     fn publish(self, passing: &mut usize) -> Option<Announceable> {
         match self {
-            Entry::Durable { fact: Durable::Numbered(record), ack, .. } => {
+            OutboxEntry::Durable { fact: Durable::Numbered(record), ack, .. } => {
                 Some(Announceable { fact: Fact::Stored(record), ack })
             }
-            Entry::Durable { fact: Durable::New { .. }, .. } => None,
-            Entry::Passing(fact) => {
+            OutboxEntry::Durable { fact: Durable::New { .. }, .. } => None,
+            OutboxEntry::Passing(fact) => {
                 *passing -= 1;
                 Some(Announceable { fact, ack: None })
             }
@@ -378,7 +385,7 @@ impl Transcript {
         let entry = if event.is_durable() {
             self.durable_entry(origin, event, Durability::Written, None)
         } else {
-            Entry::Passing(Fact::Passing {
+            OutboxEntry::Passing(Fact::Passing {
                 ts: self.clock.wall_ms(),
                 session_id: self.outbox.session_id.clone(),
                 origin: origin.cloned(),
@@ -413,14 +420,16 @@ impl Transcript {
     /// Whether so few facts wait for the disk that more may be made without waiting.
     pub(crate) fn has_room(&self) -> bool {
         let entries = self.outbox.lock();
-        entries.given_up.is_none() && entries.waiting.len() < ROOM && entries.room == Room::Enough
+        entries.given_up.is_none()
+            && entries.waiting.len() < ROOM
+            && entries.room == OutboxCapacity::Enough
     }
 
     /// Waits until something may begin that has to be recorded: a request, an effect.
     pub(crate) async fn may_begin(&self) -> Result<(), Unrecorded> {
         let crowded = |entries: &Entries| {
             entries.refused.is_none()
-                && (entries.waiting.len() >= ROOM || entries.room != Room::Enough)
+                && (entries.waiting.len() >= ROOM || entries.room != OutboxCapacity::Enough)
         };
         self.wait_while(crowded).await?;
         self.outbox.lock().refused.clone().map_or(Ok(()), Err)
@@ -472,10 +481,10 @@ impl Transcript {
         event: Event,
         durability: Durability,
         ack: Option<Ack>,
-    ) -> Entry {
+    ) -> OutboxEntry {
         let ts = self.clock.wall_ms();
         let fact = Durable::New { ts, origin: origin.cloned(), event };
-        Entry::Durable { id: self.ids.record(), fact, durability, ack }
+        OutboxEntry::Durable { id: self.ids.record(), fact, durability, ack }
     }
 
     fn wake(&self) {

@@ -13,32 +13,32 @@ use posse_actors::ports::{
 use posse_actors::record::replay;
 use posse_actors::root_session::SessionEnding;
 use posse_actors::testing::{
-    Bench, HookFn, Journaled, PanickingTool, PolicyFn, Stage, Step, WritingTool, ask_all,
-    test_confinement, types,
+    HookFn, Journaled, ModelStep, PanickingTool, PolicyFn, RunningSession, SessionBuilder,
+    WritingTool, ask_all, test_confinement, types,
 };
 use serde_json::json;
 
 use crate::support::{Do, count, end, play, quick, soon};
 
 fn hooked(
-    script: Vec<Step>,
+    script: Vec<ModelStep>,
     places: &'static [HookEvent],
     says: impl Fn(&Occasion) -> Option<HookSays> + Send + Sync + 'static,
-) -> Bench {
-    let mut bench = Bench::new(script);
+) -> SessionBuilder {
+    let mut bench = SessionBuilder::new(script);
     bench.limits = quick();
     bench.hooks = Arc::new(HookFn(places, says));
     bench
 }
 
-async fn run(bench: &Bench) -> (Stage, Ending) {
+async fn run(bench: &SessionBuilder) -> (RunningSession, Ending) {
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[("permission.requested", Do::Allow)]).await;
     (stage, outcome.expect("the session lives").ending)
 }
 
 /// What the model read as the result of its calls, at its last request.
-fn results(bench: &Bench) -> Vec<String> {
+fn results(bench: &SessionBuilder) -> Vec<String> {
     let requests = bench.model.requests();
     let last = requests.last().cloned().unwrap_or_default();
     let result = |message: &Arc<Message>| match &**message {
@@ -62,12 +62,12 @@ fn hook_events(seen: &[Arc<Announcement>]) -> Vec<String> {
     seen.iter().filter_map(line).collect()
 }
 
-fn call_and_say() -> Vec<Step> {
-    vec![Step::call("echo", r#"{"text":"a"}"#), Step::say("done")]
+fn call_and_say() -> Vec<ModelStep> {
+    vec![ModelStep::call("echo", r#"{"text":"a"}"#), ModelStep::say("done")]
 }
 
 /// The journal holds the history that the session went on with.
-async fn assert_replays(bench: &Bench, stage: &Stage) {
+async fn assert_replays(bench: &SessionBuilder, stage: &RunningSession) {
     let lived = stage.session.history().await;
     assert_eq!(replay(&bench.journal.records(), None).messages, lived);
 }
@@ -75,10 +75,10 @@ async fn assert_replays(bench: &Bench, stage: &Stage) {
 #[tokio::test]
 async fn every_place_is_asked_once_in_its_order() {
     let script = vec![
-        Step::call("echo", r#"{"text":"a"}"#),
-        Step::call("write", r#"{"text":"b"}"#),
-        Step::call("nothing", "{}"),
-        Step::say("done"),
+        ModelStep::call("echo", r#"{"text":"a"}"#),
+        ModelStep::call("write", r#"{"text":"b"}"#),
+        ModelStep::call("nothing", "{}"),
+        ModelStep::say("done"),
     ];
     let mut bench = hooked(script, &HookEvent::ALL, |_| Some(HookSays::Pass))
         .tool(WritingTool::new(Journaled::default()));
@@ -128,7 +128,7 @@ async fn where_nobody_listens_nobody_is_asked_and_nothing_is_recorded() {
 #[tokio::test]
 async fn a_block_before_a_tool_is_told_to_the_model() {
     let journaled = Journaled::default();
-    let script = vec![Step::call("write", r#"{"text":"a"}"#), Step::say("done")];
+    let script = vec![ModelStep::call("write", r#"{"text":"a"}"#), ModelStep::say("done")];
     let bench = hooked(script, &[HookEvent::PreToolUse], |_| Some(HookSays::Block))
         .tool(WritingTool::new(journaled.clone()));
     let (stage, _) = run(&bench).await;
@@ -154,8 +154,10 @@ async fn changed_arguments_are_judged_from_zero_and_shown() {
     // What the model asked for would be allowed; what the hook makes of it is not, and the other
     // way round: the policy sees only what would run.
     for (asked, allowed) in [("fine", "fine"), ("rm", "changed")] {
-        let script =
-            vec![Step::call("echo", &format!(r#"{{"text":"{asked}"}}"#)), Step::say("done")];
+        let script = vec![
+            ModelStep::call("echo", &format!(r#"{{"text":"{asked}"}}"#)),
+            ModelStep::say("done"),
+        ];
         let mut bench = hooked(script, &[HookEvent::PreToolUse], |_| {
             Some(HookSays::Input(json!({"text": "changed"})))
         });
@@ -255,7 +257,7 @@ async fn what_the_model_reads_instead_is_a_second_record() {
 #[tokio::test]
 async fn a_failed_call_can_be_told_otherwise_and_stays_failed() {
     let bench = hooked(
-        vec![Step::call("panic", "{}"), Step::say("done")],
+        vec![ModelStep::call("panic", "{}"), ModelStep::say("done")],
         &[HookEvent::ToolError],
         |occasion| match &occasion.moment {
             Moment::ToolError { class, .. } => {
@@ -286,17 +288,14 @@ async fn a_crash_over_what_a_hook_changed_loses_nothing_of_it() {
 
 #[tokio::test]
 async fn a_refused_prompt_is_in_no_history() {
-    let bench =
-        hooked(
-            vec![Step::say("hello")],
-            &[HookEvent::UserPromptSubmit],
-            |occasion| match &occasion.moment {
-                Moment::UserPromptSubmit { content } if text_of(content) == "secret" => {
-                    Some(HookSays::Block)
-                }
-                _ => Some(HookSays::Pass),
-            },
-        );
+    let bench = hooked(vec![ModelStep::say("hello")], &[HookEvent::UserPromptSubmit], |occasion| {
+        match &occasion.moment {
+            Moment::UserPromptSubmit { content } if text_of(content) == "secret" => {
+                Some(HookSays::Block)
+            }
+            _ => Some(HookSays::Pass),
+        }
+    });
     let mut stage = bench.start().await;
     let refused = play(&mut stage, "secret", &[]).await.unwrap();
     let cause = "so says the test (hook: test)".to_owned();
@@ -314,7 +313,7 @@ async fn a_refused_prompt_is_in_no_history() {
 async fn a_prompt_that_waits_for_hooks_can_be_interrupted_and_the_session_ended() {
     for places in [&[HookEvent::UserPromptSubmit][..], &[HookEvent::SessionStart][..]] {
         for ends in [false, true] {
-            let bench = hooked(vec![Step::say("hello")], places, |_| None);
+            let bench = hooked(vec![ModelStep::say("hello")], places, |_| None);
             let stage = bench.start().await;
             let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
             if ends {
@@ -339,7 +338,7 @@ async fn a_prompt_that_waits_for_hooks_can_be_interrupted_and_the_session_ended(
 
 #[tokio::test]
 async fn a_session_that_a_hook_refuses_works_on_nothing() {
-    let bench = hooked(vec![Step::say("hello")], &[HookEvent::SessionStart], |_| {
+    let bench = hooked(vec![ModelStep::say("hello")], &[HookEvent::SessionStart], |_| {
         Some(HookSays::Failed { code: "HK002".to_owned(), blocks: true })
     });
     let (stage, ending) = run(&bench).await;
@@ -355,7 +354,7 @@ async fn a_block_around_the_model_ends_the_run() {
         [(HookEvent::BeforeModelRequest, 0, 0), (HookEvent::AfterModelResponse, 1, 1)]
     {
         let journaled = Journaled::default();
-        let script = vec![Step::Reply(posse_actors::ports::Completion {
+        let script = vec![ModelStep::Reply(posse_actors::ports::Completion {
             message: posse_actors::conversation::AssistantMessage {
                 content: Some("I write".to_owned()),
                 reasoning: None,
@@ -391,7 +390,7 @@ async fn a_block_around_the_model_ends_the_run() {
 #[tokio::test]
 async fn a_hook_can_hold_the_answer_back_eight_times() {
     for (blocks, requests, warnings) in [(0, 1, 0), (2, 3, 0), (100, 9, 1)] {
-        let script = (0..20).map(|nth| Step::say(&format!("answer {nth}"))).collect();
+        let script = (0..20).map(|nth| ModelStep::say(&format!("answer {nth}"))).collect();
         let holds = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&holds);
         let bench = hooked(script, &[HookEvent::Stop], move |occasion| {

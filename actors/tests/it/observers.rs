@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::event::{Announcement, Event, Subscription};
-use posse_actors::testing::{Bench, Step};
+use posse_actors::testing::{ModelStep, SessionBuilder};
 
 use crate::support::{end, quick, soon};
 
@@ -19,14 +19,14 @@ async fn all(events: &mut Subscription) -> Vec<Arc<Announcement>> {
     .await
 }
 
-fn chatty() -> Bench {
+fn chatty() -> SessionBuilder {
     let texts: Vec<String> = (0..100).map(|nth| nth.to_string()).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let pieces = (0..500).map(|nth| format!("{nth} ")).collect();
-    let mut bench = Bench::new(vec![
-        Step::calls("echo", &texts),
-        Step::calls("echo", &texts),
-        Step::Say(pieces),
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::calls("echo", &texts),
+        ModelStep::calls("echo", &texts),
+        ModelStep::Say(pieces),
     ]);
     bench.limits = quick();
     bench

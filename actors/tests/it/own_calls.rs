@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{Message, text_of};
 use posse_actors::event::{Event, Scope};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::record::replay;
 use posse_actors::root_session::{PromptError, Resumption, UserCall};
 use posse_actors::testing::{
-    Bench, HangingTool, Journaled, MemoryStore, Step, WritingTool, ask_all,
+    HangingTool, Journaled, MemoryStore, ModelStep, SessionBuilder, WritingTool, ask_all,
 };
 
 use crate::support::{count, end, play, soon};
@@ -32,8 +32,8 @@ fn users(history: &[Arc<Message>]) -> Vec<String> {
 async fn it_is_asked_about_and_the_model_hears_of_it_with_the_next_prompt() {
     for allowed in [true, false] {
         let journaled = Journaled::default();
-        let mut bench =
-            Bench::new(vec![Step::say("fine")]).tool(WritingTool::new(journaled.clone()));
+        let mut bench = SessionBuilder::new(vec![ModelStep::say("fine")])
+            .tool(WritingTool::new(journaled.clone()));
         bench.policy = ask_all();
         let mut stage = bench.start().await;
         let running = stage.session.call(call("write")).await.unwrap();
@@ -41,8 +41,11 @@ async fn it_is_asked_about_and_the_model_hears_of_it_with_the_next_prompt() {
         let Event::PermissionRequested { request_id, .. } = asked.event() else { unreachable!() };
         let busy = stage.session.call(call("write")).await.unwrap_err();
         assert_eq!(busy, PromptError::Busy);
-        let decision =
-            if allowed { Decision::Allow(Scope::Once) } else { Decision::Deny { reason: None } };
+        let decision = if allowed {
+            HumanDecision::Allow(Scope::Once)
+        } else {
+            HumanDecision::Deny { reason: None }
+        };
         stage.session.answer(request_id.clone(), decision).await.unwrap();
         let outcome = soon("the call", running.outcome()).await.unwrap();
         assert_eq!((outcome.ending, outcome.turns), (Ending::Answered(String::new()), 0));
@@ -64,7 +67,7 @@ async fn it_is_asked_about_and_the_model_hears_of_it_with_the_next_prompt() {
 #[tokio::test]
 async fn it_is_stopped_like_everything_else() {
     let journaled = Journaled::default();
-    let bench = Bench::new(Vec::new()).tool(HangingTool::new(journaled.clone()));
+    let bench = SessionBuilder::new(Vec::new()).tool(HangingTool::new(journaled.clone()));
     let mut stage = bench.start().await;
     let running = stage.session.call(call("hang")).await.unwrap();
     stage.until(|event| matches!(event, Event::ToolStarted { .. })).await;
@@ -81,7 +84,7 @@ async fn it_is_stopped_like_everything_else() {
 
 #[tokio::test]
 async fn a_process_that_ends_meanwhile_leaves_nothing_untold() {
-    let bench = Bench::new(Vec::new()).tool(WritingTool::new(Journaled::default()));
+    let bench = SessionBuilder::new(Vec::new()).tool(WritingTool::new(Journaled::default()));
     let mut stage = bench.start().await;
     let running = stage.session.call(call("write")).await.unwrap();
     soon("the call", running.outcome()).await.unwrap();
@@ -93,7 +96,7 @@ async fn a_process_that_ends_meanwhile_leaves_nothing_untold() {
         let called = records[..cut].iter().any(|r| matches!(r.event, Event::UserCall { .. }));
         let started = records[..cut].iter().any(|r| matches!(r.event, Event::ToolStarted { .. }));
         let ended = records[..cut].iter().any(|r| matches!(r.event, Event::ToolCompleted { .. }));
-        let mut second = Bench::new(vec![Step::say("fine")]);
+        let mut second = SessionBuilder::new(vec![ModelStep::say("fine")]);
         second.journal = Arc::new(MemoryStore::of(records[..cut].to_vec()));
         second.process = 2;
         second.resumption = Some(Resumption { replayed, ..Resumption::default() });

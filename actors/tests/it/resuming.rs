@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{CallId, ContentPart, Message, Prompt, SessionId, text_of};
 use posse_actors::event::{Branch, Event, MessageKind, Scope, StoredRecord};
-use posse_actors::permission_coordinator::Decision;
-use posse_actors::ports::{Action, Asking, Policy, Question, Situation, Verdict};
+use posse_actors::permission_coordinator::HumanDecision;
+use posse_actors::ports::{Action, Asking, PermissionQuestion, Policy, Situation, Verdict};
 use posse_actors::record::{OUTCOME_UNKNOWN, replay};
 use posse_actors::root_session::{PromptError, Resumption, SessionEnding, TurnOutcome};
 use posse_actors::testing::{
-    Bench, GuardedTool, MemoryStore, PolicyFn, Stage, Step, flaw, test_confinement, types,
+    GuardedTool, MemoryStore, ModelStep, PolicyFn, RunningSession, SessionBuilder, flaw,
+    test_confinement, types,
 };
 use tokio::sync::Notify;
 
@@ -28,7 +29,7 @@ pub(crate) fn careful() -> Arc<dyn Policy> {
         if action.tool != "guarded" || covered {
             return Verdict::Allow(test_confinement());
         }
-        Verdict::Ask(Question {
+        Verdict::Ask(PermissionQuestion {
             reason: "it has effects".to_owned(),
             scopes: vec![Scope::Once, Scope::Session],
             grant: Some(posse_actors::event::Grant {
@@ -43,16 +44,16 @@ pub(crate) fn careful() -> Arc<dyn Policy> {
     }))
 }
 
-fn bench(steps: Vec<Step>, runs: &Runs) -> Bench {
+fn bench(steps: Vec<ModelStep>, runs: &Runs) -> SessionBuilder {
     let runs = Arc::clone(runs);
     let count = move |id: &CallId| *runs.lock().unwrap().entry(id.clone()).or_default() += 1;
-    let mut bench = Bench::new(steps).tool(GuardedTool::with_effect(count));
+    let mut bench = SessionBuilder::new(steps).tool(GuardedTool::with_effect(count));
     bench.policy = careful();
     bench
 }
 
 /// A second process on the journal of `records`.
-fn second(records: &[StoredRecord], steps: Vec<Step>, runs: &Runs) -> Bench {
+fn second(records: &[StoredRecord], steps: Vec<ModelStep>, runs: &Runs) -> SessionBuilder {
     let mut bench = bench(steps, runs);
     bench.journal = Arc::new(MemoryStore::of(records.to_vec()));
     bench.process = 2;
@@ -62,8 +63,8 @@ fn second(records: &[StoredRecord], steps: Vec<Step>, runs: &Runs) -> Bench {
 }
 
 /// A model that has nothing to add.
-pub(crate) fn done() -> Vec<Step> {
-    (0..4).map(|_| Step::say("done")).collect()
+pub(crate) fn done() -> Vec<ModelStep> {
+    (0..4).map(|_| ModelStep::say("done")).collect()
 }
 
 fn say(text: &str) -> Vec<ContentPart> {
@@ -72,7 +73,7 @@ fn say(text: &str) -> Vec<ContentPart> {
 
 /// Waits for the outcome, and says yes to whatever is asked meanwhile.
 pub(crate) async fn agree(
-    stage: &mut Stage,
+    stage: &mut RunningSession,
     outcome: impl Future<Output = Option<TurnOutcome>>,
     scope: Scope,
 ) -> TurnOutcome {
@@ -85,7 +86,7 @@ pub(crate) async fn agree(
                     let announcement = announcement.unwrap();
                     stage.seen.push(Arc::clone(&announcement));
                     if let Event::PermissionRequested { request_id, .. } = announcement.event() {
-                        let yes = Decision::Allow(scope);
+                        let yes = HumanDecision::Allow(scope);
                         stage.session.answer(request_id.clone(), yes).await.unwrap();
                     }
                 }
@@ -101,13 +102,13 @@ pub(crate) async fn agree(
 async fn story(runs: &Runs) -> Vec<StoredRecord> {
     let gate = Arc::new(Notify::new());
     let steps = vec![
-        Step::calls("echo", &["a", "b"]),
-        Step::calls("guarded", &["one", "two"]),
-        Step::after(&gate, Step::calls("echo", &["c"])),
-        Step::say("first answer"),
-        Step::say("answer to what came later"),
-        Step::calls("guarded", &["three"]),
-        Step::say("second answer"),
+        ModelStep::calls("echo", &["a", "b"]),
+        ModelStep::calls("guarded", &["one", "two"]),
+        ModelStep::after(&gate, ModelStep::calls("echo", &["c"])),
+        ModelStep::say("first answer"),
+        ModelStep::say("answer to what came later"),
+        ModelStep::calls("guarded", &["three"]),
+        ModelStep::say("second answer"),
     ];
     let bench = bench(steps, runs);
     let mut stage = bench.start().await;
@@ -247,7 +248,11 @@ async fn goes_on_from_every_prefix_of_a_run_that_had_gone_on() {
     let asked = |record: &StoredRecord| matches!(record.event, Event::PermissionRequested { .. });
     let cut = whole.iter().position(asked).unwrap() + 1;
     let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::calls("echo", &["x"]), Step::say("done")], &runs);
+    let bench = second(
+        &whole[..cut],
+        vec![ModelStep::calls("echo", &["x"]), ModelStep::say("done")],
+        &runs,
+    );
     let mut stage = bench.start().await;
     let running = stage.session.go_on().await.unwrap();
     agree(&mut stage, running.outcome(), Scope::Once).await;
@@ -288,13 +293,13 @@ async fn asks_again_under_the_same_id() {
         unreachable!()
     };
     let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::say("done")], &runs);
+    let bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     let mut stage = bench.start().await;
     let running = stage.session.go_on().await.unwrap();
     let asked = stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
     let Event::PermissionRequested { request_id, .. } = asked.event() else { unreachable!() };
     assert_eq!(request_id, before);
-    let yes = Decision::Allow(Scope::Session);
+    let yes = HumanDecision::Allow(Scope::Session);
     stage.session.answer(request_id.clone(), yes).await.unwrap();
     soon("the run", running.outcome()).await.unwrap();
     let seen = types(&stage.end().await);
@@ -308,7 +313,7 @@ async fn withdraws_the_question_of_a_call_that_need_not_ask_any_more() {
     let whole = story(&Runs::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::PermissionRequested { .. }));
     let runs = Runs::default();
-    let mut bench = second(&whole[..cut], vec![Step::say("done")], &runs);
+    let mut bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     bench.policy = posse_actors::testing::allow_all();
     let mut stage = bench.start().await;
     let running = stage.session.go_on().await.unwrap();
@@ -323,7 +328,7 @@ async fn drops_what_broke_off_when_the_user_says_something_else() {
     let whole = story(&Runs::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::PermissionRequested { .. }));
     let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::say("as you like")], &runs);
+    let bench = second(&whole[..cut], vec![ModelStep::say("as you like")], &runs);
     let mut stage = bench.start().await;
     let outcome = stage.play("do something else").await;
     assert_eq!(outcome.turns, 1);
@@ -339,7 +344,7 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
     let whole = story(&Runs::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
     let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::say("I shall look")], &runs);
+    let bench = second(&whole[..cut], vec![ModelStep::say("I shall look")], &runs);
     let mut stage = bench.start().await;
     let unknown = stage.until(|event| matches!(event, Event::ToolOutcomeUnknown { .. })).await;
     let (Event::ToolOutcomeUnknown { begun: Some(begun), .. }, intent) =
@@ -370,7 +375,7 @@ async fn keeps_what_was_allowed_only_in_the_same_place() {
     let ended = whole.len();
     for (cwd, asked) in [("/project", false), ("/elsewhere", true)] {
         let runs = Runs::default();
-        let steps = vec![Step::calls("guarded", &["again"]), Step::say("done")];
+        let steps = vec![ModelStep::calls("guarded", &["again"]), ModelStep::say("done")];
         let mut bench = second(&whole[..ended], steps, &runs);
         bench.cwd = cwd.to_owned();
         let mut stage = bench.start().await;
@@ -387,7 +392,7 @@ async fn branches_off_without_touching_what_was() {
     let whole = story(&Runs::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
     let runs = Runs::default();
-    let mut bench = bench(vec![Step::say("another way")], &runs);
+    let mut bench = bench(vec![ModelStep::say("another way")], &runs);
     bench.process = 2;
     let branch = Branch { session: SessionId::new("parent"), record: cut as u64 };
     bench.resumption = Some(Resumption {
@@ -428,7 +433,7 @@ async fn counts_what_was_used_before_and_counts_it_once() {
     let whole = story(&Runs::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
     let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::say("done")], &runs);
+    let bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     let mut stage = bench.start().await;
     let running = stage.session.go_on().await.unwrap();
     agree(&mut stage, running.outcome(), Scope::Once).await;
@@ -445,7 +450,10 @@ async fn counts_what_was_used_before_and_counts_it_once() {
 #[tokio::test]
 async fn goes_on_after_an_interruption_in_the_same_process() {
     let gate = Arc::new(Notify::new());
-    let bench = Bench::new(vec![Step::after(&gate, Step::say("never")), Step::say("done")]);
+    let bench = SessionBuilder::new(vec![
+        ModelStep::after(&gate, ModelStep::say("never")),
+        ModelStep::say("done"),
+    ]);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
@@ -467,7 +475,8 @@ async fn a_resumed_run_that_crashes_is_rebuilt() {
     let whole = story(&Runs::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
     let runs = Runs::default();
-    let mut bench = second(&whole[..cut], vec![Step::say("one"), Step::say("two")], &runs);
+    let mut bench =
+        second(&whole[..cut], vec![ModelStep::say("one"), ModelStep::say("two")], &runs);
     bench.asking = Asking::Yes;
     bench.fail.arm("AgentInvocation", "Replied", 1);
     let stage = bench.start().await;

@@ -23,7 +23,7 @@ const SEALED_BYTES_MAX: u64 = 4 << 20;
 
 /// What is in a folder: bytes of each file, by its path with `/`; and what is not told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Listing {
+pub(super) struct SkillFiles {
     pub(super) files: BTreeMap<String, u64>,
     /// Links and what is no file: their paths.
     pub(super) odd: Vec<String>,
@@ -43,8 +43,8 @@ pub(super) struct Sealed {
 }
 
 /// Looks through `folder`. `all`: hidden files, too.
-pub(super) fn list(folder: &Path, all: bool) -> io::Result<Listing> {
-    let mut listing = Listing::default();
+pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
+    let mut listing = SkillFiles::default();
     let mut open = vec![(folder.to_owned(), String::new(), 0)];
     while let Some((folder, prefix, depth)) = open.pop() {
         let mut entries: Vec<_> = fs::read_dir(&folder)?.filter_map(Result::ok).collect();

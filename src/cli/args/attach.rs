@@ -16,7 +16,7 @@ pub(crate) struct Attach {
     observe: bool,
     /// How it is shown
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
-    output_format: Format,
+    output_format: AttachFormat,
     /// What standard input is, with --output-format stream-json
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     input_format: InputFormat,
@@ -29,7 +29,7 @@ pub(crate) struct Attach {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum AttachFormat {
     /// Text for a person
     Text,
     /// One event a line
@@ -39,7 +39,7 @@ enum Format {
 impl Attach {
     pub(crate) fn into_args(self) -> Result<AttachArgs, CliExit> {
         let Attach { id, observe, output_format, input_format, after, cwd } = self;
-        let lines = output_format == Format::StreamJson;
+        let lines = output_format == AttachFormat::StreamJson;
         let drives = input_format == InputFormat::StreamJson;
         let wrong =
             |what: &str, fix: &str| Err(usage(&Failure::new("CLI004", Exit::Usage, what).fix(fix)));

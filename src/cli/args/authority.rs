@@ -48,7 +48,7 @@ impl Grants {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Trust {
+pub(crate) struct TrustFlags {
     #[command(subcommand)]
     action: Option<TrustCommand>,
     /// The project that is meant
@@ -80,7 +80,7 @@ enum TrustCommand {
     Clear,
 }
 
-impl Trust {
+impl TrustFlags {
     pub(crate) fn into_args(self) -> TrustArgs {
         let action = match self.action {
             None | Some(TrustCommand::Show) => TrustAction::Show,

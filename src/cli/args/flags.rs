@@ -35,7 +35,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     formats: Formats,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
 #[derive(Debug, Args)]
@@ -61,7 +61,7 @@ pub(crate) struct ResumeCommand {
     #[command(flatten)]
     formats: Formats,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
 /// What goes in and out.
@@ -79,7 +79,7 @@ struct Formats {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Plain {
+pub(crate) struct PlainFlags {
     /// Goes on with this session: its id, or an unambiguous beginning of it
     #[arg(long, value_name = "ID", group = "which", help_heading = "Session")]
     resume: Option<String>,
@@ -93,7 +93,7 @@ pub(crate) struct Plain {
     #[command(flatten)]
     agent: Agent,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
 /// What every command that runs an agent understands.
@@ -117,7 +117,7 @@ struct Agent {
     /// Whether one agent works alone, or may call others
     #[arg(long, value_enum, help_heading = "Agent and model",
           conflicts_with_all = ["single_agent", "multi_agent"])]
-    mode: Option<Mode>,
+    mode: Option<DelegationMode>,
     /// The same as --mode single
     #[arg(long, help_heading = "Agent and model", conflicts_with = "multi_agent")]
     single_agent: bool,
@@ -160,7 +160,7 @@ struct Agent {
     sandbox_required: bool,
     /// Whether commands reach the network
     #[arg(long, value_enum, help_heading = "Authority")]
-    network: Option<Network>,
+    network: Option<NetworkArg>,
 
     /// Offers to remember permissions for longer than the session
     #[arg(long, conflicts_with = "no_persistent_grants", help_heading = "Authority")]
@@ -188,7 +188,7 @@ struct Agent {
 
 /// Which configuration is read.
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct ConfigLocationFlags {
     /// Works in this folder
     #[arg(long, value_name = "DIR", help_heading = "Configuration")]
     cwd: Option<PathBuf>,
@@ -201,7 +201,7 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Mode {
+enum DelegationMode {
     Single,
     Multi,
 }
@@ -214,7 +214,7 @@ enum Sandbox {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Network {
+enum NetworkArg {
     Deny,
     Inherit,
 }
@@ -276,7 +276,7 @@ impl Formats {
     }
 }
 
-impl Plain {
+impl PlainFlags {
     pub(crate) fn into_args(self) -> RunArgs {
         let which = match (self.resume, self.continues) {
             (Some(id), _) => Some(Which::Id(id)),
@@ -289,8 +289,8 @@ impl Plain {
 }
 
 impl Agent {
-    fn into_args(self, place: Place) -> RunArgs {
-        let multi = self.multi_agent || self.mode == Some(Mode::Multi);
+    fn into_args(self, place: ConfigLocationFlags) -> RunArgs {
+        let multi = self.multi_agent || self.mode == Some(DelegationMode::Multi);
         let mode = if multi { "multi-agent" } else { "single-agent" };
         let said = multi || self.single_agent || self.mode.is_some();
         let stream = match (self.stream, self.no_stream) {
@@ -331,7 +331,7 @@ impl Agent {
     }
 }
 
-impl Place {
+impl ConfigLocationFlags {
     pub(crate) fn into_args(self) -> PlaceArgs {
         PlaceArgs { cwd: self.cwd, config: self.config, trust_project: self.trust_project }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{Leaf, Origin, Reader, Trust, duration};
+use super::{LayerReader, Leaf, SettingOrigin, TrustClass, duration};
 use crate::config::Notice;
 use crate::failure::{Exit, Failure};
 
@@ -24,7 +24,7 @@ const AT_MOST: [(&str, &str); 12] = [
     ("tools.bash.timeout", "tools.bash.maxTimeout"),
 ];
 
-impl Reader {
+impl LayerReader {
     pub(super) fn find_conflicts(&mut self) {
         for (less, more) in AT_MOST {
             for (less, more) in self.instances(less, more) {
@@ -86,7 +86,7 @@ impl Reader {
         let asked = |key: &str, value: &str| {
             self.layers
                 .get(key)
-                .is_some_and(|leaf| leaf.value == value && leaf.origin != Origin::BuiltIn)
+                .is_some_and(|leaf| leaf.value == value && leaf.origin != SettingOrigin::BuiltIn)
         };
         if asked("sandbox.mode", "off") && asked("sandbox.network", "deny") {
             let text = "sandbox.network = \"deny\" conflicts with sandbox.mode = \"off\": nothing \
@@ -97,8 +97,9 @@ impl Reader {
 
     /// An error; or, if it takes a repository that nobody trusts to have it, what was before.
     fn refuse(&mut self, keys: &[&str], what: String, fix: &str) {
-        let from_stranger =
-            |leaf: &Leaf| matches!(leaf.origin, Origin::Project { trust: Trust::Harmless, .. });
+        let from_stranger = |leaf: &Leaf| {
+            matches!(leaf.origin, SettingOrigin::Project { trust: TrustClass::Harmless, .. })
+        };
         let foreign: Vec<&str> = keys
             .iter()
             .copied()
@@ -120,7 +121,7 @@ impl Reader {
         };
         let origins: Vec<String> = keys.iter().map(origin).collect();
         let usage = keys.iter().any(|key| {
-            self.layers.get(key).is_some_and(|leaf| matches!(leaf.origin, Origin::Flag(_)))
+            self.layers.get(key).is_some_and(|leaf| matches!(leaf.origin, SettingOrigin::Flag(_)))
         });
         let exit = if usage { Exit::Usage } else { Exit::Configuration };
         self.failures.push(Failure::new("CFG011", exit, what).at(origins.join(" and ")).fix(fix));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::config::layers::{Layers, Origin};
+use crate::config::layers::{Layers, SettingOrigin};
 
 /// One of `agents`. Nothing in it has been checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,10 +52,10 @@ pub(super) fn configured(layers: &Layers) -> Vec<ConfiguredAgent> {
         definition: leaf.value.clone(),
         place: match &leaf.origin {
             // Who trusts it is of no interest here.
-            Origin::Project { name, line, .. } => format!("{name}:{line}"),
+            SettingOrigin::Project { name, line, .. } => format!("{name}:{line}"),
             other => other.to_string(),
         },
-        project: matches!(leaf.origin, Origin::Project { .. }),
+        project: matches!(leaf.origin, SettingOrigin::Project { .. }),
     };
     layers.below("agents.").map(agent).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use posse_actors::ports::Thinking;
 
-use crate::config::layers::{Layers, Origin};
+use crate::config::layers::{Layers, SettingOrigin};
 
 /// One of `roles`. What is `None` was not said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) fn roles(layers: &Layers) -> BTreeMap<String, RoleSettings> {
         }
         role.place = match &leaf.origin {
             // Who trusts it is of no interest here.
-            Origin::Project { name, line, .. } => format!("{name}:{line}"),
+            SettingOrigin::Project { name, line, .. } => format!("{name}:{line}"),
             other => other.to_string(),
         };
     }

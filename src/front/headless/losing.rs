@@ -5,15 +5,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use crate::failure::Exit;
-use crate::front::headless::{Front, HangUp};
-use crate::front::progress::Progress;
+use crate::front::headless::{Front, OnHangup};
+use crate::front::progress::ProgressPrinter;
 
 /// How long a word to somebody who does not read is worth waiting.
 const STANDSTILL: Duration = Duration::from_millis(50);
 
 /// What a loop does after something from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum SignalEffect {
     /// As before.
     GoOn,
     /// It was told to stop just now, and has a moment for that.
@@ -24,14 +24,14 @@ pub(super) enum Told {
 
 impl Front {
     /// A signal came.
-    pub(super) async fn told(&mut self, signal: Exit) -> Told {
+    pub(super) async fn told(&mut self, signal: Exit) -> SignalEffect {
         if signal == Exit::HangUp && self.goes_on() {
             self.detach().await;
-            return Told::GoOn;
+            return SignalEffect::GoOn;
         }
         if self.stopped.replace(signal).is_some() {
             self.hurried = true;
-            return Told::Leave;
+            return SignalEffect::Leave;
         }
         self.session.interrupt();
         // What stands there, a question or the `^C` of the terminal, is no whole line.
@@ -40,27 +40,27 @@ impl Front {
         let text = format!("{start}! interrupted\n").into_bytes();
         // A terminal that was told to stand still does not keep the run from ending.
         tokio::time::timeout(STANDSTILL, self.stderr.write(text)).await.ok();
-        Told::Stop
+        SignalEffect::Stop
     }
 
     /// Looks whether the streams still lead somewhere.
-    pub(super) async fn look_who_reads(&mut self) -> Told {
+    pub(super) async fn look_who_reads(&mut self) -> SignalEffect {
         let lost = self.stdout.is_broken();
         if self.goes_on() {
             if lost || self.stderr.is_broken() {
                 self.detach().await;
             }
-            return Told::GoOn;
+            return SignalEffect::GoOn;
         }
         if !lost || self.stopped.is_some() {
-            return Told::GoOn;
+            return SignalEffect::GoOn;
         }
         // Nobody reads the answer any more. The end of a terminal is sometimes seen before the
         // signal that tells of it.
         let vanished = self.stdout.is_terminal();
         self.stopped = Some(if vanished { Exit::HangUp } else { Exit::Failed });
         self.session.interrupt();
-        Told::Stop
+        SignalEffect::Stop
     }
 
     /// What was written just now went nowhere, and the stream leads somewhere else since.
@@ -74,7 +74,7 @@ impl Front {
 
     /// Whether the run outlives its terminal.
     pub(super) fn goes_on(&self) -> bool {
-        matches!(self.manner.hang_up, HangUp::GoesOn(_))
+        matches!(self.manner.hang_up, OnHangup::GoesOn(_))
     }
 
     /// Goes on without the streams that lead nowhere.
@@ -88,7 +88,7 @@ impl Front {
         }
         if all {
             // There is nothing to draw on any more.
-            self.progress = Progress::new(false, false).of_dry_run(self.manner.dry_run);
+            self.progress = ProgressPrinter::new(false, false).of_dry_run(self.manner.dry_run);
             let line = format!("session {} goes on without its terminal\n", self.session.id());
             self.stderr.write(line.into_bytes()).await;
         }
@@ -96,7 +96,7 @@ impl Front {
 
     /// Where a run writes that has lost its terminal; nowhere, if that cannot be opened.
     fn log(&self) -> Option<File> {
-        let HangUp::GoesOn(path) = &self.manner.hang_up else { return None };
+        let OnHangup::GoesOn(path) = &self.manner.hang_up else { return None };
         let append = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         let file = path.as_ref().and_then(|path| append(path).ok());
         file.or_else(|| OpenOptions::new().write(true).open("/dev/null").ok())

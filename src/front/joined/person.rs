@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::failure::{Exit, printable};
-use crate::front::joined::shown::Shown;
-use crate::front::joined::{GONE, Visit, end_of};
-use crate::front::output::{Output, Target};
-use crate::front::plain::terminal::{Input, Terminal};
-use crate::front::question::{Answered, Questions};
+use crate::front::joined::shown::AttachedOutput;
+use crate::front::joined::{AttachOutcome, GONE, end_of};
+use crate::front::output::{Output, OutputTarget};
+use crate::front::plain::terminal::{LineTerminal, TerminalInput};
+use crate::front::question::{AnswerLine, TerminalQuestions};
 use crate::talk::commands::{Command, Typed, parse};
 use crate::talk::history::History;
 use crate::talk::instruction::{Instruction, line_of};
@@ -31,7 +31,7 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
 
 /// How it is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Manner {
+pub struct AttachOptions {
     /// Somebody is there: what is typed counts.
     pub interactive: bool,
     /// Whether colours may be used on standard error.
@@ -46,30 +46,30 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
 /// What was asked for, and what is said when it was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum SentInstruction {
     Say,
     Stop,
     Answer,
 }
 
 /// Shows the session, and passes on what is typed, until one of both ends.
-pub async fn person(remote: Remote, manner: Manner) -> Visit {
+pub async fn person(remote: Remote, manner: AttachOptions) -> AttachOutcome {
     let controls = remote.accepted.role == Role::Controller && manner.interactive;
-    let Ok(mut terminal) = Terminal::open(manner.interactive, History::open(None)) else {
-        return Visit::Cut("there is no thread to read with".to_owned());
+    let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
+        return AttachOutcome::Cut("there is no thread to read with".to_owned());
     };
     if manner.interactive {
         terminal.watch();
     }
-    let (stdout, stderr) = (Output::new(Target::Stdout), Output::new(Target::Stderr));
+    let (stdout, stderr) = (Output::new(OutputTarget::Stdout), Output::new(OutputTarget::Stderr));
     let (live, one_screen) = (stderr.is_terminal(), stdout.is_terminal());
-    let shown = Shown::new(&remote.accepted, live, manner.color, one_screen);
+    let shown = AttachedOutput::new(&remote.accepted, live, manner.color, one_screen);
     let Remote { accepted, mut heard, voice } = remote;
     let mut person = Person {
         voice,
         shown,
         terminal,
-        questions: Questions::default(),
+        questions: TerminalQuestions::default(),
         stdout,
         stderr,
         controls,
@@ -94,13 +94,13 @@ pub async fn person(remote: Remote, manner: Manner) -> Visit {
             signal = signals.next() => {
                 // Whoever leaves with Ctrl+C has done what they wanted.
                 let exit = if signal == Exit::Interrupt { Exit::Done } else { signal };
-                break Visit::Left(exit);
+                break AttachOutcome::Left(exit);
             }
             what = next_when_read(&mut heard, &person.stdout, &person.stderr) => match what {
                 Some(what) => if let Some(visit) = person.hear(what).await {
                     break visit;
                 },
-                None => break person.ended.take().unwrap_or_else(|| Visit::Cut(GONE.to_owned())),
+                None => break person.ended.take().unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
             },
             () = shown_at(person.held.front().map(|(at, _)| *at)) => person.show_held().await,
             input = person.terminal.next(), if manner.interactive => {
@@ -110,7 +110,7 @@ pub async fn person(remote: Remote, manner: Manner) -> Visit {
             }
         }
         if person.stdout.is_broken() || person.stderr.is_broken() {
-            break Visit::Left(Exit::Failed);
+            break AttachOutcome::Left(Exit::Failed);
         }
     };
     person.leave(&visit).await;
@@ -148,18 +148,18 @@ fn question_of(event: &Event) -> Option<&QuestionId> {
 
 struct Person {
     voice: mpsc::Sender<Vec<u8>>,
-    shown: Shown,
-    terminal: Terminal,
-    questions: Questions,
+    shown: AttachedOutput,
+    terminal: LineTerminal,
+    questions: TerminalQuestions,
     stdout: Output,
     stderr: Output,
     controls: bool,
     /// What was asked for, one for each line that was sent.
-    asked: Vec<Asked>,
+    asked: Vec<SentInstruction>,
     /// Questions that are not shown yet, and when they will be.
     held: VecDeque<(Instant, Arc<Announcement>)>,
     last_record: u64,
-    ended: Option<Visit>,
+    ended: Option<AttachOutcome>,
 }
 
 impl Person {
@@ -168,7 +168,7 @@ impl Person {
         self.stderr.write(text.into_bytes()).await;
     }
 
-    async fn hear(&mut self, what: Heard) -> Option<Visit> {
+    async fn hear(&mut self, what: Heard) -> Option<AttachOutcome> {
         match what {
             Heard::Event(line) => {
                 if let Some(announcement) = announcement(&line) {
@@ -176,17 +176,17 @@ impl Person {
                 }
             }
             Heard::Done(line) => {
-                if self.asked_as(line) == Some(Asked::Stop) {
+                if self.asked_as(line) == Some(SentInstruction::Stop) {
                     self.say("(told to stop)\n").await;
                 }
             }
             Heard::Failed(_, message) => self.say(&format!("({})\n", printable(&message))).await,
-            Heard::Dropped(why) => return Some(Visit::Cut(why)),
+            Heard::Dropped(why) => return Some(AttachOutcome::Cut(why)),
         }
         None
     }
 
-    fn asked_as(&self, line: u64) -> Option<Asked> {
+    fn asked_as(&self, line: u64) -> Option<SentInstruction> {
         let nth = usize::try_from(line).ok()?.checked_sub(1)?;
         self.asked.get(nth).copied()
     }
@@ -244,25 +244,25 @@ impl Person {
         }
     }
 
-    async fn typed(&mut self, input: Input) -> Option<Visit> {
+    async fn typed(&mut self, input: TerminalInput) -> Option<AttachOutcome> {
         let line = match input {
-            Input::Line(line) => {
+            TerminalInput::Line(line) => {
                 self.shown.progress().line_ended();
                 line
             }
-            Input::End => return Some(Visit::Left(Exit::Done)),
-            Input::Quiet => {
+            TerminalInput::End => return Some(AttachOutcome::Left(Exit::Done)),
+            TerminalInput::Quiet => {
                 let keys = self.questions.quiet();
                 self.show_question(keys).await;
                 return None;
             }
-            Input::Interrupted | Input::Stopped => return None,
+            TerminalInput::Interrupted | TerminalInput::Stopped => return None,
         };
         let typed = parse(&line);
         if matches!(&typed, Typed::Command(Command::Exit, _))
             || matches!(&typed, Typed::Unknown(name, _) if name == "detach")
         {
-            return Some(Visit::Left(Exit::Done));
+            return Some(AttachOutcome::Left(Exit::Done));
         }
         if !self.controls {
             if typed != Typed::Blank {
@@ -272,10 +272,10 @@ impl Person {
         }
         match &typed {
             Typed::Command(Command::Stop, _) => {
-                self.send(&Instruction::Interrupt { all: false }, Asked::Stop).await;
+                self.send(&Instruction::Interrupt { all: false }, SentInstruction::Stop).await;
             }
             Typed::Command(Command::StopAll, _) => {
-                self.send(&Instruction::Interrupt { all: true }, Asked::Stop).await;
+                self.send(&Instruction::Interrupt { all: true }, SentInstruction::Stop).await;
             }
             _ => match self.questions.decide(&line) {
                 Some(answered) => self.answered(answered).await,
@@ -288,15 +288,16 @@ impl Person {
     async fn command(&mut self, typed: Typed) {
         match typed {
             Typed::Text(text) => {
-                self.send(&Instruction::Steer(vec![ContentPart::text(text)]), Asked::Say).await;
+                self.send(&Instruction::Steer(vec![ContentPart::text(text)]), SentInstruction::Say)
+                    .await;
             }
             Typed::Command(Command::Help | Command::Keys, _) => self.say(HELP).await,
             Typed::Command(Command::Compact(keep), _) => {
-                self.send(&Instruction::Compact(keep), Asked::Say).await;
+                self.send(&Instruction::Compact(keep), SentInstruction::Say).await;
             }
             Typed::Command(Command::Context(_), _) => {
                 self.shown.wants_context = true;
-                self.send(&Instruction::Context, Asked::Say).await;
+                self.send(&Instruction::Context, SentInstruction::Say).await;
             }
             Typed::Blank => (),
             Typed::Shell(_) | Typed::Command(..) | Typed::Unknown(..) => {
@@ -305,11 +306,11 @@ impl Person {
         }
     }
 
-    async fn answered(&mut self, answered: Answered) {
+    async fn answered(&mut self, answered: AnswerLine) {
         match answered {
-            Answered::Unclear(text) => self.show_question(Some(text)).await,
-            Answered::Decided(id, decision) => {
-                self.send(&Instruction::Answer(id, decision), Asked::Answer).await;
+            AnswerLine::Unclear(text) => self.show_question(Some(text)).await,
+            AnswerLine::Decided(id, decision) => {
+                self.send(&Instruction::Answer(id, decision), SentInstruction::Answer).await;
                 let next = self.questions.next_text();
                 self.show_question(next).await;
             }
@@ -317,7 +318,7 @@ impl Person {
     }
 
     /// Nothing here waits for a host that does not listen: what it does not take is not said.
-    async fn send(&mut self, instruction: &Instruction, asked: Asked) {
+    async fn send(&mut self, instruction: &Instruction, asked: SentInstruction) {
         if self.voice.try_send(line_of(instruction)).is_ok() {
             self.asked.push(asked);
         } else {
@@ -325,8 +326,8 @@ impl Person {
         }
     }
 
-    async fn leave(mut self, visit: &Visit) {
-        if matches!(visit, Visit::Left(_)) {
+    async fn leave(mut self, visit: &AttachOutcome) {
+        if matches!(visit, AttachOutcome::Left(_)) {
             self.say("(left; the session goes on)\n").await;
         }
         self.terminal.restore();

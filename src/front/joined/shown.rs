@@ -8,7 +8,7 @@ use posse_actors::conversation::{QuestionId, text_of};
 use posse_actors::event::{Announcement, Event, MessageKind};
 
 use crate::failure::{printable, printable_lines};
-use crate::front::progress::Progress;
+use crate::front::progress::ProgressPrinter;
 use crate::talk::context;
 use crate::talk::joining::Accepted;
 
@@ -18,8 +18,8 @@ const IN_THE_MIDDLE: &str = "… (joined in the middle)";
 /// Turns announcements into text.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "two are settings, the others what was heard")]
-pub(super) struct Shown {
-    progress: Progress,
+pub(super) struct AttachedOutput {
+    progress: ProgressPrinter,
     /// Whether what happens from now on may be drawn as it arrives.
     live: bool,
     color: bool,
@@ -53,10 +53,15 @@ pub(super) struct Added {
     pub(super) questions: Vec<Arc<Announcement>>,
 }
 
-impl Shown {
-    pub(super) fn new(accepted: &Accepted, live: bool, color: bool, one_screen: bool) -> Shown {
-        Shown {
-            progress: Progress::new(false, color).named(&accepted.name),
+impl AttachedOutput {
+    pub(super) fn new(
+        accepted: &Accepted,
+        live: bool,
+        color: bool,
+        one_screen: bool,
+    ) -> AttachedOutput {
+        AttachedOutput {
+            progress: ProgressPrinter::new(false, color).named(&accepted.name),
             live,
             color,
             one_screen,
@@ -71,7 +76,7 @@ impl Shown {
         }
     }
 
-    pub(super) fn progress(&mut self) -> &mut Progress {
+    pub(super) fn progress(&mut self) -> &mut ProgressPrinter {
         &mut self.progress
     }
 
@@ -169,7 +174,7 @@ impl Shown {
     fn catch_up(&mut self, added: &mut Added) {
         self.caught_up = true;
         added.text.push_str(self.progress.finish_line());
-        self.progress = Progress::new(self.live, self.color).named(&self.me);
+        self.progress = ProgressPrinter::new(self.live, self.color).named(&self.me);
         added.questions.append(&mut self.open);
     }
 
@@ -286,7 +291,7 @@ mod tests {
         })
     }
 
-    fn joined(records: u64) -> Shown {
+    fn joined(records: u64) -> AttachedOutput {
         let accepted = Accepted {
             session_id: SessionId::new("s"),
             process: 1,
@@ -295,7 +300,7 @@ mod tests {
             records,
             after: 0,
         };
-        Shown::new(&accepted, true, false, true)
+        AttachedOutput::new(&accepted, true, false, true)
     }
 
     fn asked(id: &str) -> Event {

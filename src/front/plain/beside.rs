@@ -8,10 +8,10 @@ use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Announcement, Event, Subscription};
 
 use crate::failure::{Exit, printable_lines};
-use crate::front::plain::terminal::{self, Input};
-use crate::front::plain::{PROMPT, Plain};
+use crate::front::plain::terminal::{self, TerminalInput};
+use crate::front::plain::{LineMode, PROMPT};
 
-impl Plain<'_> {
+impl LineMode<'_> {
     /// Notes who is at work besides the main agent.
     pub(super) fn note_work(&mut self, announcement: &Announcement) {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
@@ -85,7 +85,7 @@ impl Plain<'_> {
                     None => self.at_work.clear(),
                 },
                 input = self.terminal.next() => match input {
-                    Input::Line(line) => {
+                    TerminalInput::Line(line) => {
                         self.progress.line_ended();
                         self.interrupted = None;
                         match self.questions.decide(&line) {
@@ -93,15 +93,15 @@ impl Plain<'_> {
                             None => break Some(line),
                         }
                     }
-                    Input::Quiet => {
+                    TerminalInput::Quiet => {
                         let keys = self.questions.quiet();
                         self.show_question(keys).await;
                     }
-                    Input::End => {
+                    TerminalInput::End => {
                         let gone = terminal::is_gone();
                         self.leaving = Some(if gone { Exit::HangUp } else { Exit::Done });
                     }
-                    Input::Interrupted | Input::Stopped => (),
+                    TerminalInput::Interrupted | TerminalInput::Stopped => (),
                 },
             }
             let over = self.at_work.is_empty() && !self.questions.any_open();
@@ -111,9 +111,9 @@ impl Plain<'_> {
         };
         for input in self.terminal.unwatch().await {
             match input {
-                Input::Line(line) => self.waiting.push_back(line),
-                Input::End => self.leaving = self.leaving.or(Some(Exit::Done)),
-                Input::Quiet | Input::Interrupted | Input::Stopped => (),
+                TerminalInput::Line(line) => self.waiting.push_back(line),
+                TerminalInput::End => self.leaving = self.leaving.or(Some(Exit::Done)),
+                TerminalInput::Quiet | TerminalInput::Interrupted | TerminalInput::Stopped => (),
             }
         }
         line

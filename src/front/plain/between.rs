@@ -2,7 +2,7 @@
 
 use posse_actors::event::Event;
 
-use crate::front::plain::{Current, Plain};
+use crate::front::plain::{Current, LineMode};
 
 impl Current {
     /// Keeps up with what goes on beside, and with what waits.
@@ -12,7 +12,7 @@ impl Current {
     }
 }
 
-impl Plain<'_> {
+impl LineMode<'_> {
     /// What happened since the last task: agents and the ends of jobs are heard, and the answer to
     /// a task that another front end gave. Before the first task all of it is, as what the session
     /// itself says at its beginning.

@@ -4,7 +4,7 @@
 use posse_actors::root_session::UserCall;
 
 use crate::failure::Exit;
-use crate::front::plain::{PATIENT_END, Plain};
+use crate::front::plain::{LineMode, PATIENT_END};
 use crate::talk::commands::{COMMANDS, Command, Typed, When, parse, unknown};
 use crate::talk::{Choice, Errand, Report, Task, asked, clipboard};
 
@@ -30,7 +30,7 @@ fn help() -> String {
     text
 }
 
-impl Plain<'_> {
+impl LineMode<'_> {
     /// Follows a line that was typed while nothing runs.
     pub(super) async fn follow_line(&mut self, line: &str) {
         match parse(line) {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, InvocationId, text_of};
 use posse_actors::event::{Announcement, Event, MessageKind};
-use posse_actors::root_session::{DeliverError, PromptError, Running, TurnOutcome};
+use posse_actors::root_session::{DeliverError, PromptError, RunningPrompt, TurnOutcome};
 
 use crate::failure::Exit;
-use crate::front::plain::Plain;
-use crate::front::plain::terminal::Input;
-use crate::front::question::Answered;
+use crate::front::plain::LineMode;
+use crate::front::plain::terminal::TerminalInput;
+use crate::front::question::AnswerLine;
 use crate::talk::Task;
 use crate::talk::commands::{Command, Typed, parse, unknown};
 use crate::talk::outcome::{Advised, judge, word};
@@ -19,7 +19,7 @@ use crate::talk::outcome::{Advised, judge, word};
 /// How long the last events of a run are awaited.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
-impl Plain<'_> {
+impl LineMode<'_> {
     /// Works on `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
         self.catch_up().await;
@@ -41,7 +41,7 @@ impl Plain<'_> {
     }
 
     /// Shows what runs, to its end.
-    pub(super) async fn accompany(&mut self, running: Running) {
+    pub(super) async fn accompany(&mut self, running: RunningPrompt) {
         let started = Instant::now();
         let invocation = running.invocation().clone();
         let mut outcome = std::pin::pin!(running.outcome());
@@ -82,9 +82,9 @@ impl Plain<'_> {
         }
         for input in self.terminal.unwatch().await {
             match input {
-                Input::Line(line) => self.waiting.push_back(line),
-                Input::End => self.leave_when_done(),
-                Input::Quiet | Input::Interrupted | Input::Stopped => (),
+                TerminalInput::Line(line) => self.waiting.push_back(line),
+                TerminalInput::End => self.leave_when_done(),
+                TerminalInput::Quiet | TerminalInput::Interrupted | TerminalInput::Stopped => (),
             }
         }
         self.questions.forget();
@@ -161,26 +161,28 @@ impl Plain<'_> {
         }
     }
 
-    async fn typed(&mut self, input: Input) {
+    async fn typed(&mut self, input: TerminalInput) {
         let line = match input {
-            Input::Line(line) => {
+            TerminalInput::Line(line) => {
                 self.progress.line_ended();
                 line
             }
-            Input::End => {
+            TerminalInput::End => {
                 self.leave_when_done();
                 return self.say("(leaving when this is done; Ctrl+C stops it)\n").await;
             }
-            Input::Quiet => {
+            TerminalInput::Quiet => {
                 let keys = self.questions.quiet();
                 return self.show_question(keys).await;
             }
-            Input::Interrupted | Input::Stopped => return,
+            TerminalInput::Interrupted | TerminalInput::Stopped => return,
         };
         let typed = parse(&line);
         match typed {
             Typed::Command(Command::Stop, _) => return self.stop().await,
-            Typed::Command(Command::StopAll, _) => return self.current.session.interrupt_all(),
+            Typed::Command(Command::StopAll, _) => {
+                return self.current.session.interrupt_all();
+            }
             Typed::Command(Command::Exit, _) => {
                 self.leave_when_done();
                 return self.current.session.interrupt();
@@ -201,10 +203,10 @@ impl Plain<'_> {
         }
     }
 
-    pub(super) async fn answered(&mut self, answered: Answered) {
+    pub(super) async fn answered(&mut self, answered: AnswerLine) {
         match answered {
-            Answered::Unclear(text) => self.show_question(Some(text)).await,
-            Answered::Decided(id, decision) => {
+            AnswerLine::Unclear(text) => self.show_question(Some(text)).await,
+            AnswerLine::Decided(id, decision) => {
                 if let Err(error) = self.current.session.answer(id, decision).await {
                     self.say(&format!("({error})\n")).await;
                 }

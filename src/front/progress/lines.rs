@@ -2,7 +2,7 @@
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
-use posse_actors::ports::Remains;
+use posse_actors::ports::WorktreeSummary;
 
 use crate::failure::printable;
 
@@ -47,7 +47,7 @@ pub(super) fn clipped(line: &str) -> String {
 }
 
 /// What an agent has left in a worktree of its own.
-pub(super) fn of_worktree(remains: &Remains) -> String {
+pub(super) fn of_worktree(remains: &WorktreeSummary) -> String {
     match &remains.left {
         _ if !remains.kept => String::new(),
         Some(left) if left.count == 0 => "; its worktree is kept".to_owned(),

@@ -13,7 +13,7 @@ const SHOWN_BYTES_MAX: usize = 64 << 10;
 const TAB: usize = 8;
 
 /// Finds out how large the terminal is: columns and rows.
-pub(super) type Screen = fn() -> Option<(u16, u16)>;
+pub(super) type ScreenSize = fn() -> Option<(u16, u16)>;
 
 /// The terminal at standard error.
 pub(super) fn screen() -> Option<(u16, u16)> {
@@ -23,16 +23,16 @@ pub(super) fn screen() -> Option<(u16, u16)> {
 
 /// What was written since a reply began, from the beginning of a line on.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveText {
     text: String,
     /// The terminal's size at that time.
     size: Option<(u16, u16)>,
     broke_off: bool,
 }
 
-impl Live {
-    pub(super) fn new(size: Option<(u16, u16)>) -> Live {
-        Live { text: String::new(), size, broke_off: false }
+impl LiveText {
+    pub(super) fn new(size: Option<(u16, u16)>) -> LiveText {
+        LiveText { text: String::new(), size, broke_off: false }
     }
 
     /// This was written.
@@ -140,14 +140,14 @@ mod tests {
 
     #[test]
     fn what_is_not_in_view_or_moved_is_left_alone() {
-        let mut live = Live::new(Some((10, 4)));
+        let mut live = LiveText::new(Some((10, 4)));
         live.break_off("a\nb\nc\n");
         assert_eq!(live.erased(Some((10, 4))).unwrap(), "\r\u{1b}[3A\u{1b}[J");
         assert_eq!(live.erased(Some((11, 4))), None, "its lines may be broken elsewhere now");
         assert_eq!(live.erased(None), None);
         live.add("d\n");
         assert_eq!(live.erased(Some((10, 4))), None, "its first line has scrolled away");
-        let mut live = Live::new(Some((10, 4)));
+        let mut live = LiveText::new(Some((10, 4)));
         live.add(&"x".repeat(SHOWN_BYTES_MAX + 1));
         assert_eq!(live.erased(Some((10, 4))), None);
     }

@@ -16,7 +16,7 @@ use nix::sys::termios::{
 };
 use tokio::sync::mpsc;
 
-use crate::front::driver::{Line, next_line};
+use crate::front::driver::{InputLine, next_line};
 use crate::talk::silence::Silence;
 
 /// The terminal of a process, wherever its standard streams go.
@@ -35,30 +35,30 @@ pub(crate) fn can_ask() -> bool {
 
 /// What comes from the keyboard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum KeyboardEvent {
     /// It was silent since the last question appeared, and listens now.
     Quiet,
     Line(String),
 }
 
 /// What the thread says, with the number of questions that it knew of.
-type Said = (u64, Heard);
+type KeyboardReport = (u64, KeyboardEvent);
 
 /// A terminal's keyboard.
 #[derive(Debug, Default)]
 pub(super) struct Keyboard {
     /// `None`: standard input.
     terminal: Option<Arc<File>>,
-    reader: Option<Reader>,
+    reader: Option<KeyboardThread>,
     /// Questions that appeared.
     appeared: u64,
 }
 
 /// The thread that reads.
 #[derive(Debug)]
-struct Reader {
+struct KeyboardThread {
     orders: OwnedFd,
-    heard: mpsc::Receiver<Said>,
+    heard: mpsc::Receiver<KeyboardReport>,
     /// A line was asked for and has not come yet.
     asked: bool,
     /// The terminal as it was found.
@@ -82,14 +82,14 @@ impl Keyboard {
     }
 
     /// What comes next; `None` if there will be no more. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Option<Heard> {
+    pub(super) async fn next(&mut self) -> Option<KeyboardEvent> {
         loop {
             if self.reader.as_ref().is_none_or(|reader| !reader.asked) {
                 self.order(MORE);
             }
             let reader = self.reader.as_mut()?;
             let (known, heard) = reader.heard.recv().await?;
-            reader.asked &= heard == Heard::Quiet;
+            reader.asked &= heard == KeyboardEvent::Quiet;
             // What was typed before the latest question appeared is no answer to it.
             if known == self.appeared {
                 return Some(heard);
@@ -100,7 +100,7 @@ impl Keyboard {
 
     fn order(&mut self, order: u8) {
         if self.reader.is_none() {
-            self.reader = Reader::start(self.terminal.clone()).ok();
+            self.reader = KeyboardThread::start(self.terminal.clone()).ok();
         }
         if let Some(reader) = &mut self.reader {
             reader.asked = nix::unistd::write(&reader.orders, &[order]).is_ok();
@@ -110,7 +110,7 @@ impl Keyboard {
 
 impl Drop for Keyboard {
     fn drop(&mut self) {
-        let Some(Reader { modes: Some(modes), .. }) = &self.reader else { return };
+        let Some(KeyboardThread { modes: Some(modes), .. }) = &self.reader else { return };
         match &self.terminal {
             Some(terminal) => tcsetattr(terminal, SetArg::TCSANOW, modes).ok(),
             None => tcsetattr(io::stdin(), SetArg::TCSANOW, modes).ok(),
@@ -118,8 +118,8 @@ impl Drop for Keyboard {
     }
 }
 
-impl Reader {
-    fn start(terminal: Option<Arc<File>>) -> io::Result<Reader> {
+impl KeyboardThread {
+    fn start(terminal: Option<Arc<File>>) -> io::Result<KeyboardThread> {
         let (given, orders) = nix::unistd::pipe()?;
         let (sender, heard) = mpsc::channel(4);
         let modes = match &terminal {
@@ -133,18 +133,20 @@ impl Reader {
                 None => listen(stdin.as_fd(), given.as_fd(), &sender),
             }
         });
-        Ok(Reader { orders, heard, asked: false, modes })
+        Ok(KeyboardThread { orders, heard, asked: false, modes })
     }
 }
 
 /// Does what it is told until nobody listens any more, or the terminal is gone.
-fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<Said>) {
+fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<KeyboardReport>) {
     let mut questions = 0;
     let mut order = take(orders);
     while let Some(now) = order {
         if now == HUSH {
             match hush(keyboard, orders, &mut questions) {
-                Hushed::Quiet if said.blocking_send((questions, Heard::Quiet)).is_ok() => (),
+                Hushed::Quiet if said.blocking_send((questions, KeyboardEvent::Quiet)).is_ok() => {
+                    ()
+                }
                 Hushed::Quiet | Hushed::Gone => return,
                 Hushed::Order(other) => {
                     order = other;
@@ -155,8 +157,8 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
         order = match wait(keyboard, orders, PollTimeout::NONE) {
             Waited::Order => take(orders),
             Waited::Typed => {
-                let heard =
-                    line(keyboard).map(|line| said.blocking_send((questions, Heard::Line(line))));
+                let heard = line(keyboard)
+                    .map(|line| said.blocking_send((questions, KeyboardEvent::Line(line))));
                 if !matches!(heard, Some(Ok(()))) {
                     return;
                 }
@@ -268,9 +270,9 @@ fn take(orders: BorrowedFd<'_>) -> Option<u8> {
 fn line(keyboard: BorrowedFd<'_>) -> Option<String> {
     let read = OneLine(keyboard);
     match next_line(&mut io::BufReader::with_capacity(4096, read)) {
-        Ok(Some(Line::Whole(bytes))) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        Ok(Some(InputLine::Whole(bytes))) => Some(String::from_utf8_lossy(&bytes).into_owned()),
         // No answer at all.
-        Ok(Some(Line::TooLong)) => Some("?".to_owned()),
+        Ok(Some(InputLine::TooLong)) => Some("?".to_owned()),
         Ok(None) | Err(_) => None,
     }
 }

@@ -10,16 +10,16 @@ use crate::journal::commands::size;
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Shown on standard error, if that is a terminal.
-pub(super) struct Progress {
+pub(super) struct ReadProgress {
     out: Option<io::Stderr>,
     begun: Instant,
     shown: bool,
 }
 
-impl Progress {
-    pub(super) fn new() -> Progress {
+impl ReadProgress {
+    pub(super) fn new() -> ReadProgress {
         let out = Some(io::stderr()).filter(IsTerminal::is_terminal);
-        Progress { out, begun: Instant::now(), shown: false }
+        ReadProgress { out, begun: Instant::now(), shown: false }
     }
 
     /// So many bytes of session `id` are checked.
@@ -33,7 +33,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ReadProgress {
     fn drop(&mut self) {
         if let Some(out) = &mut self.out
             && self.shown

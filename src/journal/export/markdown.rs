@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use jiff::tz::TimeZone;
 
 use crate::journal::export::safe::{clean, code, fenced, markdown, plain};
-use crate::journal::export::story::{Call, End, Entry, Story, duration, tokens};
+use crate::journal::export::story::{CallOutcome, Story, StoryCall, StoryEntry, duration, tokens};
 use crate::journal::transcript::{counted, local};
 
 /// Writes the whole document.
@@ -54,16 +54,16 @@ fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
     Ok(())
 }
 
-fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     match entry {
-        Entry::User { ts, text, images, queued } => {
+        StoryEntry::User { ts, text, images, queued } => {
             let late = if *queued { ", while it worked" } else { "" };
             writeln!(out, "## You ({}{late})\n\n{}", moment(*ts, zone), quoted(text))?;
             if *images > 0 {
                 writeln!(out, "\n[{}]", counted(*images as u64, "image"))?;
             }
         }
-        Entry::Reply { ts, who, thinking, text } => {
+        StoryEntry::Reply { ts, who, thinking, text } => {
             let who = who.as_deref().map(|who| format!(" {}", plain(who))).unwrap_or_default();
             writeln!(out, "## Model{who} ({})\n", moment(*ts, zone))?;
             if !thinking.trim().is_empty() {
@@ -71,13 +71,13 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
             }
             writeln!(out, "{}", quoted(text))?;
         }
-        Entry::Partial { ts, text, cause } => {
+        StoryEntry::Partial { ts, text, cause } => {
             let when = moment(*ts, zone);
             writeln!(out, "## Model, cut off ({when})\n\n{}\n", quoted(text))?;
             writeln!(out, "**{}**", plain(cause))?;
         }
-        Entry::Call(call) => write_call(call, out)?,
-        Entry::Note { ts, bad, word, text } => {
+        StoryEntry::Call(call) => write_call(call, out)?,
+        StoryEntry::Note { ts, bad, word, text } => {
             let strong = if *bad { "**" } else { "" };
             let mut lines = text.lines();
             let first = plain(lines.next().unwrap_or_default());
@@ -91,11 +91,11 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
     Ok(())
 }
 
-fn write_call(call: &Call, out: &mut dyn Write) -> io::Result<()> {
+fn write_call(call: &StoryCall, out: &mut dyn Write) -> io::Result<()> {
     let who = call.who.as_deref().map(|who| format!("{} → ", plain(who))).unwrap_or_default();
     let summary = call.summary.as_deref().unwrap_or(&call.name);
     let mut facts = Vec::new();
-    if let Some(End { good, word, exit_code, signal, duration_ms, .. }) = &call.end {
+    if let Some(CallOutcome { good, word, exit_code, signal, duration_ms, .. }) = &call.end {
         if !good {
             facts.push(plain(word));
         }

@@ -17,8 +17,8 @@ const STORY_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) id: String,
-    pub(super) started: Option<Started>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) started: Option<SessionStart>,
+    pub(super) entries: Vec<StoryEntry>,
     pub(super) accounts: Accounts,
     pub(super) replies: u32,
     pub(super) calls: u32,
@@ -33,7 +33,7 @@ pub(super) struct Story {
 
 /// What the first record says.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct SessionStart {
     pub(super) ts: u64,
     pub(super) posse: String,
     pub(super) cwd: String,
@@ -44,30 +44,30 @@ pub(super) struct Started {
 
 /// One thing that happened.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum StoryEntry {
     User { ts: u64, text: String, images: usize, queued: bool },
     Reply { ts: u64, who: Option<String>, thinking: String, text: String },
     Partial { ts: u64, text: String, cause: String },
-    Call(Box<Call>),
+    Call(Box<StoryCall>),
     Note { ts: u64, bad: bool, word: &'static str, text: String },
 }
 
 /// A tool call, from the wish to the outcome.
 #[derive(Debug, Default)]
-pub(super) struct Call {
+pub(super) struct StoryCall {
     pub(super) ts: u64,
     pub(super) who: Option<String>,
     pub(super) name: String,
     pub(super) arguments: String,
     pub(super) summary: Option<String>,
     pub(super) tier: Option<String>,
-    pub(super) questions: Vec<Question>,
-    pub(super) end: Option<End>,
+    pub(super) questions: Vec<StoryQuestion>,
+    pub(super) end: Option<CallOutcome>,
 }
 
 /// A question about a call, and what was answered.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct StoryQuestion {
     pub(super) id: QuestionId,
     pub(super) summary: String,
     pub(super) reason: String,
@@ -76,7 +76,7 @@ pub(super) struct Question {
 
 /// How a call ended.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct CallOutcome {
     pub(super) good: bool,
     /// `done`, or the class of the failure.
     pub(super) word: String,
@@ -142,7 +142,7 @@ impl Story {
     fn session(&mut self, ts: u64, event: Event) {
         match event {
             Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
-                self.started.get_or_insert(Started { ts, posse, cwd, agent, provider, model });
+                self.started.get_or_insert(SessionStart { ts, posse, cwd, agent, provider, model });
             }
             Event::SessionForked { parent, parent_record, history, .. } => {
                 self.taken_over(ts, &history);
@@ -166,13 +166,13 @@ impl Story {
                 Message::User { content } => {
                     let (text, images) = (self.kept(text_of(content)), images(content));
                     self.prompt.get_or_insert_with(|| text.clone());
-                    self.entries.push(Entry::User { ts, text, images, queued: false });
+                    self.entries.push(StoryEntry::User { ts, text, images, queued: false });
                 }
                 Message::Assistant(said) => {
                     let text = self.kept(said.content.clone().unwrap_or_default());
                     if !text.trim().is_empty() {
                         let (who, thinking) = (None, String::new());
-                        self.entries.push(Entry::Reply { ts, who, thinking, text });
+                        self.entries.push(StoryEntry::Reply { ts, who, thinking, text });
                     }
                 }
                 Message::System { .. } | Message::Tool { .. } => (),
@@ -186,19 +186,24 @@ impl Story {
                 let text = self.kept(text_of(&content));
                 self.prompt.get_or_insert_with(|| text.clone());
                 let images = images(&content);
-                self.entries.push(Entry::User { ts, text, images, queued: message_id.is_some() });
+                self.entries.push(StoryEntry::User {
+                    ts,
+                    text,
+                    images,
+                    queued: message_id.is_some(),
+                });
             }
             Event::ModelReply { message, .. } => {
                 self.replies += 1;
                 let thinking = self.kept(message.reasoning.map(|r| r.text).unwrap_or_default());
                 let text = self.kept(message.content.unwrap_or_default());
                 if !text.trim().is_empty() || !thinking.trim().is_empty() {
-                    self.entries.push(Entry::Reply { ts, who: child(origin), thinking, text });
+                    self.entries.push(StoryEntry::Reply { ts, who: child(origin), thinking, text });
                 }
             }
             Event::ModelPartial { text, cause, .. } => {
                 let text = self.kept(text);
-                self.entries.push(Entry::Partial { ts, text, cause });
+                self.entries.push(StoryEntry::Partial { ts, text, cause });
             }
             _ => (),
         }
@@ -237,7 +242,7 @@ impl Story {
         };
         let diff = metadata.get("diff").and_then(Value::as_str).filter(|diff| !diff.is_empty());
         let diff = diff.map(|diff| self.kept(diff.to_owned()));
-        let end = End {
+        let end = CallOutcome {
             good,
             word,
             text: self.kept(text_of(&content)),
@@ -257,7 +262,8 @@ impl Story {
                 let call = self.entry(&call_id, &tool);
                 // Asked again under the same id: the later text counts.
                 call.questions.retain(|question| question.id != request_id);
-                let question = Question { id: request_id.clone(), summary, reason, answer: None };
+                let question =
+                    StoryQuestion { id: request_id.clone(), summary, reason, answer: None };
                 call.questions.push(question);
                 let place = self.places[&call_id];
                 self.questions.insert(request_id, place);
@@ -278,7 +284,7 @@ impl Story {
             _ => return,
         };
         let place = self.questions.get(&id).copied();
-        if let Some(Entry::Call(call)) = place.and_then(|place| self.entries.get_mut(place)) {
+        if let Some(StoryEntry::Call(call)) = place.and_then(|place| self.entries.get_mut(place)) {
             let open = call.questions.iter_mut().find(|question| question.id == id);
             if let Some(open) = open {
                 open.answer = Some(answer);
@@ -334,20 +340,23 @@ impl Story {
 
     fn note(&mut self, ts: u64, bad: bool, word: &'static str, text: String) {
         let text = self.kept(text);
-        self.entries.push(Entry::Note { ts, bad, word, text });
+        self.entries.push(StoryEntry::Note { ts, bad, word, text });
     }
 
     /// The call of that id; a new one if no record has named it before.
-    fn entry(&mut self, id: &CallId, name: &str) -> &mut Call {
+    fn entry(&mut self, id: &CallId, name: &str) -> &mut StoryCall {
         let place = *self.places.entry(id.clone()).or_insert_with(|| {
             self.calls += 1;
-            let call =
-                Call { name: name.to_owned(), ts: self.last_ms.unwrap_or(0), ..Call::default() };
-            self.entries.push(Entry::Call(Box::new(call)));
+            let call = StoryCall {
+                name: name.to_owned(),
+                ts: self.last_ms.unwrap_or(0),
+                ..StoryCall::default()
+            };
+            self.entries.push(StoryEntry::Call(Box::new(call)));
             self.entries.len() - 1
         });
         match &mut self.entries[place] {
-            Entry::Call(call) => call,
+            StoryEntry::Call(call) => call,
             _ => unreachable!("the places are those of calls"),
         }
     }
@@ -365,7 +374,7 @@ impl Story {
     }
 }
 
-impl Call {
+impl StoryCall {
     /// What the arguments say that nothing else does: the diff and the summary repeat most.
     pub(super) fn arguments_shown(&self) -> Option<String> {
         if self.end.as_ref().is_some_and(|end| end.diff.is_some()) {
@@ -388,9 +397,9 @@ impl Call {
     }
 }
 
-impl Question {
+impl StoryQuestion {
     /// What it is about, where that is not what its call is.
-    pub(super) fn subject(&self, call: &Call) -> Option<&str> {
+    pub(super) fn subject(&self, call: &StoryCall) -> Option<&str> {
         Some(self.summary.as_str()).filter(|summary| call.summary.as_deref() != Some(*summary))
     }
 }

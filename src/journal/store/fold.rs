@@ -14,7 +14,7 @@ use crate::journal::format::Head;
 use crate::journal::salvage::salvage;
 use crate::journal::scan::parse;
 use crate::journal::store::open::{RECENT_IDS, Scanned};
-use crate::journal::store::{FileJournal, Shared};
+use crate::journal::store::{FileJournal, StoreState};
 use crate::journal::walk::{Stop, beginning, walk};
 use crate::journal::writer::lock;
 
@@ -50,7 +50,7 @@ impl FileJournal {
     }
 }
 
-impl Shared {
+impl StoreState {
     fn folded(&self) -> Result<Folded, JournalError> {
         let mut turn = self.take_turn();
         *lock(&self.known) = None;

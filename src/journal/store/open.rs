@@ -11,19 +11,19 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use posse_actors::ports::{JournalError, Opened};
+use posse_actors::ports::{JournalError, OpenedJournal};
 use posse_actors::record::RecordId;
 
-use crate::journal::format::{Chain, Head};
+use crate::journal::format::{HashChain, Head};
 use crate::journal::scan::open_to_read;
 use crate::journal::segments::{
     ACTIVE, Mark, closed_name, closed_segments, first_head, last_chain,
 };
 use crate::journal::store::fold::advance;
-use crate::journal::store::{FileAppender, Running, Shared, disk_error};
+use crate::journal::store::{FileAppender, StoreState, WriterThread, disk_error};
 use crate::journal::walk::{Each, ReadError, Stop, Walked, beginning, walk};
 use crate::journal::writer::disk::{ActiveFile, NextDisk};
-use crate::journal::writer::{NEXT, Queue, Tail, Turn, lock};
+use crate::journal::writer::{BatchQueue, NEXT, Tail, WriterTurn, lock};
 
 /// Ids of the last records that are remembered, to recognise one that is sent again.
 pub(super) const RECENT_IDS: usize = 1024;
@@ -36,15 +36,15 @@ pub(super) struct Scanned {
 
 /// The end of a journal that can be continued.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ValidPrefix {
     pub(super) end: Mark,
     pub(super) recent_ids: Vec<RecordId>,
     pub(super) repaired: Option<String>,
 }
 
-impl Shared {
+impl StoreState {
     /// Opens the journal; whatever an earlier call opened is closed by that.
-    pub(super) fn open(self: &Arc<Self>) -> Result<Opened, JournalError> {
+    pub(super) fn open(self: &Arc<Self>) -> Result<OpenedJournal, JournalError> {
         let mut turn = self.take_turn();
         let found = match self.known_end(&turn) {
             Some(found) => found,
@@ -79,7 +79,7 @@ impl Shared {
     }
 
     /// Takes the turn from whatever was opened before.
-    pub(super) fn take_turn(&self) -> MutexGuard<'_, Turn> {
+    pub(super) fn take_turn(&self) -> MutexGuard<'_, WriterTurn> {
         if let Some(earlier) = lock(&self.current).take() {
             earlier.queue.close();
         }
@@ -88,10 +88,10 @@ impl Shared {
         turn
     }
 
-    fn opened(self: &Arc<Self>, tail: Tail, generation: u64, found: Found) -> Opened {
-        let queue = Arc::new(Queue::default());
+    fn opened(self: &Arc<Self>, tail: Tail, generation: u64, found: ValidPrefix) -> OpenedJournal {
+        let queue = Arc::new(BatchQueue::default());
         let thread = Arc::new(OnceLock::new());
-        let running = Running { queue: Arc::clone(&queue), thread: Arc::clone(&thread) };
+        let running = WriterThread { queue: Arc::clone(&queue), thread: Arc::clone(&thread) };
         *lock(&self.current) = Some(running);
         let last_record = tail.last;
         let journal = FileAppender {
@@ -101,12 +101,12 @@ impl Shared {
             thread,
             tail: Mutex::new(Some(tail)),
         };
-        let Found { recent_ids, repaired, end: _ } = found;
-        Opened { journal: Box::new(journal), last_record, recent_ids, repaired }
+        let ValidPrefix { recent_ids, repaired, end: _ } = found;
+        OpenedJournal { journal: Box::new(journal), last_record, recent_ids, repaired }
     }
 
     /// What a fold over the journal has just found, if the files still look like that.
-    fn known_end(&self, turn: &Turn) -> Option<Found> {
+    fn known_end(&self, turn: &WriterTurn) -> Option<ValidPrefix> {
         let found = lock(&self.known).take().filter(|_| !turn.suspect)?;
         let closed = closed_segments(&self.dir).ok()?;
         if closed.count + 1 != found.end.segment || !closed.stray.is_empty() {
@@ -140,7 +140,7 @@ impl Shared {
         })
     }
 
-    fn find_end(&self, turn: &mut Turn) -> Result<Found, JournalError> {
+    fn find_end(&self, turn: &mut WriterTurn) -> Result<ValidPrefix, JournalError> {
         let start = self.last_start()?;
         let mut nobody = |_: &[u8], _: Head, _: Mark| Ok(());
         let mut scanned = self.scan(start, &mut nobody)?;
@@ -205,7 +205,11 @@ impl Shared {
     }
 
     /// Makes the journal end where the valid records end.
-    pub(super) fn settle(&self, turn: &mut Turn, scanned: Scanned) -> Result<Found, JournalError> {
+    pub(super) fn settle(
+        &self,
+        turn: &mut WriterTurn,
+        scanned: Scanned,
+    ) -> Result<ValidPrefix, JournalError> {
         let Scanned { walked, recent_ids } = scanned;
         if let Stop::Newer(version) = walked.stop {
             return Err(JournalError::Newer { version });
@@ -220,7 +224,7 @@ impl Shared {
             self.rewrite(walked.end.offset).map_err(disk_error)?;
             turn.suspect = false;
         }
-        Ok(Found { end: walked.end, recent_ids, repaired })
+        Ok(ValidPrefix { end: walked.end, recent_ids, repaired })
     }
 }
 
@@ -246,10 +250,10 @@ enum Ends {
     /// No record begins or ends it.
     None,
     /// The number of its first record, and the hash that its last line claims.
-    Of { record: u64, claimed: Chain },
+    Of { record: u64, claimed: HashChain },
 }
 
-fn ends_of(path: &Path, before: Chain) -> io::Result<Ends> {
+fn ends_of(path: &Path, before: HashChain) -> io::Result<Ends> {
     let mut file = match open_to_read(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ends::None),

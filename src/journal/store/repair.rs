@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use crate::journal::scan::open_to_read;
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
 use crate::journal::steps::Steps;
-use crate::journal::store::Shared;
+use crate::journal::store::StoreState;
 use crate::journal::walk::{Stop, Walked};
 
 /// Damaged parts that are kept beside one journal.
@@ -20,7 +20,7 @@ const DAMAGED_MAX: u32 = 10_000;
 /// A file that is being written anew.
 const FRESH: &str = "session.jsonl.new";
 
-impl Shared {
+impl StoreState {
     /// Makes the journal end at the end of `walked`, and says in one line what was wrong, where,
     /// and where the rest is now.
     pub(super) fn cut(&self, walked: &Walked) -> io::Result<String> {

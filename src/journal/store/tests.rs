@@ -17,11 +17,11 @@ use super::*;
 use crate::journal::format::tests::{newlines, record};
 use crate::journal::verify::{Verified, verify_session};
 
-struct Room(TempDir);
+struct JournalFolder(TempDir);
 
-impl Room {
-    fn new() -> Room {
-        Room(tempfile::tempdir().unwrap())
+impl JournalFolder {
+    fn new() -> JournalFolder {
+        JournalFolder(tempfile::tempdir().unwrap())
     }
 
     fn dir(&self) -> PathBuf {
@@ -52,8 +52,8 @@ impl Room {
     }
 
     /// A journal of `records` records, closed.
-    async fn written(records: u64) -> Room {
-        let room = Room::new();
+    async fn written(records: u64) -> JournalFolder {
+        let room = JournalFolder::new();
         let store = room.store();
         let opened = store.open().await.unwrap();
         submit(&opened, 1..=records, Durability::Synced).await.unwrap();
@@ -71,7 +71,7 @@ impl Room {
 }
 
 async fn submit(
-    opened: &Opened,
+    opened: &OpenedJournal,
     numbers: std::ops::RangeInclusive<u64>,
     durability: Durability,
 ) -> Result<Committed, JournalError> {
@@ -90,7 +90,7 @@ async fn numbers(store: &FileJournal, from: u64, to: u64) -> Vec<u64> {
 
 #[tokio::test]
 async fn continues_where_it_ended() {
-    let room = Room::written(3).await;
+    let room = JournalFolder::written(3).await;
     let store = room.store();
     let opened = store.open().await.unwrap();
     assert_eq!((opened.last_record, opened.recent_ids.len(), &opened.repaired), (3, 3, &None));
@@ -105,7 +105,7 @@ async fn continues_where_it_ended() {
 
 #[tokio::test]
 async fn is_for_its_user_alone() {
-    let room = Room::written(1).await;
+    let room = JournalFolder::written(1).await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&room.0.path().join("state")), 0o700);
     assert_eq!(mode(&room.dir()), 0o700);
@@ -114,7 +114,7 @@ async fn is_for_its_user_alone() {
 
 #[tokio::test]
 async fn belongs_to_one_owner() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.store();
     let second = FileJournal::lock(&room.dir(), SessionId::new("s"));
     assert!(matches!(second, Err(JournalError::Locked { .. })));
@@ -124,7 +124,7 @@ async fn belongs_to_one_owner() {
 
 #[tokio::test]
 async fn closes_a_journal_that_was_opened_before() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.store();
     let (first, unused) = (store.open().await.unwrap(), store.open().await.unwrap());
     let second = store.open().await.unwrap();
@@ -143,7 +143,7 @@ async fn closes_a_journal_that_was_opened_before() {
 
 #[tokio::test]
 async fn moves_a_torn_tail_aside_and_goes_on() {
-    let room = Room::written(3).await;
+    let room = JournalFolder::written(3).await;
     let whole = fs::read(room.path(ACTIVE)).unwrap();
     fs::write(room.path(ACTIVE), &whole[..whole.len() - 10]).unwrap();
     let problem = room.verify().problem.unwrap();
@@ -170,7 +170,7 @@ async fn moves_a_torn_tail_aside_and_goes_on() {
 
 #[tokio::test]
 async fn keeps_every_damaged_tail() {
-    let room = Room::written(3).await;
+    let room = JournalFolder::written(3).await;
     for damaged in 1..=3 {
         let mut bytes = fs::read(room.path(ACTIVE)).unwrap();
         bytes.extend_from_slice(&[0; 4096]);
@@ -187,7 +187,7 @@ async fn keeps_every_damaged_tail() {
 
 #[tokio::test]
 async fn recovers_all_before_a_flipped_byte_in_real_files() {
-    let room = Room::written(12).await;
+    let room = JournalFolder::written(12).await;
     let whole = fs::read(room.path(ACTIVE)).unwrap();
     for at in (0..whole.len()).step_by(97) {
         let mut bytes = whole.clone();
@@ -206,7 +206,7 @@ async fn recovers_all_before_a_flipped_byte_in_real_files() {
 
 #[tokio::test]
 async fn begins_again_when_nothing_is_left() {
-    let room = Room::written(1).await;
+    let room = JournalFolder::written(1).await;
     fs::write(room.path(ACTIVE), "not a journal\n").unwrap();
     let opened = room.store().open().await.unwrap();
     assert_eq!(opened.last_record, 0);
@@ -217,7 +217,7 @@ async fn begins_again_when_nothing_is_left() {
 #[tokio::test]
 async fn a_fold_changes_nothing_where_nothing_could_be_kept() {
     for damage in ["not a journal\n", "{\"v\":1,\"rec"] {
-        let room = Room::written(1).await;
+        let room = JournalFolder::written(1).await;
         let mut bytes = damage.as_bytes().to_vec();
         if damage.ends_with('\n') {
             bytes.extend(fs::read(room.path(ACTIVE)).unwrap());
@@ -233,7 +233,7 @@ async fn a_fold_changes_nothing_where_nothing_could_be_kept() {
 
 #[tokio::test]
 async fn does_not_touch_what_a_later_version_wrote() {
-    let room = Room::written(1).await;
+    let room = JournalFolder::written(1).await;
     let mut bytes = fs::read(room.path(ACTIVE)).unwrap();
     let (_, chain) = crate::journal::format::split(&bytes).unwrap();
     let mut later = record(2, "text");
@@ -250,7 +250,7 @@ async fn does_not_touch_what_a_later_version_wrote() {
 
 #[tokio::test]
 async fn goes_on_over_segments() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
     for number in 1..=40 {
@@ -283,7 +283,7 @@ async fn goes_on_over_segments() {
 
 #[tokio::test]
 async fn shows_that_segments_changed_places() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
     for number in 1..=30 {
@@ -303,7 +303,7 @@ async fn shows_that_segments_changed_places() {
 
 #[tokio::test]
 async fn writes_a_new_file_after_a_sync_that_failed() {
-    let room = Room::written(3).await;
+    let room = JournalFolder::written(3).await;
     let store = room.store();
     lock(&store.shared.turn).suspect = true;
     let opened = store.open().await.unwrap();
@@ -318,7 +318,7 @@ async fn writes_a_new_file_after_a_sync_that_failed() {
 
 #[tokio::test]
 async fn opens_a_large_journal_beside_the_runtime() {
-    let room = Room::written(3000).await;
+    let room = JournalFolder::written(3000).await;
     assert!(fs::metadata(room.path(ACTIVE)).unwrap().len() > SMALL_BYTES);
     let store = room.store();
     let opened = store.open().await.unwrap();
@@ -329,7 +329,7 @@ async fn opens_a_large_journal_beside_the_runtime() {
 
 #[tokio::test]
 async fn answers_many_submitters_in_order() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.store();
     let opened = store.open().await.unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -360,7 +360,7 @@ async fn answers_many_submitters_in_order() {
 /// Not assertions: prints rates, which depend on the machine and the profile.
 #[tokio::test]
 async fn reports_how_fast_it_opens_and_writes() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let start = Instant::now();
     let store = room.store();
     let opened = store.open().await.unwrap();

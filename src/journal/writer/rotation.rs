@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::journal::segments::{ACTIVE, closed_name};
 use crate::journal::writer::disk::Unusable;
-use crate::journal::writer::{Tail, Turn, lock};
+use crate::journal::writer::{Tail, WriterTurn, lock};
 
 /// The next active file before it has its name.
 pub(crate) const NEXT: &str = "session.jsonl.next";
@@ -17,7 +17,7 @@ const AGAIN_BYTES: u64 = 1 << 20;
 impl Tail {
     /// Closes the active file and opens another one. If that fails the active file grows on, and
     /// a later group tries again.
-    pub(super) fn rotate(&mut self, turn: &mut Turn) {
+    pub(super) fn rotate(&mut self, turn: &mut WriterTurn) {
         if self.length < self.rotate_from {
             return;
         }

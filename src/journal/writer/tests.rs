@@ -72,11 +72,14 @@ impl Disk for FakeDisk {
 }
 
 /// What the callers of a run heard, in order: the last record, or the error and its cause.
-struct Heard(Vec<Result<u64, String>>);
+struct AckLog(Vec<Result<u64, String>>);
 
 /// Batches that all wait when the thread's work begins, and what came of them.
-fn play(disk: &FakeDisk, batches: &[(std::ops::RangeInclusive<u64>, Durability)]) -> (Heard, Turn) {
-    let turn = Mutex::new(Turn { generation: 1, suspect: false });
+fn play(
+    disk: &FakeDisk,
+    batches: &[(std::ops::RangeInclusive<u64>, Durability)],
+) -> (AckLog, WriterTurn) {
+    let turn = Mutex::new(WriterTurn { generation: 1, suspect: false });
     let heard = play_with(disk, batches, &turn, 1);
     (heard, turn.into_inner().unwrap())
 }
@@ -84,10 +87,10 @@ fn play(disk: &FakeDisk, batches: &[(std::ops::RangeInclusive<u64>, Durability)]
 fn play_with(
     disk: &FakeDisk,
     batches: &[(std::ops::RangeInclusive<u64>, Durability)],
-    turn: &Mutex<Turn>,
+    turn: &Mutex<WriterTurn>,
     generation: u64,
-) -> Heard {
-    let queue = Queue::default();
+) -> AckLog {
+    let queue = BatchQueue::default();
     let (sender, receiver) = mpsc::channel();
     for (numbers, durability) in batches {
         let sender = sender.clone();
@@ -105,7 +108,7 @@ fn play_with(
     let tail = tail_of(disk);
     run(&queue, turn, generation, tail);
     drop(sender);
-    Heard(receiver.into_iter().collect())
+    AckLog(receiver.into_iter().collect())
 }
 
 fn tail_of(disk: &FakeDisk) -> Tail {
@@ -115,7 +118,7 @@ fn tail_of(disk: &FakeDisk) -> Tail {
         disk: Box::new(disk.clone()),
         next_disk: Box::new(move || Ok(Box::new(spare.clone()) as Box<dyn Disk>)),
         length: 0,
-        chain: Chain::start("s"),
+        chain: HashChain::start("s"),
         last: 0,
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(dir))),
@@ -252,7 +255,7 @@ fn refuses_a_gap_and_keeps_the_rest() {
 #[test]
 fn never_writes_out_of_turn() {
     let disk = FakeDisk::default();
-    let turn = Mutex::new(Turn { generation: 2, suspect: false });
+    let turn = Mutex::new(WriterTurn { generation: 2, suspect: false });
     let heard = play_with(&disk, &[(1..=1, Durability::Synced)], &turn, 1);
     assert_eq!(heard.0, [Err("the journal is closed".to_owned())]);
     assert_eq!(lock(&disk.0).calls, 0);
@@ -261,7 +264,7 @@ fn never_writes_out_of_turn() {
 #[test]
 fn outlives_a_listener_that_panics() {
     let disk = FakeDisk::default();
-    let queue = Queue::default();
+    let queue = BatchQueue::default();
     let (sender, receiver) = mpsc::channel();
     let batch = |number: u64, done: JournalDone| JournalBatch {
         records: vec![Arc::new(record(number, "text"))],
@@ -275,7 +278,7 @@ fn outlives_a_listener_that_panics() {
         disk: Box::new(disk.clone()),
         next_disk: Box::new(|| Err(ErrorKind::Other.into())),
         length: 0,
-        chain: Chain::start("s"),
+        chain: HashChain::start("s"),
         last: 0,
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(std::env::temp_dir()))),
@@ -285,14 +288,14 @@ fn outlives_a_listener_that_panics() {
         closed: Box::new(|_| ()),
         steps: Steps::default(),
     };
-    run(&queue, &Mutex::new(Turn { generation: 1, suspect: false }), 1, tail);
+    run(&queue, &Mutex::new(WriterTurn { generation: 1, suspect: false }), 1, tail);
     assert_eq!(receiver.recv(), Ok(true));
     assert!(queue.push(batch(3, Box::new(|_| ()))).is_err());
 }
 
 /// Submits these batches and returns what each heard about the room that is left.
 fn scarcity(disk: &FakeDisk, batches: Vec<(Vec<u64>, Durability)>) -> Vec<bool> {
-    let queue = Queue::default();
+    let queue = BatchQueue::default();
     let (sender, receiver) = mpsc::channel();
     let mut tail = tail_of(disk);
     for (numbers, durability) in batches {
@@ -306,7 +309,7 @@ fn scarcity(disk: &FakeDisk, batches: Vec<(Vec<u64>, Durability)>) -> Vec<bool> 
     }
     queue.close();
     tail.last = 0;
-    run(&queue, &Mutex::new(Turn { generation: 1, suspect: false }), 1, tail);
+    run(&queue, &Mutex::new(WriterTurn { generation: 1, suspect: false }), 1, tail);
     drop(sender);
     receiver.into_iter().collect()
 }

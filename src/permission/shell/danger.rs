@@ -42,7 +42,7 @@ pub(crate) const HOST: Danger = Danger {
 
 /// Where a command would run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct CommandLocation<'a> {
     /// The folder, if it is known.
     pub(crate) cwd: Option<&'a str>,
     /// The home folder.
@@ -112,7 +112,7 @@ const TRIGGERS: [&str; 4] =
 
 /// Whether `text` names `/`, a folder of the system or a home folder as a whole, or all that is
 /// in it.
-pub(crate) fn is_system(text: &str, place: Place<'_>) -> bool {
+pub(crate) fn is_system(text: &str, place: CommandLocation<'_>) -> bool {
     let Some(path) = resolve(text, place.cwd) else { return false };
     let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     while parts.last().is_some_and(|part| takes_all(part)) {
@@ -153,7 +153,7 @@ fn takes_all(part: &str) -> bool {
 }
 
 /// Whether writing to `text` overwrites a disk or the memory.
-pub(crate) fn is_disk(text: &str, place: Place<'_>) -> bool {
+pub(crate) fn is_disk(text: &str, place: CommandLocation<'_>) -> bool {
     let Some(path) = resolve(text, place.cwd) else { return false };
     let Some(device) = path.strip_prefix("/dev/") else { return false };
     let name = device.split('/').next().unwrap_or_default();
@@ -170,12 +170,12 @@ pub(crate) fn is_disk(text: &str, place: Place<'_>) -> bool {
 }
 
 /// Whether writing there acts on the kernel at once.
-pub(crate) fn is_trigger(text: &str, place: Place<'_>) -> bool {
+pub(crate) fn is_trigger(text: &str, place: CommandLocation<'_>) -> bool {
     resolve(text, place.cwd).is_some_and(|path| TRIGGERS.contains(&path.as_str()))
 }
 
 /// What is wrong with writing to `text`.
-pub(crate) fn written(text: &str, place: Place<'_>) -> Option<Danger> {
+pub(crate) fn written(text: &str, place: CommandLocation<'_>) -> Option<Danger> {
     if is_disk(text, place) {
         Some(DEVICE)
     } else if is_trigger(text, place) {
@@ -188,7 +188,7 @@ pub(crate) fn written(text: &str, place: Place<'_>) -> Option<Danger> {
 /// The words of a command, taken apart as far as this needs.
 struct Words<'a> {
     all: &'a [&'a str],
-    place: Place<'a>,
+    place: CommandLocation<'a>,
 }
 
 impl<'a> Words<'a> {
@@ -218,7 +218,11 @@ impl<'a> Words<'a> {
 }
 
 /// What is dangerous about `program` with `arguments`, as they are after all wrappers.
-pub(crate) fn danger(program: &str, arguments: &[&str], place: Place<'_>) -> Option<Danger> {
+pub(crate) fn danger(
+    program: &str,
+    arguments: &[&str],
+    place: CommandLocation<'_>,
+) -> Option<Danger> {
     let words = Words { all: arguments, place };
     deletes(program, &words)
         .then_some(DELETES)

@@ -6,9 +6,9 @@ use crate::permission::shell::word::Word;
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     /// Simple commands in the order in which they end.
-    pub(crate) commands: Vec<Command>,
+    pub(crate) commands: Vec<SimpleCommand>,
     /// What happens in order.
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<ShellEvent>,
     /// The texts of here-documents.
     pub(crate) bodies: Vec<Option<Word>>,
     /// Names that functions are defined under.
@@ -25,7 +25,7 @@ pub(crate) struct Outline {
 
 /// A simple command. What follows a compound one is a command without words.
 #[derive(Debug, Default)]
-pub(crate) struct Command {
+pub(crate) struct SimpleCommand {
     /// `NAME=value` before the program.
     pub(crate) assignments: Vec<Word>,
     /// The program and its arguments.
@@ -76,7 +76,7 @@ impl Redirect {
 
 /// What happens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum ShellEvent {
     /// A simple command runs.
     Run(usize),
     /// The redirections of the compound command that has just ended.

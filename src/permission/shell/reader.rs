@@ -11,7 +11,9 @@ mod expansions;
 mod heredocs;
 mod reserved;
 
-use crate::permission::shell::outline::{Command, Event, Flaw, Outline, Redirect, Scope};
+use crate::permission::shell::outline::{
+    Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand,
+};
 use crate::permission::shell::word::{Form, UNKNOWN, Word, active, is_reserved};
 
 use heredocs::Heredoc;
@@ -22,7 +24,7 @@ const TEXTS_MAX: usize = 24;
 
 /// What is open, and how characters are read in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum ReaderMode {
     /// Commands: the whole text, and everything that encloses commands.
     Commands(Closer),
     /// `"…"`; in a here-document's body, quotes mean nothing.
@@ -56,8 +58,8 @@ enum Closer {
 
 /// Something that is open, and what it interrupted.
 #[derive(Debug)]
-struct Frame {
-    mode: Mode,
+struct OpenConstruct {
+    mode: ReaderMode,
     command: Building,
     word: Option<Word>,
     silent: usize,
@@ -67,7 +69,7 @@ struct Frame {
 /// A simple command that is being read.
 #[derive(Debug, Default)]
 struct Building {
-    command: Command,
+    command: SimpleCommand,
     /// The redirection whose target is awaited.
     redirect: Option<Redirect>,
     header: Option<Header>,
@@ -81,13 +83,13 @@ struct Building {
 
 /// Reads `text`.
 pub(crate) fn read(text: &str) -> Outline {
-    let mut reader = Reader { outline: Outline::default(), ..Reader::new() };
-    reader.text(text, Mode::Commands(Closer::End), true);
+    let mut reader = ShellReader { outline: Outline::default(), ..ShellReader::new() };
+    reader.text(text, ReaderMode::Commands(Closer::End), true);
     reader.outline
 }
 
 #[derive(Debug)]
-struct Reader {
+struct ShellReader {
     outline: Outline,
     /// The text that is being read, and where.
     source: Vec<char>,
@@ -95,8 +97,8 @@ struct Reader {
     /// Bytes before `at`; kept for the outermost text only.
     byte: usize,
     outermost: bool,
-    mode: Mode,
-    frames: Vec<Frame>,
+    mode: ReaderMode,
+    frames: Vec<OpenConstruct>,
     building: Building,
     word: Option<Word>,
     /// How many `${` are open in the word: what is in them is no text of it.
@@ -111,15 +113,15 @@ struct Reader {
     ahead: usize,
 }
 
-impl Reader {
-    fn new() -> Reader {
-        Reader {
+impl ShellReader {
+    fn new() -> ShellReader {
+        ShellReader {
             outline: Outline::default(),
             source: Vec::new(),
             at: 0,
             byte: 0,
             outermost: true,
-            mode: Mode::Commands(Closer::End),
+            mode: ReaderMode::Commands(Closer::End),
             frames: Vec::new(),
             building: Building::default(),
             word: None,
@@ -137,13 +139,13 @@ impl Reader {
     }
 
     /// Reads a whole text in `mode`, inside of whatever is open now.
-    fn text(&mut self, text: &str, mode: Mode, outermost: bool) {
+    fn text(&mut self, text: &str, mode: ReaderMode, outermost: bool) {
         if self.texts >= TEXTS_MAX {
             self.flaw(Flaw::TooDeep);
             self.outline.unread.push(text.to_owned());
             return;
         }
-        let end = matches!(mode, Mode::Commands(_)).then_some('\n');
+        let end = matches!(mode, ReaderMode::Commands(_)).then_some('\n');
         let source = std::mem::replace(&mut self.source, text.chars().chain(end).collect());
         let (at, byte) = (std::mem::take(&mut self.at), std::mem::take(&mut self.byte));
         let was_outermost = std::mem::replace(&mut self.outermost, outermost);
@@ -170,7 +172,9 @@ impl Reader {
     fn finish(&mut self) {
         loop {
             match self.mode {
-                Mode::Commands(_) | Mode::Array | Mode::Condition => self.end_command(),
+                ReaderMode::Commands(_) | ReaderMode::Array | ReaderMode::Condition => {
+                    self.end_command()
+                }
                 _ => {}
             }
             if self.frames.is_empty() {
@@ -182,22 +186,25 @@ impl Reader {
         if !self.heredocs.is_empty() {
             self.flaw(Flaw::Heredoc);
         }
-        if matches!(self.outline.events.last(), Some(Event::And | Event::Or | Event::Pipe)) {
+        if matches!(
+            self.outline.events.last(),
+            Some(ShellEvent::And | ShellEvent::Or | ShellEvent::Pipe)
+        ) {
             self.flaw(Flaw::Syntax);
         }
     }
 
     fn step(&mut self) {
         match self.mode {
-            Mode::Commands(Closer::Case(CaseState::Pattern | CaseState::Patterns)) => {
+            ReaderMode::Commands(Closer::Case(CaseState::Pattern | CaseState::Patterns)) => {
                 self.pattern();
             }
-            Mode::Commands(_) => self.commands(),
-            Mode::Quotes { body } => self.quotes(body),
-            Mode::Parameter { quoted } => self.parameter(quoted),
-            Mode::Arithmetic { .. } => self.arithmetic(),
-            Mode::Array => self.array(),
-            Mode::Condition => self.condition(),
+            ReaderMode::Commands(_) => self.commands(),
+            ReaderMode::Quotes { body } => self.quotes(body),
+            ReaderMode::Parameter { quoted } => self.parameter(quoted),
+            ReaderMode::Arithmetic { .. } => self.arithmetic(),
+            ReaderMode::Array => self.array(),
+            ReaderMode::Condition => self.condition(),
         }
     }
 
@@ -269,18 +276,21 @@ impl Reader {
 
     // What is open.
 
-    fn open(&mut self, mode: Mode) {
+    fn open(&mut self, mode: ReaderMode) {
         let substitutes = self.substituting > 0 || !self.outermost;
-        let encloses = matches!(mode, Mode::Commands(_) | Mode::Condition | Mode::Array);
+        let encloses =
+            matches!(mode, ReaderMode::Commands(_) | ReaderMode::Condition | ReaderMode::Array);
         let in_between = !self.heredocs.is_empty() && encloses;
-        if substitutes && in_between && mode != Mode::Commands(Closer::Substitution) {
+        if substitutes && in_between && mode != ReaderMode::Commands(Closer::Substitution) {
             // A substitution is written out again by bash before it runs, and where the text of a
             // here-document stands then is not where it stood.
             self.flaw(Flaw::Heredoc);
         }
         let shares_word = matches!(
             mode,
-            Mode::Quotes { .. } | Mode::Parameter { .. } | Mode::Arithmetic { command: false, .. }
+            ReaderMode::Quotes { .. }
+                | ReaderMode::Parameter { .. }
+                | ReaderMode::Arithmetic { command: false, .. }
         );
         let (command, word, silent) = if shares_word {
             (Building::default(), None, self.silent)
@@ -289,23 +299,27 @@ impl Reader {
             (std::mem::take(&mut self.building), self.word.take(), silent)
         };
         let heredocs = std::mem::replace(&mut self.foreign, self.heredocs.len());
-        self.substituting += usize::from(mode == Mode::Commands(Closer::Substitution));
+        self.substituting += usize::from(mode == ReaderMode::Commands(Closer::Substitution));
         let mode = std::mem::replace(&mut self.mode, mode);
-        self.frames.push(Frame { mode, command, word, silent, heredocs });
+        self.frames.push(OpenConstruct { mode, command, word, silent, heredocs });
     }
 
     /// Goes back to what the innermost open thing interrupted.
     fn close(&mut self) {
         let Some(frame) = self.frames.pop() else { return };
         let closed = std::mem::replace(&mut self.mode, frame.mode);
-        self.substituting -= usize::from(closed == Mode::Commands(Closer::Substitution));
-        if closed == Mode::Commands(Closer::Substitution) && self.heredocs.len() > self.foreign {
+        self.substituting -= usize::from(closed == ReaderMode::Commands(Closer::Substitution));
+        if closed == ReaderMode::Commands(Closer::Substitution)
+            && self.heredocs.len() > self.foreign
+        {
             self.flaw(Flaw::Heredoc);
         }
         self.foreign = frame.heredocs;
         let shares_word = matches!(
             closed,
-            Mode::Quotes { .. } | Mode::Parameter { .. } | Mode::Arithmetic { command: false, .. }
+            ReaderMode::Quotes { .. }
+                | ReaderMode::Parameter { .. }
+                | ReaderMode::Arithmetic { command: false, .. }
         );
         self.silent = frame.silent;
         if shares_word {
@@ -314,12 +328,12 @@ impl Reader {
         self.building = frame.command;
         self.word = frame.word;
         match closed {
-            Mode::Commands(Closer::Substitution | Closer::End) => {
-                self.outline.events.push(Event::Close);
+            ReaderMode::Commands(Closer::Substitution | Closer::End) => {
+                self.outline.events.push(ShellEvent::Close);
             }
-            Mode::Commands(_) | Mode::Condition | Mode::Arithmetic { .. } => {
-                if matches!(closed, Mode::Commands(_)) {
-                    self.outline.events.push(Event::Close);
+            ReaderMode::Commands(_) | ReaderMode::Condition | ReaderMode::Arithmetic { .. } => {
+                if matches!(closed, ReaderMode::Commands(_)) {
+                    self.outline.events.push(ShellEvent::Close);
                 }
                 self.building = Building { closed: true, ..Building::default() };
                 self.word = None;
@@ -333,15 +347,15 @@ impl Reader {
         let id = self.outline.substitutions;
         self.outline.substitutions += 1;
         self.word().substitutions.push(id);
-        self.open(Mode::Commands(closer));
-        self.outline.events.push(Event::Open(scope(id)));
+        self.open(ReaderMode::Commands(closer));
+        self.outline.events.push(ShellEvent::Open(scope(id)));
     }
 
     fn open_compound(&mut self, scope: Scope, closer: Closer) {
         let function = self.building.function.take();
         let scope = function.map_or(scope, Scope::Function);
-        self.open(Mode::Commands(closer));
-        self.outline.events.push(Event::Open(scope));
+        self.open(ReaderMode::Commands(closer));
+        self.outline.events.push(ShellEvent::Open(scope));
     }
 }
 
@@ -380,7 +394,7 @@ fn is_subscript(text: &str) -> bool {
 }
 
 /// A mark for something unknown that is not in quotes.
-fn unknown(reader: &mut Reader, quoted: bool) {
+fn unknown(reader: &mut ShellReader, quoted: bool) {
     reader.mark(UNKNOWN);
     let form = if quoted { Form::QUOTED } else { Form::SPLITS };
     reader.word().form.add(form);

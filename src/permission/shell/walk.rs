@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::permission::shell::danger::{
-    DOWNLOADED, Danger, FORK_BOMB, Place, danger, globbed_program, written,
+    CommandLocation, DOWNLOADED, Danger, FORK_BOMB, danger, globbed_program, written,
 };
-use crate::permission::shell::outline::{Command, Event, Outline, Scope};
+use crate::permission::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::permission::shell::reader;
 use crate::permission::shell::word::{
     Form, HOME, PWD, UNKNOWN, Word, braces, homed, resolve, shown,
@@ -67,7 +67,7 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
     if crude::calls_itself(text) {
         walker.found(FORK_BOMB);
     }
-    walker.script(outline, Input::default(), &mut Some(cwd.to_owned()));
+    walker.script(outline, CommandInput::default(), &mut Some(cwd.to_owned()));
     if walker.breeds() {
         walker.found(FORK_BOMB);
     }
@@ -76,7 +76,7 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
 
 /// What a command reads.
 #[derive(Debug, Clone, Default)]
-struct Input {
+struct CommandInput {
     /// It comes from the network.
     tainted: bool,
     /// It is known.
@@ -116,7 +116,7 @@ struct Walker {
 
 /// A working directory, if it is known.
 #[derive(Debug, Clone)]
-struct Folder(Option<String>);
+struct KnownFolder(Option<String>);
 
 /// What is open while walking.
 struct Level {
@@ -126,10 +126,10 @@ struct Level {
     /// The stage of a pipeline that is being walked.
     stage: Effects,
     /// What comes out of the stages before.
-    piped: Option<Input>,
-    input: Input,
+    piped: Option<CommandInput>,
+    input: CommandInput,
     /// The folder to go back to.
-    back: Option<Folder>,
+    back: Option<KnownFolder>,
     /// Calls of functions in the pipeline.
     self_calls: Vec<usize>,
     /// The function that it is part of.
@@ -137,7 +137,7 @@ struct Level {
 }
 
 impl Level {
-    fn new(scope: Option<Scope>, input: Input, back: Option<Folder>) -> Level {
+    fn new(scope: Option<Scope>, input: CommandInput, back: Option<KnownFolder>) -> Level {
         Level {
             scope,
             all: Effects::default(),
@@ -151,7 +151,7 @@ impl Level {
     }
 
     /// What a command here reads.
-    fn reads(&self) -> Input {
+    fn reads(&self) -> CommandInput {
         self.piped.clone().unwrap_or_else(|| self.input.clone())
     }
 
@@ -163,7 +163,7 @@ impl Level {
         if pipes {
             let read = before.as_ref().unwrap_or(&self.input);
             let tainted = stage.downloads || read.tainted;
-            self.piped = Some(Input { tainted, text: stage.text });
+            self.piped = Some(CommandInput { tainted, text: stage.text });
         } else {
             self.all.text = match (self.all.text.take(), stage.text) {
                 (Some(before), Some(more)) if before.len() + more.len() <= TEXT_BYTES_MAX => {
@@ -191,9 +191,9 @@ impl Pass<'_> {
         let substitution =
             matches!(scope, Scope::Substitution(_) | Scope::Reading(_) | Scope::Writing(_));
         let apart = substitution || matches!(scope, Scope::Function(_));
-        let input = if apart { Input::default() } else { level.reads() };
+        let input = if apart { CommandInput::default() } else { level.reads() };
         let restores = substitution || *scope == Scope::Subshell;
-        let back = restores.then(|| Folder(cwd.cloned()));
+        let back = restores.then(|| KnownFolder(cwd.cloned()));
         let function = match scope {
             Scope::Function(name) => Some(name.as_str().into()),
             _ => level.function.clone(),
@@ -219,7 +219,12 @@ impl Walker {
         self.findings.danger.get_or_insert(danger);
     }
 
-    fn script(&mut self, outline: &Outline, input: Input, cwd: &mut Option<String>) -> Effects {
+    fn script(
+        &mut self,
+        outline: &Outline,
+        input: CommandInput,
+        cwd: &mut Option<String>,
+    ) -> Effects {
         if outline.flaws.are_doubts() {
             self.findings.unsure = true;
         }
@@ -234,13 +239,15 @@ impl Walker {
         };
         for (at, event) in outline.events.iter().enumerate() {
             match event {
-                Event::Open(scope) => pass.open(scope, cwd.as_ref()),
-                Event::Close => self.closed(&mut pass, cwd),
-                Event::Run(index) => self.ran(&mut pass, at, *index, cwd),
-                Event::After(index) => self.redirected(&mut pass, *index, cwd),
-                Event::Pipe => pass.end_stage(true),
-                Event::And | Event::Or | Event::End | Event::Background => pass.end_stage(false),
-                Event::Timed | Event::Not => {}
+                ShellEvent::Open(scope) => pass.open(scope, cwd.as_ref()),
+                ShellEvent::Close => self.closed(&mut pass, cwd),
+                ShellEvent::Run(index) => self.ran(&mut pass, at, *index, cwd),
+                ShellEvent::After(index) => self.redirected(&mut pass, *index, cwd),
+                ShellEvent::Pipe => pass.end_stage(true),
+                ShellEvent::And | ShellEvent::Or | ShellEvent::End | ShellEvent::Background => {
+                    pass.end_stage(false)
+                }
+                ShellEvent::Timed | ShellEvent::Not => {}
             }
         }
         let Some(mut root) = pass.levels.into_iter().next() else { return Effects::default() };
@@ -252,7 +259,7 @@ impl Walker {
     fn closed(&mut self, pass: &mut Pass<'_>, cwd: &mut Option<String>) {
         let Some(mut closed) = pass.levels.pop() else { return };
         closed.end_stage(false);
-        if let Some(Folder(saved)) = closed.back.take() {
+        if let Some(KnownFolder(saved)) = closed.back.take() {
             *cwd = saved;
         }
         match closed.scope {
@@ -286,7 +293,7 @@ impl Walker {
         };
         let next = outline.events.get(at + 1);
         // Each stage of a pipeline has a working directory of its own.
-        let piped = level.piped.is_some() || next == Some(&Event::Pipe);
+        let piped = level.piped.is_some() || next == Some(&ShellEvent::Pipe);
         let input = level.reads();
         let mut place = cwd.clone();
         let effects = self.command(command, &pass.scene(), input, &mut place);
@@ -295,7 +302,7 @@ impl Walker {
         }
         let Some(level) = pass.levels.last_mut() else { return };
         if let Some(function) = level.function.clone() {
-            let background = next == Some(&Event::Background);
+            let background = next == Some(&ShellEvent::Background);
             self.call(&function, command, level, piped, background);
         }
         level.stage = effects;
@@ -321,7 +328,7 @@ impl Walker {
     fn call(
         &mut self,
         from: &str,
-        command: &Command,
+        command: &SimpleCommand,
         level: &mut Level,
         piped: bool,
         background: bool,
@@ -377,13 +384,13 @@ impl Walker {
     /// One simple command, with what it reads.
     fn command(
         &mut self,
-        command: &Command,
+        command: &SimpleCommand,
         scene: &Scene<'_>,
-        mut input: Input,
+        mut input: CommandInput,
         cwd: &mut Option<String>,
     ) -> Effects {
         let here = cwd.clone();
-        let place = Place { cwd: here.as_deref(), home: &self.home };
+        let place = CommandLocation { cwd: here.as_deref(), home: &self.home };
         let mut dangers: Vec<Danger> = Vec::new();
         let mut taints = false;
         for redirect in &command.redirects {
@@ -396,7 +403,7 @@ impl Walker {
                     "<<" | "<<-" => body.map(|body| said(&body.text).into()),
                     _ => None,
                 };
-                input = Input { tainted, text };
+                input = CommandInput { tainted, text };
                 taints |= tainted;
             } else if redirect.writes() {
                 self.findings.written.push(shown(&redirect.target.text));
@@ -443,7 +450,12 @@ impl Walker {
     }
 
     /// The words of a command, through all wrappers.
-    fn run(&mut self, arguments: &[Arg], input: &Input, cwd: &mut Option<String>) -> Effects {
+    fn run(
+        &mut self,
+        arguments: &[Arg],
+        input: &CommandInput,
+        cwd: &mut Option<String>,
+    ) -> Effects {
         let mut run = Run {
             words: arguments.iter().map(|argument| shown(&argument.text)).collect(),
             programs: Vec::new(),
@@ -460,7 +472,7 @@ impl Walker {
         arguments: &[Arg],
         from: usize,
         run: &mut Run,
-        input: &Input,
+        input: &CommandInput,
         cwd: &mut Option<String>,
     ) -> Effects {
         let mut at = from;
@@ -488,7 +500,7 @@ impl Walker {
             let name = base(&text).to_owned();
             let rest = arguments.get(at + 1..).unwrap_or_default();
             let words = all.get(at + 1..).unwrap_or_default();
-            let place = Place { cwd: cwd.as_deref(), home: &self.home };
+            let place = CommandLocation { cwd: cwd.as_deref(), home: &self.home };
             if let Some(wrapper) = wrapper_named(&name) {
                 let looks_up = name == "command"
                     && words
@@ -532,7 +544,7 @@ impl Walker {
     }
 
     /// A program whose last words are what `xargs` reads.
-    fn fed_by_xargs(&mut self, words: &[&str], input: &Input) {
+    fn fed_by_xargs(&mut self, words: &[&str], input: &CommandInput) {
         if input.tainted && crude::is_open_shell(words) {
             self.found(DOWNLOADED);
         }
@@ -540,7 +552,7 @@ impl Walker {
     }
 
     /// Shell text inside of words.
-    fn nested(&mut self, text: &str, input: Input, cwd: &mut Option<String>) -> Effects {
+    fn nested(&mut self, text: &str, input: CommandInput, cwd: &mut Option<String>) -> Effects {
         if self.depth >= DEPTH_MAX || self.again < text.len() {
             self.findings.unsure = true;
             self.crudely(text);
@@ -587,7 +599,7 @@ impl Scene<'_> {
 }
 
 /// Whether standard input comes from what was downloaded.
-fn fed(command: &Command, tainted: &[bool]) -> bool {
+fn fed(command: &SimpleCommand, tainted: &[bool]) -> bool {
     command.redirects.iter().filter(|redirect| redirect.feeds()).any(|redirect| {
         let ids = &redirect.target.substitutions;
         ids.iter().any(|id| tainted.get(*id).copied().unwrap_or_default())

@@ -189,19 +189,19 @@ fn calm(text: &str) -> String {
 }
 
 /// A list: where it opens, its commas, and where it closes.
-struct Group {
+struct BraceGroup {
     open: usize,
     commas: Vec<usize>,
     close: usize,
 }
 
 /// The lists of `chars`, outermost and inner, by where they open.
-fn brace_groups(chars: &[char]) -> Vec<Group> {
-    let mut open: Vec<Group> = Vec::new();
+fn brace_groups(chars: &[char]) -> Vec<BraceGroup> {
+    let mut open: Vec<BraceGroup> = Vec::new();
     let mut groups = Vec::new();
     for (at, c) in chars.iter().enumerate() {
         match passive(*c) {
-            Some('{') => open.push(Group { open: at, commas: Vec::new(), close: 0 }),
+            Some('{') => open.push(BraceGroup { open: at, commas: Vec::new(), close: 0 }),
             Some(',') => {
                 if let Some(group) = open.last_mut() {
                     group.commas.push(at);
@@ -225,7 +225,7 @@ fn brace_groups(chars: &[char]) -> Vec<Group> {
 
 /// Appends every reading of `chars[from..to]` to each of `done`. What is nested is expanded in
 /// turn, four lists deep; below that a list is a glob.
-fn expand(chars: &[char], from: usize, to: usize, groups: &[Group], done: &mut Vec<String>) {
+fn expand(chars: &[char], from: usize, to: usize, groups: &[BraceGroup], done: &mut Vec<String>) {
     let mut at = from;
     while at < to {
         let group = groups.iter().find(|group| group.open == at && group.close < to);
@@ -258,7 +258,7 @@ fn expand(chars: &[char], from: usize, to: usize, groups: &[Group], done: &mut V
     }
 }
 
-fn alternatives(chars: &[char], group: &Group, groups: &[Group]) -> Vec<String> {
+fn alternatives(chars: &[char], group: &BraceGroup, groups: &[BraceGroup]) -> Vec<String> {
     let glob = || vec![active('*').to_string()];
     let depth = groups.iter().filter(|g| g.open < group.open && g.close > group.close).count();
     if depth >= 4 || group.commas.len() >= ALTERNATIVES_MAX {

@@ -16,7 +16,7 @@ fn at_tier(
     policy.judge(&action(&format!("bash {command}")), &situation)
 }
 
-fn question(policy: &RulePolicy, tier: &str, command: &str) -> Question {
+fn question(policy: &RulePolicy, tier: &str, command: &str) -> PermissionQuestion {
     match at_tier(policy, tier, Asking::Human, &grants(&GRANTED), command) {
         Verdict::Ask(question) => question,
         other => panic!("{command}: {other:?}"),

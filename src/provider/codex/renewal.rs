@@ -12,7 +12,7 @@ use crate::provider::attempt::bytes_of;
 use crate::provider::codex::LOG_IN;
 use crate::provider::http::Endpoint;
 use crate::provider::openai_compatible::classify::{self, Cause};
-use crate::provider::profile::{Auth, Profile};
+use crate::provider::profile::{Auth, ProviderProfile};
 
 /// The public identity of the Codex program, whose login it is.
 const CLIENT_ID: &str = "app_EMoamEEZ73f0CkXaXp7hrann";
@@ -43,7 +43,7 @@ pub(super) struct Tokens {
 
 /// Why a token renews nothing any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum RenewalRefusal {
     /// It is too old.
     Expired,
     /// Somebody used it already.
@@ -54,16 +54,18 @@ pub(super) enum Refused {
     Other(String),
 }
 
-impl Refused {
+impl RenewalRefusal {
     /// For the user.
     pub(super) fn sentence(&self) -> String {
         match self {
-            Refused::Expired => format!("the ChatGPT login has expired: {LOG_IN}"),
-            Refused::Reused => {
+            RenewalRefusal::Expired => format!("the ChatGPT login has expired: {LOG_IN}"),
+            RenewalRefusal::Reused => {
                 format!("the ChatGPT login was renewed elsewhere and is of no use here: {LOG_IN}")
             }
-            Refused::Revoked => format!("the ChatGPT login was revoked: {LOG_IN}"),
-            Refused::Other(what) => format!("the ChatGPT login was not renewed ({what}): {LOG_IN}"),
+            RenewalRefusal::Revoked => format!("the ChatGPT login was revoked: {LOG_IN}"),
+            RenewalRefusal::Other(what) => {
+                format!("the ChatGPT login was not renewed ({what}): {LOG_IN}")
+            }
         }
     }
 }
@@ -72,14 +74,14 @@ impl Refused {
 #[derive(Debug)]
 pub(super) enum Renewal {
     Renewed(Tokens),
-    Refused(Refused),
+    Refused(RenewalRefusal),
     /// Not now.
     Failed(ProviderError),
 }
 
 /// A place of the issuer, without credentials of its own.
 fn endpoint(base_url: &str, path: &str) -> Result<Endpoint, Failure> {
-    let mut profile = Profile::new("codex login", base_url, "", None);
+    let mut profile = ProviderProfile::new("codex login", base_url, "", None);
     profile.auth = Some(Auth::None);
     profile.timeouts.header_ms = BEGIN_MS;
     Endpoint::new(&profile, path)
@@ -146,7 +148,7 @@ fn tokens(json: &Value) -> Option<Tokens> {
 }
 
 /// The issuer's codes, wherever they stand in its answer.
-fn refused(status: u16, json: &Value) -> Refused {
+fn refused(status: u16, json: &Value) -> RenewalRefusal {
     let error = json.get("error");
     let code = [error.and_then(|error| error.get("code")), json.get("code"), error]
         .into_iter()
@@ -154,13 +156,13 @@ fn refused(status: u16, json: &Value) -> Refused {
         .find_map(Value::as_str)
         .unwrap_or_default();
     match code {
-        "refresh_token_expired" => Refused::Expired,
-        "refresh_token_reused" => Refused::Reused,
-        "refresh_token_invalidated" | "invalid_grant" => Refused::Revoked,
+        "refresh_token_expired" => RenewalRefusal::Expired,
+        "refresh_token_reused" => RenewalRefusal::Reused,
+        "refresh_token_invalidated" | "invalid_grant" => RenewalRefusal::Revoked,
         _ => {
             let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
             let code: String = code.chars().filter(|c| known(*c)).take(64).collect();
-            Refused::Other(if code.is_empty() {
+            RenewalRefusal::Other(if code.is_empty() {
                 format!("answered {status}")
             } else {
                 format!("answered {status}: {code}")

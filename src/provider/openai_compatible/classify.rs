@@ -15,7 +15,7 @@ use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 
 use crate::failure::printable;
-use crate::provider::http::Origin;
+use crate::provider::http::MessageOrigin;
 
 /// Bytes of a server's message that are passed on.
 const MESSAGE_BYTES_MAX: usize = 2048;
@@ -35,14 +35,14 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
-    pub(crate) fn boxed(origin: &Origin, what: impl Into<String>) -> BoxError {
+    pub(crate) fn boxed(origin: &MessageOrigin, what: impl Into<String>) -> BoxError {
         Box::new(Cause { profile: origin.profile.clone(), what: what.into() })
     }
 }
 
 /// What the server said about an error, in the body of a reply or inside its stream.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Report {
+struct ServerError {
     message: String,
     /// `code`, `type` and `status` of the error object, in lower case.
     codes: Vec<String>,
@@ -52,24 +52,24 @@ struct Report {
 }
 
 /// The user has to fix something.
-pub(crate) fn rejected(origin: &Origin, what: impl Into<String>) -> ProviderError {
+pub(crate) fn rejected(origin: &MessageOrigin, what: impl Into<String>) -> ProviderError {
     ProviderError::Rejected { source: Cause::boxed(origin, what) }
 }
 
 /// A page for people, where a reply for programs should be.
-pub(crate) fn not_the_provider(origin: &Origin) -> ProviderError {
+pub(crate) fn not_the_provider(origin: &MessageOrigin) -> ProviderError {
     let what = "the reply is an HTML page (a login page of the network, or a wrong baseURL)";
     ProviderError::NotTheProvider { source: Cause::boxed(origin, what) }
 }
 
 /// Nothing was heard for `limit`.
-pub(crate) fn silent(origin: &Origin, limit: Duration) -> ProviderError {
+pub(crate) fn silent(origin: &MessageOrigin, limit: Duration) -> ProviderError {
     let what = format!("no answer within {} s", limit.as_secs_f64());
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 
 /// The connection failed, or could not be made.
-pub(crate) fn transport(origin: &Origin, error: reqwest::Error) -> ProviderError {
+pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> ProviderError {
     let error = error.without_url();
     if let Some(tls) = find_tls(&error) {
         return rejected(origin, tls_text(tls, &origin.address));
@@ -192,7 +192,7 @@ fn tls_text(error: &rustls::Error, address: &str) -> String {
 
 /// An answer that is not a success. `body` is as much of it as was read.
 pub(crate) fn status(
-    origin: &Origin,
+    origin: &MessageOrigin,
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
@@ -209,7 +209,7 @@ pub(crate) fn status(
         .get(CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html"));
     let mut report = if is_html {
-        Report { message: "an HTML page".to_owned(), ..Report::default() }
+        ServerError { message: "an HTML page".to_owned(), ..ServerError::default() }
     } else {
         read_report(body)
     };
@@ -231,11 +231,11 @@ pub(crate) fn status(
 }
 
 /// An error that arrived inside a successful reply.
-pub(crate) fn in_reply(origin: &Origin, error: &str) -> ProviderError {
+pub(crate) fn in_reply(origin: &MessageOrigin, error: &str) -> ProviderError {
     sort(origin, "reported an error in its reply", read_report(error.as_bytes()))
 }
 
-fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
+fn sort(origin: &MessageOrigin, prefix: &str, report: ServerError) -> ProviderError {
     let message = origin.masked(report.message);
     let lower = message.to_lowercase();
     let source = Cause::boxed(
@@ -287,7 +287,7 @@ fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
 }
 
 /// Finds the message in what a server sent, which is JSON in one of many shapes, or text.
-fn read_report(body: &[u8]) -> Report {
+fn read_report(body: &[u8]) -> ServerError {
     let text = String::from_utf8_lossy(body);
     let Ok(json) = serde_json::from_str::<serde_json::Value>(&text) else {
         let message = if text.trim_start().starts_with('<') {
@@ -295,7 +295,7 @@ fn read_report(body: &[u8]) -> Report {
         } else {
             bounded(text.trim())
         };
-        return Report { message, ..Report::default() };
+        return ServerError { message, ..ServerError::default() };
     };
     // Some servers wrap the object in a list, some do not wrap the fields.
     let object = json.get(0).unwrap_or(&json);
@@ -307,7 +307,7 @@ fn read_report(body: &[u8]) -> Report {
         .chain(std::iter::once(error))
         .find_map(|value| value.as_str().map(str::to_owned))
         .unwrap_or_else(|| error.to_string());
-    let mut report = Report { message: bounded(&message), ..Report::default() };
+    let mut report = ServerError { message: bounded(&message), ..ServerError::default() };
     for key in ["code", "type", "status"] {
         match error.get(key) {
             Some(serde_json::Value::String(code)) => match code.parse() {

@@ -4,7 +4,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::provider::lenient::{List, Number, Object, Text};
+use crate::provider::lenient::{LenientList, Number, Object, Text};
 
 /// A whole reply, or one piece of a stream.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -13,8 +13,8 @@ pub(crate) struct Chunk<'a> {
     #[serde(borrow)]
     pub(crate) model: Text<'a>,
     #[serde(borrow)]
-    pub(crate) choices: List<Choice<'a>>,
-    pub(crate) usage: Object<UsageWire>,
+    pub(crate) choices: LenientList<ChatChoice<'a>>,
+    pub(crate) usage: Object<ChatUsage>,
     #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
     /// Gemini's, where it says nothing to a prompt.
@@ -32,11 +32,11 @@ pub(crate) struct Feedback<'a> {
 /// The first of the alternatives is the only one that is asked for.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Choice<'a> {
+pub(crate) struct ChatChoice<'a> {
     #[serde(borrow)]
-    pub(crate) delta: Object<Piece<'a>>,
+    pub(crate) delta: Object<ChatDelta<'a>>,
     #[serde(borrow)]
-    pub(crate) message: Object<Piece<'a>>,
+    pub(crate) message: Object<ChatDelta<'a>>,
     #[serde(borrow)]
     pub(crate) finish_reason: Text<'a>,
     /// Some gateways report an upstream's failure here.
@@ -47,7 +47,7 @@ pub(crate) struct Choice<'a> {
 /// What was said since the last piece, or in all.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct ChatDelta<'a> {
     #[serde(borrow)]
     pub(crate) content: Text<'a>,
     #[serde(borrow)]
@@ -59,10 +59,10 @@ pub(crate) struct Piece<'a> {
     #[serde(borrow)]
     pub(crate) refusal: Text<'a>,
     #[serde(borrow)]
-    pub(crate) tool_calls: List<CallPiece<'a>>,
+    pub(crate) tool_calls: LenientList<CallPiece<'a>>,
 }
 
-impl Piece<'_> {
+impl ChatDelta<'_> {
     /// Whether there is text and nothing else.
     pub(crate) fn is_only_content(&self) -> bool {
         let others = [&self.reasoning_content, &self.reasoning, &self.thinking, &self.refusal];
@@ -99,7 +99,7 @@ pub(crate) struct FunctionPiece<'a> {
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct UsageWire {
+pub(crate) struct ChatUsage {
     #[serde(alias = "input_tokens")]
     pub(crate) prompt_tokens: Number,
     #[serde(alias = "output_tokens")]

@@ -123,7 +123,7 @@ async fn each_of_several_says_what_it_said() {
     let made = tape(&file, true).unwrap();
     let named = |server: &Server, name: &str| {
         let (name, model) = (name.to_owned(), format!("{name}-1"));
-        let profile = crate::provider::profile::Profile { name, model, ..server.profile() };
+        let profile = crate::provider::profile::ProviderProfile { name, model, ..server.profile() };
         made.recording(crate::provider::live(profile).unwrap())
     };
     let (one, two) = (named(&first, "one"), named(&second, "two"));

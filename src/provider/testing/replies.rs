@@ -7,19 +7,19 @@ use proptest::prelude::*;
 
 use crate::provider::decode::Assembly;
 use crate::provider::live;
-use crate::provider::profile::{Profile, Protocol};
-use crate::provider::testing::{Server, Step, ask, request, stream};
+use crate::provider::profile::{Protocol, ProviderProfile};
+use crate::provider::testing::{Server, ServerStep, ask, request, stream};
 
 /// What came of one attempt.
-pub(crate) type Asked = (Result<Completion, ProviderError>, Vec<Delta>);
+pub(crate) type AttemptResult = (Result<Completion, ProviderError>, Vec<Delta>);
 
 /// A profile for `server` that speaks `protocol`.
-pub(crate) fn profile(server: &Server, protocol: Protocol) -> Profile {
-    Profile { protocol, ..server.profile() }
+pub(crate) fn profile(server: &Server, protocol: Protocol) -> ProviderProfile {
+    ProviderProfile { protocol, ..server.profile() }
 }
 
 /// Asks a server that plays `script` once.
-pub(crate) async fn once(protocol: Protocol, script: Vec<Step>) -> Asked {
+pub(crate) async fn once(protocol: Protocol, script: Vec<ServerStep>) -> AttemptResult {
     let server = Server::start([script]).await;
     ask(&*live(profile(&server, protocol)).unwrap(), request("hi")).await
 }

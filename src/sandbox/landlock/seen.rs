@@ -21,35 +21,35 @@ const SETTLED: Duration = Duration::from_millis(20);
 
 /// Everything that was looked at while rules were made.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct RuleSources {
     /// Says whether anything was mounted or unmounted since. None: nobody knows.
     mounts: Option<File>,
-    folders: Vec<Folder>,
-    places: Vec<Place>,
+    folders: Vec<ListedFolder>,
+    places: Vec<RulePath>,
     entries_max: usize,
 }
 
 /// A folder whose entries were looked at one by one.
 #[derive(Debug)]
-struct Folder {
+struct ListedFolder {
     path: PathBuf,
-    stamp: Option<Stamp>,
+    stamp: Option<FolderStamp>,
     /// Whether a change after that would have given another stamp.
     is_settled: bool,
-    entries: Option<Vec<Entry>>,
+    entries: Option<Vec<FolderEntry>>,
 }
 
 /// A path that has a rule of its own. What was there is held open, or its number could be given
 /// to something else.
 #[derive(Debug)]
-struct Place {
+struct RulePath {
     path: PathBuf,
-    found: Option<(Stamp, File)>,
+    found: Option<(FolderStamp, File)>,
 }
 
 /// One name in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct FolderEntry {
     pub(super) name: OsString,
     pub(super) inode: u64,
     pub(super) is_folder: bool,
@@ -58,7 +58,7 @@ pub(super) struct Entry {
 
 /// What tells one state of a folder from another.
 #[derive(Debug, PartialEq, Eq)]
-struct Stamp {
+struct FolderStamp {
     device: u64,
     inode: u64,
     mode: u32,
@@ -69,12 +69,12 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-impl Seen {
+impl RuleSources {
     /// Begins to note what is looked at, with up to `entries_max` entries of a folder.
-    pub(super) fn begin(entries_max: usize) -> Seen {
+    pub(super) fn begin(entries_max: usize) -> RuleSources {
         // The first question is answered by what happened before.
         let mounts = File::open("/proc/self/mountinfo").ok().filter(|file| changed(file).is_some());
-        Seen { mounts, folders: Vec::new(), places: Vec::new(), entries_max }
+        RuleSources { mounts, folders: Vec::new(), places: Vec::new(), entries_max }
     }
 
     /// Notes a folder that is about to be listed.
@@ -82,32 +82,32 @@ impl Seen {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let stamp = stamp(path);
         let is_settled = stamp.as_ref().is_some_and(|stamp| stamp.is_settled(now));
-        self.folders.push(Folder { path: path.to_owned(), stamp, is_settled, entries: None });
+        self.folders.push(ListedFolder { path: path.to_owned(), stamp, is_settled, entries: None });
     }
 
     /// Notes what the folder that was noted last has in it.
-    pub(super) fn listed(&mut self, entries: Option<&[Entry]>) {
+    pub(super) fn listed(&mut self, entries: Option<&[FolderEntry]>) {
         if let Some(folder) = self.folders.last_mut() {
-            folder.entries = entries.map(<[Entry]>::to_vec);
+            folder.entries = entries.map(<[FolderEntry]>::to_vec);
         }
     }
 
     /// Notes a path that gets a rule, and what was opened there for it.
     pub(super) fn place(&mut self, path: &Path, opened: Option<File>) {
-        let found = opened.and_then(|file| Some((Stamp::of(&file.metadata().ok()?), file)));
-        self.places.push(Place { path: path.to_owned(), found });
+        let found = opened.and_then(|file| Some((FolderStamp::of(&file.metadata().ok()?), file)));
+        self.places.push(RulePath { path: path.to_owned(), found });
     }
 
     /// Whether all of it is as it was.
     pub(super) fn still_holds(&self) -> bool {
         let same_mounts = self.mounts.as_ref().is_some_and(|file| changed(file) == Some(false));
         same_mounts
-            && self.places.iter().all(Place::is_same)
+            && self.places.iter().all(RulePath::is_same)
             && self.folders.iter().all(|folder| folder.is_same(self.entries_max))
     }
 }
 
-impl Folder {
+impl ListedFolder {
     fn is_same(&self, entries_max: usize) -> bool {
         let is_same_folder = self.is_settled && self.stamp == stamp(&self.path);
         // Not every file system keeps the times of its folders.
@@ -115,7 +115,7 @@ impl Folder {
     }
 }
 
-impl Place {
+impl RulePath {
     fn is_same(&self) -> bool {
         // Its content is none of the rule's business.
         match (&self.found, stamp(&self.path)) {
@@ -126,9 +126,9 @@ impl Place {
     }
 }
 
-impl Stamp {
-    fn of(found: &Metadata) -> Stamp {
-        Stamp {
+impl FolderStamp {
+    fn of(found: &Metadata) -> FolderStamp {
+        FolderStamp {
             device: found.dev(),
             inode: found.ino(),
             mode: found.mode(),
@@ -138,8 +138,8 @@ impl Stamp {
         }
     }
 
-    fn is_same_thing(&self, other: &Stamp) -> bool {
-        let kind = |stamp: &Stamp| stamp.mode & libc::S_IFMT;
+    fn is_same_thing(&self, other: &FolderStamp) -> bool {
+        let kind = |stamp: &FolderStamp| stamp.mode & libc::S_IFMT;
         (self.device, self.inode, kind(self)) == (other.device, other.inode, kind(other))
     }
 
@@ -154,8 +154,8 @@ impl Stamp {
 }
 
 /// What a path leads to, itself and not what it links to.
-fn stamp(path: &Path) -> Option<Stamp> {
-    std::fs::symlink_metadata(path).ok().as_ref().map(Stamp::of)
+fn stamp(path: &Path) -> Option<FolderStamp> {
+    std::fs::symlink_metadata(path).ok().as_ref().map(FolderStamp::of)
 }
 
 /// What is at `path` itself, opened for nothing but to say so.
@@ -165,12 +165,12 @@ pub(super) fn open(path: &Path) -> Option<File> {
 }
 
 /// The names in a folder, one more than `entries_max` at most. None: it cannot be listed.
-pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<Entry>>> {
+pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<FolderEntry>>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(None) };
     let entry = |entry: io::Result<std::fs::DirEntry>| {
         let entry = entry?;
         let kind = entry.file_type()?;
-        Ok(Entry {
+        Ok(FolderEntry {
             inode: entry.ino(),
             is_folder: kind.is_dir(),
             is_link: kind.is_symlink(),

@@ -44,8 +44,8 @@ impl Home {
 
     /// The rules, for this folder alone: what others do beside it is none of a test's business.
     fn ahead(&self) -> Made {
-        let seen = Some(Seen::begin(SIBLINGS_MAX));
-        make(Subject::of(&self.plan), seen, &self.at("")).unwrap()
+        let seen = Some(RuleSources::begin(SIBLINGS_MAX));
+        make(RuleSubject::of(&self.plan), seen, &self.at("")).unwrap()
     }
 
     /// Rules made when nothing has changed for long enough to know it.
@@ -143,7 +143,7 @@ fn another_plan_needs_other_rules() {
         ("the tier", plan(&|plan| plan.tier = Tier::Full)),
     ];
     for (name, other) in others {
-        assert_ne!(made.subject, Subject::of(&other), "{name}");
+        assert_ne!(made.subject, RuleSubject::of(&other), "{name}");
         assert!(!made.suit(&other), "{name}");
     }
     // What only mounts and the look afterwards hold changes no rule.
@@ -152,13 +152,13 @@ fn another_plan_needs_other_rules() {
         plan.pinned.push(home.at("work/.git"));
         plan.processes_max = 7;
     });
-    assert_eq!(made.subject, Subject::of(&same));
+    assert_eq!(made.subject, RuleSubject::of(&same));
 }
 
 #[test]
 fn a_folder_that_has_just_changed_is_not_believed() {
     let home = Home::new();
-    let mut seen = Seen::begin(SIBLINGS_MAX);
+    let mut seen = RuleSources::begin(SIBLINGS_MAX);
     fs::write(home.at("new"), "x").unwrap();
     seen.folder(&home.at(""));
     seen.listed(seen::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
@@ -181,16 +181,16 @@ fn a_change_in_the_middle_of_it_is_noticed() {
         fs::rename(&other, &moved).unwrap();
         fs::rename(&moved, &other).unwrap();
     };
-    let list = |seen: &mut Seen| {
+    let list = |seen: &mut RuleSources| {
         seen.listed(seen::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
     };
-    let mut before = Seen::begin(SIBLINGS_MAX);
+    let mut before = RuleSources::begin(SIBLINGS_MAX);
     before.folder(&home.at(""));
     there_and_back();
     list(&mut before);
     assert!(!before.still_holds());
     home.made();
-    let mut after = Seen::begin(SIBLINGS_MAX);
+    let mut after = RuleSources::begin(SIBLINGS_MAX);
     after.folder(&home.at(""));
     list(&mut after);
     assert!(after.still_holds());

@@ -10,7 +10,7 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::sandbox::protect::place::{self, FOLDER, Kind, Stat};
+use crate::sandbox::protect::place::{self, FOLDER, PlaceKind, Stat};
 
 /// What is copied at most when the quarantine is on another file system.
 const COPY_BYTES_MAX: u64 = 64 << 20;
@@ -40,7 +40,8 @@ impl Quarantine {
                 match renameat(folder, name, &quarantine, new.as_path()) {
                     Ok(()) => return Ok(self.path.join(new)),
                     Err(Errno::EXDEV) => {
-                        let mut left = Left { bytes: COPY_BYTES_MAX, entries: COPY_ENTRIES_MAX };
+                        let mut left =
+                            QuarantineBudget { bytes: COPY_BYTES_MAX, entries: COPY_ENTRIES_MAX };
                         let copied = copy(folder, name, &quarantine, &new, &mut left, 0);
                         if copied.is_ok() && remove(folder, name, 0).is_ok() {
                             return Ok(self.path.join(new));
@@ -98,7 +99,7 @@ impl Quarantine {
     }
 }
 
-struct Left {
+struct QuarantineBudget {
     bytes: u64,
     entries: usize,
 }
@@ -109,19 +110,19 @@ fn copy(
     name: &Path,
     to: &OwnedFd,
     new: &Path,
-    left: &mut Left,
+    left: &mut QuarantineBudget,
     depth: usize,
 ) -> Result<(), Errno> {
     left.entries = left.entries.checked_sub(1).ok_or(Errno::EFBIG)?;
     let stat = Stat::at(folder, name)?;
     match stat.kind {
-        Kind::File => {
+        PlaceKind::File => {
             let bytes = place::read(folder, name, left.bytes)?.ok_or(Errno::EFBIG)?;
             left.bytes -= bytes.len() as u64;
             place::replace_file(to, new, &bytes, 0o600)
         }
-        Kind::Link => place::make_link(to, new, &place::link_target(folder, name)?),
-        Kind::Folder if depth < COPY_DEPTH_MAX => {
+        PlaceKind::Link => place::make_link(to, new, &place::link_target(folder, name)?),
+        PlaceKind::Folder if depth < COPY_DEPTH_MAX => {
             let from = openat(folder, name, FOLDER, Mode::empty())?;
             let made = place::make_folder(to, new, 0o700)?;
             let (listed, all) = place::list(&from, left.entries)?;
@@ -132,8 +133,8 @@ fn copy(
             if all { Ok(()) } else { Err(Errno::EFBIG) }
         }
         // Nothing of a pipe or a socket can be kept.
-        Kind::Other => Ok(()),
-        Kind::Folder => Err(Errno::EFBIG),
+        PlaceKind::Other => Ok(()),
+        PlaceKind::Folder => Err(Errno::EFBIG),
     }
 }
 

@@ -11,11 +11,14 @@ use nix::sys::stat::Mode;
 use crate::protected;
 use crate::sandbox::protect::gitconfig;
 use crate::sandbox::protect::lifted::Lifted;
-use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
-use crate::sandbox::protect::scan::{Bounds, Item, Sort};
+use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
+use crate::sandbox::protect::scan::{ProtectedItem, ScanBounds, Sort};
 use crate::sandbox::protect::state::{self, State};
 use crate::sandbox::protect::written::Log;
-use crate::sandbox::protect::{Action, Baseline, Before, Born, Finding, Held, Inner, Key, What};
+use crate::sandbox::protect::{
+    Baseline, BaselineItem, Born, Finding, GuardState, ProtectAction, ProtectedChange,
+    ProtectedPath, ProtectionMethod,
+};
 
 /// How often everything is looked at, as long as there is something to put right: somebody may
 /// still be at work.
@@ -24,9 +27,14 @@ const ROUNDS_MAX: usize = 4;
 /// Findings that are told one by one.
 const FINDINGS_MAX: usize = 200;
 
-impl Inner {
+impl GuardState {
     /// Compares everything with the baseline and puts right what differs.
-    pub(super) fn settle(&mut self, held: Held, bounds: Bounds, log: &Log) -> Vec<Finding> {
+    pub(super) fn settle(
+        &mut self,
+        held: ProtectionMethod,
+        bounds: ScanBounds,
+        log: &Log,
+    ) -> Vec<Finding> {
         let Some(baseline) = self.baseline.clone() else { return Vec::new() };
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
@@ -37,7 +45,7 @@ impl Inner {
                 bounds = bounds.wider();
                 found.extend(self.round(&baseline, held, bounds, log));
             }
-            let acted = found.iter().any(|finding| finding.action != Action::Left);
+            let acted = found.iter().any(|finding| finding.action != ProtectAction::Left);
             for finding in found {
                 if !findings.contains(&finding) && findings.len() < FINDINGS_MAX {
                     findings.push(finding);
@@ -59,11 +67,11 @@ impl Inner {
     fn round(
         &mut self,
         baseline: &Baseline,
-        held: Held,
-        bounds: Bounds,
+        held: ProtectionMethod,
+        bounds: ScanBounds,
         log: &Log,
     ) -> Vec<Finding> {
-        let mut items: Vec<(usize, Item)> = Vec::new();
+        let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
         self.is_complete = true;
         for (at, watched) in self.roots.iter_mut().enumerate() {
             if watched.is_out_of_reach {
@@ -74,7 +82,7 @@ impl Inner {
             items.extend(found.items.into_iter().map(|item| (at, item)));
         }
         items.extend(baseline.pointed.iter().cloned());
-        let mut now: BTreeMap<Key, Before> = BTreeMap::new();
+        let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
             if let Some(current) = self.look(at, &item) {
                 now.insert((at, item.path), current);
@@ -88,7 +96,7 @@ impl Inner {
             // Names lead elsewhere by now: the next round looks at what is there.
             return moved;
         }
-        let before_by_identity: HashMap<Identity, &Before> =
+        let before_by_identity: HashMap<Identity, &BaselineItem> =
             baseline.items.values().map(|before| (before.identity, before)).collect();
         let mut findings = Vec::new();
         // What a new repository is allowed does not depend on the order of names.
@@ -126,7 +134,7 @@ impl Inner {
     }
 
     /// Whether the repository at `key` was there before, there or somewhere else.
-    fn knew(&self, baseline: &Baseline, key: &Key) -> bool {
+    fn knew(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let Some(identity) = self.roots[key.0].scan.identity(&key.1) else { return true };
         let mut repositories =
             baseline.items.values().filter(|before| before.sort == Sort::Repository);
@@ -134,7 +142,7 @@ impl Inner {
     }
 
     /// Whether nobody looked where `key` is before the command ran, so that it may be the user's.
-    fn was_out_of_sight(&self, baseline: &Baseline, key: &Key) -> bool {
+    fn was_out_of_sight(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let around = key.1.parent().unwrap_or(Path::new(""));
         let scan = &self.roots[key.0].scan;
         !baseline.is_complete && !scan.was_there(around, baseline.scans[key.0])
@@ -147,10 +155,10 @@ impl Inner {
 
     fn changed(
         &mut self,
-        key: &Key,
-        before: &Before,
-        current: &Before,
-        held: Held,
+        key: &ProtectedPath,
+        before: &BaselineItem,
+        current: &BaselineItem,
+        held: ProtectionMethod,
         findings: &mut Vec<Finding>,
     ) {
         let (Some(old), Some(new)) = (&before.state, &current.state) else { return };
@@ -165,7 +173,7 @@ impl Inner {
             return;
         }
         // It was on a mount that the command could not write: somebody else did this.
-        let is_held = before.is_mounted && held == Held::ByMounts;
+        let is_held = before.is_mounted && held == ProtectionMethod::ByMounts;
         if is_held && !self.lifted.reaches_into(&self.path(key)) {
             return;
         }
@@ -204,19 +212,19 @@ impl Inner {
                 Ok(to) => Some(to),
                 Err(Errno::ENOENT) => None,
                 Err(errno) => {
-                    findings.push(failed(path, What::Changed, errno));
+                    findings.push(failed(path, ProtectedChange::Changed, errno));
                     return;
                 }
             },
             None => None,
         };
-        let what = if new.is_some() { What::Changed } else { What::Removed };
+        let what = if new.is_some() { ProtectedChange::Changed } else { ProtectedChange::Removed };
         let action = match state::put_back(folder, name, old) {
-            Ok(()) => Action::Restored(taken),
-            Err(Errno::EFBIG) => Action::Failed(
+            Ok(()) => ProtectAction::Restored(taken),
+            Err(Errno::EFBIG) => ProtectAction::Failed(
                 "it was too large to be kept; what replaced it was moved aside".to_owned(),
             ),
-            Err(errno) => Action::Failed(errno.desc().to_owned()),
+            Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
         };
         findings.push(Finding::new(path.to_owned(), what, action));
     }
@@ -243,7 +251,7 @@ impl Inner {
                     {
                         self.restore_entries(&opened, &BTreeMap::new(), entries, &path, findings);
                     } else {
-                        self.aside(folder, name, &path, What::Created, findings);
+                        self.aside(folder, name, &path, ProtectedChange::Created, findings);
                     }
                 }
             }
@@ -255,7 +263,7 @@ impl Inner {
         }
     }
 
-    fn removed(&mut self, key: &Key, before: &Before, findings: &mut Vec<Finding>) {
+    fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem, findings: &mut Vec<Finding>) {
         let Some(state) = &before.state else { return };
         // Without its folder there is nothing to protect: the folder was removed or renamed.
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
@@ -274,7 +282,12 @@ impl Inner {
         self.restore(&folder, name, state, None, &path, findings);
     }
 
-    fn created(&mut self, key: &Key, current: &Before, findings: &mut Vec<Finding>) {
+    fn created(
+        &mut self,
+        key: &ProtectedPath,
+        current: &BaselineItem,
+        findings: &mut Vec<Finding>,
+    ) {
         if !matches!(current.sort, Sort::Name(_)) {
             self.clean(key, current, findings);
             return;
@@ -287,7 +300,7 @@ impl Inner {
             return;
         }
         if self.came_along(key.0, &key.1) {
-            let (what, action) = (What::CameWithRepository, Action::Left);
+            let (what, action) = (ProtectedChange::CameWithRepository, ProtectAction::Left);
             findings.push(Finding::new(path, what, action));
             return;
         }
@@ -299,7 +312,7 @@ impl Inner {
             self.restore_entries(&opened, &BTreeMap::new(), entries, &path, findings);
             return;
         }
-        self.aside(&folder, name, &path, What::Created, findings);
+        self.aside(&folder, name, &path, ProtectedChange::Created, findings);
     }
 
     /// Whether a folder above is a repository that a command made together with the folder: what
@@ -315,7 +328,7 @@ impl Inner {
     }
 
     /// Takes what acts out of a repository that a command made.
-    fn clean(&mut self, key: &Key, current: &Before, findings: &mut Vec<Finding>) {
+    fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem, findings: &mut Vec<Finding>) {
         let path = self.path(key);
         if self.lifted.covers(&path) {
             return;
@@ -328,13 +341,25 @@ impl Inner {
                     // git calls no hook of such a name.
                     let is_sample = hook.extension().is_some_and(|ending| ending == "sample");
                     if !is_sample || state.is_folder() {
-                        self.aside(&opened, hook, &path.join(hook), What::Created, findings);
+                        self.aside(
+                            &opened,
+                            hook,
+                            &path.join(hook),
+                            ProtectedChange::Created,
+                            findings,
+                        );
                     }
                 }
             }
             (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
                 let Some(cleaned) = gitconfig::clean(bytes) else {
-                    self.aside(&folder, name, &path, What::Settings(Vec::new()), findings);
+                    self.aside(
+                        &folder,
+                        name,
+                        &path,
+                        ProtectedChange::Settings(Vec::new()),
+                        findings,
+                    );
                     return;
                 };
                 if cleaned.removed.is_empty() {
@@ -344,21 +369,23 @@ impl Inner {
                 let written = kept.and_then(|to| {
                     place::replace_file(&folder, name, &cleaned.text, 0o644).map(|()| to)
                 });
-                let what = What::Settings(cleaned.removed);
-                let action = written
-                    .map_or_else(|errno| Action::Failed(errno.desc().to_owned()), Action::Cleaned);
+                let what = ProtectedChange::Settings(cleaned.removed);
+                let action = written.map_or_else(
+                    |errno| ProtectAction::Failed(errno.desc().to_owned()),
+                    ProtectAction::Cleaned,
+                );
                 findings.push(Finding::new(path, what, action));
             }
             (Sort::Common | Sort::Pointer, _) if self.leads_inside(key) => {}
             (Sort::Common | Sort::Pointer, _) => {
-                self.aside(&folder, name, &path, What::LeadsOutside, findings);
+                self.aside(&folder, name, &path, ProtectedChange::LeadsOutside, findings);
             }
-            _ => self.aside(&folder, name, &path, What::Created, findings),
+            _ => self.aside(&folder, name, &path, ProtectedChange::Created, findings),
         }
     }
 
     /// Whether a file that leads git somewhere leads to a place that is looked after.
-    fn leads_inside(&self, key: &Key) -> bool {
+    fn leads_inside(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let Ok(Some(bytes)) = place::read(&folder, name, 4096) else { return false };
         let Ok(text) = std::str::from_utf8(&bytes) else { return false };
@@ -375,7 +402,7 @@ impl Inner {
     }
 
     /// Whether a `.gitmodules` says nothing but where modules come from.
-    fn is_harmless_text(&self, key: &Key) -> bool {
+    fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
         let cleaned = bytes.and_then(|bytes| gitconfig::clean(&bytes));
@@ -387,37 +414,37 @@ impl Inner {
         folder: &OwnedFd,
         name: &Path,
         path: &Path,
-        what: What,
+        what: ProtectedChange,
         findings: &mut Vec<Finding>,
     ) {
         if self.lifted.covers(path) {
             return;
         }
         let action = match self.quarantine.take(folder, name) {
-            Ok(to) => Action::MovedAside(to),
+            Ok(to) => ProtectAction::MovedAside(to),
             // It has gone by itself.
             Err(Errno::ENOENT) => return,
-            Err(errno) => Action::Failed(errno.desc().to_owned()),
+            Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
         };
         findings.push(Finding::new(path.to_owned(), what, action));
     }
 
-    pub(super) fn path(&self, key: &Key) -> PathBuf {
+    pub(super) fn path(&self, key: &ProtectedPath) -> PathBuf {
         self.roots[key.0].root.path.join(&key.1)
     }
 }
 
-fn failed(path: &Path, what: What, errno: Errno) -> Finding {
-    Finding::new(path.to_owned(), what, Action::Failed(errno.desc().to_owned()))
+fn failed(path: &Path, what: ProtectedChange, errno: Errno) -> Finding {
+    Finding::new(path.to_owned(), what, ProtectAction::Failed(errno.desc().to_owned()))
 }
 
-fn is_modules(key: &Key) -> bool {
+fn is_modules(key: &ProtectedPath) -> bool {
     let name = key.1.file_name().unwrap_or_default();
     &*protected::fold(name.as_encoded_bytes()) == b".gitmodules"
 }
 
 fn has_head(repository: &OwnedFd) -> bool {
-    Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != Kind::Folder)
+    Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != PlaceKind::Folder)
 }
 
 /// `path` without `.` and `..`, as it reads.

@@ -15,9 +15,11 @@ use nix::fcntl::{openat, renameat};
 use nix::sys::stat::Mode;
 
 use crate::protected;
-use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Root, Stat};
+use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
 use crate::sandbox::protect::scan::Sort;
-use crate::sandbox::protect::{Action, Baseline, Before, Finding, Inner, Key, What};
+use crate::sandbox::protect::{
+    Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
+};
 
 /// Entries of temporary folders among which a repository is looked for.
 const ENTRIES_MAX: usize = 200_000;
@@ -29,19 +31,19 @@ const GONE: &str = "it is nowhere that is looked at, and no copy of a repository
 type Repository = (Identity, Option<SystemTime>);
 
 /// The folder that a repository was found in, and the name it has there.
-type Place = (OwnedFd, PathBuf);
+type RepositoryPlace = (OwnedFd, PathBuf);
 
-impl Inner {
+impl GuardState {
     /// Moves every `.git` back that was moved by itself, and not with a folder above it.
     pub(super) fn move_back(
         &mut self,
         baseline: &Baseline,
-        now: &BTreeMap<Key, Before>,
+        now: &BTreeMap<ProtectedPath, BaselineItem>,
     ) -> Vec<Finding> {
         let repositories = now.iter().filter(|(_, current)| current.sort == Sort::Repository);
-        let places: HashMap<Repository, &Key> =
+        let places: HashMap<Repository, &ProtectedPath> =
             repositories.map(|(key, current)| (repository(current), key)).collect();
-        let mut moved: Vec<(&Key, Repository, Option<&Key>)> = Vec::new();
+        let mut moved: Vec<(&ProtectedPath, Repository, Option<&ProtectedPath>)> = Vec::new();
         for (key, before) in self.watched(baseline) {
             let place = places.get(&repository(before)).copied();
             if place != Some(key)
@@ -72,7 +74,11 @@ impl Inner {
         findings
     }
 
-    fn put_where_it_was(&mut self, key: &Key, from: Result<Place, Errno>) -> Finding {
+    fn put_where_it_was(
+        &mut self,
+        key: &ProtectedPath,
+        from: Result<RepositoryPlace, Errno>,
+    ) -> Finding {
         let moved = (|| {
             let (from, old) = from?;
             let (to, name) = self.roots[key.0].root.open_parent(&key.1)?;
@@ -84,15 +90,19 @@ impl Inner {
             renameat(&from, old.as_path(), &to, name).map(|()| taken)
         })();
         let action = match moved {
-            Ok(taken) => Action::Restored(taken),
-            Err(errno) => Action::Failed(errno.desc().to_owned()),
+            Ok(taken) => ProtectAction::Restored(taken),
+            Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
         };
-        Finding::new(self.path(key), What::Removed, action)
+        Finding::new(self.path(key), ProtectedChange::Removed, action)
     }
 
     /// Every `.git` that is no longer anywhere. What was in a folder that package managers fill
     /// and went with it is theirs.
-    pub(super) fn lost(&self, baseline: &Baseline, now: &BTreeMap<Key, Before>) -> Vec<Finding> {
+    pub(super) fn lost(
+        &self,
+        baseline: &Baseline,
+        now: &BTreeMap<ProtectedPath, BaselineItem>,
+    ) -> Vec<Finding> {
         let known: HashSet<Repository> = now
             .values()
             .filter(|current| current.sort == Sort::Repository)
@@ -108,8 +118,8 @@ impl Inner {
             }
             let parent = self.roots[key.0].root.open_parent(&key.1);
             let is_other = parent.is_ok_and(|(folder, name)| Stat::at(&folder, name).is_ok());
-            let what = if is_other { What::Replaced } else { What::Removed };
-            let action = Action::Failed(GONE.to_owned());
+            let what = if is_other { ProtectedChange::Replaced } else { ProtectedChange::Removed };
+            let action = ProtectAction::Failed(GONE.to_owned());
             lost.push(Finding::new(self.path(key), what, action));
         }
         lost.sort_by(|one, other| one.path.cmp(&other.path));
@@ -120,7 +130,7 @@ impl Inner {
     fn watched<'a>(
         &self,
         baseline: &'a Baseline,
-    ) -> impl Iterator<Item = (&'a Key, &'a Before)> + use<'a, '_> {
+    ) -> impl Iterator<Item = (&'a ProtectedPath, &'a BaselineItem)> + use<'a, '_> {
         baseline.items.iter().filter(|(key, before)| {
             before.sort == Sort::Repository
                 && is_dot_git(&key.1)
@@ -130,19 +140,22 @@ impl Inner {
     }
 
     /// The folder around `key`, as it is now.
-    fn around(&self, key: &Key) -> Option<Identity> {
+    fn around(&self, key: &ProtectedPath) -> Option<Identity> {
         let (folder, _) = self.roots[key.0].root.open_parent(&key.1).ok()?;
         Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)
     }
 
     /// Whether the repository is where it was, whether or not a scan came that far.
-    fn is_there(&self, key: &Key, before: &Before) -> bool {
+    fn is_there(&self, key: &ProtectedPath, before: &BaselineItem) -> bool {
         let Ok(folder) = self.roots[key.0].root.open_folder(&key.1) else { return false };
         is(&folder, repository(before))
     }
 
     /// Where they are, no longer as repositories, or in the temporary folders of commands.
-    fn look_elsewhere(&self, mut wanted: HashSet<Repository>) -> HashMap<Repository, Place> {
+    fn look_elsewhere(
+        &self,
+        mut wanted: HashSet<Repository>,
+    ) -> HashMap<Repository, RepositoryPlace> {
         let mut found = HashMap::new();
         if wanted.is_empty() {
             return found;
@@ -166,7 +179,7 @@ impl Inner {
                 let Ok(folder) = root.open_folder(&path) else { continue };
                 let Ok((listed, _)) = place::list(&folder, left) else { continue };
                 left -= listed.len();
-                for entry in listed.into_iter().filter(|entry| entry.kind == Kind::Folder) {
+                for entry in listed.into_iter().filter(|entry| entry.kind == PlaceKind::Folder) {
                     let name = PathBuf::from(entry.name);
                     let like = wanted.iter().find(|which| which.0.inode == entry.inode).copied();
                     if let Some(which) = like
@@ -196,7 +209,7 @@ fn is(opened: &OwnedFd, (identity, birth): Repository) -> bool {
         && (birth.is_none() || place::birth(opened) == birth)
 }
 
-fn repository(item: &Before) -> Repository {
+fn repository(item: &BaselineItem) -> Repository {
     (item.identity, item.birth)
 }
 

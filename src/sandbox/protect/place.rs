@@ -42,7 +42,7 @@ pub(super) struct Identity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) identity: Identity,
-    pub(super) kind: Kind,
+    pub(super) kind: PlaceKind,
     pub(super) mode: u32,
     pub(super) size: u64,
     pub(super) links: u64,
@@ -51,7 +51,7 @@ pub(super) struct Stat {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PlaceKind {
     File,
     Folder,
     Link,
@@ -62,10 +62,10 @@ impl Stat {
     #[expect(clippy::unnecessary_cast, reason = "the types differ between systems")]
     fn of(stat: &FileStat) -> Stat {
         let kind = match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
-            SFlag::S_IFREG => Kind::File,
-            SFlag::S_IFDIR => Kind::Folder,
-            SFlag::S_IFLNK => Kind::Link,
-            _ => Kind::Other,
+            SFlag::S_IFREG => PlaceKind::File,
+            SFlag::S_IFDIR => PlaceKind::Folder,
+            SFlag::S_IFLNK => PlaceKind::Link,
+            _ => PlaceKind::Other,
         };
         Stat {
             identity: Identity { device: stat.st_dev as u64, inode: stat.st_ino as u64 },
@@ -153,7 +153,7 @@ pub(super) fn birth(folder: &OwnedFd) -> Option<SystemTime> {
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) name: OsString,
-    pub(super) kind: Kind,
+    pub(super) kind: PlaceKind,
     pub(super) inode: u64,
 }
 
@@ -173,12 +173,12 @@ pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>,
             return Ok((listed, false));
         }
         let kind = match entry.file_type() {
-            Some(Type::File) => Kind::File,
-            Some(Type::Directory) => Kind::Folder,
-            Some(Type::Symlink) => Kind::Link,
-            Some(_) => Kind::Other,
+            Some(Type::File) => PlaceKind::File,
+            Some(Type::Directory) => PlaceKind::Folder,
+            Some(Type::Symlink) => PlaceKind::Link,
+            Some(_) => PlaceKind::Other,
             None => Stat::at(folder, Path::new(OsStr::from_bytes(name)))
-                .map_or(Kind::Other, |stat| stat.kind),
+                .map_or(PlaceKind::Other, |stat| stat.kind),
         };
         let name = OsString::from_vec(name.to_owned());
         listed.push(Listed { name, kind, inode: entry.ino() });

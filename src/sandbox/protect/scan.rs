@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::protected::{self, Class};
-use crate::sandbox::protect::place::{self, Identity, Kind, Listed, Root, Stat};
+use crate::sandbox::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
 use crate::secrets;
 
 /// A folder that changed this short before it was read may have changed again without a trace:
@@ -26,17 +26,17 @@ const FOLDERS_PER_LOOK: usize = 32;
 
 /// How much is looked at before the rest is given up.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct ScanBounds {
     pub(crate) folders: usize,
     pub(crate) entries: usize,
     pub(crate) time: Duration,
 }
 
-impl Bounds {
+impl ScanBounds {
     /// For a workspace that a command has just made larger: what was there was within the others.
-    pub(super) fn wider(self) -> Bounds {
-        let Bounds { folders, entries, time } = self;
-        Bounds {
+    pub(super) fn wider(self) -> ScanBounds {
+        let ScanBounds { folders, entries, time } = self;
+        ScanBounds {
             folders: folders.saturating_mul(5),
             entries: entries.saturating_mul(5),
             time: time.saturating_mul(5),
@@ -44,15 +44,15 @@ impl Bounds {
     }
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds { folders: 200_000, entries: 1_000_000, time: Duration::from_secs(2) }
+impl Default for ScanBounds {
+    fn default() -> ScanBounds {
+        ScanBounds { folders: 200_000, entries: 1_000_000, time: Duration::from_secs(2) }
     }
 }
 
 /// What a folder means to what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum FolderRole {
     /// An ordinary one.
     Plain,
     /// Filled by a package manager.
@@ -90,7 +90,7 @@ pub(super) enum Sort {
 
 /// A protected name that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Item {
+pub(super) struct ProtectedItem {
     /// Below the root.
     pub(super) path: Arc<Path>,
     pub(super) sort: Sort,
@@ -98,27 +98,27 @@ pub(super) struct Item {
 
 /// A folder as it was when it was read.
 #[derive(Debug)]
-struct Folder {
+struct ScannedFolder {
     identity: Identity,
     /// When a repository was made, where the file system says so.
     birth: Option<SystemTime>,
     changed: (i64, i64),
     /// Whether a later change would have shown.
     is_settled: bool,
-    role: Role,
+    role: FolderRole,
     /// The scan that first met it, and the last one.
     first_met: u64,
     last_met: u64,
     entries: usize,
-    below: Vec<(Arc<Path>, Role)>,
-    items: Vec<Item>,
+    below: Vec<(Arc<Path>, FolderRole)>,
+    items: Vec<ProtectedItem>,
     secrets: Vec<Arc<Path>>,
 }
 
 /// What one scan found.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) items: Vec<Item>,
+pub(super) struct ScanResult {
+    pub(super) items: Vec<ProtectedItem>,
     pub(super) secrets: Vec<Arc<Path>>,
     pub(super) is_complete: bool,
     /// Folders that were read, not only looked at.
@@ -152,7 +152,7 @@ impl Borrow<OsStr> for Name {
 /// Everything known of one root.
 #[derive(Debug)]
 pub(super) struct Scan {
-    folders: HashMap<Name, Folder>,
+    folders: HashMap<Name, ScannedFolder>,
     number: u64,
 }
 
@@ -193,12 +193,12 @@ impl Scan {
     }
 
     /// Looks at everything below `root`, those nearest to it first.
-    pub(super) fn run(&mut self, root: &Root, bounds: Bounds) -> Found {
+    pub(super) fn run(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         self.number += 1;
         let begin = Instant::now();
-        let mut found = Found { is_complete: true, ..Found::default() };
+        let mut found = ScanResult { is_complete: true, ..ScanResult::default() };
         let start: Arc<Path> = Path::new("").into();
-        let mut level = vec![(start, Role::Plain)];
+        let mut level = vec![(start, FolderRole::Plain)];
         let mut folders = 0;
         let mut entries = 0;
         while !level.is_empty() {
@@ -233,13 +233,14 @@ impl Scan {
         &mut self,
         root: &Root,
         path: &Arc<Path>,
-        role: Role,
-        found: &mut Found,
-        bounds: Bounds,
-    ) -> Option<&Folder> {
+        role: FolderRole,
+        found: &mut ScanResult,
+        bounds: ScanBounds,
+    ) -> Option<&ScannedFolder> {
         // A link that took a folder's place on the way leads to something else, or to the same
         // folder, which has the same content.
-        let stat = Stat::at(&root.folder, path).ok().filter(|stat| stat.kind == Kind::Folder)?;
+        let stat =
+            Stat::at(&root.folder, path).ok().filter(|stat| stat.kind == PlaceKind::Folder)?;
         let number = self.number;
         let known = self.folders.get_mut(path.as_os_str());
         let same = known.as_ref().is_some_and(|known| known.identity == stat.identity);
@@ -265,7 +266,7 @@ impl Scan {
         };
         found.folders_read += 1;
         found.is_complete &= all;
-        let mut folder = Folder {
+        let mut folder = ScannedFolder {
             identity: stat.identity,
             birth: None,
             changed: stat.changed,
@@ -295,26 +296,26 @@ pub(super) fn settled(changed: (i64, i64), now: Duration) -> bool {
 }
 
 /// Finds out what of a folder's content matters.
-fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut Folder) {
+fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedFolder) {
     let above = path.file_name().unwrap_or_default();
-    let is_repository = folder.role == Role::Git || looks_like_repository(&listed);
+    let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
     let mut named = String::new();
-    if is_repository && folder.role != Role::Objects {
-        folder.items.push(Item { path: Arc::clone(path), sort: Sort::Repository });
+    if is_repository && folder.role != FolderRole::Objects {
+        folder.items.push(ProtectedItem { path: Arc::clone(path), sort: Sort::Repository });
     }
     for Listed { name, kind, .. } in listed {
         let child: Arc<Path> = path.join(&name).into();
         let sort = sort_of(folder.role, is_repository, above, &name, kind);
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
-            folder.items.push(Item { path: Arc::clone(&child), sort });
+            folder.items.push(ProtectedItem { path: Arc::clone(&child), sort });
         }
         // A name may be both, such as `.npmrc`: then it is hidden, and looked after as well.
         let may_hide = matches!(sort, None | Some(Sort::Name(_)));
-        let visible = matches!(folder.role, Role::Plain | Role::Held) && may_hide;
+        let visible = matches!(folder.role, FolderRole::Plain | FolderRole::Held) && may_hide;
         let is_secret = visible && secret(above, &name, kind, &mut named);
         if is_secret {
             folder.secrets.push(child);
-        } else if kind == Kind::Folder
+        } else if kind == PlaceKind::Folder
             && let Some(role) = role_below(folder.role, is_repository, &name, sort)
         {
             folder.below.push((child, role));
@@ -339,11 +340,11 @@ fn looks_like_repository(listed: &[Listed]) -> bool {
 }
 
 fn sort_of(
-    role: Role,
+    role: FolderRole,
     is_repository: bool,
     above: &OsStr,
     name: &OsStr,
-    kind: Kind,
+    kind: PlaceKind,
 ) -> Option<Sort> {
     let folded = protected::fold(name.as_bytes());
     if is_repository {
@@ -357,19 +358,19 @@ fn sort_of(
             return control;
         }
     }
-    if role == Role::Info && &*folded == b"attributes" {
+    if role == FolderRole::Info && &*folded == b"attributes" {
         return Some(Sort::Attributes);
     }
-    if role == Role::Held {
+    if role == FolderRole::Held {
         return None;
     }
     let class = protected::class_of(above.as_bytes(), name.as_bytes())?;
     let is_dot_git = matches!(&*folded, b".git" | b"git~1");
     match (class, role) {
-        (Class::Git, _) if is_dot_git && kind == Kind::Folder => Some(Sort::Repository),
+        (Class::Git, _) if is_dot_git && kind == PlaceKind::Folder => Some(Sort::Repository),
         (Class::Git, _) if is_dot_git => Some(Sort::Pointer),
-        (Class::Authority, Role::Vendored) if is_own(&folded) => Some(Sort::Name(class)),
-        (_, Role::Plain) => Some(Sort::Name(class)),
+        (Class::Authority, FolderRole::Vendored) if is_own(&folded) => Some(Sort::Name(class)),
+        (_, FolderRole::Plain) => Some(Sort::Name(class)),
         _ => None,
     }
 }
@@ -380,30 +381,38 @@ fn is_own(folded: &[u8]) -> bool {
 }
 
 /// What a folder means that is in another one. None: it is not looked into.
-fn role_below(role: Role, is_repository: bool, name: &OsStr, sort: Option<Sort>) -> Option<Role> {
+fn role_below(
+    role: FolderRole,
+    is_repository: bool,
+    name: &OsStr,
+    sort: Option<Sort>,
+) -> Option<FolderRole> {
     match sort {
-        Some(Sort::Repository) => return Some(Role::Git),
-        Some(Sort::Name(_)) => return Some(Role::Held),
+        Some(Sort::Repository) => return Some(FolderRole::Git),
+        Some(Sort::Name(_)) => return Some(FolderRole::Held),
         Some(_) => return None,
         None => {}
     }
     let folded = protected::fold(name.as_bytes());
-    let is_inside = matches!(role, Role::Inside | Role::Git | Role::Info | Role::Objects);
+    let is_inside = matches!(
+        role,
+        FolderRole::Inside | FolderRole::Git | FolderRole::Info | FolderRole::Objects
+    );
     if is_repository {
         match &*folded {
-            b"info" => return Some(Role::Info),
-            b"objects" => return Some(Role::Objects),
+            b"info" => return Some(FolderRole::Info),
+            b"objects" => return Some(FolderRole::Objects),
             _ => {}
         }
     }
-    if role == Role::Objects && name.len() == 2 && is_hexadecimal(name) {
+    if role == FolderRole::Objects && name.len() == 2 && is_hexadecimal(name) {
         return None;
     }
     if is_inside {
-        return Some(Role::Inside);
+        return Some(FolderRole::Inside);
     }
     match role {
-        Role::Plain if protected::is_vendored(name.as_bytes()) => Some(Role::Vendored),
+        FolderRole::Plain if protected::is_vendored(name.as_bytes()) => Some(FolderRole::Vendored),
         same => Some(same),
     }
 }
@@ -413,8 +422,8 @@ fn is_hexadecimal(name: &OsStr) -> bool {
 }
 
 /// Whether a name is a secret in a folder called `above`. `named` is only a place to write to.
-fn secret(above: &OsStr, name: &OsStr, kind: Kind, named: &mut String) -> bool {
-    if kind == Kind::Other {
+fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> bool {
+    if kind == PlaceKind::Other {
         return false;
     }
     let (Some(above), Some(name)) = (above.to_str(), name.to_str()) else { return false };

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 
-use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
+use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::sandbox::protect::scan::settled;
 
 /// Bytes of a file that are kept.
@@ -104,7 +104,7 @@ impl State {
 
 /// Reads states, and remembers the bytes of files that have not changed since.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct FileStateReader {
     copies: HashMap<Identity, Copied>,
     bytes: usize,
     /// Raised by each survey; copies that none of the last ones used are dropped.
@@ -119,7 +119,7 @@ struct Copied {
     round: u64,
 }
 
-impl Reader {
+impl FileStateReader {
     /// Forgets what has not been looked at lately.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
@@ -143,16 +143,16 @@ impl Reader {
     ) -> Option<State> {
         let stat = Stat::at(folder, name).ok()?;
         Some(match stat.kind {
-            Kind::File => State::File { stat, copy: self.copy(folder, name, stat) },
-            Kind::Link => match place::link_target(folder, name) {
+            PlaceKind::File => State::File { stat, copy: self.copy(folder, name, stat) },
+            PlaceKind::Link => match place::link_target(folder, name) {
                 Ok(target) => State::Link { target },
                 Err(_) => State::Other { stat },
             },
-            Kind::Folder => match openat(folder, name, FOLDER, Mode::empty()) {
+            PlaceKind::Folder => match openat(folder, name, FOLDER, Mode::empty()) {
                 Ok(opened) => self.folder(&opened, stat.mode, depth, left),
                 Err(_) => State::Other { stat },
             },
-            Kind::Other => State::Other { stat },
+            PlaceKind::Other => State::Other { stat },
         })
     }
 

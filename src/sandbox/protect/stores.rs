@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::sandbox::protect::place::{self, Identity, Kind, Root, Stat};
-use crate::sandbox::protect::{Inner, Protection};
+use crate::sandbox::protect::place::{self, Identity, PlaceKind, Root, Stat};
+use crate::sandbox::protect::{GuardState, Protection};
 use crate::secrets;
 
 /// Bytes of a file that are searched for a key.
@@ -26,7 +26,7 @@ impl Keys {
         }
         let Ok((folder, name)) = root.open_parent(path) else { return false };
         let Ok(stat) = Stat::at(&folder, name) else { return false };
-        if stat.kind != Kind::File || stat.links > 1 {
+        if stat.kind != PlaceKind::File || stat.links > 1 {
             return false;
         }
         if let Some((changed, is_public)) = self.0.get(&stat.identity)
@@ -46,11 +46,15 @@ impl Keys {
 
 impl Protection {
     /// Every secret that exists, except those that the user lets commands read.
-    pub(super) fn hidden(&self, inner: &mut Inner, found: &[(usize, Arc<Path>)]) -> Vec<PathBuf> {
+    pub(super) fn hidden(
+        &self,
+        inner: &mut GuardState,
+        found: &[(usize, Arc<Path>)],
+    ) -> Vec<PathBuf> {
         let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
         let mut linked = Vec::new();
         for (at, path) in found {
-            let Inner { roots, stores, .. } = &mut *inner;
+            let GuardState { roots, stores, .. } = &mut *inner;
             let root = &roots[*at].root;
             if stores.is_public(root, path) {
                 continue;
@@ -58,12 +62,12 @@ impl Protection {
             let whole = root.path.join(path);
             let stat = Stat::at(&root.folder, path);
             match stat.as_ref().map(|stat| stat.kind) {
-                Ok(Kind::Link) => hidden.extend(self.linked_to(roots, &whole)),
-                Ok(Kind::File | Kind::Folder) => drop(hidden.insert(whole)),
+                Ok(PlaceKind::Link) => hidden.extend(self.linked_to(roots, &whole)),
+                Ok(PlaceKind::File | PlaceKind::Folder) => drop(hidden.insert(whole)),
                 _ => {}
             }
             if let Ok(stat) = stat
-                && stat.kind == Kind::File
+                && stat.kind == PlaceKind::File
                 && stat.links > 1
             {
                 linked.push(((*at, Arc::clone(path)), stat));

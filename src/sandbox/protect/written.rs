@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::protected::{self, Class};
-use crate::sandbox::protect::place::{Identity, Kind, Stat};
+use crate::sandbox::protect::place::{Identity, PlaceKind, Stat};
 use crate::sandbox::protect::scan::Sort;
 use crate::sandbox::protect::state::{self, State};
-use crate::sandbox::protect::{Baseline, Before, Inner, Key};
+use crate::sandbox::protect::{Baseline, BaselineItem, GuardState, ProtectedPath};
 
 /// Bytes of names and contents that are kept of everything.
 const BYTES_MAX: usize = 8 << 20;
@@ -24,7 +24,7 @@ const ORDINARY_BYTES_MAX: usize = BYTES_MAX / 2;
 
 /// What the tools of this process wrote. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Written(Arc<RwLock<Log>>);
+pub struct ToolWrites(Arc<RwLock<Log>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -57,7 +57,7 @@ pub(super) struct Since {
 #[derive(Debug)]
 pub struct Writing<'a>(RwLockWriteGuard<'a, Log>);
 
-impl Written {
+impl ToolWrites {
     /// Waits until nobody looks at control files and nobody else writes one; blocks. What is
     /// written must be said to what this returns before that is dropped.
     #[must_use]
@@ -86,7 +86,7 @@ impl Writing<'_> {
         let identity = Identity { device: metadata.dev(), inode: metadata.ino() };
         let stat = Stat {
             identity,
-            kind: Kind::File,
+            kind: PlaceKind::File,
             mode: mode & 0o7777,
             size: bytes.len() as u64,
             links: metadata.nlink(),
@@ -153,13 +153,13 @@ impl Log {
     }
 }
 
-impl Inner {
+impl GuardState {
     /// The baseline with what our own tools have written since. None: they have written nothing.
     pub(super) fn with_written(
         &self,
         baseline: &Baseline,
         log: &Log,
-        now: &BTreeMap<Key, Before>,
+        now: &BTreeMap<ProtectedPath, BaselineItem>,
     ) -> Option<Baseline> {
         let mut amended: Option<Baseline> = None;
         for (path, record) in log.after(&baseline.since) {
@@ -181,15 +181,15 @@ impl Inner {
 fn held_as(
     at: usize,
     below: &Path,
-    items: &HashMap<Key, Before>,
-    now: &BTreeMap<Key, Before>,
-) -> Option<(Key, Sort)> {
+    items: &HashMap<ProtectedPath, BaselineItem>,
+    now: &BTreeMap<ProtectedPath, BaselineItem>,
+) -> Option<(ProtectedPath, Sort)> {
     let mut folder = PathBuf::new();
     let mut may_be_named = true;
     for part in below {
         let above = folder.file_name().unwrap_or_default().to_owned();
         folder.push(part);
-        let key: Key = (at, folder.as_path().into());
+        let key: ProtectedPath = (at, folder.as_path().into());
         if let Some(known) = items.get(&key).or_else(|| now.get(&key)) {
             if known.state.is_some() {
                 return Some((key, known.sort));
@@ -212,7 +212,13 @@ fn is_dot_git(name: &[u8]) -> bool {
 }
 
 /// Makes `items` say what `record` says of `below`, which is `key` or in it.
-fn amend(items: &mut HashMap<Key, Before>, key: Key, sort: Sort, below: &Path, record: &Record) {
+fn amend(
+    items: &mut HashMap<ProtectedPath, BaselineItem>,
+    key: ProtectedPath,
+    sort: Sort,
+    below: &Path,
+    record: &Record,
+) {
     let rest = below.strip_prefix(&key.1).unwrap_or(Path::new(""));
     let depth = rest.components().count();
     // Of the folders from the file up to the root of everything.
@@ -225,7 +231,7 @@ fn amend(items: &mut HashMap<Key, Before>, key: Key, sort: Sort, below: &Path, r
         };
         // A mount over the old file went with it.
         let (birth, is_mounted, parent) = (None, false, around(0));
-        items.insert(key, Before { sort, state, identity, birth, parent, is_mounted });
+        items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
         return;
     }
     // Further down nobody looks.
@@ -241,6 +247,6 @@ fn amend(items: &mut HashMap<Key, Before>, key: Key, sort: Sort, below: &Path, r
         folder.set(rest, state);
         let (birth, is_mounted, parent) = (None, false, around(depth));
         let state = Some(folder);
-        items.insert(key, Before { sort, state, identity, birth, parent, is_mounted });
+        items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
     }
 }

@@ -16,7 +16,7 @@ const LINES_NAMED_MAX: usize = 20;
 /// What is to be replaced by what.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Edit {
+pub(crate) struct TextEdit {
     pub(crate) old_string: String,
     pub(crate) new_string: String,
     #[serde(default)]
@@ -25,7 +25,7 @@ pub(crate) struct Edit {
 
 /// A file after an edit.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct EditedFile {
     pub(crate) after: Vec<u8>,
     /// What the model should know about it.
     pub(crate) notes: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Step {
     pub(crate) fuzzy: bool,
 }
 
-impl Edit {
+impl TextEdit {
     /// Refuses what would not change anything, whatever the file is.
     pub(crate) fn require_change(&self) -> Result<(), ToolError> {
         if self.old_string == self.new_string {
@@ -45,14 +45,19 @@ impl Edit {
 
     /// The file `shown`, whose bytes are `before`, after the edit. With `fuzzy` a text that is not
     /// there may be one that nearly is.
-    pub(crate) fn apply(&self, before: &[u8], shown: &str, fuzzy: bool) -> Result<Step, ToolError> {
+    pub(crate) fn apply(
+        &self,
+        before: &[u8],
+        shown: &str,
+        fuzzy: bool,
+    ) -> Result<EditedFile, ToolError> {
         if is_binary(before) {
             return Err(ToolError::new(
                 "EDT005",
                 format!("{shown} is binary; change it with bash"),
             ));
         }
-        let Edit { old_string: old, new_string: new, replace_all } = self;
+        let TextEdit { old_string: old, new_string: new, replace_all } = self;
         let room = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
         let too_large = || {
             ToolError::new("ARG003", format!("{shown} would be larger than 64 MiB after the edit"))
@@ -87,7 +92,7 @@ impl Edit {
         if is_fuzzy {
             notes.push(fuzzy::NOTE.to_owned());
         }
-        Ok(Step { after, notes, fuzzy: is_fuzzy })
+        Ok(EditedFile { after, notes, fuzzy: is_fuzzy })
     }
 
     /// The file with the only text replaced that nearly is the wanted one.

@@ -80,17 +80,17 @@ fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
         let rest = (!chunk.invalid().is_empty()).then_some((NO_TEXT, invalid..start));
         valid.chain(rest)
     });
-    Plain { rest: characters.peekable(), held: Vec::new() }
+    TrimmedChars { rest: characters.peekable(), held: Vec::new() }
 }
 
 /// Leaves out blanks before the end of a line, and the CR of a CR LF.
-struct Plain<I: Iterator<Item = (char, Range<usize>)>> {
+struct TrimmedChars<I: Iterator<Item = (char, Range<usize>)>> {
     rest: Peekable<I>,
     /// Blanks, or what follows them, that come out next; the last one first.
     held: Vec<(char, Range<usize>)>,
 }
 
-impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for Plain<I> {
+impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for TrimmedChars<I> {
     type Item = (char, Range<usize>);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::*;
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 
 /// A workspace with these files.
-fn desk(files: &[(&str, &str)]) -> Desk {
-    let desk = Desk::new();
+fn desk(files: &[(&str, &str)]) -> ToolFixture {
+    let desk = ToolFixture::new();
     for (path, text) in files {
         desk.put(path, text);
     }
@@ -24,11 +24,11 @@ const FILES: &[(&str, &str)] = &[
     ("bin.dat", "one\n\0\none\n"),
 ];
 
-fn grep(desk: &Desk, arguments: &Value) -> String {
+fn grep(desk: &ToolFixture, arguments: &Value) -> String {
     desk.ask("grep", arguments)
 }
 
-fn refused(desk: &Desk, arguments: &Value) -> ToolError {
+fn refused(desk: &ToolFixture, arguments: &Value) -> ToolError {
     desk.prepare("grep", arguments).unwrap_err()
 }
 
@@ -67,7 +67,7 @@ fn never_shows_secrets_and_does_show_their_examples() {
 
 #[test]
 fn searches_the_secrets_that_the_user_listed() {
-    let desk = Desk::set(|env| {
+    let desk = ToolFixture::set(|env| {
         env.readable_secrets = vec![env.workspace.cwd().join("a/.env"), "/x/.env".into()];
     });
     desk.put(".env", "KEY=1\n");

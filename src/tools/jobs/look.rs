@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::failure::printable;
-use crate::tools::jobs::page::{self, NoPage, Page};
+use crate::tools::jobs::page::{self, NoPage, OutputPage};
 use crate::tools::jobs::{Job, Jobs};
 use crate::tools::{ToolEnvironment, digest, output, parsed, payload, spec, spill};
 
@@ -225,7 +225,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
             return ToolOutput::error(format!("FIL002 what it printed cannot be read: {error}"));
         }
     };
-    let Page { text: printed, from: begin, next, total } = page;
+    let OutputPage { text: printed, from: begin, next, total } = page;
     job.read_to.fetch_max(next, Ordering::AcqRel);
     let mut text = String::new();
     if from.is_none() && begin > read_to {

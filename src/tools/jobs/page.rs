@@ -9,7 +9,7 @@ use crate::tools::output;
 
 /// A part of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Page {
+pub(super) struct OutputPage {
     /// As text for a model.
     pub(super) text: String,
     /// The byte that it begins with.
@@ -37,13 +37,13 @@ pub(super) fn read(
     read_to: u64,
     bytes_max: usize,
     grows: bool,
-) -> Result<Page, NoPage> {
+) -> Result<OutputPage, NoPage> {
     let file = match File::open(path) {
         Ok(file) => file,
         // It has printed nothing yet.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return if from.unwrap_or(0) == 0 {
-                Ok(Page::default())
+                Ok(OutputPage::default())
             } else {
                 Err(NoPage::Beyond(0))
             };
@@ -65,7 +65,7 @@ pub(super) fn read(
     let is_end = from + length as u64 == total;
     let used = if is_end && !grows { whole } else { output::whole_end(whole) };
     let text = output::clean(used);
-    Ok(Page { text, from, next: from + (skipped + used.len()) as u64, total })
+    Ok(OutputPage { text, from, next: from + (skipped + used.len()) as u64, total })
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     fn reads_what_is_new_or_what_is_asked_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("o");
-        assert_eq!(read(&path, None, 0, 10, true).unwrap(), Page::default());
+        assert_eq!(read(&path, None, 0, 10, true).unwrap(), OutputPage::default());
         assert!(matches!(read(&path, Some(1), 0, 10, true), Err(NoPage::Beyond(0))));
         std::fs::write(&path, "0123456789abcdef").unwrap();
         let at = |from, read_to, max| {

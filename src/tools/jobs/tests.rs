@@ -5,7 +5,7 @@ use posse_actors::conversation::{InvocationId, text_of};
 use super::*;
 
 /// What jobs say, in their order.
-type Heard = Arc<Mutex<Vec<After>>>;
+type JobNotices = Arc<Mutex<Vec<After>>>;
 
 fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
     let mut call = CallContext::of_main("s", id, "build");
@@ -18,16 +18,16 @@ fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
     call
 }
 
-fn start(jobs: &Jobs, call: &CallContext) -> (Arc<Job>, oneshot::Receiver<()>, Heard) {
-    let heard = Heard::default();
+fn start(jobs: &Jobs, call: &CallContext) -> (Arc<Job>, oneshot::Receiver<()>, JobNotices) {
+    let heard = JobNotices::default();
     let ears = Arc::clone(&heard);
-    let aftermath = Aftermath::new(move |after| ears.lock().unwrap().push(after));
+    let aftermath = PostCallSink::new(move |after| ears.lock().unwrap().push(after));
     let (job, told) = jobs.admit(call, "run x".to_owned(), PathBuf::new(), aftermath).unwrap();
     (job, told, heard)
 }
 
 fn end(job: &Job, end: JobEnd) {
-    job.end(Ended {
+    job.end(JobExit {
         end,
         detail: "exit 0".to_owned(),
         exit_code: Some(0),
@@ -38,7 +38,7 @@ fn end(job: &Job, end: JobEnd) {
 }
 
 /// The messages for the agent.
-fn notices(heard: &Heard) -> Vec<String> {
+fn notices(heard: &JobNotices) -> Vec<String> {
     let heard = heard.lock().unwrap();
     let notice = |after: &After| match after {
         After::Notice(content) => Some(text_of(content)),
@@ -47,7 +47,7 @@ fn notices(heard: &Heard) -> Vec<String> {
     heard.iter().filter_map(notice).collect()
 }
 
-fn records(heard: &Heard) -> usize {
+fn records(heard: &JobNotices) -> usize {
     let heard = heard.lock().unwrap();
     let ended = |after: &&After| match after {
         After::Fact(event) => matches!(**event, Event::JobEnded { .. }),
@@ -108,7 +108,7 @@ fn a_place_is_free_when_one_has_ended() {
     let (one, _a, _) = start(&jobs, &call("c1", "i1", None));
     let (_two, _b, _) = start(&jobs, &call("c2", "i1", None));
     let third = call("c3", "i1", None);
-    let refused = jobs.admit(&third, String::new(), PathBuf::new(), Aftermath::unheard());
+    let refused = jobs.admit(&third, String::new(), PathBuf::new(), PostCallSink::unheard());
     assert!(refused.unwrap_err().starts_with("JOB001 2 commands run in the background (c1, c2)"));
     end(&one, JobEnd::Exited);
     start(&jobs, &third);

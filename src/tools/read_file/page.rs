@@ -32,18 +32,18 @@ pub(super) struct Slice {
 }
 
 /// What came of it.
-pub(super) enum Page {
+pub(super) enum FilePage {
     /// Not text.
     Binary {
         /// Bytes of the file.
         size: u64,
     },
     /// Lines.
-    Text(Lines),
+    Text(FileLines),
 }
 
 /// Some lines of a file.
-pub(super) struct Lines {
+pub(super) struct FileLines {
     slice: Slice,
     /// The lines, each with its number.
     text: String,
@@ -65,11 +65,11 @@ pub(super) fn read(
     size: u64,
     slice: Slice,
     stopped: &dyn Fn() -> bool,
-) -> io::Result<Page> {
+) -> io::Result<FilePage> {
     let mut chunk = vec![0; usize::try_from(size.min(SMALL_BYTES)).unwrap_or(0).max(4095) + 1];
     let mut length = fill(&mut file, &mut chunk)?;
     if is_binary(&chunk[..length]) {
-        return Ok(Page::Binary { size });
+        return Ok(FilePage::Binary { size });
     }
     let mut scan = Scan::new(slice);
     let mut start = if chunk[..length].starts_with(BOM) { BOM.len() } else { 0 };
@@ -83,7 +83,7 @@ pub(super) fn read(
             || scan.length > LINE_BYTES_MAX
             || (scan.line < slice.offset && slice.offset > size);
         if stopped() || (enough && done >= COUNTED_BYTES_MAX) {
-            return Ok(Page::Text(scan.finish(false)));
+            return Ok(FilePage::Text(scan.finish(false)));
         }
         if length < chunk.len() {
             break;
@@ -91,7 +91,7 @@ pub(super) fn read(
         chunk.resize(CHUNK_BYTES, 0);
         length = fill(&mut file, &mut chunk)?;
     }
-    Ok(Page::Text(scan.finish(true)))
+    Ok(FilePage::Text(scan.finish(true)))
 }
 
 /// Reads until `chunk` is full or the file ends.
@@ -119,12 +119,12 @@ struct Scan {
     kept: Vec<u8>,
     /// How long it is.
     length: usize,
-    lines: Lines,
+    lines: FileLines,
 }
 
 impl Scan {
     fn new(slice: Slice) -> Scan {
-        let lines = Lines {
+        let lines = FileLines {
             slice,
             text: String::new(),
             shown: 0,
@@ -223,12 +223,12 @@ impl Scan {
             || self.lines.text.len() + LINE_BYTES_MAX > PAGE_BYTES_MAX
     }
 
-    fn finish(mut self, complete: bool) -> Lines {
+    fn finish(mut self, complete: bool) -> FileLines {
         if !self.kept.is_empty() {
             self.emit_kept();
         }
         let total = self.line - 1 + u64::from(self.begun);
-        Lines { total, complete, ..self.lines }
+        FileLines { total, complete, ..self.lines }
     }
 }
 
@@ -238,27 +238,27 @@ fn skip_line(bytes: &mut &[u8]) -> usize {
     bytes.skip_until(b'\n').unwrap_or(0)
 }
 
-impl Page {
+impl FilePage {
     /// Whether all of the file was read to make it.
     pub(super) fn is_whole(&self) -> bool {
         match self {
-            Page::Binary { .. } => false,
-            Page::Text(lines) => lines.complete,
+            FilePage::Binary { .. } => false,
+            FilePage::Text(lines) => lines.complete,
         }
     }
 
     /// What the model gets to read of the file that it knows as `shown`.
     pub(super) fn into_output(self, shown: &str) -> ToolOutput {
         match self {
-            Page::Binary { size } => ToolOutput::error(format!(
+            FilePage::Binary { size } => ToolOutput::error(format!(
                 "ARG003 {shown} is binary ({size} bytes); look at it with bash: `file` or `xxd`"
             )),
-            Page::Text(lines) => lines.into_output(shown),
+            FilePage::Text(lines) => lines.into_output(shown),
         }
     }
 }
 
-impl Lines {
+impl FileLines {
     fn into_output(mut self, shown: &str) -> ToolOutput {
         let Slice { offset, .. } = self.slice;
         let bound = if self.complete { "" } else { "at least " };

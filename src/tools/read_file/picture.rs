@@ -8,19 +8,19 @@ use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{CallContext, ToolOutput};
 use serde_json::json;
 
-use super::{Reading, unchanged};
+use super::{OpenFile, unchanged};
 use crate::failure::Failure;
-use crate::images::{self, Format};
+use crate::images::{self, ImageFormat};
 use crate::tools::ToolEnvironment;
 use crate::tools::change::failed;
-use crate::tools::reads::Part;
+use crate::tools::reads::FilePart;
 use crate::tools::text;
 
 /// Whether the file begins like an image that can be shown.
 pub(super) fn is_image(file: &File) -> bool {
     let mut start = [0; 16];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
-    Format::of(&start[..length]).is_some()
+    ImageFormat::of(&start[..length]).is_some()
 }
 
 /// Why a binary file cannot be shown, if it is a picture of another kind.
@@ -34,8 +34,8 @@ pub(super) fn other(file: &File, shown: &str) -> Option<ToolOutput> {
 }
 
 /// The image, or in its place the reason why there is none.
-pub(super) fn read(reading: Reading, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
-    let Reading { file, shown, path, .. } = reading;
+pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
+    let OpenFile { file, shown, path, .. } = reading;
     let mut bytes = Vec::new();
     if let Err(error) = file.take(env.images.file_bytes_max + 1).read_to_end(&mut bytes) {
         return ToolOutput::error(failed(&shown, &error).to_string());
@@ -57,7 +57,7 @@ pub(super) fn read(reading: Reading, env: &ToolEnvironment, call: &CallContext) 
         "animated": image.animated,
     });
     if let Some(path) = path {
-        let earlier = env.reads.read(call, &path, Some(content), Part::Image, &url);
+        let earlier = env.reads.read(call, &path, Some(content), FilePart::Image, &url);
         if let Some(earlier) = earlier.filter(|_| env.dedup_reads) {
             return unchanged(&shown, &earlier, metadata);
         }

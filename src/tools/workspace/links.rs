@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::secrets::is_secret;
-use crate::tools::workspace::Entry;
+use crate::tools::workspace::FileStatus;
 
 /// How long what was found is taken for true.
 const FRESH: Duration = Duration::from_secs(5);
@@ -29,11 +29,11 @@ const SKIPPED: [&str; 2] = ["node_modules", ".git"];
 #[derive(Debug)]
 pub struct SecretLinks {
     roots: Vec<PathBuf>,
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<LinkCache>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct LinkCache {
     since: Instant,
     secrets: HashSet<(u64, u64)>,
     complete: bool,
@@ -56,7 +56,7 @@ impl SecretLinks {
     }
 
     /// What the file is that `entry` describes.
-    pub(crate) fn judge(&self, entry: &Entry) -> Linked {
+    pub(crate) fn judge(&self, entry: &FileStatus) -> Linked {
         if entry.links < 2 {
             return Linked::Open;
         }
@@ -74,7 +74,7 @@ impl SecretLinks {
 }
 
 /// Looks at every name below the roots, and at the files whose names make them secrets.
-fn survey(roots: &[PathBuf], names_max: usize) -> Known {
+fn survey(roots: &[PathBuf], names_max: usize) -> LinkCache {
     let mut survey = Survey {
         begin: Instant::now(),
         names: 0,
@@ -83,7 +83,7 @@ fn survey(roots: &[PathBuf], names_max: usize) -> Known {
         text: String::new(),
     };
     let complete = roots.iter().all(|root| survey.below(root));
-    Known { since: survey.begin, secrets: survey.secrets, complete }
+    LinkCache { since: survey.begin, secrets: survey.secrets, complete }
 }
 
 struct Survey {
@@ -96,7 +96,7 @@ struct Survey {
 }
 
 /// A folder to look into.
-struct Folder {
+struct LinkSearchFolder {
     path: PathBuf,
     /// Its name, unless it is a root.
     name: String,
@@ -108,7 +108,7 @@ impl Survey {
     /// Looks at everything below `root`. `false`: there was no time for all of it.
     fn below(&mut self, root: &Path) -> bool {
         let mut open =
-            vec![Folder { path: root.to_owned(), name: String::new(), is_secret: false }];
+            vec![LinkSearchFolder { path: root.to_owned(), name: String::new(), is_secret: false }];
         while let Some(folder) = open.pop() {
             let Ok(entries) = std::fs::read_dir(&folder.path) else { continue };
             for entry in entries.flatten() {
@@ -123,7 +123,7 @@ impl Survey {
                     let name = name.to_string_lossy().into_owned();
                     // What a file in it would be by its folder alone.
                     let is_secret = folder.is_secret || self.is_secret(&folder.name, &name, "/x");
-                    open.push(Folder { path: entry.path(), name, is_secret });
+                    open.push(LinkSearchFolder { path: entry.path(), name, is_secret });
                 } else if kind.is_file()
                     && (folder.is_secret
                         || self.is_secret(&folder.name, &name.to_string_lossy(), ""))
@@ -154,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(path: &Path) -> Entry {
-        Entry::of(OwnedFd::from(fs::File::open(path).unwrap())).unwrap()
+    fn entry(path: &Path) -> FileStatus {
+        FileStatus::of(OwnedFd::from(fs::File::open(path).unwrap())).unwrap()
     }
 
     #[test]

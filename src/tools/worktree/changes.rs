@@ -20,7 +20,7 @@ use nix::sys::stat::Mode;
 use crate::failure::printable;
 use crate::tools::change::FILE_BYTES_MAX;
 use crate::tools::listing::Stop;
-use crate::tools::workspace::{Entry, Kind, open_beneath};
+use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
 use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
 use crate::tools::worktree::{TREE, Unavailable, failed};
 
@@ -72,7 +72,7 @@ pub struct LeftOut {
 
 /// What is found in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct WorktreeChanges {
     /// Every file that is not what it was, by path.
     pub(crate) changed: Vec<Changed>,
     pub(crate) left_out: LeftOut,
@@ -80,7 +80,7 @@ pub(crate) struct Found {
 
 /// A worktree, opened to be looked at.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct OpenWorktree {
     work: OwnedFd,
     base: OwnedFd,
     /// The same as paths, for walking: all of it, and the working directory.
@@ -92,8 +92,12 @@ pub(crate) struct Tree {
     time: Duration,
 }
 
-impl Tree {
-    pub(super) fn open(folder: &Path, prefix: &Path, time: Duration) -> Result<Tree, Unavailable> {
+impl OpenWorktree {
+    pub(super) fn open(
+        folder: &Path,
+        prefix: &Path,
+        time: Duration,
+    ) -> Result<OpenWorktree, Unavailable> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let opened = |name: &str| {
             open(&folder.join(name), flags, Mode::empty()).map_err(|_| Unavailable::Gone)
@@ -104,7 +108,7 @@ impl Tree {
             let below = Path::new(&one.path).strip_prefix(prefix).ok()?.to_str()?.to_owned();
             Some((below, one))
         });
-        Ok(Tree {
+        Ok(OpenWorktree {
             work: opened(TREE)?,
             base: opened(BASE)?,
             top: folder.join(TREE),
@@ -116,7 +120,7 @@ impl Tree {
     }
 
     /// Everything that is not what it was.
-    pub(crate) fn look(&self) -> Result<Found, Unavailable> {
+    pub(crate) fn look(&self) -> Result<WorktreeChanges, Unavailable> {
         let (stop, held) = Stop::after(self.time);
         let mut changed = Vec::new();
         for (path, based) in &self.based {
@@ -129,7 +133,7 @@ impl Tree {
         changed.sort_by(|a, b| a.path.cmp(&b.path));
         let left_out = self.find_left_out(&changed, &stop);
         drop(held);
-        Ok(Found { changed, left_out })
+        Ok(WorktreeChanges { changed, left_out })
     }
 
     /// The file of that name, if it is not what it was: also one that git ignores.
@@ -144,7 +148,7 @@ impl Tree {
         }
         let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
         let (path, before, after) = (path.to_owned(), Side::Nothing, side(&entry));
-        Ok((entry.kind != Kind::Folder).then_some(Changed { path, before, after }))
+        Ok((entry.kind != FileKind::Folder).then_some(Changed { path, before, after }))
     }
 
     /// What is to be said of `path` as it is now, for comparing from now on. `None`: nothing is there.
@@ -270,7 +274,7 @@ impl Tree {
                 let target = readlinkat(&above, name).map_err(|errno| wrong(&errno.into()))?;
                 Ok(Some(target.as_bytes().to_vec()))
             }
-            Side::File { .. } if entry.kind == Kind::File => {
+            Side::File { .. } if entry.kind == FileKind::File => {
                 let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
                 let file = open_beneath(&above, Path::new(name), flags);
                 let file = File::from(file.map_err(|errno| wrong(&errno.into()))?);
@@ -289,7 +293,11 @@ impl Tree {
     }
 
     /// The folder of `path`, and what is there.
-    fn there(&self, root: &OwnedFd, path: &str) -> Result<Option<(OwnedFd, Entry)>, Unavailable> {
+    fn there(
+        &self,
+        root: &OwnedFd,
+        path: &str,
+    ) -> Result<Option<(OwnedFd, FileStatus)>, Unavailable> {
         let gone = |errno: Errno| match errno {
             Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP => Ok(None),
             errno => Err(failed(&printable(path), &errno.into())),
@@ -300,7 +308,7 @@ impl Tree {
             Ok(above) => above,
             Err(errno) => return gone(errno),
         };
-        match Entry::at(&above, Path::new(whole.file_name().unwrap_or_default())) {
+        match FileStatus::at(&above, Path::new(whole.file_name().unwrap_or_default())) {
             Ok(entry) => Ok(Some((above, entry))),
             Err(errno) => gone(errno),
         }
@@ -316,10 +324,10 @@ fn is_cache_tag(path: &Path) -> bool {
     read.is_ok() && begins == CACHE_SIGNATURE
 }
 
-fn side(entry: &Entry) -> Side {
+fn side(entry: &FileStatus) -> Side {
     match entry.kind {
-        Kind::File => Side::File { exec: entry.mode & 0o100 != 0 },
-        Kind::Link => Side::Link,
-        Kind::Folder | Kind::Pipe | Kind::Socket | Kind::Device => Side::Other,
+        FileKind::File => Side::File { exec: entry.mode & 0o100 != 0 },
+        FileKind::Link => Side::Link,
+        FileKind::Folder | FileKind::Pipe | FileKind::Socket | FileKind::Device => Side::Other,
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use posse_actors::ports::Confinement;
 
 use crate::failure::printable;
-use crate::sandbox::{Dialogue, Directory, Exit, Outcome, Sandbox, Spawn};
+use crate::sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn};
 use crate::tools::worktree::Unavailable;
 
 /// How long one question may take.
@@ -181,13 +181,13 @@ fn shown(path: &[u8]) -> String {
     printable(&String::from_utf8_lossy(path))
 }
 
-struct Answer {
+struct GitOutput {
     is_success: bool,
     said: Vec<u8>,
     complained: Vec<u8>,
 }
 
-impl Answer {
+impl GitOutput {
     fn complaint(&self) -> Unavailable {
         let text = String::from_utf8_lossy(&self.complained);
         let line = text.lines().next().unwrap_or("it says nothing");
@@ -201,7 +201,7 @@ async fn ask(
     session_dir: &Path,
     top: &Path,
     asked: &[&OsStr],
-) -> Result<Answer, Unavailable> {
+) -> Result<GitOutput, Unavailable> {
     let program = program().ok_or(Unavailable::NoGit)?;
     let mut arguments: Vec<OsString> = vec!["--no-pager".into()];
     for setting in HARMLESS {
@@ -229,7 +229,7 @@ async fn ask(
         stop: None,
     };
     let run = sandbox.run(spawn, |_| {}).await;
-    let Outcome { exit, output, errors, .. } =
+    let ProcessOutcome { exit, output, errors, .. } =
         run.map_err(|error| Unavailable::Failed(format!("git: {error}")))?;
     if let Some(spill) = &output.spill {
         // Whoever has that many files is told so, and nobody reads it.
@@ -242,7 +242,7 @@ async fn ask(
         return Err(Unavailable::TimedOut);
     }
     let said = [&output.head[..], &output.tail].concat();
-    Ok(Answer { is_success: exit == Exit::Code(0), said, complained: errors })
+    Ok(GitOutput { is_success: exit == Exit::Code(0), said, complained: errors })
 }
 
 /// The program. Fixed places come first, so that a folder in `PATH` that a command can write to

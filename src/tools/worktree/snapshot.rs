@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::secrets::is_secret;
 use crate::tools::listing::Stop;
 use crate::tools::workspace::links::{Linked, SecretLinks};
-use crate::tools::workspace::{Entry, Kind, open_beneath};
+use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
 use crate::tools::worktree::git::{Files, Repository};
 use crate::tools::worktree::{TREE, Unavailable, failed, make_folder, store};
 
@@ -52,7 +52,7 @@ pub(super) struct Based {
 }
 
 /// What tells that nobody touched a file.
-pub(super) fn seen(entry: &Entry) -> (u64, u64, i64, i64) {
+pub(super) fn seen(entry: &FileStatus) -> (u64, u64, i64, i64) {
     (entry.ino, entry.size, entry.changed.0, entry.changed.1)
 }
 
@@ -122,14 +122,14 @@ impl Copying<'_> {
         let mut based =
             Based { path: name.to_owned(), link: false, exec: false, seen: (0, 0, 0, 0) };
         match copied {
-            Source::Link(target) => {
+            CopySource::Link(target) => {
                 symlink(&target, &to).map_err(wrong)?;
                 if compared {
                     fs::write(&kept, target.as_os_str().as_bytes()).map_err(wrong)?;
                 }
                 based.link = true;
             }
-            Source::File(mut file, entry) => {
+            CopySource::File(mut file, entry) => {
                 let mut made = create(&to).map_err(wrong)?;
                 self.bytes += io::copy(&mut file, &mut made).map_err(wrong)?;
                 if self.bytes > BYTES_MAX {
@@ -153,7 +153,7 @@ impl Copying<'_> {
     }
 
     /// What is at `path` in the user's working tree, reached through no link.
-    fn source(&self, path: &Path) -> Result<Option<Source>, Unavailable> {
+    fn source(&self, path: &Path) -> Result<Option<CopySource>, Unavailable> {
         let wrong = |errno: Errno| {
             failed(&crate::failure::printable(&path.to_string_lossy()), &errno.into())
         };
@@ -168,24 +168,28 @@ impl Copying<'_> {
             opened => opened.map_err(wrong)?,
         };
         let name = Path::new(path.file_name().unwrap_or_default());
-        let entry = match Entry::at(&above, name) {
+        let entry = match FileStatus::at(&above, name) {
             Err(errno) if gone(&errno) => return Ok(None),
             found => found.map_err(wrong)?,
         };
         match entry.kind {
-            Kind::Link => {
+            FileKind::Link => {
                 let target = readlinkat(&above, name).map_err(wrong)?;
-                Ok(Some(Source::Link(target.into())))
+                Ok(Some(CopySource::Link(target.into())))
             }
-            Kind::File if self.links.judge(&entry) == Linked::Open => {
+            FileKind::File if self.links.judge(&entry) == Linked::Open => {
                 let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
                 match open_beneath(&above, name, flags) {
                     Err(errno) if gone(&errno) => Ok(None),
-                    opened => Ok(Some(Source::File(File::from(opened.map_err(wrong)?), entry))),
+                    opened => Ok(Some(CopySource::File(File::from(opened.map_err(wrong)?), entry))),
                 }
             }
             // A secret under another name, a pipe, a device.
-            Kind::File | Kind::Folder | Kind::Pipe | Kind::Socket | Kind::Device => Ok(None),
+            FileKind::File
+            | FileKind::Folder
+            | FileKind::Pipe
+            | FileKind::Socket
+            | FileKind::Device => Ok(None),
         }
     }
 
@@ -200,8 +204,8 @@ impl Copying<'_> {
     }
 }
 
-enum Source {
-    File(File, Entry),
+enum CopySource {
+    File(File, FileStatus),
     Link(PathBuf),
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::printable;
 use crate::tools::text::sha256;
-use crate::tools::worktree::changes::Tree;
+use crate::tools::worktree::changes::OpenWorktree;
 use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based};
 use crate::tools::worktree::{Unavailable, failed, make_folder, store};
 
@@ -53,7 +53,7 @@ pub(super) fn begin(
 pub(super) fn settle(
     folder: &Path,
     prefix: &Path,
-    tree: &Tree,
+    tree: &OpenWorktree,
     is_here: impl Fn(&str, Option<&str>) -> bool,
 ) -> Result<bool, Unavailable> {
     let mut taken = read(folder);

@@ -13,13 +13,13 @@ use crate::tools::worktree::git::{Files, Repository};
 use crate::tools::worktree::snapshot;
 
 /// A repository with a commit, and the folder of a session beside it.
-struct World {
+struct WorktreeFixture {
     dir: tempfile::TempDir,
 }
 
-impl World {
-    fn new() -> World {
-        let world = World { dir: tempfile::tempdir().unwrap() };
+impl WorktreeFixture {
+    fn new() -> WorktreeFixture {
+        let world = WorktreeFixture { dir: tempfile::tempdir().unwrap() };
         fs::create_dir_all(world.path("w/sub")).unwrap();
         world.put("w/f", "one\ntwo\n");
         world.put("w/sub/g", "g\n");
@@ -70,7 +70,7 @@ impl World {
         let (stop, _held) = Stop::after(Duration::from_secs(20));
         let prefix = PathBuf::from(below);
         snapshot::make(&folder, &self.repository(), &Files { paths }, &prefix, &stop)?;
-        let kept = Kept { caller: None, prefix, merged: false };
+        let kept = WorktreeMetadata { caller: None, prefix, merged: false };
         store(&folder.join(KEPT), &kept)?;
         let sandbox = Arc::new(Sandbox::with_helper("/bin/true".into(), Vec::new()));
         let cwd = self.path("w").join(below);
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-fn seen(tree: &Tree) -> Vec<(String, Side, Side)> {
+fn seen(tree: &OpenWorktree) -> Vec<(String, Side, Side)> {
     let changed = tree.look().unwrap().changed;
     changed.into_iter().map(|one| (one.path, one.before, one.after)).collect()
 }
@@ -89,7 +89,7 @@ const PROGRAM: Side = Side::File { exec: true };
 
 #[test]
 fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
-    let world = World::new();
+    let world = WorktreeFixture::new();
     world.put("w/f", "one\nchanged\n");
     world.put("w/new", "n\n");
     world.put("w/.env", "KEY=1\n");
@@ -126,7 +126,7 @@ fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
 
 #[test]
 fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
-    let world = World::new();
+    let world = WorktreeFixture::new();
     let worktrees = world.make("i1", "").unwrap();
     let place = worktrees.reopen("i1").unwrap();
     let at = |below: &str| place.tree.join(below);
@@ -167,7 +167,7 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
 
 #[test]
 fn only_what_lies_below_the_working_directory_counts() {
-    let world = World::new();
+    let world = WorktreeFixture::new();
     let worktrees = world.make("i1", "sub").unwrap();
     let place = worktrees.reopen("i1").unwrap();
     assert_eq!(place.cwd, place.tree.join("sub"));
@@ -195,7 +195,7 @@ fn only_what_lies_below_the_working_directory_counts() {
 
 #[test]
 fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
-    let world = World::new();
+    let world = WorktreeFixture::new();
     // Above the repository, and for another program: neither is for git.
     world.put(".gitignore", "*\n");
     world.put("w/.ignore", "*\n");
@@ -248,7 +248,7 @@ fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
 fn what_was_taken_over_is_what_the_next_change_is_compared_with() {
     let hash = |text: &str| Some(crate::tools::text::sha256(text.as_bytes()));
     for broke_off in [false, true] {
-        let world = World::new();
+        let world = WorktreeFixture::new();
         let worktrees = world.make("i1", "").unwrap();
         let place = worktrees.reopen("i1").unwrap();
         let at = |below: &str| place.tree.join(below);

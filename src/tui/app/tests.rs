@@ -2,7 +2,7 @@
 
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Scope};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -319,7 +319,7 @@ fn no_key_within_the_silence_answers() {
     }
     let mut stage = asked();
     stage.later(400);
-    let once = Decision::Allow(Scope::Once);
+    let once = HumanDecision::Allow(Scope::Once);
     assert_eq!(stage.types("y"), [Effect::Answer(QuestionId::new("q1"), once)]);
 }
 
@@ -409,7 +409,7 @@ fn everywhere_is_said_twice() {
     assert_eq!(stage.types("a"), []);
     assert!(stage.screen(100, 30).contains("everywhere, in every project? [a] again"));
     stage.later(400);
-    let always = Decision::Allow(Scope::Global);
+    let always = HumanDecision::Allow(Scope::Global);
     assert_eq!(stage.types("a"), [Effect::Answer(QuestionId::new("q1"), always)]);
     let mut stage = asked();
     stage.later(400);

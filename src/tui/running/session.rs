@@ -9,9 +9,9 @@ use posse_actors::context::ContextUse;
 use posse_actors::conversation::{ContentPart, InvocationId, MessageId, QuestionId, SessionId};
 use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
 use posse_actors::ledger::{Accounts, usd};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{
-    DeliverError, PromptError, Running, SessionEnding, SessionHandle, TurnOutcome, UserCall,
+    DeliverError, PromptError, RunningPrompt, SessionEnding, SessionHandle, TurnOutcome, UserCall,
 };
 use tokio::sync::mpsc;
 
@@ -28,7 +28,7 @@ type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
 #[derive(Debug)]
 pub(super) enum Told {
     /// The task runs.
-    Runs(Running),
+    Runs(RunningPrompt),
     /// It does not.
     Refused(String),
     /// Something to know.
@@ -201,7 +201,7 @@ impl Current {
         });
     }
 
-    pub(super) fn runs(&mut self, running: Running, now: Duration) {
+    pub(super) fn runs(&mut self, running: RunningPrompt, now: Duration) {
         self.task = Some(Task {
             invocation: running.invocation().clone(),
             since: now,
@@ -253,7 +253,12 @@ impl Current {
         });
     }
 
-    pub(super) fn answer(&self, id: QuestionId, decision: Decision, tells: &mpsc::Sender<Told>) {
+    pub(super) fn answer(
+        &self,
+        id: QuestionId,
+        decision: HumanDecision,
+        tells: &mpsc::Sender<Told>,
+    ) {
         let (session, tells) = (self.session.clone(), tells.clone());
         tokio::spawn(async move {
             if let Err(error) = session.answer(id, decision).await {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posse_actors::conversation::{InvocationId, QuestionId, Usage};
-use posse_actors::delegation::Outcome;
+use posse_actors::delegation::SubagentOutcome;
 use posse_actors::event::{Event, Origin};
 use posse_actors::ledger::usd;
 
@@ -303,25 +303,27 @@ impl Node {
     }
 
     /// The line that stays of it.
-    fn ended(&self, outcome: &Outcome, now: Duration) -> Block {
+    fn ended(&self, outcome: &SubagentOutcome, now: Duration) -> Block {
         let flat = |text: &str| harmless(text).replace('\n', " ");
         let (role, mark, how) = match outcome {
-            Outcome::Done => (Role::Good, "•", "done".to_owned()),
-            Outcome::Partial { turns, limit } => (
+            SubagentOutcome::Done => (Role::Good, "•", "done".to_owned()),
+            SubagentOutcome::Partial { turns, limit } => (
                 Role::Warn,
                 "•",
                 format!("stopped by the limit {} after {turns} replies", flat(limit)),
             ),
-            Outcome::Waiting { until_ms: Some(until) } => {
+            SubagentOutcome::Waiting { until_ms: Some(until) } => {
                 let at = clock_time(*until);
                 (Role::Warn, "✗", format!("its provider is away until {at}"))
             }
-            Outcome::Waiting { until_ms: None } => {
+            SubagentOutcome::Waiting { until_ms: None } => {
                 (Role::Warn, "✗", "its provider is away".to_owned())
             }
-            Outcome::Failed { cause, .. } => (Role::Bad, "✗", format!("failed: {}", flat(cause))),
-            Outcome::Cancelled => (Role::Warn, "✗", "stopped".to_owned()),
-            Outcome::Refused { limit } => {
+            SubagentOutcome::Failed { cause, .. } => {
+                (Role::Bad, "✗", format!("failed: {}", flat(cause)))
+            }
+            SubagentOutcome::Cancelled => (Role::Warn, "✗", "stopped".to_owned()),
+            SubagentOutcome::Refused { limit } => {
                 (Role::Warn, "✗", format!("refused: the limit {}", flat(limit)))
             }
         };

@@ -6,10 +6,12 @@ use std::collections::VecDeque;
 use posse_actors::event::Branch;
 
 use crate::failure::printable;
-use crate::journal::state::{Found, Within};
+use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, StateDir};
 
-use super::{BYTES_MAX, Page, branched, copied_outcome, is_mains, outcome, tell, tell_message};
+use super::{
+    BYTES_MAX, HistoryPage, branched, copied_outcome, is_mains, outcome, tell, tell_message,
+};
 
 /// Sessions that branched off from one another, one behind the other.
 const ORIGINS_MAX: usize = 32;
@@ -100,7 +102,7 @@ impl Origins {
             let end = branch.record.saturating_add(1);
             if room == 0 {
                 let session = Some(branch.session.as_str().to_owned());
-                return Ok(Page { session, end }.pointer() + &text);
+                return Ok(HistoryPage { session, end }.pointer() + &text);
             }
             let told = match self.tell(&branch, end, room) {
                 Ok(told) => told,
@@ -138,7 +140,7 @@ impl Origins {
     }
 
     /// What was said in one of them before record `end`, in about `room` bytes.
-    fn tell(&self, branch: &Branch, end: u64, room: usize) -> Result<Told, String> {
+    fn tell(&self, branch: &Branch, end: u64, room: usize) -> Result<SessionHistory, String> {
         let found = self.find(branch)?;
         let mut pieces: VecDeque<(u64, String)> = VecDeque::new();
         let (mut bytes, mut first) = (0, 1);
@@ -171,7 +173,7 @@ impl Origins {
         let mut text = String::with_capacity(bytes + 128);
         if first > 1 {
             let session = Some(branch.session.as_str().to_owned());
-            text.push_str(&Page { session, end: first }.pointer());
+            text.push_str(&HistoryPage { session, end: first }.pointer());
             before = None;
         } else if let Some(at) = &before
             && let Err(why) = self.find(at)
@@ -183,10 +185,10 @@ impl Origins {
         if let Some(problem) = problem {
             text.extend(["(", &unread(branch, &problem), ")\n"]);
         }
-        Ok(Told { text, before })
+        Ok(SessionHistory { text, before })
     }
 
-    fn find(&self, branch: &Branch) -> Result<Found, String> {
+    fn find(&self, branch: &Branch) -> Result<StoredSession, String> {
         let id = branch.session.as_str();
         let found = self.0.find(Within::Everywhere, id);
         found.ok().filter(|found| found.id == id && journal::has_begun(&found.dir)).ok_or_else(
@@ -199,7 +201,7 @@ impl Origins {
 }
 
 /// What was said in one session, and from where it branched off, if that is still to be told.
-struct Told {
+struct SessionHistory {
     text: String,
     before: Option<Branch>,
 }

@@ -8,9 +8,9 @@ use jiff::tz::TimeZone;
 use crate::cli::{Resume, Which};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
-use crate::front::picker::{self, Picked, Row};
+use crate::front::picker::{self, Picked, SessionRow};
 use crate::journal::commands;
-use crate::journal::state::{Found, Within};
+use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SessionState, SessionSummary, StateDir};
 use crate::project;
 use crate::talk::counted;
@@ -30,7 +30,7 @@ pub(super) fn find(
     cwd: &Path,
     environment: &Environment,
     notes: &mut Vec<String>,
-) -> Result<Found, Failure> {
+) -> Result<StoredSession, Failure> {
     match &resume.which {
         Which::Id(id) => state.find(Within::Everywhere, id),
         Which::Last => newest(state, cwd, notes),
@@ -56,7 +56,7 @@ pub(super) fn find(
 }
 
 /// The session of the project that was worked on last.
-fn newest(state: &StateDir, cwd: &Path, notes: &mut Vec<String>) -> Result<Found, Failure> {
+fn newest(state: &StateDir, cwd: &Path, notes: &mut Vec<String>) -> Result<StoredSession, Failure> {
     for found in state.by_use(Within::Project(cwd))? {
         if journal::has_begun(&found.dir) {
             return Ok(found);
@@ -97,9 +97,14 @@ pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSumm
 
 /// `failure` of the session that `-c` means, with the one to take instead: nobody has said that
 /// another one will do.
-pub(super) fn instead(failure: Failure, found: &Found, state: &StateDir, cwd: &Path) -> Failure {
+pub(super) fn instead(
+    failure: Failure,
+    found: &StoredSession,
+    state: &StateDir,
+    cwd: &Path,
+) -> Failure {
     let sessions = state.by_use(Within::Project(cwd)).unwrap_or_default();
-    let sound = |other: &Found| {
+    let sound = |other: &StoredSession| {
         let verified = journal::verify_session(&other.dir, &other.id);
         verified.is_ok_and(|verified| verified.is_sound() && verified.records > 0)
     };
@@ -126,7 +131,7 @@ pub(crate) fn pick(
     sessions: &[SessionSummary],
     environment: &Environment,
 ) -> Result<usize, Failure> {
-    let rows: Vec<Row> = sessions.iter().map(row).collect();
+    let rows: Vec<SessionRow> = sessions.iter().map(row).collect();
     let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
     // Some terminals do not know how large they are.
@@ -144,9 +149,9 @@ pub(crate) fn pick(
 }
 
 /// What is said of a session where one is chosen.
-pub(crate) fn row(session: &SessionSummary) -> Row {
+pub(crate) fn row(session: &SessionSummary) -> SessionRow {
     let (now, zone) = (now_ms(), TimeZone::system());
-    Row {
+    SessionRow {
         id: session.id.clone(),
         age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
         state: session.state.short(&zone),

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::{PlaceArgs, RunArgs};
-use crate::config::{Environment, Layers, Loaded, Origin, Settings};
+use crate::config::{Environment, Layers, Loaded, SettingOrigin, Settings};
 use crate::front::again::Again;
 use crate::provider::presets;
 use crate::sandbox::environment::NETWORK;
@@ -95,9 +95,11 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
         place: PlaceArgs { cwd: _, config, trust_project },
     } = args;
     let Loaded { settings, layers, .. } = loaded;
-    let is_set = |key: &str| layers.get(key).is_some_and(|leaf| leaf.origin != Origin::BuiltIn);
-    let by_variable =
-        |key: &str| layers.get(key).is_some_and(|leaf| matches!(leaf.origin, Origin::Variable(_)));
+    let is_set =
+        |key: &str| layers.get(key).is_some_and(|leaf| leaf.origin != SettingOrigin::BuiltIn);
+    let by_variable = |key: &str| {
+        layers.get(key).is_some_and(|leaf| matches!(leaf.origin, SettingOrigin::Variable(_)))
+    };
     let mut flags = Vec::new();
     let mut switch = |on: bool, flag: &str| flags.extend(on.then(|| flag.to_owned()));
     switch(*yes, "--yes");
@@ -170,7 +172,7 @@ fn variables(settings: &Settings, profile: &str, environment: &Environment) -> V
 fn values(layers: &Layers, environment: &Environment) -> Vec<(String, String)> {
     let leaves = layers.iter().filter(|(key, _)| !SAID.contains(key));
     let set = leaves.filter_map(|(_, leaf)| match leaf.origin {
-        Origin::Variable(name) => Some(name),
+        SettingOrigin::Variable(name) => Some(name),
         _ => None,
     });
     let names = set.chain(["POSSE_SANDBOX_BACKEND", "POSSE_SANDBOX_SURVEY"]);
@@ -221,12 +223,12 @@ mod tests {
     }
 
     /// Flags of the run, its variables, and the flags of the line.
-    type Row<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], String);
+    type ScheduleCase<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], String);
 
     #[test]
     fn the_line_for_a_timer_may_do_no_more_than_the_run() {
         let usual = "--sandbox workspace-write --network deny";
-        let table: [Row<'_>; 15] = [
+        let table: [ScheduleCase<'_>; 15] = [
             (&[], &[], usual.into()),
             (&["--dry-run"], &[], format!("--dry-run {usual}")),
             (&["--sandbox-required"], &[], format!("--sandbox-required {usual}")),

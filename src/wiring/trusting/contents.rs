@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::agents::{Agent, Decision, Roster, Skill, SkillPlaces, Skills};
+use crate::agents::{Agent, AgentDecision, Roster, Skill, SkillPlaces, Skills};
 use crate::config::{Dirs, Fate, ProjectFile, Settings};
 use crate::failure::{Failure, printable};
 use crate::tools;
@@ -102,7 +102,7 @@ impl Contents {
             let value = json!({
                 "mode": agent.map(|agent| agent.mode.name()),
                 "tools": agent.map(|agent| agent.tools.to_string()),
-                "defaultDecision": agent.and_then(|a| a.default_decision).map(Decision::name),
+                "defaultDecision": agent.and_then(|a| a.default_decision).map(AgentDecision::name),
                 "readOnly": agent.map(|agent| agent.read_only),
                 "begins": agent.map(|agent| beginning(agent.told()).0),
                 "remarks": self.agent_flaws(&place),
@@ -174,7 +174,7 @@ fn facts(agent: &Agent) -> Vec<String> {
     let mut facts = vec![agent.description.clone()];
     let reads = if agent.read_only { ", and it only reads" } else { "" };
     facts.push(format!("mode {}; tools: {}{reads}", agent.mode.name(), agent.tools));
-    let decision = agent.default_decision.map_or("as in every session", Decision::name);
+    let decision = agent.default_decision.map_or("as in every session", AgentDecision::name);
     facts.push(format!("where no rule decides: {decision}"));
     for rule in agent.rules.iter().take(RULES_MAX) {
         let rule: String = rule.to_string().chars().take(RULE_CHARS_MAX).collect();

@@ -10,7 +10,9 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
 use super::{SILENCE, STUCK, Tmux};
-use crate::model_server::{Answer, ModelServer, calls, says, stream_bytes, text_event, text_of};
+use crate::model_server::{
+    ModelAnswer, ModelServer, calls, says, stream_bytes, text_event, text_of,
+};
 use crate::posse::Machine;
 
 /// An image of one pixel.
@@ -40,7 +42,7 @@ fn pastes(tmux: &Tmux, machine: &Machine, text: &str) {
 #[test]
 fn a_message_that_waits_is_taken_back_or_deleted() {
     let held = stream_bytes(text_event("This takes a").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held), says("Here I am again.")]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held), says("Here I am again.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("take your time");

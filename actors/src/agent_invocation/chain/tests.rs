@@ -10,25 +10,28 @@ fn busy() -> ProviderError {
     ProviderError::Overloaded { retry_after: None, source: "busy".into() }
 }
 
-fn chain(links: usize) -> Chain {
-    Chain::new(vec![Abilities::default(); links - 1])
+fn chain(links: usize) -> FallbackPolicy {
+    FallbackPolicy::new(vec![Abilities::default(); links - 1])
 }
 
-fn choose(chain: &Chain, now: Duration) -> Choice {
+fn choose(chain: &FallbackPolicy, now: Duration) -> CandidateChoice {
     chain.choose(Needs::default(), now, now + 600 * SECOND, &Limits::default())
 }
 
-fn asked(choice: Choice) -> usize {
+fn asked(choice: CandidateChoice) -> usize {
     match choice {
-        Choice::Ask { link, .. } => link,
-        Choice::GiveUp { .. } => panic!("{choice:?}"),
+        CandidateChoice::Ask { link, .. } => link,
+        CandidateChoice::GiveUp { .. } => panic!("{choice:?}"),
     }
 }
 
 #[test]
 fn the_first_is_asked_and_without_others_for_as_long_as_it_takes() {
-    assert_eq!(choose(&chain(1), SECOND), Choice::Ask { link: 0, until: None });
-    assert_eq!(choose(&chain(2), SECOND), Choice::Ask { link: 0, until: Some(3 * SECOND) });
+    assert_eq!(choose(&chain(1), SECOND), CandidateChoice::Ask { link: 0, until: None });
+    assert_eq!(
+        choose(&chain(2), SECOND),
+        CandidateChoice::Ask { link: 0, until: Some(3 * SECOND) }
+    );
 }
 
 #[test]
@@ -64,9 +67,9 @@ fn when_all_are_away_the_one_that_is_back_first_is_waited_for() {
     let (mut chain, limits) = (chain(2), Limits::default());
     chain.failed(0, &busy(), Some(30 * SECOND), SECOND, &limits);
     chain.failed(1, &busy(), Some(20 * SECOND), SECOND, &limits);
-    assert_eq!(choose(&chain, SECOND), Choice::Ask { link: 1, until: Some(22 * SECOND) });
+    assert_eq!(choose(&chain, SECOND), CandidateChoice::Ask { link: 1, until: Some(22 * SECOND) });
     let out_of_patience = chain.choose(Needs::default(), SECOND, 10 * SECOND, &limits);
-    assert_eq!(out_of_patience, Choice::GiveUp { next_try: Some(20 * SECOND) });
+    assert_eq!(out_of_patience, CandidateChoice::GiveUp { next_try: Some(20 * SECOND) });
 }
 
 #[test]
@@ -76,13 +79,13 @@ fn who_cannot_do_what_is_needed_is_passed_over() {
     let small = Abilities { window: Some(1000), ..Abilities::default() };
     let limits = Limits::default();
     let all = Needs { tools: true, images: true, tokens: 1001 };
-    let mut chain = Chain::new([no_tools, no_images, small]);
+    let mut chain = FallbackPolicy::new([no_tools, no_images, small]);
     chain.failed(0, &busy(), Some(30 * SECOND), SECOND, &limits);
     for link in 1..=3 {
         assert!(chain.unfit(link, all).is_some(), "{link}");
     }
     let alone = chain.choose(all, SECOND, 600 * SECOND, &limits);
-    assert_eq!(alone, Choice::Ask { link: 0, until: None });
+    assert_eq!(alone, CandidateChoice::Ask { link: 0, until: None });
     for (needs, link) in [
         (Needs::default(), 1),
         (Needs { tools: true, ..Needs::default() }, 2),
@@ -101,32 +104,33 @@ fn what_is_wrong_with_the_request_is_not_passed_on() {
         ProviderError::Rejected { source: "x".into() },
     ];
     for error in &finals {
-        assert_eq!(verdict(error), Verdict::Final, "{}", error.class());
+        assert_eq!(verdict(error), FallbackVerdict::Final, "{}", error.class());
     }
-    assert_eq!(verdict(&busy()), Verdict::Next);
+    assert_eq!(verdict(&busy()), FallbackVerdict::Next);
 }
 
 #[test]
 fn a_try_that_is_asked_for_goes_to_those_who_are_away_only_if_nobody_else_is_there() {
     let limits = Limits::default();
-    let away = |chain: &mut Chain, link| {
+    let away = |chain: &mut FallbackPolicy, link| {
         chain.failed(link, &busy(), Some(3600 * SECOND), SECOND, &limits);
         chain.switch(link);
     };
-    let choose = |chain: &Chain| chain.choose(Needs::default(), SECOND, 60 * SECOND, &limits);
-    let mut chain = Chain::new([Abilities::default()]);
+    let choose =
+        |chain: &FallbackPolicy| chain.choose(Needs::default(), SECOND, 60 * SECOND, &limits);
+    let mut chain = FallbackPolicy::new([Abilities::default()]);
     away(&mut chain, 0);
     assert!(!chain.relent(SECOND, &limits), "the other one can be asked");
     assert_eq!(asked(choose(&chain)), 1);
     away(&mut chain, 1);
-    assert!(matches!(choose(&chain), Choice::GiveUp { .. }));
+    assert!(matches!(choose(&chain), CandidateChoice::GiveUp { .. }));
     assert!(chain.relent(SECOND, &limits));
     assert_eq!(asked(choose(&chain)), 1, "the one that answered last");
     // What they say then counts again.
     away(&mut chain, 1);
     assert_eq!(asked(choose(&chain)), 0);
     away(&mut chain, 0);
-    assert!(matches!(choose(&chain), Choice::GiveUp { .. }));
+    assert!(matches!(choose(&chain), CandidateChoice::GiveUp { .. }));
 }
 
 proptest! {
@@ -137,16 +141,16 @@ proptest! {
         retries in prop::collection::vec(prop::option::of(0_u64..900), 1..200),
     ) {
         let abilities = windows.iter().map(|window| Abilities { window: *window, ..Abilities::default() });
-        let (mut chain, limits) = (Chain::new(abilities), Limits::default());
+        let (mut chain, limits) = (FallbackPolicy::new(abilities), Limits::default());
         let needs = Needs { tokens, ..Needs::default() };
         let (mut now, deadline) = (SECOND, 601 * SECOND);
         for retry in retries {
             match chain.choose(needs, now, deadline, &limits) {
-                Choice::GiveUp { next_try } => {
+                CandidateChoice::GiveUp { next_try } => {
                     prop_assert!(next_try.is_none_or(|at| at > deadline));
                     break;
                 }
-                Choice::Ask { link, until } => {
+                CandidateChoice::Ask { link, until } => {
                     prop_assert_eq!(chain.unfit(link, needs), None);
                     prop_assert!(until.is_none_or(|until| until >= now));
                     prop_assert!(until.is_none_or(|until| until <= deadline + limits.failover_wait));

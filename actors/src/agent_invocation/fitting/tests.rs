@@ -27,7 +27,7 @@ fn turn(history: &mut Vec<Arc<Message>>, nth: usize, bytes: usize, prompts: bool
 /// Plays turns as an invocation would, and counts how often it made the history smaller, and
 /// how much each time was gone.
 fn play(budget: &ContextBudget, fixed: usize, turns: &[usize], prompts: bool) -> Vec<u64> {
-    let (meter, settings) = (Meter::default(), ContextSettings::default());
+    let (meter, settings) = (ContextMeter::default(), ContextSettings::default());
     let mut history = vec![
         Arc::new(Message::System { content: "x".repeat(fixed) }),
         Arc::new(Message::User { content: vec![ContentPart::text("Go.")] }),
@@ -95,7 +95,7 @@ fn what_is_made_smaller_is_made_clearly_smaller() {
 struct Bounded {
     bound: u64,
     budget: ContextBudget,
-    meter: Meter,
+    meter: ContextMeter,
     history: Vec<Arc<Message>>,
 }
 
@@ -104,12 +104,12 @@ impl Bounded {
         Bounded {
             bound,
             budget: ContextBudget::main(),
-            meter: Meter::default(),
+            meter: ContextMeter::default(),
             history: vec![Arc::new(Message::System { content: "x".repeat(fixed) })],
         }
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> ContextReading {
         self.meter.read(&self.history, &[], &self.budget, &ContextSettings::default(), None)
     }
 
@@ -148,7 +148,7 @@ impl Bounded {
 
     /// Another process goes on: what is not in the history is not known any more.
     fn resume(&mut self) {
-        self.meter = Meter::default();
+        self.meter = ContextMeter::default();
     }
 }
 

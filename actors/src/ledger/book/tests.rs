@@ -11,9 +11,9 @@ fn need(input: u64, output: u64) -> Need {
     Need { input, input_price: 1_000_000, output_price: 10_000_000, output, output_min: 1000 }
 }
 
-fn money(nano_usd: u64) -> Ledger {
+fn money(nano_usd: u64) -> Reservations {
     let budget = Budget { nano_usd: Some(nano_usd), tokens: None };
-    Ledger::new(budget, Amount::default())
+    Reservations::new(budget, Amount::default())
 }
 
 fn cents(cents: u64) -> Amount {
@@ -25,7 +25,10 @@ fn holds_the_worst_case_and_gives_back_the_rest() {
     let mut ledger = money(DOLLAR);
     // 10 cents for reading, 50 for the reply.
     let amount = Amount { nano_usd: 600_000_000, tokens: 150_000 };
-    assert_eq!(ledger.ask(1, need(100_000, 50_000)), Answer::Granted { output: 50_000, amount });
+    assert_eq!(
+        ledger.ask(1, need(100_000, 50_000)),
+        ReservationResult::Granted { output: 50_000, amount }
+    );
     assert_eq!(ledger.settle(1, cents(12)), []);
     assert_eq!((ledger.settled(), ledger.held()), (cents(12), Amount::default()));
 }
@@ -35,7 +38,9 @@ fn a_reply_is_as_long_as_what_is_left_pays_for() {
     let mut ledger = money(DOLLAR);
     ledger.settle(0, cents(70));
     // 10 cents for reading leave 20 for the reply.
-    let Answer::Granted { output, .. } = ledger.ask(1, need(100_000, 50_000)) else { panic!() };
+    let ReservationResult::Granted { output, .. } = ledger.ask(1, need(100_000, 50_000)) else {
+        panic!()
+    };
     assert_eq!(output, 20_000);
     assert_eq!(ledger.settled().plus(ledger.held()), Amount { nano_usd: DOLLAR, tokens: 120_000 });
 }
@@ -47,13 +52,17 @@ fn the_boundary_is_exact() {
         ledger.settle(0, Amount { nano_usd: spent, tokens: 0 });
         // A tenth of a cent for reading, a cent for the shortest reply.
         let answer = ledger.ask(1, need(1000, 50_000));
-        let granted = matches!(answer, Answer::Granted { output: 1000, .. });
+        let granted = matches!(answer, ReservationResult::Granted { output: 1000, .. });
         assert_eq!(granted, fits, "{answer:?}");
         if !fits {
-            let refused =
-                Refused { limit: Refused::MONEY, cap: 100_000_000, spent, needed: 11_000_000 };
+            let refused = BudgetRefusal {
+                limit: BudgetRefusal::MONEY,
+                cap: 100_000_000,
+                spent,
+                needed: 11_000_000,
+            };
             assert_eq!(refused.left(), 10_999_999);
-            assert_eq!(answer, Answer::Refused(refused));
+            assert_eq!(answer, ReservationResult::Refused(refused));
         }
     }
 }
@@ -61,31 +70,31 @@ fn the_boundary_is_exact() {
 #[test]
 fn who_has_no_room_now_waits_for_those_who_are_out() {
     let mut ledger = money(DOLLAR);
-    let granted = |answer: &Answer| matches!(answer, Answer::Granted { .. });
+    let granted = |answer: &ReservationResult| matches!(answer, ReservationResult::Granted { .. });
     assert!(granted(&ledger.ask(1, need(0, 100_000))));
-    assert_eq!(ledger.ask(2, need(0, 100_000)), Answer::Waits);
+    assert_eq!(ledger.ask(2, need(0, 100_000)), ReservationResult::Waits);
     // It would never fit.
-    assert!(matches!(ledger.ask(3, need(2_000_000, 1000)), Answer::Refused(_)));
+    assert!(matches!(ledger.ask(3, need(2_000_000, 1000)), ReservationResult::Refused(_)));
     // It fits as soon as it is its turn.
-    assert_eq!(ledger.ask(4, need(0, 2000)), Answer::Waits);
+    assert_eq!(ledger.ask(4, need(0, 2000)), ReservationResult::Waits);
     let decided = ledger.settle(1, cents(50));
     assert_eq!(decided.len(), 1, "the second takes all that is left");
     assert_eq!(decided[0].0, 2);
-    assert!(matches!(decided[0].1, Answer::Granted { output: 50_000, .. }));
+    assert!(matches!(decided[0].1, ReservationResult::Granted { output: 50_000, .. }));
     let decided = ledger.settle(2, cents(50));
-    assert!(matches!(decided[..], [(4, Answer::Refused(_))]), "{decided:?}");
+    assert!(matches!(decided[..], [(4, ReservationResult::Refused(_))]), "{decided:?}");
 }
 
 #[test]
 fn tokens_are_a_limit_of_their_own() {
     let budget = Budget { nano_usd: None, tokens: Some(10_000) };
-    let mut ledger = Ledger::new(budget, Amount { nano_usd: 0, tokens: 5000 });
+    let mut ledger = Reservations::new(budget, Amount { nano_usd: 0, tokens: 5000 });
     let free = Need { input_price: 0, output_price: 0, ..need(2000, 50_000) };
-    let Answer::Granted { output, amount } = ledger.ask(1, free) else { panic!() };
+    let ReservationResult::Granted { output, amount } = ledger.ask(1, free) else { panic!() };
     assert_eq!((output, amount), (3000, Amount { nano_usd: 0, tokens: 5000 }));
     ledger.settle(1, amount);
-    let Answer::Refused(refused) = ledger.ask(2, free) else { panic!() };
-    assert_eq!((refused.limit, refused.left(), refused.needed), (Refused::TOKENS, 0, 3000));
+    let ReservationResult::Refused(refused) = ledger.ask(2, free) else { panic!() };
+    assert_eq!((refused.limit, refused.left(), refused.needed), (BudgetRefusal::TOKENS, 0, 3000));
 }
 
 #[test]
@@ -93,8 +102,11 @@ fn whoever_costs_more_than_was_held_ends_it() {
     let mut ledger = money(DOLLAR);
     ledger.ask(1, need(0, 1000));
     ledger.settle(1, cents(300));
-    assert!(matches!(ledger.ask(2, need(0, 1000)), Answer::Refused(_)));
-    assert!(matches!(ledger.ask(3, need(0, 0)), Answer::Granted { .. }), "what costs nothing");
+    assert!(matches!(ledger.ask(2, need(0, 1000)), ReservationResult::Refused(_)));
+    assert!(
+        matches!(ledger.ask(3, need(0, 0)), ReservationResult::Granted { .. }),
+        "what costs nothing"
+    );
 }
 
 /// What happens next to one of a few requests.
@@ -138,7 +150,7 @@ proptest! {
         tokens in prop::option::of(0..3_000_000_u64),
     ) {
         let budget = Budget { nano_usd: Some(cap), tokens };
-        let mut ledger = Ledger::new(budget, Amount::default());
+        let mut ledger = Reservations::new(budget, Amount::default());
         let mut out: Vec<(u64, Amount)> = Vec::new();
         let mut waiting: Vec<u64> = Vec::new();
         let mut spent = Amount::default();
@@ -173,12 +185,12 @@ proptest! {
             for (id, answer) in settled {
                 waiting.retain(|other| *other != id);
                 match answer {
-                    Answer::Granted { amount, output } => {
+                    ReservationResult::Granted { amount, output } => {
                         prop_assert!(output > 0 || amount.tokens <= 400_000);
                         out.push((id, amount));
                     }
-                    Answer::Waits => waiting.push(id),
-                    Answer::Refused(refused) => prop_assert!(refused.needed > refused.left()),
+                    ReservationResult::Waits => waiting.push(id),
+                    ReservationResult::Refused(refused) => prop_assert!(refused.needed > refused.left()),
                 }
             }
             let held = out.iter().fold(Amount::default(), |sum, (_, amount)| sum.plus(*amount));

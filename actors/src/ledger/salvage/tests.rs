@@ -36,7 +36,7 @@ fn used(request: u64, cost: u64) -> Event {
         answered_by: None,
         attempt: 1,
         outcome: "answered".to_owned(),
-        counted: Counted::Reported,
+        counted: UsageSource::Reported,
         claimed: None,
         prices: None,
         cost_nano_usd: Some(cost),

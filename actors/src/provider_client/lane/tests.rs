@@ -5,29 +5,29 @@ use proptest::prelude::*;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const NOBODY: [Key; 0] = [];
+const NOBODY: [RequestKey; 0] = [];
 
 const INTERVAL: Duration = Duration::from_secs(5);
 
-fn lane() -> Lane {
-    Lane::new(Bounds { failures_max: 3, probe_interval: INTERVAL })
+fn lane() -> CircuitBreaker {
+    CircuitBreaker::new(BreakerBounds { failures_max: 3, probe_interval: INTERVAL })
 }
 
-fn arrive(lane: &mut Lane, key: Key, now: Duration) {
-    lane.wait(key, Waiting { not_before: now, until: now + 600 * SECOND, last: None });
+fn arrive(lane: &mut CircuitBreaker, key: RequestKey, now: Duration) {
+    lane.wait(key, WaitLimits { not_before: now, until: now + 600 * SECOND, last: None });
 }
 
-fn asks(lane: &mut Lane, now: Duration) -> Vec<Key> {
+fn asks(lane: &mut CircuitBreaker, now: Duration) -> Vec<RequestKey> {
     std::iter::from_fn(|| lane.turn(now))
         .map(|turn| match turn {
-            Turn::Ask(key) => key,
-            Turn::GiveUp(key, next) => panic!("{key} gives up until {next:?}"),
+            Admission::Ask(key) => key,
+            Admission::GiveUp(key, next) => panic!("{key} gives up until {next:?}"),
         })
         .collect()
 }
 
 /// Eight ask, and all are refused: the gate shuts.
-fn shut(now: Duration) -> Lane {
+fn shut(now: Duration) -> CircuitBreaker {
     let mut lane = lane();
     for key in 1..=8 {
         arrive(&mut lane, key, now);
@@ -81,7 +81,7 @@ fn a_single_failure_does_not_keep_others_from_asking() {
     arrive(&mut lane, 1, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [1]);
     lane.refused(1, SECOND, None, SECOND);
-    lane.wait(1, Waiting { not_before: 2 * SECOND, until: 600 * SECOND, last: None });
+    lane.wait(1, WaitLimits { not_before: 2 * SECOND, until: 600 * SECOND, last: None });
     arrive(&mut lane, 2, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [2]);
     assert_eq!(asks(&mut lane, 2 * SECOND), [1]);
@@ -105,14 +105,14 @@ fn nobody_waits_for_what_comes_too_late() {
     arrive(&mut lane, 1, SECOND);
     assert_eq!(asks(&mut lane, SECOND), [1]);
     lane.refused(1, SECOND, Some(40 * SECOND), SECOND);
-    lane.wait(2, Waiting { not_before: SECOND, until: 30 * SECOND, last: None });
-    assert_eq!(lane.turn(SECOND), Some(Turn::GiveUp(2, Some(41 * SECOND))));
+    lane.wait(2, WaitLimits { not_before: SECOND, until: 30 * SECOND, last: None });
+    assert_eq!(lane.turn(SECOND), Some(Admission::GiveUp(2, Some(41 * SECOND))));
 }
 
 #[test]
 fn patience_is_used_up_to_its_end() {
     let until = 4 * SECOND;
-    let waiting = |not_before| Waiting { not_before, until, last: Some(SECOND) };
+    let waiting = |not_before| WaitLimits { not_before, until, last: Some(SECOND) };
     // Its own wait would be too long.
     let mut open = lane();
     open.wait(1, waiting(9 * SECOND));
@@ -126,15 +126,15 @@ fn patience_is_used_up_to_its_end() {
     assert_eq!(asks(&mut shut, until + SECOND), NOBODY, "the others wait for what it finds out");
     shut.refused(20, SECOND, None, until);
     // Whoever looked a moment ago has looked for the others, too.
-    shut.wait(21, Waiting { until: until + 3 * SECOND, ..waiting(until) });
-    assert_eq!(shut.turn(until), Some(Turn::GiveUp(21, Some(until + INTERVAL))));
+    shut.wait(21, WaitLimits { until: until + 3 * SECOND, ..waiting(until) });
+    assert_eq!(shut.turn(until), Some(Admission::GiveUp(21, Some(until + INTERVAL))));
     // What the server said is no matter of patience.
     let mut asked = lane();
     arrive(&mut asked, 1, SECOND);
     assert_eq!(asks(&mut asked, SECOND), [1]);
     asked.refused(1, SECOND, Some(40 * SECOND), SECOND);
     asked.wait(2, waiting(SECOND));
-    assert_eq!(asked.turn(SECOND), Some(Turn::GiveUp(2, Some(41 * SECOND))));
+    assert_eq!(asked.turn(SECOND), Some(Admission::GiveUp(2, Some(41 * SECOND))));
 }
 
 #[test]
@@ -151,7 +151,8 @@ fn a_probe_that_goes_without_a_word_is_followed_by_another() {
 
 #[test]
 fn a_wary_lane_sends_one_ahead() {
-    let mut lane = Lane::wary(Bounds { failures_max: 3, probe_interval: INTERVAL }, SECOND);
+    let mut lane =
+        CircuitBreaker::wary(BreakerBounds { failures_max: 3, probe_interval: INTERVAL }, SECOND);
     for key in 1..=8 {
         arrive(&mut lane, key, SECOND);
     }
@@ -160,7 +161,7 @@ fn a_wary_lane_sends_one_ahead() {
 
 /// What the world does next.
 #[derive(Debug, Clone)]
-enum Happens {
+enum BreakerAction {
     Passes(u64),
     Arrives { patience: u64 },
     Alive(usize),
@@ -170,33 +171,33 @@ enum Happens {
     Cancelled(usize),
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn happens() -> impl Strategy<Value = BreakerAction> {
     prop_oneof![
-        6 => (0_u64..20_000).prop_map(Happens::Passes),
-        4 => (0_u64..100_000).prop_map(|patience| Happens::Arrives { patience }),
-        1 => any::<usize>().prop_map(Happens::Alive),
-        1 => any::<usize>().prop_map(Happens::Answered),
+        6 => (0_u64..20_000).prop_map(BreakerAction::Passes),
+        4 => (0_u64..100_000).prop_map(|patience| BreakerAction::Arrives { patience }),
+        1 => any::<usize>().prop_map(BreakerAction::Alive),
+        1 => any::<usize>().prop_map(BreakerAction::Answered),
         6 => (any::<usize>(), 0_u64..30_000, prop::option::weighted(0.2, 0_u64..60_000))
-            .prop_map(|(who, wait, asked)| Happens::Refused { who, wait, asked }),
+            .prop_map(|(who, wait, asked)| BreakerAction::Refused { who, wait, asked }),
         1 => (any::<usize>(), 0_u64..3_000)
-            .prop_map(|(who, wait)| Happens::Slipped { who, wait }),
-        1 => any::<usize>().prop_map(Happens::Cancelled),
+            .prop_map(|(who, wait)| BreakerAction::Slipped { who, wait }),
+        1 => any::<usize>().prop_map(BreakerAction::Cancelled),
     ]
 }
 
 /// Everybody, and where each of them is.
 #[derive(Debug, Default)]
-struct World {
+struct BreakerModel {
     now: Duration,
-    last_key: Key,
-    out: Vec<Key>,
-    waiting: BTreeMap<Key, Duration>,
+    last_key: RequestKey,
+    out: Vec<RequestKey>,
+    waiting: BTreeMap<RequestKey, Duration>,
     /// When the last probe went.
     probed: Option<Duration>,
 }
 
-impl World {
-    fn turns(&mut self, lane: &mut Lane) {
+impl BreakerModel {
+    fn turns(&mut self, lane: &mut CircuitBreaker) {
         loop {
             let shut = match lane.gate {
                 Gate::Shut { round, .. } => Some(round),
@@ -204,7 +205,7 @@ impl World {
             };
             let Some(turn) = lane.turn(self.now) else { break };
             match turn {
-                Turn::Ask(key) => {
+                Admission::Ask(key) => {
                     let until = self.waiting.remove(&key).expect("who asks has waited");
                     assert!(self.now <= until, "nobody asks when patience is over");
                     self.out.push(key);
@@ -215,7 +216,7 @@ impl World {
                         assert!(round == 0 || apart >= Some(INTERVAL), "{apart:?}");
                     }
                 }
-                Turn::GiveUp(key, next) => {
+                Admission::GiveUp(key, next) => {
                     let until = self.waiting.remove(&key).expect("who gives up has waited");
                     let too_late = next.is_some_and(|next| next > until);
                     assert!(too_late || until <= self.now, "nobody gives up who would have a turn");
@@ -228,23 +229,29 @@ impl World {
         assert!(due.is_none_or(|due| due > self.now), "whoever is due has had a turn");
     }
 
-    fn retry(&mut self, lane: &mut Lane, key: Key, wait: u64, asked: Option<Duration>) {
+    fn retry(
+        &mut self,
+        lane: &mut CircuitBreaker,
+        key: RequestKey,
+        wait: u64,
+        asked: Option<Duration>,
+    ) {
         let not_before = self.now + Duration::from_millis(wait);
         let until = self.now + Duration::from_millis(wait * 37 % 100_000);
         let last = (until > self.now && !wait.is_multiple_of(3))
             .then(|| self.now + asked.unwrap_or(Duration::from_millis(100)));
-        lane.wait(key, Waiting { not_before, until, last });
+        lane.wait(key, WaitLimits { not_before, until, last });
         self.waiting.insert(key, until);
     }
 
-    fn take(&mut self, who: usize) -> Option<Key> {
+    fn take(&mut self, who: usize) -> Option<RequestKey> {
         (!self.out.is_empty()).then(|| self.out.swap_remove(who % self.out.len()))
     }
 
-    fn happens(&mut self, lane: &mut Lane, happens: &Happens) {
+    fn happens(&mut self, lane: &mut CircuitBreaker, happens: &BreakerAction) {
         match *happens {
             // Time passes as an alarm lets it: nobody is asked later than was due.
-            Happens::Passes(ms) => {
+            BreakerAction::Passes(ms) => {
                 let end = self.now + Duration::from_millis(ms);
                 while let Some(due) = lane.due().filter(|due| *due <= end) {
                     self.now = due;
@@ -252,38 +259,39 @@ impl World {
                 }
                 self.now = end;
             }
-            Happens::Arrives { patience } => {
+            BreakerAction::Arrives { patience } => {
                 self.last_key += 1;
                 let until = self.now + Duration::from_millis(patience);
                 let last = (patience > 0).then_some(self.now);
-                lane.wait(self.last_key, Waiting { not_before: self.now, until, last });
+                lane.wait(self.last_key, WaitLimits { not_before: self.now, until, last });
                 self.waiting.insert(self.last_key, until);
             }
-            Happens::Alive(who) => {
+            BreakerAction::Alive(who) => {
                 if !self.out.is_empty() {
                     lane.alive(self.out[who % self.out.len()]);
                 }
             }
-            Happens::Answered(who) => {
+            BreakerAction::Answered(who) => {
                 if let Some(key) = self.take(who) {
                     lane.answered(key);
                 }
             }
-            Happens::Refused { who, wait, asked } => {
+            BreakerAction::Refused { who, wait, asked } => {
                 if let Some(key) = self.take(who) {
                     let asked = asked.map(Duration::from_millis);
                     lane.refused(key, Duration::from_millis(wait), asked, self.now);
                     self.retry(lane, key, wait, asked);
                 }
             }
-            Happens::Slipped { who, wait } => {
+            BreakerAction::Slipped { who, wait } => {
                 if let Some(key) = self.take(who) {
                     lane.slipped(key, self.now);
                     self.retry(lane, key, wait, None);
                 }
             }
-            Happens::Cancelled(who) => {
-                let keys: Vec<Key> = self.out.iter().chain(self.waiting.keys()).copied().collect();
+            BreakerAction::Cancelled(who) => {
+                let keys: Vec<RequestKey> =
+                    self.out.iter().chain(self.waiting.keys()).copied().collect();
                 if !keys.is_empty() {
                     let key = keys[who % keys.len()];
                     self.out.retain(|out| *out != key);
@@ -301,7 +309,7 @@ proptest! {
     fn probes_are_rare_and_nobody_is_forgotten(
         all in prop::collection::vec(happens(), 1..200),
     ) {
-        let (mut lane, mut world) = (lane(), World::default());
+        let (mut lane, mut world) = (lane(), BreakerModel::default());
         for happens in all {
             world.happens(&mut lane, &happens);
         }
@@ -309,7 +317,7 @@ proptest! {
         for _ in 0..1000 {
             let Some(key) = world.out.first().copied() else {
                 match lane.due() {
-                    Some(due) => world.happens(&mut lane, &Happens::Passes(
+                    Some(due) => world.happens(&mut lane, &BreakerAction::Passes(
                         u64::try_from((due.saturating_sub(world.now)).as_millis()).unwrap() + 1,
                     )),
                     None => break,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{CallId, InvocationId, MessageId, Usage};
-use crate::delegation::{Caps, Deeds, Ended, Outcome, follow_files, notice_id};
+use crate::delegation::{ActionLog, Caps, SubagentEnd, SubagentOutcome, follow_files, notice_id};
 use crate::event::{Event, MessageKind, Origin, StoredRecord};
-use crate::ports::Remains;
+use crate::ports::WorktreeSummary;
 
 /// An agent that was started to work for another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct Delegated {
     pub files: Vec<String>,
     /// What all of its calls did.
     #[serde(default)]
-    pub deeds: Deeds,
+    pub deeds: ActionLog,
     /// How long it has been at work since it was started last, in milliseconds: what lies between two
     /// processes does not count.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct Delegated {
     /// The same, since it was started last.
     pub run_nano_usd: u64,
     /// How it ended, if it has.
-    pub ended: Option<Outcome>,
+    pub ended: Option<SubagentOutcome>,
     /// Whether that is also recorded for its caller.
     pub announced: bool,
     /// Whether a message tells its caller so.
@@ -73,7 +73,7 @@ pub struct Delegated {
     pub workplace: Option<String>,
     /// What was there of it at its end, as far as that is recorded.
     #[serde(default)]
-    pub remains: Option<Remains>,
+    pub remains: Option<WorktreeSummary>,
 }
 
 impl Delegated {
@@ -83,7 +83,7 @@ impl Delegated {
             Some(Delegated { starts, replies, nano_usd, used, files, deeds, .. }) => {
                 (starts, replies, nano_usd, used, files, deeds)
             }
-            None => (0, 0, 0, Usage::default(), Vec::new(), Deeds::default()),
+            None => (0, 0, 0, Usage::default(), Vec::new(), ActionLog::default()),
         };
         Delegated {
             origin,
@@ -132,8 +132,8 @@ impl Delegated {
     }
 
     /// How it ended, for whoever reads it.
-    pub(crate) fn ending(&self, outcome: Outcome) -> Ended {
-        Ended {
+    pub(crate) fn ending(&self, outcome: SubagentOutcome) -> SubagentEnd {
+        SubagentEnd {
             id: self.id().clone(),
             agent: self.origin.agent.clone(),
             outcome,
@@ -145,7 +145,7 @@ impl Delegated {
             workplace: self
                 .remains
                 .clone()
-                .or_else(|| self.workplace.clone().map(Remains::unknown)),
+                .or_else(|| self.workplace.clone().map(WorktreeSummary::unknown)),
             left_below: Vec::new(),
         }
     }
@@ -185,7 +185,7 @@ impl Delegated {
     /// Whether it is, or has, something that the main agent did not wait for and has not heard.
     pub(crate) fn is_owed(&self) -> bool {
         // Whoever stopped it knows.
-        let quiet = self.noticed || matches!(self.ended, Some(Outcome::Cancelled));
+        let quiet = self.noticed || matches!(self.ended, Some(SubagentOutcome::Cancelled));
         self.background && self.is_mains() && !quiet
     }
 }
@@ -307,14 +307,17 @@ impl Delegated {
             }
             Event::InvocationCompleted { result, .. } => {
                 self.said.clone_from(result);
-                self.ended =
-                    Some(if result.trim().is_empty() { Outcome::silent() } else { Outcome::Done });
+                self.ended = Some(if result.trim().is_empty() {
+                    SubagentOutcome::silent()
+                } else {
+                    SubagentOutcome::Done
+                });
             }
             Event::InvocationFailed { class, cause, .. } => {
                 let (class, cause) = (class.clone(), cause.clone());
-                self.ended = Some(Outcome::Failed { class, cause });
+                self.ended = Some(SubagentOutcome::Failed { class, cause });
             }
-            Event::InvocationCancelled { .. } => self.ended = Some(Outcome::Cancelled),
+            Event::InvocationCancelled { .. } => self.ended = Some(SubagentOutcome::Cancelled),
             _ => (),
         }
     }

@@ -11,8 +11,8 @@ use crate::record::replay::{AGENT_CUT_OFF, CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, Op
 
 /// The history so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct History {
-    entries: Vec<Entry>,
+pub(super) struct FoldedHistory {
+    entries: Vec<HistoryEntry>,
     /// Where the result of which call stands.
     places: HashMap<CallId, usize>,
     /// Where the results of the last reply begin, as long as nothing was said after it.
@@ -20,14 +20,14 @@ pub(super) struct History {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Entry {
+enum HistoryEntry {
     Said(Arc<Message>),
-    Result(Box<Call>),
+    Result(Box<FoldedCall>),
 }
 
 /// A call and what is known of its end.
 #[derive(Debug, Serialize, Deserialize)]
-struct Call {
+struct FoldedCall {
     asked: ToolCall,
     requested: bool,
     /// Whether it changes anything, once it has started.
@@ -39,7 +39,7 @@ struct Call {
     end: Option<(Vec<ContentPart>, bool)>,
 }
 
-impl History {
+impl FoldedHistory {
     /// Messages so far.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
@@ -47,7 +47,7 @@ impl History {
 
     pub(super) fn user(&mut self, content: Vec<ContentPart>) {
         self.last_results = None;
-        self.entries.push(Entry::Said(Arc::new(Message::User { content })));
+        self.entries.push(HistoryEntry::Said(Arc::new(Message::User { content })));
     }
 
     /// Adds a reply and a place for the result of each of its calls. A reply that says nothing is
@@ -64,11 +64,11 @@ impl History {
         if silent && new.is_empty() {
             return;
         }
-        self.entries.push(Entry::Said(Arc::new(Message::Assistant(message))));
+        self.entries.push(HistoryEntry::Said(Arc::new(Message::Assistant(message))));
         self.last_results = Some(self.entries.len());
         for call in new {
             self.places.insert(call.id.clone(), self.entries.len());
-            let call = Call {
+            let call = FoldedCall {
                 asked: call,
                 requested: false,
                 started: None,
@@ -77,7 +77,7 @@ impl History {
                 approved: None,
                 end: None,
             };
-            self.entries.push(Entry::Result(Box::new(call)));
+            self.entries.push(HistoryEntry::Result(Box::new(call)));
         }
     }
 
@@ -85,7 +85,7 @@ impl History {
     pub(super) fn replace(&mut self, messages: &[Arc<Message>]) {
         self.last_results = None;
         self.places.clear();
-        self.entries = messages.iter().cloned().map(Entry::Said).collect();
+        self.entries = messages.iter().cloned().map(HistoryEntry::Said).collect();
     }
 
     pub(super) fn request(&mut self, id: &CallId) {
@@ -128,10 +128,10 @@ impl History {
         }
     }
 
-    fn call(&mut self, id: &CallId) -> Option<&mut Call> {
+    fn call(&mut self, id: &CallId) -> Option<&mut FoldedCall> {
         match self.entries.get_mut(*self.places.get(id)?) {
-            Some(Entry::Result(call)) => Some(call),
-            Some(Entry::Said(_)) | None => None,
+            Some(HistoryEntry::Result(call)) => Some(call),
+            Some(HistoryEntry::Said(_)) | None => None,
         }
     }
 
@@ -139,8 +139,8 @@ impl History {
     pub(super) fn finish(self, replayed: &mut Replayed) {
         for (place, entry) in self.entries.into_iter().enumerate() {
             match entry {
-                Entry::Said(message) => replayed.messages.push(message),
-                Entry::Result(call) => {
+                HistoryEntry::Said(message) => replayed.messages.push(message),
+                HistoryEntry::Result(call) => {
                     if call.end.is_none() && self.last_results.is_some_and(|first| place >= first) {
                         replayed.open_calls.push(OpenCall {
                             call: call.asked.clone(),
@@ -160,7 +160,7 @@ impl History {
     }
 }
 
-impl Call {
+impl FoldedCall {
     fn result(self) -> Message {
         let (content, is_error) = self.end.unwrap_or_else(|| {
             let text = match (self.started, &self.begun) {

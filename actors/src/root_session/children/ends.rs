@@ -6,16 +6,16 @@ use std::sync::Arc;
 use ractor::ActorRef;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, Ending, Outcome as Left, Queued, ended_event};
+use crate::agent_invocation::{self, Ending, InvocationOutcome as Left, Queued, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
-use crate::delegation::{Ended, Learnt, NO_PLACE, Outcome, files_of, notice_id};
+use crate::delegation::{Learnt, NO_PLACE, SubagentEnd, SubagentOutcome, files_of, notice_id};
 use crate::event::{Event, MessageKind, Origin};
-use crate::governor::Spent;
+use crate::governor::SubagentUsage;
 use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
-use crate::ports::{JournalError, Release, Remains};
+use crate::ports::{JournalError, Release, WorktreeSummary};
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replayed};
-use crate::root_session::children::kinds::Kind;
+use crate::root_session::children::kinds::SubagentConfig;
 use crate::root_session::children::rooms::Room;
 use crate::root_session::children::{Child, ChildMsg, Children, NANO_IN_MICRO};
 use crate::root_session::resuming::pending;
@@ -42,7 +42,7 @@ impl RootSession {
     }
 
     /// What it has reported is handed to the next one of its name.
-    fn remember(&self, child: &Child, ended: &Ended, kinds: &[Kind]) {
+    fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
         let Some(desk) = &self.desk else { return };
         desk.memories().learn(&Learnt {
             agent: &ended.agent,
@@ -94,16 +94,17 @@ impl RootSession {
             desk.in_background().remove(id);
         }
         let Some(child) = state.children.find(id) else { return };
-        let (outcome, said) = Outcome::of(ending, turns);
+        let (outcome, said) = SubagentOutcome::of(ending, turns);
         let agent = child.origin.agent.clone();
         let room = child.room.as_ref();
         // Of one that is gone nothing is to be said.
         let is_gone = matches!(ending, Ending::Failed { class, .. } if class == NO_PLACE);
         let room = room.filter(|_| !is_gone);
-        let workplace =
-            room.map(|room| room.remains().unwrap_or_else(|| Remains::unknown(room.cwd.clone())));
+        let workplace = room.map(|room| {
+            room.remains().unwrap_or_else(|| WorktreeSummary::unknown(room.cwd.clone()))
+        });
         let (id, deeds) = (id.clone(), child.deeds.clone());
-        let ended = Ended {
+        let ended = SubagentEnd {
             id,
             agent,
             outcome,
@@ -130,7 +131,7 @@ impl RootSession {
             usage.input_tokens.unwrap_or_default() + usage.output_tokens.unwrap_or_default();
         if let Some(governor) = &mut state.children.governor {
             let micro_usd = cost_nano_usd.map(|nano| nano.div_ceil(NANO_IN_MICRO));
-            governor.end(id, Spent { tokens, micro_usd });
+            governor.end(id, SubagentUsage { tokens, micro_usd });
         }
         if !state.children.waiting.is_empty() {
             tell(me, Msg::Children(ChildMsg::Room));
@@ -152,7 +153,7 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
-        ended: &Arc<Ended>,
+        ended: &Arc<SubagentEnd>,
         state: &mut State,
     ) {
         // The caller is about to be stopped: what it waits for must not wake it. With the next
@@ -185,7 +186,7 @@ impl RootSession {
     }
 
     /// The message that says so.
-    pub(super) fn notice(&self, id: &InvocationId, call: &CallId, ended: &Ended) -> Queued {
+    pub(super) fn notice(&self, id: &InvocationId, call: &CallId, ended: &SubagentEnd) -> Queued {
         let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
         let content = ended.notice(bytes_max);
         Queued { id: notice_id(id, call), kind: MessageKind::Notice, content }
@@ -195,7 +196,7 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
-        ended: &Ended,
+        ended: &SubagentEnd,
         state: &mut State,
     ) {
         let Some(child) = state.children.find(id) else { return };

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent_invocation::{Contacts, Fitter};
-use crate::context::Meter;
+use crate::agent_invocation::{ContextFitter, ModelRoutes};
+use crate::context::ContextMeter;
 use crate::conversation::Message;
-use crate::delegation::{Deputy, Desk};
+use crate::delegation::{DelegationHandle, Subagent};
 use crate::event::Event;
 use crate::governor::Permit;
 use crate::limits::Limits;
@@ -15,21 +15,21 @@ use crate::root_session::RootSession;
 use crate::root_session::clients::Clients;
 use crate::tool_call::Services;
 
-pub(super) struct Kind {
+pub(super) struct SubagentConfig {
     pub(super) name: String,
     pub(super) info: ProviderInfo,
-    pub(super) contacts: Contacts,
+    pub(super) contacts: ModelRoutes,
     pub(super) system: Arc<Message>,
     pub(super) duration_max: Option<Duration>,
     /// How much its model thinks, if somebody says so.
     pub(super) thinking: Option<Thinking>,
     services: Arc<Services>,
-    fitter: Fitter,
+    fitter: ContextFitter,
     /// By depth, while it may call others; the last is for everything deeper.
     specs: Vec<Arc<[ToolSpec]>>,
 }
 
-impl Kind {
+impl SubagentConfig {
     /// What it is started with, if it may have fewer replies than usual.
     pub(super) fn services(&self, turns_max: Option<u32>) -> Arc<Services> {
         let usual = self.services.limits.turns_max;
@@ -43,8 +43,8 @@ impl Kind {
     }
 
     /// What one of them may read.
-    pub(super) fn fitter(&self) -> Fitter {
-        Fitter { meter: Meter::default(), ..self.fitter.clone() }
+    pub(super) fn fitter(&self) -> ContextFitter {
+        ContextFitter { meter: ContextMeter::default(), ..self.fitter.clone() }
     }
 
     pub(super) fn specs(&self, permit: &Permit) -> Arc<[ToolSpec]> {
@@ -68,9 +68,13 @@ impl Kind {
 }
 
 impl RootSession {
-    pub(super) fn kinds(&self, desk: &Arc<Desk>, clients: &Clients) -> Vec<Kind> {
+    pub(super) fn kinds(
+        &self,
+        desk: &Arc<DelegationHandle>,
+        clients: &Clients,
+    ) -> Vec<SubagentConfig> {
         let inherited = clients.contacts(&self.ports);
-        let kind = |deputy: &Deputy| {
+        let kind = |deputy: &Subagent| {
             let contact = deputy.provider.as_ref().and_then(|provider| clients.contact(provider));
             let turns_max = desk.delegation.turns_max.max(1);
             let limits = Limits {
@@ -79,11 +83,11 @@ impl RootSession {
                 duration_max: None,
                 ..self.settings.limits.clone()
             };
-            Kind {
+            SubagentConfig {
                 name: deputy.name.clone(),
                 info: desk.info_of(deputy),
                 contacts: match contact {
-                    Some(contact) => Contacts::new(vec![contact]),
+                    Some(contact) => ModelRoutes::new(vec![contact]),
                     None => inherited.clone(),
                 },
                 system: Arc::new(Message::System { content: deputy.system_prompt.clone() }),
@@ -100,7 +104,7 @@ impl RootSession {
         desk.delegation.deputies.iter().map(kind).collect()
     }
 
-    fn specs_by_depth(&self, desk: &Desk, deputy: &Deputy) -> Vec<Arc<[ToolSpec]>> {
+    fn specs_by_depth(&self, desk: &DelegationHandle, deputy: &Subagent) -> Vec<Arc<[ToolSpec]>> {
         let tools = &self.services.tools;
         let own = || deputy.tools.iter().filter_map(|name| tools.get(name));
         let at = |depth: u32| {

@@ -9,7 +9,7 @@ use ractor::{ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
 use crate::conversation::{InvocationId, Message};
-use crate::delegation::{NotStarted, Seen, Start, Started, waiting_for};
+use crate::delegation::{NotStarted, StartRequest, StartedSubagent, SubagentInfo, waiting_for};
 use crate::event::{Event, Origin};
 use crate::governor::Permit;
 use crate::mailbox::Report;
@@ -18,14 +18,14 @@ use crate::root_session::children::{Children, nano};
 use crate::root_session::{Msg, Resumed, RootSession, State};
 
 /// One that is to begin.
-pub(super) struct Waiting {
+pub(super) struct QueuedSubagent {
     /// Its id, when it does.
     pub(super) id: InvocationId,
-    pub(super) start: Start,
-    pub(super) report: Report<Result<Started, NotStarted>>,
+    pub(super) start: StartRequest,
+    pub(super) report: Report<Result<StartedSubagent, NotStarted>>,
 }
 
-impl Waiting {
+impl QueuedSubagent {
     /// Whether somebody still wants it.
     fn is_wanted(&self) -> bool {
         self.start.wanted.strong_count() > 0
@@ -43,7 +43,7 @@ impl RootSession {
     pub(super) async fn delegate(
         &self,
         me: &ActorRef<Msg>,
-        one: Waiting,
+        one: QueuedSubagent,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         if state.ending.is_some()
@@ -88,7 +88,7 @@ impl RootSession {
     async fn try_start(
         &self,
         me: &ActorRef<Msg>,
-        mut one: Waiting,
+        mut one: QueuedSubagent,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         let goes_on = match &one.start.resume {
@@ -119,12 +119,12 @@ impl RootSession {
     async fn begin_child(
         &self,
         me: &ActorRef<Msg>,
-        one: Waiting,
+        one: QueuedSubagent,
         goes_on: Option<u32>,
         permit: Permit,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        let Waiting { id, start, report } = one;
+        let QueuedSubagent { id, start, report } = one;
         let Some(kind) = state.children.kinds.get(start.deputy) else { return Ok(()) };
         let cost_before = state.till.cost_of(&id).unwrap_or_default();
         state.till.give_share(&id, permit.micro_usd.map(nano));
@@ -152,23 +152,23 @@ impl RootSession {
         let background = child.background;
         let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
         state.children.all.insert(nth, child);
-        report.send(Ok(Started { id, background, ended }));
+        report.send(Ok(StartedSubagent { id, background, ended }));
         Ok(())
     }
 
     /// Those below `origin` that wait for a place.
-    pub(super) fn look_at_waiting(origin: &Origin, state: &State) -> Vec<Seen> {
+    pub(super) fn look_at_waiting(origin: &Origin, state: &State) -> Vec<SubagentInfo> {
         let is_main = origin.parent_invocation_id.is_none();
-        let theirs = |one: &&Waiting| {
+        let theirs = |one: &&QueuedSubagent| {
             let caller = &one.start.origin.invocation_id;
             let above = state.children.all.values().find(|child| child.id() == caller);
             let is_below = |child| state.children.is_below(child, &origin.invocation_id);
             is_main || *caller == origin.invocation_id || above.is_some_and(is_below)
         };
-        let seen = |one: &Waiting| {
+        let seen = |one: &QueuedSubagent| {
             let kind = state.children.kinds.get(one.start.deputy);
             let name = kind.map_or("", |kind| kind.name.as_str());
-            Seen {
+            SubagentInfo {
                 id: one.id.clone(),
                 path: format!("{}/{name}", one.start.origin.agent_path),
                 state: waiting_for(state.children.places()),

@@ -10,11 +10,13 @@ use ractor::ActorRef;
 
 use crate::agent_invocation::Queued;
 use crate::conversation::{ContentPart, InvocationId, Message, text_of};
-use crate::delegation::{DELEGATE, Ended, Leaving, Memories, Outcome, Started};
+use crate::delegation::{
+    DELEGATE, Leaving, Memories, StartedSubagent, SubagentEnd, SubagentOutcome,
+};
 use crate::event::{Event, MessageKind, Origin};
-use crate::governor::{Permit, Refused, Spent, Wish};
+use crate::governor::{Permit, SubagentRefusal, SubagentUsage, Wish};
 use crate::ledger::tokens;
-use crate::mailbox::Beside;
+use crate::mailbox::OwnedTask;
 use crate::record::{Delegated, OpenCall, Replayed};
 use crate::root_session::children::rooms::Room;
 use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
@@ -26,7 +28,7 @@ enum Fate {
     /// It goes on, with this permit.
     GoesOn(Permit),
     /// It has ended so.
-    Ends(Outcome),
+    Ends(SubagentOutcome),
 }
 
 /// Whether the result of the call that started it says how it ended.
@@ -87,7 +89,7 @@ impl RootSession {
     ) {
         let Some(desk) = &self.desk else { return };
         *desk.memories() = Memories::of(replayed);
-        let (mut total, mut spent, mut spent_nano) = (0_u32, Spent::default(), 0_u64);
+        let (mut total, mut spent, mut spent_nano) = (0_u32, SubagentUsage::default(), 0_u64);
         for one in &replayed.delegated {
             total = total.saturating_add(one.starts);
             let mut nano_usd = one.nano_usd;
@@ -103,7 +105,7 @@ impl RootSession {
                 continue;
             };
             let ended = self.know(one, outcome, state);
-            let cancelled = ended.outcome == Outcome::Cancelled;
+            let cancelled = ended.outcome == SubagentOutcome::Cancelled;
             let unheard = || !one.noticed && !is_told(one, &replayed.messages);
             if one.is_owed() {
                 let queued = self.queue_notice(one, &ended);
@@ -120,7 +122,7 @@ impl RootSession {
         }
         if let Some(governor) = &mut state.children.governor {
             let micro_usd = Some(spent_nano.div_ceil(NANO_IN_MICRO));
-            governor.restore(total, Spent { micro_usd, ..spent });
+            governor.restore(total, SubagentUsage { micro_usd, ..spent });
         }
     }
 
@@ -172,7 +174,7 @@ impl RootSession {
 
     fn fate(&self, one: &Delegated, unfinished: Option<&Unfinished>, state: &mut State) -> Fate {
         let failed = |class: &str, cause: String| {
-            Fate::Ends(Outcome::Failed { class: class.to_owned(), cause })
+            Fate::Ends(SubagentOutcome::Failed { class: class.to_owned(), cause })
         };
         if !one.briefed {
             let cause = "the session broke off before it was told its task; nothing was done";
@@ -185,7 +187,7 @@ impl RootSession {
             state.children.find(&one.caller.invocation_id).is_some_and(|above| above.is_live())
         };
         if !wanted {
-            return Fate::Ends(Outcome::Cancelled);
+            return Fate::Ends(SubagentOutcome::Cancelled);
         }
         if !state.children.kinds.iter().any(|kind| kind.name == one.origin.agent) {
             return failed("agent", format!("there is no agent {} any more", one.origin.agent));
@@ -196,7 +198,7 @@ impl RootSession {
         }
     }
 
-    fn readmit(&self, one: &Delegated, state: &mut State) -> Result<Permit, Refused> {
+    fn readmit(&self, one: &Delegated, state: &mut State) -> Result<Permit, SubagentRefusal> {
         let now = self.ports.clock.monotonic();
         let own = state.children.kinds.iter().find(|kind| kind.name == one.origin.agent);
         let wish = Wish {
@@ -211,7 +213,7 @@ impl RootSession {
         };
         match &mut state.children.governor {
             Some(governor) => governor.admit(one.id(), &wish, now),
-            None => Err(Refused::alone()),
+            None => Err(SubagentRefusal::alone()),
         }
     }
 
@@ -248,7 +250,12 @@ impl RootSession {
     }
 
     /// It is known how this one ended: so that it can be read, and go on.
-    fn know(&self, one: &Delegated, outcome: Outcome, state: &mut State) -> Arc<Ended> {
+    fn know(
+        &self,
+        one: &Delegated,
+        outcome: SubagentOutcome,
+        state: &mut State,
+    ) -> Arc<SubagentEnd> {
         let ended = Arc::new(one.ending(outcome));
         if !one.announced {
             self.transcript.note(Some(&one.caller), ended.event());
@@ -260,7 +267,13 @@ impl RootSession {
     }
 
     /// It does not go on.
-    fn put_away(&self, me: &ActorRef<Msg>, one: &Delegated, outcome: Outcome, state: &mut State) {
+    fn put_away(
+        &self,
+        me: &ActorRef<Msg>,
+        one: &Delegated,
+        outcome: SubagentOutcome,
+        state: &mut State,
+    ) {
         self.close_delegated(one, outcome, state);
         let child = state.children.find(one.id()).and_then(|child| child.ended.clone());
         if one.background
@@ -270,18 +283,18 @@ impl RootSession {
         }
     }
 
-    fn close_delegated(&self, one: &Delegated, outcome: Outcome, state: &mut State) {
+    fn close_delegated(&self, one: &Delegated, outcome: SubagentOutcome, state: &mut State) {
         let (turns, usage) = (one.turns, one.usage);
         let event = match &outcome {
-            Outcome::Failed { class, cause } => {
+            SubagentOutcome::Failed { class, cause } => {
                 let (class, cause) = (class.clone(), cause.clone());
                 Event::InvocationFailed { class, cause, turns, usage }
             }
-            Outcome::Done
-            | Outcome::Partial { .. }
-            | Outcome::Waiting { .. }
-            | Outcome::Cancelled
-            | Outcome::Refused { .. } => Event::InvocationCancelled { turns, usage },
+            SubagentOutcome::Done
+            | SubagentOutcome::Partial { .. }
+            | SubagentOutcome::Waiting { .. }
+            | SubagentOutcome::Cancelled
+            | SubagentOutcome::Refused { .. } => Event::InvocationCancelled { turns, usage },
         };
         if one.began {
             self.transcript.note(Some(&one.origin), event);
@@ -289,7 +302,7 @@ impl RootSession {
         self.know(one, outcome, state);
         if let Some(governor) = &mut state.children.governor {
             let micro_usd = Some(one.run_nano_usd.div_ceil(NANO_IN_MICRO));
-            governor.count(Spent { tokens: tokens(&usage), micro_usd });
+            governor.count(SubagentUsage { tokens: tokens(&usage), micro_usd });
         }
     }
 
@@ -304,7 +317,7 @@ impl RootSession {
         let theirs = |one: &mut Delegated| one.call_id == open.call.id;
         let returning: Vec<Delegated> = state.children.returning.extract_if(.., theirs).collect();
         for one in returning {
-            self.close_delegated(&one, Outcome::Cancelled, state);
+            self.close_delegated(&one, SubagentOutcome::Cancelled, state);
         }
         let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
         let child = state.children.by_call(&open.call.id, caller);
@@ -321,7 +334,7 @@ impl RootSession {
     }
 
     /// Records a message that tells the caller of an agent how that has ended.
-    fn queue_notice(&self, one: &Delegated, ended: &Ended) -> Queued {
+    fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> Queued {
         let queued = self.notice(one.id(), &one.call_id, ended);
         let Queued { id, kind, content } = queued.clone();
         let event = Event::MessageQueued { message_id: id, kind, content };
@@ -334,8 +347,8 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
-        absence: Option<crate::mailbox::Absence>,
-    ) -> Beside {
+        absence: Option<crate::mailbox::AllGone>,
+    ) -> OwnedTask {
         let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
         let (whose, told) = (id.clone(), id.clone());
         let reread = async move {
@@ -407,7 +420,7 @@ impl RootSession {
         call: &crate::conversation::CallId,
         caller: &Origin,
         state: &mut State,
-    ) -> Option<Started> {
+    ) -> Option<StartedSubagent> {
         let child = state.children.by_call(call, caller)?;
         let (waiter, ended) = tokio::sync::oneshot::channel();
         child.expected = false;
@@ -416,6 +429,6 @@ impl RootSession {
         } else if !child.background {
             child.waiter = Some(waiter);
         }
-        Some(Started { id: child.id().clone(), background: child.background, ended })
+        Some(StartedSubagent { id: child.id().clone(), background: child.background, ended })
     }
 }

@@ -10,14 +10,14 @@ use crate::agent_invocation::Ending;
 use crate::conversation::{InvocationId, Usage};
 use crate::delegation::{LeftBelow, NO_PLACE};
 use crate::event::Origin;
-use crate::mailbox::{Beside, beside};
-use crate::ports::{Remains, Toolbox, WorkLeft, Workplace};
+use crate::mailbox::{OwnedTask, beside};
+use crate::ports::{IsolatedWorkspace, Toolbox, WorkLeft, WorktreeSummary};
 use crate::root_session::children::{Child, ChildMsg, Children};
 use crate::root_session::{Msg, RootSession, State};
 use crate::tool_call::Services;
 
 /// What came of opening a place again.
-pub(in crate::root_session) type Reopened = Result<Result<Workplace, String>, JoinError>;
+pub(in crate::root_session) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
 /// What came of looking at what is in one.
 pub(in crate::root_session) type Closed = Result<Result<Option<WorkLeft>, String>, JoinError>;
 
@@ -25,18 +25,18 @@ pub(in crate::root_session) type Closed = Result<Result<Option<WorkLeft>, String
 pub(in crate::root_session) struct Room {
     pub(super) cwd: String,
     /// `None` until it is opened again.
-    place: Option<Workplace>,
+    place: Option<IsolatedWorkspace>,
     /// Its tools, and those of the session that work nowhere in particular.
     tools: Option<Arc<Toolbox>>,
     /// How its agent has ended, while it is found out what that left.
-    ending: Option<(Ending, (u32, Usage), Beside)>,
+    ending: Option<(Ending, (u32, Usage), OwnedTask)>,
     /// What is there of it.
-    remains: Option<Remains>,
+    remains: Option<WorktreeSummary>,
 }
 
 impl Room {
     /// One that is open.
-    pub(super) fn open(place: Workplace, session: &Toolbox) -> Room {
+    pub(super) fn open(place: IsolatedWorkspace, session: &Toolbox) -> Room {
         let mut room = Room::known(place.cwd.clone());
         room.take(place, session);
         room
@@ -47,7 +47,7 @@ impl Room {
         Room { cwd, place: None, tools: None, ending: None, remains: None }
     }
 
-    fn take(&mut self, place: Workplace, session: &Toolbox) {
+    fn take(&mut self, place: IsolatedWorkspace, session: &Toolbox) {
         self.tools = Some(Arc::new(session.with(&place.tools)));
         self.place = Some(place);
     }
@@ -58,7 +58,7 @@ impl Room {
     }
 
     /// What is there of it, once that was looked at.
-    pub(super) fn remains(&self) -> Option<Remains> {
+    pub(super) fn remains(&self) -> Option<WorktreeSummary> {
         self.remains.clone()
     }
 
@@ -99,7 +99,7 @@ impl RootSession {
 
     /// Lets an agent that is known go on from its records, in its own place if it had one. `anew`:
     /// where that is gone, in a new one, as it was told.
-    pub(super) fn wake(&self, me: &ActorRef<Msg>, child: &Child, anew: bool) -> Beside {
+    pub(super) fn wake(&self, me: &ActorRef<Msg>, child: &Child, anew: bool) -> OwnedTask {
         let id = child.id().clone();
         let room = child.room.as_ref().filter(|room| room.place.is_none());
         if room.is_none() {
@@ -201,9 +201,9 @@ impl RootSession {
         let Some((ending, counted, _)) = room.ending.take() else { return };
         let cwd = room.cwd.clone();
         room.remains = Some(match left {
-            Ok(Ok(None)) => Remains { cwd, kept: false, left: None },
-            Ok(Ok(left)) => Remains { cwd, kept: true, left },
-            Ok(Err(_)) | Err(_) => Remains::unknown(cwd),
+            Ok(Ok(None)) => WorktreeSummary { cwd, kept: false, left: None },
+            Ok(Ok(left)) => WorktreeSummary { cwd, kept: true, left },
+            Ok(Err(_)) | Err(_) => WorktreeSummary::unknown(cwd),
         });
         self.child_over(me, id, &ending, counted, state);
     }

@@ -6,7 +6,7 @@ use ractor::ActorRef;
 
 use crate::agent_invocation::{self, Ending};
 use crate::conversation::{InvocationId, Usage};
-use crate::mailbox::{Beside, beside, tell};
+use crate::mailbox::{OwnedTask, beside, tell};
 use crate::root_session::children::{Child, ChildMsg, Children};
 use crate::root_session::{Msg, RootSession, State};
 
@@ -27,7 +27,7 @@ pub(super) struct Stopping {
     who: Vec<InvocationId>,
     /// How the main agent ends when the others have.
     main: Option<Ending>,
-    _overdue: Beside,
+    _overdue: OwnedTask,
 }
 
 impl Children {

@@ -19,13 +19,16 @@ fn packets(model: &ScriptedModel) -> Vec<String> {
     model.requests().into_iter().filter(|request| request.len() == 2).map(packet).collect()
 }
 
-fn reads(path: &str) -> Step {
-    Step::call("echo", &format!(r#"{{"text":"x","path":"{path}"}}"#))
+fn reads(path: &str) -> ModelStep {
+    ModelStep::call("echo", &format!(r#"{{"text":"x","path":"{path}"}}"#))
 }
 
-fn bench(main: Vec<Step>, scout: Vec<Step>) -> (Bench, Arc<ScriptedModel>, Arc<ScriptedModel>) {
-    let (scout, other) = (model("scout", scout), model("other", vec![Step::say("so")]));
-    let mut bench = Bench::new(main);
+fn bench(
+    main: Vec<ModelStep>,
+    scout: Vec<ModelStep>,
+) -> (SessionBuilder, Arc<ScriptedModel>, Arc<ScriptedModel>) {
+    let (scout, other) = (model("scout", scout), model("other", vec![ModelStep::say("so")]));
+    let mut bench = SessionBuilder::new(main);
     bench.limits = quick();
     let deputies = vec![deputy("scout", &scout, &["echo"], &[]), deputy("other", &other, &[], &[])];
     bench.delegation = Some(Delegation { remembers: true, ..delegation(deputies) });
@@ -35,8 +38,13 @@ fn bench(main: Vec<Step>, scout: Vec<Step>) -> (Bench, Arc<ScriptedModel>, Arc<S
 #[tokio::test]
 async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
     let report = "Findings:\n- it is in src/a.rs:3\n\nOpen questions:\n- who calls it?";
-    let scout = vec![reads("src/a.rs"), Step::say(report), Step::say("again"), Step::say("third")];
-    let main = vec![calls(&["scout"]), calls(&["scout", "other"]), Step::say("done")];
+    let scout = vec![
+        reads("src/a.rs"),
+        ModelStep::say(report),
+        ModelStep::say("again"),
+        ModelStep::say("third"),
+    ];
+    let main = vec![calls(&["scout"]), calls(&["scout", "other"]), ModelStep::say("done")];
     let (bench, scout, other) = bench(main, scout);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -56,8 +64,8 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
     end(&bench, stage).await;
 
     let (mut again, scout, _) = self::bench(
-        vec![calls(&["scout"]), Step::say("done"), calls(&["scout"]), Step::say("done")],
-        vec![Step::say("here"), Step::say("here")],
+        vec![calls(&["scout"]), ModelStep::say("done"), calls(&["scout"]), ModelStep::say("done")],
+        vec![ModelStep::say("here"), ModelStep::say("here")],
     );
     again.journal = Arc::new(MemoryStore::of(bench.journal.records()));
     again.process = 2;
@@ -81,8 +89,8 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
 #[tokio::test]
 async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
     let (trunk, _, _) = bench(
-        vec![calls(&["scout", "other"]), Step::say("done")],
-        vec![Step::say("Findings:\n- it is in src/a.rs:3")],
+        vec![calls(&["scout", "other"]), ModelStep::say("done")],
+        vec![ModelStep::say("Findings:\n- it is in src/a.rs:3")],
     );
     let mut stage = trunk.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -91,7 +99,7 @@ async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
     end(&trunk, stage).await;
 
     let (mut branch, scout, _) =
-        bench(vec![calls(&["scout"]), Step::say("done")], vec![Step::say("here")]);
+        bench(vec![calls(&["scout"]), ModelStep::say("done")], vec![ModelStep::say("here")]);
     branch.process = 2;
     let replayed = replay(&trunk.journal.records(), None);
     let at = Branch { session: SessionId::new("trunk"), record: replayed.last_record };
@@ -113,8 +121,9 @@ async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
 
 #[tokio::test]
 async fn where_nothing_is_to_be_remembered_nothing_is_handed_on() {
-    let main = vec![calls(&["scout"]), calls(&["scout"]), Step::say("done")];
-    let (mut bench, scout, _) = bench(main, vec![Step::say("src/a.rs:3"), Step::say("so")]);
+    let main = vec![calls(&["scout"]), calls(&["scout"]), ModelStep::say("done")];
+    let (mut bench, scout, _) =
+        bench(main, vec![ModelStep::say("src/a.rs:3"), ModelStep::say("so")]);
     bench.delegation.as_mut().unwrap().remembers = false;
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();

@@ -18,15 +18,15 @@ const NAMES: [&str; 5] = ["explore", "review", "worker", "helper", "scout"];
 /// A main agent with five others: two side by side, one that has another work for it, and one in
 /// the background. `scripts` in the order of [`NAMES`].
 fn bench(
-    main: Vec<Step>,
-    scripts: [Vec<Step>; 5],
+    main: Vec<ModelStep>,
+    scripts: [Vec<ModelStep>; 5],
     runs: &Runs,
-) -> (Bench, Vec<Arc<ScriptedModel>>) {
+) -> (SessionBuilder, Vec<Arc<ScriptedModel>>) {
     let runs = Arc::clone(runs);
     let counted = move |id: &_| {
         *runs.lock().unwrap().entry(Clone::clone(id)).or_default() += 1;
     };
-    let mut bench = Bench::new(main).tool(GuardedTool::with_effect(counted));
+    let mut bench = SessionBuilder::new(main).tool(GuardedTool::with_effect(counted));
     bench.policy = careful();
     bench.limits = quick();
     let models: Vec<_> =
@@ -48,19 +48,19 @@ fn bench(
 async fn story() -> Vec<StoredRecord> {
     let main = vec![
         calls(&["explore", "review"]),
-        Step::Call(vec![call("scout", r#","wait":false"#), call("worker", "")]),
-        Step::say("all done"),
+        ModelStep::Call(vec![call("scout", r#","wait":false"#), call("worker", "")]),
+        ModelStep::say("all done"),
     ];
     let scripts = [
-        vec![Step::calls("echo", &["a"]), Step::say("explored")],
-        vec![Step::say("reviewed")],
+        vec![ModelStep::calls("echo", &["a"]), ModelStep::say("explored")],
+        vec![ModelStep::say("reviewed")],
         vec![
-            Step::Call(vec![call("helper", "")]),
-            Step::calls("guarded", &["x"]),
-            Step::say("made"),
+            ModelStep::Call(vec![call("helper", "")]),
+            ModelStep::calls("guarded", &["x"]),
+            ModelStep::say("made"),
         ],
-        vec![Step::calls("guarded", &["y"]), Step::say("helped")],
-        vec![Step::calls("echo", &["b"]), Step::say("scouted")],
+        vec![ModelStep::calls("guarded", &["y"]), ModelStep::say("helped")],
+        vec![ModelStep::calls("echo", &["b"]), ModelStep::say("scouted")],
     ];
     let (bench, _) = bench(main, scripts, &Runs::default());
     let mut stage = bench.start().await;
@@ -71,7 +71,11 @@ async fn story() -> Vec<StoredRecord> {
 }
 
 /// Another process on the journal of `records`, whose models have nothing to add.
-fn second(records: &[StoredRecord], process: u32, runs: &Runs) -> (Bench, Vec<Arc<ScriptedModel>>) {
+fn second(
+    records: &[StoredRecord],
+    process: u32,
+    runs: &Runs,
+) -> (SessionBuilder, Vec<Arc<ScriptedModel>>) {
     let (mut bench, models) = bench(Vec::new(), Default::default(), runs);
     bench.journal = Arc::new(MemoryStore::of(records.to_vec()));
     bench.process = process;
@@ -85,7 +89,7 @@ fn delegated(records: &[StoredRecord]) -> Vec<Delegated> {
 }
 
 /// Goes on; or says something, if nothing is unfinished. Until everybody has ended.
-async fn goes_on(bench: &Bench) -> Stage {
+async fn goes_on(bench: &SessionBuilder) -> RunningSession {
     let mut stage = bench.start().await;
     let begun = match stage.session.go_on().await {
         Ok(running) => running,
@@ -98,8 +102,8 @@ async fn goes_on(bench: &Bench) -> Stage {
         };
         let seen = soon("the others", stage.until(ended)).await;
         if let Event::PermissionRequested { request_id, .. } = seen.event() {
-            use posse_actors::permission_coordinator::Decision;
-            let yes = Decision::Allow(Scope::Once);
+            use posse_actors::permission_coordinator::HumanDecision;
+            let yes = HumanDecision::Allow(Scope::Once);
             // It may have been answered before it was seen here.
             stage.session.answer(request_id.clone(), yes).await.ok();
         }
@@ -186,7 +190,12 @@ async fn goes_on_from_every_prefix_and_starts_nobody_twice() {
                 // It had answered, and only that it ends was not recorded.
                 let after = delegated(&records);
                 let after = after.iter().find(|after| after.id() == one.id()).unwrap();
-                assert_eq!(after.ended, Some(Outcome::Done), "{length}: {}", one.origin.agent);
+                assert_eq!(
+                    after.ended,
+                    Some(SubagentOutcome::Done),
+                    "{length}: {}",
+                    one.origin.agent
+                );
                 assert_eq!(after.said, one.said);
                 continue;
             };
@@ -239,7 +248,7 @@ async fn who_says_something_else_stops_those_that_were_waited_for() {
     let records = bench.journal.records();
     let all = delegated(&records);
     let of = |name: &str| all.iter().find(|one| one.origin.agent == name).unwrap();
-    assert_eq!(of("worker").ended, Some(Outcome::Cancelled));
+    assert_eq!(of("worker").ended, Some(SubagentOutcome::Cancelled));
     assert_eq!(models[2].requests().len(), 0);
     let request = format!("{:?}", bench.model.requests()[0]);
     assert!(request.contains("): cancelled") && request.contains("resume"), "{request}");
@@ -250,10 +259,11 @@ async fn who_says_something_else_stops_those_that_were_waited_for() {
 async fn only_the_background_is_unfinished_and_goes_on() {
     let gate = Arc::new(Notify::new());
     let scripts = || {
-        let scout = vec![Step::after(&gate, Step::say("scouted"))];
+        let scout = vec![ModelStep::after(&gate, ModelStep::say("scouted"))];
         [Vec::new(), Vec::new(), Vec::new(), Vec::new(), scout]
     };
-    let main = vec![Step::Call(vec![call("scout", r#","wait":false"#)]), Step::say("so long")];
+    let main =
+        vec![ModelStep::Call(vec![call("scout", r#","wait":false"#)]), ModelStep::say("so long")];
     let (first, _) = bench(main, scripts(), &Runs::default());
     let mut stage = first.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -271,18 +281,18 @@ async fn only_the_background_is_unfinished_and_goes_on() {
 }
 
 /// Lets the first process go.
-async fn stage_end(bench: Bench) {
+async fn stage_end(bench: SessionBuilder) {
     drop(bench);
     tokio::task::yield_now().await;
 }
 
 /// Goes on with the agent whose id the model was told last.
-fn resumes(agent: &'static str) -> Step {
-    Step::Told(Box::new(move |messages| {
+fn resumes(agent: &'static str) -> ModelStep {
+    ModelStep::Told(Box::new(move |messages| {
         let text = format!("{messages:?}");
         let id = text.rsplit(&format!("agent {agent} (")).next().unwrap_or_default();
         let id = id.split(')').next().unwrap_or_default();
-        Step::Call(vec![call(agent, &format!(r#","resume":"{id}""#))])
+        ModelStep::Call(vec![call(agent, &format!(r#","resume":"{id}""#))])
     }))
 }
 
@@ -290,13 +300,14 @@ fn resumes(agent: &'static str) -> Step {
 async fn one_that_was_stopped_goes_on_with_what_it_knows() {
     let runs = Runs::default();
     let worker = vec![
-        Step::calls("echo", &["a"]),
-        Step::Hang("half".to_owned()),
-        Step::calls("echo", &["b"]),
-        Step::say("made"),
+        ModelStep::calls("echo", &["a"]),
+        ModelStep::Hang("half".to_owned()),
+        ModelStep::calls("echo", &["b"]),
+        ModelStep::say("made"),
     ];
     let scripts = [Vec::new(), Vec::new(), worker, Vec::new(), Vec::new()];
-    let main = vec![calls(&["worker"]), resumes("worker"), resumes("worker"), Step::say("good")];
+    let main =
+        vec![calls(&["worker"]), resumes("worker"), resumes("worker"), ModelStep::say("good")];
     let (bench, models) = bench(main, scripts, &runs);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -307,7 +318,10 @@ async fn one_that_was_stopped_goes_on_with_what_it_knows() {
     let outcome = play(&mut stage, "go on with it", &[]).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("good".to_owned()));
     let seen = end(&bench, stage).await;
-    assert_eq!(outcomes(&seen), [Outcome::Cancelled, Outcome::Done, Outcome::Done]);
+    assert_eq!(
+        outcomes(&seen),
+        [SubagentOutcome::Cancelled, SubagentOutcome::Done, SubagentOutcome::Done]
+    );
     let ids: std::collections::BTreeSet<String> = seen
         .iter()
         .filter_map(|one| match one.event() {
@@ -331,19 +345,19 @@ async fn one_that_was_stopped_goes_on_with_what_it_knows() {
 #[tokio::test]
 async fn one_that_is_at_work_or_of_somebody_else_does_not_go_on() {
     let gate = Arc::new(Notify::new());
-    let scout = vec![Step::after(&gate, Step::say("scouted"))];
+    let scout = vec![ModelStep::after(&gate, ModelStep::say("scouted"))];
     let scripts = [Vec::new(), Vec::new(), Vec::new(), Vec::new(), scout];
     let main = vec![
-        Step::Call(vec![call("scout", r#","wait":false"#)]),
-        Step::Told(Box::new(|messages| {
+        ModelStep::Call(vec![call("scout", r#","wait":false"#)]),
+        ModelStep::Told(Box::new(|messages| {
             let text = format!("{messages:?}");
             let id = text.split("It works as ").nth(1).unwrap().split('.').next().unwrap();
-            Step::Call(vec![
+            ModelStep::Call(vec![
                 call("scout", &format!(r#","resume":"{id}""#)),
                 call("explore", r#","resume":"inv-99""#),
             ])
         })),
-        Step::say("good"),
+        ModelStep::say("good"),
     ];
     let (bench, models) = bench(main, scripts, &Runs::default());
     let mut stage = bench.start().await;

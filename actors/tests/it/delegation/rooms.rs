@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Origin, StoredRecord};
 use posse_actors::ports::{
-    CallContext, FileLeft, PortFuture, Prepared, Remains, RunContext, SideEffect, Tool, ToolError,
-    ToolOutput, ToolSpec, Toolbox, WorkLeft, Workplace, Workplaces,
+    CallContext, FileLeft, IsolatedWorkspace, PortFuture, Prepared, RunContext, SideEffect, Tool,
+    ToolError, ToolOutput, ToolSpec, Toolbox, WorkLeft, Workplaces, WorktreeSummary,
 };
 use posse_actors::record::replay;
 use posse_actors::root_session::Resumption;
@@ -38,10 +38,10 @@ impl Rooms {
         said.iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
     }
 
-    fn place(&self, id: &InvocationId) -> PortFuture<Result<Workplace, String>> {
+    fn place(&self, id: &InvocationId) -> PortFuture<Result<IsolatedWorkspace, String>> {
         let mut tools = Toolbox::default();
         tools.register(Arc::new(Here(Here::spec()))).ok();
-        let place = Workplace {
+        let place = IsolatedWorkspace {
             cwd: format!("/copies/{id}"),
             system_prompt: "You are elsewhere.".to_owned(),
             tools,
@@ -64,14 +64,14 @@ impl Workplaces for Rooms {
         id: &InvocationId,
         agent: &str,
         caller: &Origin,
-    ) -> PortFuture<Result<Workplace, String>> {
+    ) -> PortFuture<Result<IsolatedWorkspace, String>> {
         let asked = (agent, caller.agent.as_str());
         assert!(asked == ("scout", "build") || asked == ("other", "scout"), "{asked:?}");
         self.say("open", id);
         self.place(id)
     }
 
-    fn reopen(&self, id: &InvocationId, _: &str) -> PortFuture<Result<Workplace, String>> {
+    fn reopen(&self, id: &InvocationId, _: &str) -> PortFuture<Result<IsolatedWorkspace, String>> {
         self.say("reopen", id);
         self.place(id)
     }
@@ -135,8 +135,8 @@ fn left() -> WorkLeft {
 }
 
 /// A main agent that gives a task away, and how that is asked for.
-fn bench(main: Vec<Step>, scout: &Arc<ScriptedModel>, rooms: &Arc<Rooms>) -> Bench {
-    let mut bench = Bench::new(main);
+fn bench(main: Vec<ModelStep>, scout: &Arc<ScriptedModel>, rooms: &Arc<Rooms>) -> SessionBuilder {
+    let mut bench = SessionBuilder::new(main);
     bench.policy = allow_all();
     bench.limits = quick();
     let deputies =
@@ -149,8 +149,8 @@ fn bench(main: Vec<Step>, scout: &Arc<ScriptedModel>, rooms: &Arc<Rooms>) -> Ben
     bench
 }
 
-fn isolated() -> Step {
-    Step::Call(vec![call("scout", r#","isolation":"worktree""#)])
+fn isolated() -> ModelStep {
+    ModelStep::Call(vec![call("scout", r#","isolation":"worktree""#)])
 }
 
 #[tokio::test]
@@ -159,12 +159,12 @@ async fn works_in_its_own_place_and_says_what_it_left() {
     let scout = model(
         "scout",
         vec![
-            Step::calls("echo", &["a", "forbidden"]),
-            Step::Call(vec![call("other", "")]),
-            Step::say("made"),
+            ModelStep::calls("echo", &["a", "forbidden"]),
+            ModelStep::Call(vec![call("other", "")]),
+            ModelStep::say("made"),
         ],
     );
-    let bench = bench(vec![isolated(), Step::say("done")], &scout, &rooms);
+    let bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &rooms);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     let seen = end(&bench, stage).await;
@@ -190,7 +190,7 @@ async fn works_in_its_own_place_and_says_what_it_left() {
     }
     assert_eq!(rooms.said(), ["open", "close"]);
     let cwd = format!("/copies/{id}");
-    let recorded: Vec<Option<Remains>> = seen
+    let recorded: Vec<Option<WorktreeSummary>> = seen
         .iter()
         .filter_map(|one| match one.event() {
             Event::InvocationRequested { workplace, .. } => {
@@ -201,14 +201,14 @@ async fn works_in_its_own_place_and_says_what_it_left() {
             _ => None,
         })
         .collect();
-    assert_eq!(recorded, [Some(Remains { cwd, kept: true, left: Some(left()) })]);
+    assert_eq!(recorded, [Some(WorktreeSummary { cwd, kept: true, left: Some(left()) })]);
 }
 
 #[tokio::test]
 async fn what_left_nothing_says_so() {
     let rooms = Arc::new(Rooms::default());
-    let scout = model("scout", vec![Step::say("seen")]);
-    let bench = bench(vec![isolated(), Step::say("done")], &scout, &rooms);
+    let scout = model("scout", vec![ModelStep::say("seen")]);
+    let bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &rooms);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     end(&bench, stage).await;
@@ -227,7 +227,7 @@ async fn without_a_place_nobody_begins() {
     ] {
         let rooms = Arc::new(Rooms { wanting, ..Rooms::default() });
         let scout = model("scout", vec![]);
-        let mut bench = bench(vec![isolated(), Step::say("done")], &scout, &rooms);
+        let mut bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &rooms);
         let delegation = bench.delegation.as_mut().unwrap();
         delegation.limits.live_max = live_max;
         if !has_rooms {
@@ -248,8 +248,9 @@ async fn without_a_place_nobody_begins() {
 #[tokio::test]
 async fn whoever_always_works_apart_never_works_in_the_workspace() {
     let scout = model("scout", vec![]);
-    let mut bench = Bench::new(vec![Step::Call(vec![call("scout", "")]), Step::say("done")]);
-    let apart = Deputy { isolated: true, ..deputy("scout", &scout, &["echo"], &[]) };
+    let mut bench =
+        SessionBuilder::new(vec![ModelStep::Call(vec![call("scout", "")]), ModelStep::say("done")]);
+    let apart = Subagent { isolated: true, ..deputy("scout", &scout, &["echo"], &[]) };
     bench.delegation = Some(delegation(vec![apart]));
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -263,8 +264,8 @@ async fn whoever_always_works_apart_never_works_in_the_workspace() {
 /// The records of a run, up to the first reply of the agent that works apart.
 async fn broken_off() -> Vec<StoredRecord> {
     let rooms = Arc::new(Rooms { left: Some(left()), ..Rooms::default() });
-    let scout = model("scout", vec![Step::calls("echo", &["a"]), Step::say("made")]);
-    let bench = bench(vec![isolated(), Step::say("done")], &scout, &rooms);
+    let scout = model("scout", vec![ModelStep::calls("echo", &["a"]), ModelStep::say("made")]);
+    let bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &rooms);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     end(&bench, stage).await;
@@ -285,8 +286,8 @@ async fn goes_on_where_it_was_or_ends_with_the_reason() {
         (Some("gone"), "): failed(worktree): it cannot go on in its worktree: gone"),
     ] {
         let rooms = Arc::new(Rooms { left: Some(left()), wanting, ..Rooms::default() });
-        let scout = model("scout", vec![Step::say("made there")]);
-        let mut bench = bench(vec![Step::say("done")], &scout, &rooms);
+        let scout = model("scout", vec![ModelStep::say("made there")]);
+        let mut bench = bench(vec![ModelStep::say("done")], &scout, &rooms);
         bench.journal = Arc::new(MemoryStore::of(records.clone()));
         bench.process = 2;
         bench.resumption =
@@ -314,17 +315,20 @@ async fn goes_on_where_it_was_or_ends_with_the_reason() {
 /// An agent that has ended is asked to go on: what it was told of its place, and what was done.
 async fn asked_again(gone: bool) -> (String, Vec<String>, Vec<String>) {
     let rooms = Arc::new(Rooms { left: Some(left()), gone, ..Rooms::default() });
-    let scout = model("scout", vec![Step::say("made"), Step::say("made again")]);
+    let scout = model("scout", vec![ModelStep::say("made"), ModelStep::say("made again")]);
     let again = |request: &[Arc<Message>]| {
         let result = request.iter().rev().find_map(|message| match &**message {
             Message::Tool { content, .. } => Some(text_of(content)),
             _ => None,
         });
         let id = result.unwrap().split(['(', ')']).nth(1).unwrap().to_owned();
-        Step::Call(vec![call("scout", &format!(r#","resume":"{id}""#))])
+        ModelStep::Call(vec![call("scout", &format!(r#","resume":"{id}""#))])
     };
-    let bench =
-        bench(vec![isolated(), Step::Told(Box::new(again)), Step::say("done")], &scout, &rooms);
+    let bench = bench(
+        vec![isolated(), ModelStep::Told(Box::new(again)), ModelStep::say("done")],
+        &scout,
+        &rooms,
+    );
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     end(&bench, stage).await;
@@ -355,10 +359,14 @@ async fn one_that_goes_on_is_told_of_its_own_place_and_gets_a_new_one_for_one_th
 #[tokio::test]
 async fn what_a_deeper_one_left_is_named_to_whoever_hears_of_the_end() {
     let rooms = Arc::new(Rooms { left: Some(left()), ..Rooms::default() });
-    let deeper = Step::Call(vec![call("other", r#","isolation":"worktree""#)]);
+    let deeper = ModelStep::Call(vec![call("other", r#","isolation":"worktree""#)]);
     // Both are played by one model: the lead calls, the other answers, the lead answers.
-    let scout = model("scout", vec![deeper, Step::say("made"), Step::say("led")]);
-    let bench = bench(vec![Step::Call(vec![call("scout", "")]), Step::say("done")], &scout, &rooms);
+    let scout = model("scout", vec![deeper, ModelStep::say("made"), ModelStep::say("led")]);
+    let bench = bench(
+        vec![ModelStep::Call(vec![call("scout", "")]), ModelStep::say("done")],
+        &scout,
+        &rooms,
+    );
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     end(&bench, stage).await;

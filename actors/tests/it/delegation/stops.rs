@@ -4,13 +4,14 @@
 use super::*;
 
 /// A chain `a` → `b` whose last one hangs, and `side`, which works beside them.
-fn chained() -> (Bench, Arc<Notify>, Arc<ScriptedModel>) {
+fn chained() -> (SessionBuilder, Arc<Notify>, Arc<ScriptedModel>) {
     let gate = Arc::new(Notify::new());
-    let a = model("a", vec![calls(&["b"]), Step::say("a is done")]);
-    let b = model("b", vec![Step::Hang("half".to_owned())]);
-    let side = model("side", vec![Step::after(&gate, Step::say("side is done"))]);
-    let first = Step::Call(vec![call("side", r#","wait":false"#), call("a", "")]);
-    let mut bench = Bench::new(vec![first, Step::say("fine"), Step::say("still fine")]);
+    let a = model("a", vec![calls(&["b"]), ModelStep::say("a is done")]);
+    let b = model("b", vec![ModelStep::Hang("half".to_owned())]);
+    let side = model("side", vec![ModelStep::after(&gate, ModelStep::say("side is done"))]);
+    let first = ModelStep::Call(vec![call("side", r#","wait":false"#), call("a", "")]);
+    let mut bench =
+        SessionBuilder::new(vec![first, ModelStep::say("fine"), ModelStep::say("still fine")]);
     bench.limits = quick();
     let deputies = vec![
         deputy("a", &a, &[], &["b"]),
@@ -83,20 +84,22 @@ async fn stops_everybody_and_lets_nothing_happen_after_it() {
     stopped.sort();
     assert_eq!(stopped, ["build/a", "build/side"]);
     assert_eq!(bench.model.requests().len(), 1);
-    assert!(outcomes(&seen).iter().all(|outcome| *outcome == Outcome::Cancelled));
+    assert!(outcomes(&seen).iter().all(|outcome| *outcome == SubagentOutcome::Cancelled));
 }
 
 #[tokio::test]
 async fn the_end_of_a_session_ends_who_works_in_the_background() {
-    let scout = model("scout", vec![Step::Hang("half".to_owned())]);
-    let mut bench =
-        Bench::new(vec![Step::Call(vec![call("scout", r#","wait":false"#)]), Step::say("done")]);
+    let scout = model("scout", vec![ModelStep::Hang("half".to_owned())]);
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![call("scout", r#","wait":false"#)]),
+        ModelStep::say("done"),
+    ]);
     bench.limits = quick();
     bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     let seen = end(&bench, stage).await;
-    assert_eq!(outcomes(&seen), [Outcome::Cancelled]);
+    assert_eq!(outcomes(&seen), [SubagentOutcome::Cancelled]);
     assert!(matches!(seen.last().unwrap().event(), Event::SessionEnded { .. }));
 }
 
@@ -106,13 +109,17 @@ async fn twenty_ends_after_a_stop_ask_no_model() {
     let scout = model(
         "scout",
         (0..20)
-            .flat_map(|_| [Step::calls("gated", &["x"])])
-            .chain((0..20).map(|_| Step::say("so")))
+            .flat_map(|_| [ModelStep::calls("gated", &["x"])])
+            .chain((0..20).map(|_| ModelStep::say("so")))
             .collect(),
     );
     let all = (0..20).map(|_| call("scout", r#","wait":false"#)).collect();
-    let mut bench = Bench::new(vec![Step::Call(all), Step::Hang(String::new()), Step::say("late")])
-        .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(all),
+        ModelStep::Hang(String::new()),
+        ModelStep::say("late"),
+    ])
+    .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
     bench.limits = quick();
     let limits = GovernorLimits { live_max: 20, ..GovernorLimits::default() };
     bench.delegation =
@@ -135,9 +142,9 @@ async fn twenty_ends_after_a_stop_ask_no_model() {
 
 #[tokio::test]
 async fn a_question_of_a_stopped_child_is_withdrawn() {
-    let scout = model("scout", vec![Step::calls("write", &["x"])]);
+    let scout = model("scout", vec![ModelStep::calls("write", &["x"])]);
     let journaled = Journaled::default();
-    let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("late")])
+    let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("late")])
         .tool(WritingTool::new(journaled.clone()));
     bench.limits = quick();
     bench.policy = posse_actors::testing::ask_all();
@@ -152,7 +159,7 @@ async fn a_question_of_a_stopped_child_is_withdrawn() {
     assert_eq!(tool, DELEGATE);
     assert!(detail.contains("provider: scout (scout-1, nowhere)"), "{detail}");
     assert!(detail.contains("<task>\nlook\n</task>"), "what is sent is shown: {detail}");
-    let yes = Decision::Allow(Scope::Once);
+    let yes = HumanDecision::Allow(Scope::Once);
     stage.session.answer(request_id.clone(), yes.clone()).await.unwrap();
     let second = soon("the second question", stage.until(asks)).await;
     let Event::PermissionRequested { request_id, .. } = second.event() else { panic!() };

@@ -13,9 +13,12 @@ use crate::support::check_pairs;
 use super::*;
 
 /// A main agent whose worker does `steps`.
-fn with_worker(main: Vec<Step>, steps: Vec<Step>) -> (Bench, Arc<ScriptedModel>) {
+fn with_worker(
+    main: Vec<ModelStep>,
+    steps: Vec<ModelStep>,
+) -> (SessionBuilder, Arc<ScriptedModel>) {
     let worker = model("worker", steps);
-    let mut bench = Bench::new(main)
+    let mut bench = SessionBuilder::new(main)
         .tool(WritingTool::new(Journaled::default()))
         .tool(HangingTool::new(Journaled::default()));
     bench.limits = quick();
@@ -27,9 +30,9 @@ fn with_worker(main: Vec<Step>, steps: Vec<Step>) -> (Bench, Arc<ScriptedModel>)
 /// Another process on the journal of `records`.
 fn second(
     records: &[StoredRecord],
-    main: Vec<Step>,
-    steps: Vec<Step>,
-) -> (Bench, Arc<ScriptedModel>) {
+    main: Vec<ModelStep>,
+    steps: Vec<ModelStep>,
+) -> (SessionBuilder, Arc<ScriptedModel>) {
     let (mut bench, worker) = with_worker(main, steps);
     bench.journal = Arc::new(MemoryStore::of(records.to_vec()));
     bench.process = 2;
@@ -55,11 +58,11 @@ fn told(model: &ScriptedModel) -> Vec<String> {
 #[tokio::test]
 async fn a_stopped_call_says_what_its_agent_had_done_and_that_it_can_go_on() {
     let steps = vec![
-        Step::calls("write", &["a.txt"]),
-        Step::calls("echo", &["x"]),
-        Step::calls("hang", &["make"]),
+        ModelStep::calls("write", &["a.txt"]),
+        ModelStep::calls("echo", &["x"]),
+        ModelStep::calls("hang", &["make"]),
     ];
-    let (bench, _) = with_worker(vec![calls(&["worker"]), Step::say("fine")], steps);
+    let (bench, _) = with_worker(vec![calls(&["worker"]), ModelStep::say("fine")], steps);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let begun =
@@ -94,8 +97,8 @@ async fn a_stopped_call_says_what_its_agent_had_done_and_that_it_can_go_on() {
 #[tokio::test]
 async fn a_caller_whose_time_is_up_does_not_say_that_nothing_ran() {
     let clock = Arc::new(ManualClock::default());
-    let steps = vec![Step::calls("write", &["a.txt"]), Step::Hang("half".to_owned())];
-    let (mut bench, _) = with_worker(vec![calls(&["worker"]), Step::say("fine")], steps);
+    let steps = vec![ModelStep::calls("write", &["a.txt"]), ModelStep::Hang("half".to_owned())];
+    let (mut bench, _) = with_worker(vec![calls(&["worker"]), ModelStep::say("fine")], steps);
     bench.clock = Arc::clone(&clock) as Arc<dyn posse_actors::ports::Clock>;
     bench.limits.duration_max = Some(Duration::from_mins(1));
     let mut stage = bench.start().await;
@@ -123,11 +126,11 @@ async fn a_caller_whose_time_is_up_does_not_say_that_nothing_ran() {
 #[tokio::test]
 async fn without_agents_a_broken_delegation_is_never_said_to_have_changed_nothing() {
     let steps = vec![
-        Step::calls("write", &["a.txt"]),
-        Step::calls("echo", &["x"]),
-        Step::say("It is written."),
+        ModelStep::calls("write", &["a.txt"]),
+        ModelStep::calls("echo", &["x"]),
+        ModelStep::say("It is written."),
     ];
-    let (bench, _) = with_worker(vec![calls(&["worker"]), Step::say("fine")], steps);
+    let (bench, _) = with_worker(vec![calls(&["worker"]), ModelStep::say("fine")], steps);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     stage.end().await;
@@ -139,7 +142,7 @@ async fn without_agents_a_broken_delegation_is_never_said_to_have_changed_nothin
     let mut wrote = 0;
     for length in from..=to {
         let prefix = &whole[..length];
-        let (mut bench, _) = second(prefix, vec![Step::say("so")], Vec::new());
+        let (mut bench, _) = second(prefix, vec![ModelStep::say("so")], Vec::new());
         bench.delegation = None;
         let stage = bench.start().await;
         let running = stage.session.go_on().await.unwrap();
@@ -178,8 +181,8 @@ fn check_main_pairs(records: &[StoredRecord]) {
 #[tokio::test]
 async fn an_agent_that_has_ended_meanwhile_wakes_nobody_also_in_another_process() {
     let (gate, background) = (Arc::new(Notify::new()), r#","wait":false"#);
-    let main = vec![Step::Call(vec![call("worker", background)]), Step::say("so long")];
-    let (bench, _) = with_worker(main, vec![Step::after(&gate, Step::say("found"))]);
+    let main = vec![ModelStep::Call(vec![call("worker", background)]), ModelStep::say("so long")];
+    let (bench, _) = with_worker(main, vec![ModelStep::after(&gate, ModelStep::say("found"))]);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     gate.notify_one();
@@ -190,7 +193,7 @@ async fn an_agent_that_has_ended_meanwhile_wakes_nobody_also_in_another_process(
     for length in [records.len() - 1, records.len()] {
         let prefix = &records[..length];
         assert!(!replay(prefix, None).is_unfinished(), "{length}");
-        let (bench, _) = second(prefix, vec![Step::say("good")], Vec::new());
+        let (bench, _) = second(prefix, vec![ModelStep::say("good")], Vec::new());
         let stage = bench.start().await;
         let woken = stage.session.go_on().await;
         assert_eq!(woken.err(), Some(PromptError::NothingUnfinished), "{length}");
@@ -208,9 +211,9 @@ async fn an_agent_that_has_ended_meanwhile_wakes_nobody_also_in_another_process(
 async fn the_time_of_an_agent_does_not_begin_anew_in_another_process() {
     let minute = Duration::from_mins(1);
     let clock = Arc::new(ManualClock::default());
-    let steps = vec![Step::calls("echo", &["x"]), Step::Hang("half".to_owned())];
+    let steps = vec![ModelStep::calls("echo", &["x"]), ModelStep::Hang("half".to_owned())];
     let (mut bench, _) = with_worker(vec![calls(&["worker"])], steps);
-    let hour = |bench: &mut Bench| {
+    let hour = |bench: &mut SessionBuilder| {
         let delegation = bench.delegation.as_mut().unwrap();
         delegation.deputies[0].duration_max = Some(60 * minute);
     };
@@ -231,8 +234,8 @@ async fn the_time_of_an_agent_does_not_begin_anew_in_another_process() {
 
     let later = Arc::new(ManualClock::default());
     later.advance(5000 * minute);
-    let main = vec![Step::say("too late")];
-    let (mut next, again) = second(&records, main, vec![Step::Hang("again".to_owned())]);
+    let main = vec![ModelStep::say("too late")];
+    let (mut next, again) = second(&records, main, vec![ModelStep::Hang("again".to_owned())]);
     hour(&mut next);
     next.clock = Arc::clone(&later) as Arc<dyn posse_actors::ports::Clock>;
     let mut stage = next.start().await;
@@ -255,8 +258,8 @@ async fn the_time_of_an_agent_does_not_begin_anew_in_another_process() {
 #[tokio::test]
 async fn after_damage_no_open_call_of_an_agent_runs_again() {
     let (bench, _) = with_worker(
-        vec![calls(&["worker"]), Step::say("fine")],
-        vec![Step::calls("write", &["a.txt"]), Step::say("done")],
+        vec![calls(&["worker"]), ModelStep::say("fine")],
+        vec![ModelStep::calls("write", &["a.txt"]), ModelStep::say("done")],
     );
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -270,7 +273,7 @@ async fn after_damage_no_open_call_of_an_agent_runs_again() {
         let runs = Arc::new(std::sync::atomic::AtomicU32::default());
         let count = Arc::clone(&runs);
         let (mut bench, worker) =
-            second(prefix, vec![Step::say("so")], vec![Step::say("I looked")]);
+            second(prefix, vec![ModelStep::say("so")], vec![ModelStep::say("I looked")]);
         let mut tools = posse_actors::ports::Toolbox::default();
         let guarded = GuardedTool::with_effect(move |_| {
             count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);

@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::*;
-use crate::journal::format::{Chain, append_line};
+use crate::journal::format::{HashChain, append_line};
 use crate::journal::scan::Damage;
 
 const RECORDS: u64 = 230;
 
 /// The whole journal, and where its lines begin; the last one is its end.
-fn journal() -> (Vec<u8>, Vec<usize>, Vec<Chain>) {
+fn journal() -> (Vec<u8>, Vec<usize>, Vec<HashChain>) {
     let (mut bytes, mut starts) = (Vec::new(), vec![0]);
-    let mut chains = vec![Chain::start("s")];
+    let mut chains = vec![HashChain::start("s")];
     for number in 1..=RECORDS {
         let text = "some text ".repeat(usize::try_from(number % 17).unwrap());
         let chain = append_line(&mut bytes, chains.last().unwrap(), &record(number, &text));
@@ -32,7 +32,12 @@ fn line_of(starts: &[usize], at: usize) -> usize {
 }
 
 /// Scans from the line before `line`, and says how many lines fit and what came then.
-fn scan_near(bytes: &[u8], starts: &[usize], chains: &[Chain], line: usize) -> (usize, Step) {
+fn scan_near(
+    bytes: &[u8],
+    starts: &[usize],
+    chains: &[HashChain],
+    line: usize,
+) -> (usize, ScanStep) {
     let first = line.saturating_sub(1);
     let number = first as u64 + 1;
     let rest = &bytes[starts[first].min(bytes.len())..];
@@ -40,7 +45,7 @@ fn scan_near(bytes: &[u8], starts: &[usize], chains: &[Chain], line: usize) -> (
     let mut fit = first;
     loop {
         match scanner.step().unwrap() {
-            Step::Record(_) => fit += 1,
+            ScanStep::Record(_) => fit += 1,
             stop => return (fit, stop),
         }
     }
@@ -52,7 +57,7 @@ fn every_truncation_keeps_all_whole_lines() {
     for length in 0..bytes.len() {
         let line = line_of(&starts, length);
         let (fit, stop) = scan_near(&bytes[..length], &starts, &chains, line);
-        let expected = if starts[line] == length { Step::End } else { Step::Torn };
+        let expected = if starts[line] == length { ScanStep::End } else { ScanStep::Torn };
         assert_eq!((fit, stop), (line, expected), "cut at {length}");
     }
 }
@@ -68,14 +73,17 @@ fn every_flipped_bit_ends_the_journal_before_its_line() {
             assert_eq!(fit, line, "byte {at} ^ {bit:#x}");
             // Only the very last newline can be taken for a line that is being written.
             let last = at + 1 == bytes.len();
-            assert!(matches!(stop, Step::Damaged(_)) || (last && stop == Step::Torn), "{stop:?}");
+            assert!(
+                matches!(stop, ScanStep::Damaged(_)) || (last && stop == ScanStep::Torn),
+                "{stop:?}"
+            );
             bytes[at] ^= bit;
         }
     }
 }
 
 /// A journal with a damage, and what must come of it.
-struct Row {
+struct DamageCase {
     name: String,
     bytes: Vec<u8>,
     /// Records before the damage.
@@ -83,14 +91,14 @@ struct Row {
     kind: &'static str,
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<DamageCase> {
     let (whole, starts, _) = journal();
     let line = |number: usize| starts[number]..starts[number + 1];
     let with =
         |at: usize, middle: &[u8], from: usize| [&whole[..at], middle, &whole[from..]].concat();
     let mut rows = Vec::new();
     let mut row = |name: String, bytes: Vec<u8>, kept: usize, kind: &'static str| {
-        rows.push(Row { name, bytes, kept: kept as u64, kind });
+        rows.push(DamageCase { name, bytes, kept: kept as u64, kind });
     };
     for number in [0, 1, 7, 100, starts.len() - 2] {
         let Range { start, end } = line(number);
@@ -121,7 +129,8 @@ fn rows() -> Vec<Row> {
         row(format!("foreign line at {number}"), with(start, foreign, start), number, "no_record");
         let stranger = {
             let mut line = Vec::new();
-            append_line(&mut line, &Chain::start("t"), &record(number as u64 + 1, "x")).unwrap();
+            append_line(&mut line, &HashChain::start("t"), &record(number as u64 + 1, "x"))
+                .unwrap();
             line
         };
         let name = format!("line {number} of another session");
@@ -144,7 +153,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// The bytes of all files that were moved aside, in the order in which that happened.
-fn aside(room: &Room) -> Vec<u8> {
+fn aside(room: &JournalFolder) -> Vec<u8> {
     let names = room.names().into_iter().filter(|name| name.contains(".damaged-"));
     names.flat_map(|name| fs::read(room.path(&name)).unwrap()).collect()
 }
@@ -153,8 +162,8 @@ fn aside(room: &Room) -> Vec<u8> {
 async fn real_files_are_repaired_named_and_kept() {
     let mut kinds = BTreeSet::new();
     for row in rows() {
-        let Row { name, bytes, kept, kind } = row;
-        let room = Room::new();
+        let DamageCase { name, bytes, kept, kind } = row;
+        let room = JournalFolder::new();
         fs::create_dir_all(room.dir()).unwrap();
         fs::write(room.path(ACTIVE), &bytes).unwrap();
         let before = room.verify();
@@ -205,8 +214,8 @@ async fn real_files_are_repaired_named_and_kept() {
 }
 
 /// A journal of forty records in several segments, of which there are so many closed.
-async fn segmented() -> (Room, u32) {
-    let room = Room::new();
+async fn segmented() -> (JournalFolder, u32) {
+    let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
     for number in 1..=40 {
@@ -219,7 +228,7 @@ async fn segmented() -> (Room, u32) {
 }
 
 /// How many records lie in the first `count` closed segments.
-fn records_in(room: &Room, count: u32) -> u64 {
+fn records_in(room: &JournalFolder, count: u32) -> u64 {
     let name = |number: u32| room.path(&format!("session-{number:06}.jsonl"));
     (1..=count).map(|number| newlines(&fs::read(name(number)).unwrap()) as u64).sum()
 }

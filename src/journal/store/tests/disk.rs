@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn puts_a_removed_or_replaced_journal_back() {
     for replaced in [false, true] {
-        let room = Room::new();
+        let room = JournalFolder::new();
         let store = room.store();
         let opened = store.open().await.unwrap();
         submit(&opened, 1..=3, Durability::Synced).await.unwrap();
@@ -24,7 +24,7 @@ async fn puts_a_removed_or_replaced_journal_back() {
 
 #[tokio::test]
 async fn does_not_claim_to_keep_anything_when_the_folder_is_gone() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.store();
     let opened = store.open().await.unwrap();
     submit(&opened, 1..=3, Durability::Synced).await.unwrap();
@@ -35,7 +35,7 @@ async fn does_not_claim_to_keep_anything_when_the_folder_is_gone() {
 
 #[tokio::test]
 async fn grows_on_where_no_further_file_can_be_made() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
     // A folder of that name stands for a disk without room for another file.
@@ -59,7 +59,7 @@ async fn grows_on_where_no_further_file_can_be_made() {
 #[tokio::test]
 async fn gives_back_the_room_that_it_kept() {
     use std::os::unix::fs::MetadataExt;
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.store();
     let opened = store.open().await.unwrap();
     submit(&opened, 1..=3, Durability::Synced).await.unwrap();

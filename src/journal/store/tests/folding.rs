@@ -7,8 +7,8 @@ use super::*;
 const CHECKPOINT: &str = "checkpoint.json";
 
 /// What the records of the room come to, read one by one.
-async fn expected(room: &Room) -> Replayed {
-    let copy = Room::new();
+async fn expected(room: &JournalFolder) -> Replayed {
+    let copy = JournalFolder::new();
     fs::create_dir_all(copy.dir()).unwrap();
     for name in room
         .names()
@@ -26,8 +26,8 @@ async fn expected(room: &Room) -> Replayed {
 
 /// A session of sixty prompts, of which the first forty are behind a checkpoint. `segment_bytes`
 /// says whether that lies in a closed segment.
-async fn with_checkpoint(segment_bytes: u64) -> Room {
-    let room = Room::new();
+async fn with_checkpoint(segment_bytes: u64) -> JournalFolder {
+    let room = JournalFolder::new();
     for numbers in [1..=40, 41..=60] {
         let store = room.sized(segment_bytes, 1000);
         if *numbers.start() > 1 {
@@ -44,7 +44,7 @@ async fn with_checkpoint(segment_bytes: u64) -> Room {
 }
 
 /// Folds without making another checkpoint.
-fn folded(room: &Room, segment_bytes: u64) -> (Folded, FileJournal) {
+fn folded(room: &JournalFolder, segment_bytes: u64) -> (Folded, FileJournal) {
     let store = room.sized(segment_bytes, u64::MAX);
     (store.replayed().unwrap(), store)
 }
@@ -102,7 +102,7 @@ async fn a_damaged_checkpoint_is_as_good_as_none() {
 async fn a_checkpoint_of_another_journal_is_not_used() {
     let room = with_checkpoint(ONE_SEGMENT).await;
     // The same session and as many records, but other ones.
-    let other = Room::new();
+    let other = JournalFolder::new();
     let store = other.sized(ONE_SEGMENT, u64::MAX);
     let opened = store.open().await.unwrap();
     let (sender, receiver) = oneshot::channel();
@@ -144,7 +144,7 @@ async fn a_journal_that_lost_its_end_is_folded_without_the_checkpoint() {
 
 #[tokio::test]
 async fn closing_a_segment_makes_a_checkpoint_there() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.sized(2000, u64::MAX - 1);
     let opened = store.open().await.unwrap();
     let mut made = 0;
@@ -177,11 +177,11 @@ async fn closing_a_segment_makes_a_checkpoint_there() {
 #[tokio::test]
 async fn a_fold_of_one_session_is_the_same_wherever_it_was_put_down() {
     let whole = {
-        let room = Room::written(30).await;
+        let room = JournalFolder::written(30).await;
         expected(&room).await
     };
     for put_down in 0..=30 {
-        let room = Room::new();
+        let room = JournalFolder::new();
         let store = room.sized(1500, 1);
         let opened = store.open().await.unwrap();
         for number in 1..=put_down {

@@ -80,7 +80,7 @@ fn last_kept(mut child: Child, lines: usize) -> (u64, bool) {
 }
 
 /// Everything that was said to be kept is there, and the journal goes on.
-async fn assert_whole(room: &Room, kept: u64, what: &str) {
+async fn assert_whole(room: &JournalFolder, kept: u64, what: &str) {
     let before = room.verify();
     assert!(before.is_sound(), "{what}: {before:?}");
     assert!(before.records >= kept, "{what}: {} of {kept}", before.records);
@@ -100,7 +100,7 @@ async fn assert_whole(room: &Room, kept: u64, what: &str) {
 async fn every_step_of_writing_and_of_closing_a_segment_may_be_the_last() {
     for step in ["appended", "synced", "made", "closed", "opened"] {
         for times in [1, 2] {
-            let room = Room::new();
+            let room = JournalFolder::new();
             let what = format!("{step}:{times}");
             let (kept, killed) = last_kept(start(&room.dir(), &what), usize::MAX);
             assert!(killed, "{what} was never reached");
@@ -111,7 +111,7 @@ async fn every_step_of_writing_and_of_closing_a_segment_may_be_the_last() {
 
 #[tokio::test]
 async fn any_moment_may_be_the_last() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     for (lines, round) in [3, 19, 1, 40, 8, 26, 90, 2].into_iter().zip(1..) {
         let (kept, killed) = last_kept(start(&room.dir(), "never:1"), lines);
         assert!(killed, "round {round}");
@@ -126,7 +126,7 @@ async fn any_moment_may_be_the_last() {
 async fn every_step_of_a_repair_may_be_the_last() {
     for damaged in ["session-000002.jsonl", ACTIVE] {
         for step in ["later moved", "tail copied", "tail cut", "made active"] {
-            let room = Room::new();
+            let room = JournalFolder::new();
             let store = room.sized(4000, u64::MAX);
             let opened = store.open().await.unwrap();
             for number in 1..=70 {

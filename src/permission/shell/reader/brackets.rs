@@ -1,9 +1,9 @@
 //! What stands in `name=(…)` and in `[[ … ]]`: words that are no commands.
 
-use super::Reader;
+use super::ShellReader;
 use crate::permission::shell::outline::Flaw;
 
-impl Reader {
+impl ShellReader {
     /// `(a)` and `a=(…)` are over: the word goes on.
     pub(super) fn array(&mut self) {
         let Some(c) = self.peek() else { return };

@@ -2,11 +2,11 @@
 
 use super::heredocs::Heredoc;
 use super::reserved::Header;
-use super::{Reader, is_subscript};
-use crate::permission::shell::outline::{Event, Flaw};
+use super::{ShellReader, is_subscript};
+use crate::permission::shell::outline::{Flaw, ShellEvent};
 use crate::permission::shell::word::{Form, Word, settled};
 
-impl Reader {
+impl ShellReader {
     pub(super) fn end_word(&mut self, byte: usize) {
         let Some(mut word) = self.word.take() else { return };
         if self.outermost {
@@ -39,7 +39,7 @@ impl Reader {
         if building.closed {
             self.flaw(Flaw::Syntax);
             // It would be the program if the shell went on.
-            self.end_list(Event::End);
+            self.end_list(ShellEvent::End);
             self.building.command.words.push(word);
             return;
         }
@@ -82,27 +82,33 @@ impl Reader {
             && command.assignments.is_empty()
             && command.redirects.is_empty();
         if building.timed {
-            self.outline.events.push(Event::Timed);
+            self.outline.events.push(ShellEvent::Timed);
         }
         if empty {
             return;
         }
         let at = self.outline.commands.len();
         self.outline.commands.push(command);
-        self.outline.events.push(if building.closed { Event::After(at) } else { Event::Run(at) });
+        self.outline.events.push(if building.closed {
+            ShellEvent::After(at)
+        } else {
+            ShellEvent::Run(at)
+        });
     }
 
-    pub(super) fn end_list(&mut self, event: Event) {
+    pub(super) fn end_list(&mut self, event: ShellEvent) {
         let empty_before = self.outline.events.len();
         let blank = self.building.is_blank() && self.word.is_none() && !self.building.closed;
         self.end_command();
-        if blank && !matches!(event, Event::End) && empty_before == self.outline.events.len() {
+        if blank && !matches!(event, ShellEvent::End) && empty_before == self.outline.events.len() {
             self.flaw(Flaw::Syntax);
         }
         // A newline after an operator goes on with it.
-        let goes_on =
-            matches!(self.outline.events.last(), Some(Event::And | Event::Or | Event::Pipe));
-        if !(goes_on && matches!(event, Event::End)) {
+        let goes_on = matches!(
+            self.outline.events.last(),
+            Some(ShellEvent::And | ShellEvent::Or | ShellEvent::Pipe)
+        );
+        if !(goes_on && matches!(event, ShellEvent::End)) {
             self.outline.events.push(event);
         }
     }

@@ -1,10 +1,10 @@
 //! What begins with a dollar sign or stands in backticks or double quotes.
 
-use super::{Closer, Mode, Reader, unknown};
+use super::{Closer, ReaderMode, ShellReader, unknown};
 use crate::permission::shell::outline::{Flaw, Scope};
 use crate::permission::shell::word::{Form, HOME, PWD, ansi_c};
 
-impl Reader {
+impl ShellReader {
     /// After `$` outside of single quotes.
     pub(super) fn dollar(&mut self, quoted: bool) {
         match self.peek() {
@@ -34,7 +34,7 @@ impl Reader {
             Some('"') if !quoted => {
                 self.raw();
                 self.word().form.add(Form::DOLLAR_QUOTED);
-                self.open(Mode::Quotes { body: false });
+                self.open(ReaderMode::Quotes { body: false });
             }
             Some(c) if c.is_ascii_alphabetic() || c == '_' => {
                 let mut name = String::new();
@@ -89,7 +89,7 @@ impl Reader {
         } else {
             unknown(self, quoted);
         }
-        self.open(Mode::Parameter { quoted });
+        self.open(ReaderMode::Parameter { quoted });
         self.silent += 1;
     }
 
@@ -142,7 +142,7 @@ impl Reader {
             }
         }
         self.open_substitution(Scope::Substitution, Closer::Substitution);
-        self.text(&text, Mode::Commands(Closer::End), false);
+        self.text(&text, ReaderMode::Commands(Closer::End), false);
         self.close();
     }
 
@@ -187,7 +187,7 @@ impl Reader {
                 }
                 self.flaw(Flaw::Unclosed);
             }
-            '"' => self.open(Mode::Quotes { body: false }),
+            '"' => self.open(ReaderMode::Quotes { body: false }),
             '$' => self.dollar(quoted),
             '`' => self.backticks(quoted),
             '<' | '>' if !quoted && self.peek() == Some('(') => {
@@ -202,14 +202,14 @@ impl Reader {
 
     /// Nothing in it is text of a word.
     pub(super) fn open_arithmetic(&mut self, square: bool, command: bool) {
-        self.open(Mode::Arithmetic { depth: 0, square, command });
+        self.open(ReaderMode::Arithmetic { depth: 0, square, command });
         self.silent += 1;
     }
 
     pub(super) fn arithmetic(&mut self) {
-        let Mode::Arithmetic { depth, square, command } = self.mode else { return };
+        let ReaderMode::Arithmetic { depth, square, command } = self.mode else { return };
         let Some(c) = self.next() else { return };
-        let at = |depth| Mode::Arithmetic { depth, square, command };
+        let at = |depth| ReaderMode::Arithmetic { depth, square, command };
         match c {
             '(' if !square => self.mode = at(depth + 1),
             '[' if square => self.mode = at(depth + 1),
@@ -229,7 +229,7 @@ impl Reader {
                 // Quotes mean different things in the two kinds; what is in them may run.
                 self.flaw(Flaw::Syntax);
             }
-            '"' => self.open(Mode::Quotes { body: false }),
+            '"' => self.open(ReaderMode::Quotes { body: false }),
             '$' => self.dollar(true),
             '`' => self.backticks(true),
             _ => {}

@@ -1,6 +1,6 @@
 //! Redirections and the texts of here-documents.
 
-use super::{Mode, Reader};
+use super::{ReaderMode, ShellReader};
 use crate::permission::shell::outline::{Flaw, Redirect};
 use crate::permission::shell::word::{Form, Word};
 
@@ -25,7 +25,7 @@ impl Heredoc {
     }
 }
 
-impl Reader {
+impl ShellReader {
     /// `<`, `>` and what they begin.
     pub(super) fn redirection(&mut self) {
         let Some(first) = self.peek() else { return };
@@ -165,7 +165,7 @@ impl Reader {
         let building = std::mem::take(&mut self.building);
         let word = self.word.take();
         let silent = std::mem::take(&mut self.silent);
-        self.text(body, Mode::Quotes { body: true }, false);
+        self.text(body, ReaderMode::Quotes { body: true }, false);
         let body = self.word.take().unwrap_or_default();
         self.silent = silent;
         self.word = word;

@@ -1,7 +1,7 @@
 //! Reserved words: what opens and closes compound commands.
 
-use super::{Building, Closer, Mode, Reader};
-use crate::permission::shell::outline::{Event, Flaw, Scope};
+use super::{Building, Closer, ReaderMode, ShellReader};
+use crate::permission::shell::outline::{Flaw, Scope, ShellEvent};
 use crate::permission::shell::word::{Word, active};
 
 /// Words between a reserved word and the commands that it is about.
@@ -40,7 +40,7 @@ pub(super) enum CaseState {
     Body,
 }
 
-impl Reader {
+impl ShellReader {
     /// Whether `word` is reserved where it stands; then it has been dealt with.
     pub(super) fn reserved(&mut self, word: &Word) -> bool {
         if let Some(header) = self.building.header {
@@ -55,14 +55,14 @@ impl Reader {
             if !continues {
                 return false;
             }
-            self.end_list(Event::End);
+            self.end_list(ShellEvent::End);
         }
         let named = self.building.coprocess && self.building.command.words.len() == 1;
         if named
             && matches!(text, "{" | "[[" | "if" | "while" | "until" | "for" | "case" | "select")
         {
             // The name of a coprocess; it is listed as if it ran.
-            self.end_list(Event::Background);
+            self.end_list(ShellEvent::Background);
         }
         if !self.building.is_blank() {
             return false;
@@ -72,7 +72,7 @@ impl Reader {
 
     fn reserved_word(&mut self, text: &str, word: &Word) -> bool {
         match text {
-            "!" => self.outline.events.push(Event::Not),
+            "!" => self.outline.events.push(ShellEvent::Not),
             "-p" | "--" if self.building.timed => self.flaw(Flaw::Compound),
             "time" => {
                 if self.substitutes() {
@@ -115,7 +115,7 @@ impl Reader {
             "[[" => {
                 self.flaw(Flaw::Compound);
                 self.building.function = None;
-                self.open(Mode::Condition);
+                self.open(ReaderMode::Condition);
             }
             _ => return false,
         }
@@ -150,7 +150,7 @@ impl Reader {
                 if bare != Some("in") {
                     self.flaw(Flaw::Syntax);
                 }
-                self.mode = Mode::Commands(Closer::Case(CaseState::Pattern));
+                self.mode = ReaderMode::Commands(Closer::Case(CaseState::Pattern));
                 None
             }
             Header::FunctionName => {
@@ -164,9 +164,9 @@ impl Reader {
     }
 
     fn close_reserved(&mut self, closer: &Closer) {
-        let same = |mode: &Mode| match (mode, closer) {
-            (Mode::Commands(Closer::Case(_)), Closer::Case(_)) => true,
-            (Mode::Commands(open), closer) => open == closer,
+        let same = |mode: &ReaderMode| match (mode, closer) {
+            (ReaderMode::Commands(Closer::Case(_)), Closer::Case(_)) => true,
+            (ReaderMode::Commands(open), closer) => open == closer,
             _ => false,
         };
         if same(&self.mode) {
@@ -188,8 +188,10 @@ impl Reader {
                 self.raw();
                 match c {
                     '\n' => self.read_heredocs(),
-                    '|' | '(' => self.mode = Mode::Commands(Closer::Case(CaseState::Patterns)),
-                    ')' => self.mode = Mode::Commands(Closer::Case(CaseState::Body)),
+                    '|' | '(' => {
+                        self.mode = ReaderMode::Commands(Closer::Case(CaseState::Patterns))
+                    }
+                    ')' => self.mode = ReaderMode::Commands(Closer::Case(CaseState::Body)),
                     ';' | '&' | '<' | '>' => self.flaw(Flaw::Syntax),
                     _ => {}
                 }
@@ -206,8 +208,8 @@ impl Reader {
     /// is reserved, whatever follows it; elsewhere that depends on the version.
     fn ends_case(&mut self, c: char) -> bool {
         let Some(word) = self.word.take() else { return false };
-        let first = self.mode == Mode::Commands(Closer::Case(CaseState::Pattern));
-        self.mode = Mode::Commands(Closer::Case(CaseState::Patterns));
+        let first = self.mode == ReaderMode::Commands(Closer::Case(CaseState::Pattern));
+        self.mode = ReaderMode::Commands(Closer::Case(CaseState::Patterns));
         if !word.form.is_bare() || word.text != "esac" {
             return false;
         }

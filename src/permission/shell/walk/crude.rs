@@ -2,15 +2,15 @@
 
 use super::base;
 use crate::permission::shell::danger::{
-    DELETES, DEVICE, DOWNLOADED, Danger, FORK_BOMB, Place, is_disk, is_system,
+    CommandLocation, DELETES, DEVICE, DOWNLOADED, Danger, FORK_BOMB, is_disk, is_system,
 };
-use crate::permission::shell::outline::{Event, Outline, Scope};
+use crate::permission::shell::outline::{Outline, Scope, ShellEvent};
 use crate::permission::shell::wrappers::{DOWNLOADERS, SHELLS, is_interpreter};
 
 /// What is dangerous about `text` when quotes and nesting are not there. It errs towards danger:
 /// what comes here was written to be hard to read.
 pub(super) fn danger(text: &str, home: &str) -> Option<Danger> {
-    let place = Place { cwd: None, home };
+    let place = CommandLocation { cwd: None, home };
     let (mut removes, mut recursive, mut downloads) = (false, false, false);
     let separates = |c: char| c.is_whitespace() || ";&|()`<>{}\"'\\".contains(c);
     let mut piped = false;
@@ -76,10 +76,10 @@ pub(super) fn taints(outline: &Outline) -> Vec<bool> {
     let mut open: Vec<Option<usize>> = Vec::new();
     for event in &outline.events {
         match event {
-            Event::Open(Scope::Substitution(id) | Scope::Reading(id)) => open.push(Some(*id)),
+            ShellEvent::Open(Scope::Substitution(id) | Scope::Reading(id)) => open.push(Some(*id)),
             // What encloses it also encloses what is in it.
-            Event::Open(_) => open.push(open.last().copied().flatten()),
-            Event::Close => {
+            ShellEvent::Open(_) => open.push(open.last().copied().flatten()),
+            ShellEvent::Close => {
                 let closed = open.pop().flatten();
                 let outer = open.last().copied().flatten();
                 if let (Some(closed), Some(outer)) = (closed, outer) {
@@ -89,7 +89,7 @@ pub(super) fn taints(outline: &Outline) -> Vec<bool> {
                     }
                 }
             }
-            Event::Run(index) => {
+            ShellEvent::Run(index) => {
                 let Some(id) = open.last().copied().flatten() else { continue };
                 let words = outline.commands.get(*index).map(|command| &command.words);
                 let fetches = words

@@ -83,11 +83,11 @@ fn request(messages: &[Arc<Message>]) -> Request {
     }
 }
 
-fn encoder(quirks: Quirks) -> Encoder {
-    let mut profile = Profile::new("mine", "https://h.example/v1", "m", None);
+fn encoder(quirks: Quirks) -> AnthropicEncoder {
+    let mut profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     profile.protocol = Protocol::Messages;
     profile.quirks = quirks;
-    Encoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
+    AnthropicEncoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
 }
 
 fn body_with(quirks: Quirks, request: &Request) -> Value {

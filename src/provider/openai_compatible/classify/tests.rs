@@ -9,21 +9,21 @@ fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
 }
 
-fn origin() -> Origin {
-    Origin::new("acme", "https://api.example/v1".to_owned())
+fn origin() -> MessageOrigin {
+    MessageOrigin::new("acme", "https://api.example/v1".to_owned())
 }
 
 /// Header lines.
-type Lines = [(&'static str, &'static str)];
+type HeaderLines = [(&'static str, &'static str)];
 
-fn headers(lines: &Lines) -> HeaderMap {
+fn headers(lines: &HeaderLines) -> HeaderMap {
     lines
         .iter()
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
         .collect()
 }
 
-fn sorted(code: u16, lines: &Lines, body: &str) -> ProviderError {
+fn sorted(code: u16, lines: &HeaderLines, body: &str) -> ProviderError {
     let code = StatusCode::from_u16(code).unwrap();
     status(&origin(), code, &headers(lines), body.as_bytes(), now())
 }
@@ -77,7 +77,7 @@ fn sorts_by_status() {
 #[test]
 fn believes_sane_ends_of_limits_only() {
     let seconds = |n| Some(Duration::from_secs(n));
-    let limits: &[(&Lines, Option<Duration>)] = &[
+    let limits: &[(&HeaderLines, Option<Duration>)] = &[
         // OpenAI, Groq: the one that is used up counts.
         (
             &[
@@ -135,7 +135,7 @@ fn believes_sane_ends_of_limits_only() {
 #[test]
 fn believes_sane_waits_only() {
     let seconds = |n| Some(Duration::from_secs(n));
-    let table: &[(&Lines, Option<Duration>)] = &[
+    let table: &[(&HeaderLines, Option<Duration>)] = &[
         (&[], None),
         (&[("retry-after", "7")], seconds(7)),
         (&[("retry-after", " 7 ")], seconds(7)),
@@ -293,7 +293,7 @@ async fn resolved(
         .no_proxy()
         .build()
         .unwrap();
-    let origin = Origin::new("local", "http://api.provider.test".to_owned());
+    let origin = MessageOrigin::new("local", "http://api.provider.test".to_owned());
     let asked = client.get("http://api.provider.test/v1").send().await;
     let response = asked.map_err(|error| transport(&origin, error))?;
     Ok(response.text().await.unwrap())

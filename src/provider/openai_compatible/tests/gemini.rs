@@ -58,8 +58,8 @@ async fn signatures_come_back_beside_their_calls_and_go_to_nobody_else() {
     assert_eq!(calls(1)[0]["extra_content"], signed);
     assert_eq!(calls(1)[1].get("extra_content"), None);
     for other in [
-        Profile { name: "other".to_owned(), ..server.profile() },
-        Profile { model: "other".to_owned(), ..server.profile() },
+        ProviderProfile { name: "other".to_owned(), ..server.profile() },
+        ProviderProfile { model: "other".to_owned(), ..server.profile() },
     ] {
         let nth = server.seen().len();
         ask(&*live(other).unwrap(), wanted.clone()).await.0.unwrap();

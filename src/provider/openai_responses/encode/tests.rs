@@ -75,11 +75,11 @@ fn request(messages: &[Arc<Message>]) -> Request {
     }
 }
 
-fn encoder(quirks: Quirks) -> Encoder {
-    let mut profile = Profile::new("mine", "https://h.example/v1", "m", None);
+fn encoder(quirks: Quirks) -> ResponsesEncoder {
+    let mut profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     profile.protocol = Protocol::Responses;
     profile.quirks = quirks;
-    Encoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
+    ResponsesEncoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
 }
 
 fn body(quirks: Quirks, request: &Request) -> String {

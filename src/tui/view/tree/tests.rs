@@ -1,7 +1,7 @@
 //! Agents at work as they are seen: who, for what, since when, and what they wait for.
 
 use posse_actors::conversation::{CallId, InvocationId, Usage};
-use posse_actors::delegation::Outcome;
+use posse_actors::delegation::SubagentOutcome;
 use posse_actors::event::{Event, Origin};
 
 use crate::tui::testing::{Stage, ms, origin, question};
@@ -34,7 +34,7 @@ fn used(tokens: u64) -> Event {
     Event::ModelUsage { turn: 1, usage, billing: None }
 }
 
-fn ended(id: &str, target: &str, outcome: Outcome) -> Event {
+fn ended(id: &str, target: &str, outcome: SubagentOutcome) -> Event {
     Event::DelegationEnded {
         child_invocation_id: InvocationId::new(id),
         target: target.to_owned(),
@@ -103,7 +103,7 @@ fn one_in_the_background_outlives_the_run_with_its_age() {
         usage: Usage::default(),
     };
     stage.happens_in(&child, over);
-    stage.happens_in(&main(), ended("inv-0007", "worker", Outcome::Done));
+    stage.happens_in(&main(), ended("inv-0007", "worker", SubagentOutcome::Done));
     let screen = stage.screen(100, 30);
     let line = "• build/worker “mend it” · done · 11 s · 2.1k tokens · $0.02";
     assert!(screen.contains(line), "{screen}");
@@ -113,13 +113,16 @@ fn one_in_the_background_outlives_the_run_with_its_age() {
 
 #[test]
 fn how_one_ended_is_said() {
-    let failed = Outcome::Failed { class: "provider".into(), cause: "no\ncredit".into() };
+    let failed = SubagentOutcome::Failed { class: "provider".into(), cause: "no\ncredit".into() };
     let table = [
-        (Outcome::Cancelled, "✗ build/worker “t” · stopped · 0 s"),
+        (SubagentOutcome::Cancelled, "✗ build/worker “t” · stopped · 0 s"),
         (failed, "✗ build/worker “t” · failed: no credit · 0 s"),
-        (Outcome::Waiting { until_ms: None }, "✗ build/worker “t” · its provider is away · 0 s"),
         (
-            Outcome::Partial { turns: 8, limit: "maxTurns".into() },
+            SubagentOutcome::Waiting { until_ms: None },
+            "✗ build/worker “t” · its provider is away · 0 s",
+        ),
+        (
+            SubagentOutcome::Partial { turns: 8, limit: "maxTurns".into() },
             "• build/worker “t” · stopped by the limit maxTurns after 8 replies · 0 s",
         ),
     ];
